@@ -19,7 +19,6 @@ from pydantic import JsonValue
 from labctl import process
 from labctl.board import LINK_LOSSES, BoardAgent, JobState
 from labctl.board.meter import Meter
-from labctl.build import Artifact
 from labctl.deploy.plan import agent_artifact
 from labctl.errors import BoardError, BoardRebooted, InfraError
 from labctl.records import (
@@ -35,6 +34,7 @@ from labctl.runs.board.conditions import BoardConditions
 from labctl.runs.board.deploy_preview import program_path
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.inputs.prepare import Prepared
+from labctl.runs.inputs.programs import artifact_identity
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import Forecast
 from labctl.runs.planning.time_limits import RunClock
@@ -151,15 +151,10 @@ class RunContext:
         Raises LinkError (it does not answer), LeaseLost, BoardError (it is another board now, or
         another labctl of this host was faster).
         """
-        found = self.retry(self.held.look_again)
-        before = self.held.facts
-        if differing := differences(before, found):
-            name = self.held.board.name
-            raise BoardError(f"board {name} is not the same any more: {differing[0]}")
-        self.held.facts = found
-        if found.boot_id != before.boot_id:
-            self.held.lock_boot(found.boot_id)
-        if found.boot_id != before.boot_id or self.held.has_inherited_lease:
+        if (
+            renew_board(self.held, lambda: self.retry(self.held.look_again))
+            or self.held.has_inherited_lease
+        ):
             self.take_lease()
 
     def is_begun(self, attempt: Attempt) -> bool:
@@ -194,6 +189,22 @@ class RunContext:
             self.agent.stop(directory)
         with suppress(InfraError):
             self.agent.remove(directory)
+
+
+def renew_board(held: HeldBoard, look_again: Callable[[], BoardFacts]) -> bool:
+    """Wait until a held board answers again; True if it restarted, and its lease is to be renewed.
+
+    ``look_again`` returns its facts once it answers. Raises what that raises, LeaseLost, and
+    BoardError (it is another board now, or another labctl of this host was faster).
+    """
+    found, before = look_again(), held.facts
+    if differing := differences(before, found):
+        raise BoardError(f"board {held.board.name} is not the same any more: {differing[0]}")
+    held.facts = found
+    has_restarted = found.boot_id != before.boot_id
+    if has_restarted:
+        held.lock_boot(found.boot_id)
+    return has_restarted
 
 
 def differences(before: BoardFacts, now: BoardFacts) -> list[str]:
@@ -281,20 +292,7 @@ def program_sha256(held: HeldBoard, prepared: Prepared) -> str | None:
 def artifact_identities(held: HeldBoard, prepared: Prepared) -> tuple[ArtifactIdentity, ...]:
     """List the program under test, and the agent."""
     agent = agent_artifact(held.facts.machine, held.target, held.lab.root)
-    return tuple(_identity(a) for a in (prepared.artifact, agent) if a is not None)
-
-
-def _identity(artifact: Artifact) -> ArtifactIdentity:
-    manifest = artifact.manifest
-    return ArtifactIdentity(
-        product=manifest.product,
-        version=manifest.version,
-        target=manifest.target,
-        key=manifest.key,
-        commit=manifest.commit,
-        toolchain=str(manifest.toolchain),
-        tools={name: tool.sha256 for name, tool in manifest.tools.items()},
-    )
+    return tuple(artifact_identity(a) for a in (prepared.artifact, agent) if a is not None)
 
 
 def lab_revision(root: Path) -> str | None:

@@ -89,8 +89,15 @@ def missing_on(
 
     Raises LinkError, BoardError.
     """
+    return missing_objects(held, (item for one in prepared for item in objects_of(one)))
+
+
+def missing_objects(
+    held: HeldBoard, wanted_objects: Iterable[Object]
+) -> tuple[DeployPlan, list[LabctlError]]:
+    """Ask a board what it has of some files; see :func:`missing_on`."""
     objects: dict[str, Object] = {}
-    for item in (item for one in prepared for item in objects_of(one)):
+    for item in wanted_objects:
         # What one recipe executes may be a mere file to another.
         if item.sha256 not in objects or item.executable:
             objects[item.sha256] = item

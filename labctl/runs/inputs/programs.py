@@ -22,10 +22,12 @@ from labctl.config.target import Target, load_target
 from labctl.deploy import Object, describe
 from labctl.deploy.plan import AGENT_PRODUCT, agent_artifact, agent_target
 from labctl.engines import Engine, Tool, make_engine
+from labctl.engines.base import EngineBase
 from labctl.errors import ConfigError, IntegrityError
 from labctl.models import are_ready, find_quantizer
 from labctl.models.quantizer import PRODUCT as QUANTIZER_PRODUCT
 from labctl.models.quantizer import TOOL as QUANTIZER
+from labctl.records import ArtifactIdentity
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Program:
     notes: tuple[str, ...] = ()
 
 
-def find_program(engine: Engine[Any], recipe: Recipe, lab_root: Path) -> Program:
+def find_program(engine: EngineBase[Any], recipe: Recipe, lab_root: Path) -> Program:
     """Find a recipe's program: a tool of an artifact, a file of this host, or one on the board.
 
     Raises ConfigError when it is not built; the hint is the command that builds it.
@@ -59,7 +61,7 @@ def find_program(engine: Engine[Any], recipe: Recipe, lab_root: Path) -> Program
         tool = engine.tool(available, offered=_offered(engine, recipe, lab_root))
         artifact = next(a for a in built if tool.name in a.manifest.tools)
     except (ConfigError, StopIteration):  # with the whole command, which no engine knows
-        wanted = _tool(engine, recipe, available, lab_root)
+        wanted = wanted_tool(engine, recipe, available, lab_root)
         raise _not_built(built[0], recipe, wanted.name, available) from None
     record = artifact.manifest.tools[tool.name]
     path = artifact.tool(tool.name)
@@ -74,7 +76,7 @@ def find_or_name_program(engine: Engine[Any], recipe: Recipe, lab_root: Path) ->
     except (ConfigError, IntegrityError):
         if engine.program is not None and engine.program.product is None:
             raise
-    tool = _tool(engine, recipe, (), lab_root)
+    tool = wanted_tool(engine, recipe, (), lab_root)
     return Program(tool, notes=(f"{tool.name} is not built for target {recipe.target} yet",))
 
 
@@ -86,7 +88,7 @@ def needed_program(recipe: Recipe, lab_root: Path) -> str | None:
     engine = make_engine(recipe.engine)
     if engine.program is not None and engine.program.product is None:
         return None
-    return _tool(engine, recipe, (), lab_root).name
+    return wanted_tool(engine, recipe, (), lab_root).name
 
 
 def missing_builds(
@@ -107,7 +109,7 @@ def missing_builds(
             artifact = None
         if artifact is None or (with_stale and other_source(artifact, lab_root)):
             product = _product(engine)
-            tools = (_tool(engine, recipe, (), lab_root).name,)
+            tools = (wanted_tool(engine, recipe, (), lab_root).name,)
             version = recipe.engine.version
             requests.append(BuildRequest(recipe.target, product, tools, version, lab_root=lab_root))
     if _quantizes(recipe, lab_root):
@@ -130,19 +132,35 @@ def missing_agent(
     return None if is_whole and not (with_stale and other_source(agent, lab_root)) else request
 
 
-def _product(engine: Engine[Any]) -> str:
+def artifact_identity(artifact: Artifact) -> ArtifactIdentity:
+    """Return the artifact as records name it."""
+    manifest = artifact.manifest
+    return ArtifactIdentity(
+        product=manifest.product,
+        version=manifest.version,
+        target=manifest.target,
+        key=manifest.key,
+        commit=manifest.commit,
+        toolchain=str(manifest.toolchain),
+        tools={name: tool.sha256 for name, tool in manifest.tools.items()},
+    )
+
+
+def _product(engine: EngineBase[Any]) -> str:
     product = engine.product if engine.program is None else engine.program.product
     assert product is not None  # a source has exactly one of the three
     return product
 
 
-def _tool(engine: Engine[Any], recipe: Recipe, available: Collection[str], lab_root: Path) -> Tool:
+def wanted_tool(
+    engine: EngineBase[Any], recipe: Recipe, available: Collection[str], lab_root: Path
+) -> Tool:
     """Return the tool that the engine wants of this version, built or not."""
     everything = {*available, *_offered(engine, recipe, lab_root)}
     return engine.tool(everything, offered=everything)
 
 
-def _offered(engine: Engine[Any], recipe: Recipe, lab_root: Path) -> tuple[str, ...]:
+def _offered(engine: EngineBase[Any], recipe: Recipe, lab_root: Path) -> tuple[str, ...]:
     """Return all tools that the recipe's version can have; none are known of a user's own."""
     spec, _ = find_spec(recipe.target, _product(engine), lab_root)
     version = spec.versions.get(recipe.engine.version or spec.default_version)

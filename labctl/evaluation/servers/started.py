@@ -1,0 +1,293 @@
+"""Servers that labctl starts for an evaluation: on this host, or on a board.
+
+A model's hash is proven only here: the file that the server was given was hashed, and on a board it
+is the store's copy. The server is stopped in the end whatever happens; what a controller that was
+killed leaves on a board ends with its time, or when this host takes that board again.
+"""
+
+import hashlib
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from labctl.board import LINK_LOSSES, probe
+from labctl.config.lab import Board, LabFile
+from labctl.config.models import ModelSource
+from labctl.config.recipe import EngineChoice
+from labctl.config.variants import Scalar
+from labctl.deploy import DeployOptions, Stopwatch, refuse
+from labctl.engines import EngineParameters, Inputs
+from labctl.engines.server_lifecycle import Server, ServerHost, serve
+from labctl.engines.this_host import ThisHost
+from labctl.errors import ConfigError
+from labctl.files import host_writes
+from labctl.performance.prediction import ModelWorkload, Rates
+from labctl.records import ArtifactIdentity, BoardFacts, EndpointRecord, ModelIdentity
+from labctl.retry import RETRY_SECONDS, retry_infra
+from labctl.runs.board.deploy_preview import missing_objects, send, sending
+from labctl.runs.board.held_board import HeldBoard, hold_board
+from labctl.runs.board.server_host import BoardServers
+from labctl.runs.context import renew_board
+from labctl.runs.inputs.servers import ServerFiles, find_server
+from labctl.runs.observer import Observer
+from labctl.runs.planning.memory_fit import Fit
+from labctl.transport import LocalTransport, Transport
+
+#: Loading may read gigabytes from a slow card, and warm up.
+READY_SECONDS = 1800.0
+_FACTS_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class ServerRequest:
+    """A server as a recipe asks for it.
+
+    ``name`` is the endpoint's key, ``model`` a key of ``models``; ``board`` None is this host.
+    ``max_seconds``: the longest that the server may run, also when its controller dies.
+    """
+
+    name: str
+    model: str
+    models: Mapping[str, ModelSource]
+    parameters: Mapping[str, Scalar]
+    max_seconds: float
+    board: Board | None = None
+    engine: EngineChoice = field(
+        default_factory=lambda: EngineChoice(name="llama_cpp", task="serve")
+    )
+    api: str = "llama-server"
+    ready_within: float = READY_SECONDS
+
+    @property
+    def target(self) -> str:
+        """The target that the program is built for."""
+        return self.board.target if self.board else f"host-{platform.machine()}"
+
+
+@dataclass
+class StartedEndpoint:
+    """A server that was ready; it may have ended since.
+
+    ``notes`` say what was decided, and what will be slow.
+    """
+
+    record: EndpointRecord
+    model: ModelIdentity
+    artifact: ArtifactIdentity | None
+    facts: BoardFacts
+    notes: tuple[str, ...]
+    _start: Callable[[], AbstractContextManager[Server]]
+    _renew: Callable[[], object]
+    _server: Server
+    _serving: ExitStack
+
+    @property
+    def address(self) -> str:
+        """Its address for this host; another one after :meth:`restart`."""
+        return self._server.running.address
+
+    @property
+    def served_name(self) -> str:
+        """Name of the model in its API; of this start alone."""
+        return self._server.name
+
+    def check(self) -> None:
+        """Raise the reason why it serves no more; nothing while it runs.
+
+        Raises BoardRebooted, LeaseLost, LinkError (the link stays lost), ProgramFailed, or what the
+        engine makes of its last words.
+        """
+        self._server.check()
+
+    def restart(self) -> None:
+        """Stop what is left of it, wait for its board where it has one, and start it again.
+
+        The caller decides how often. Raises what :func:`started_endpoint` raises.
+        """
+        self._serving.close()
+        self._renew()
+        self._server = self._serving.enter_context(self._start())
+
+
+@contextmanager
+def started_endpoint(
+    request: ServerRequest,
+    lab: LabFile,
+    folder: Path,
+    observer: Observer,
+    connect: Callable[[], Transport] | None = None,
+) -> Iterator[StartedEndpoint]:
+    """Start a server, and yield it when it is ready; it is stopped in the end.
+
+    What it prints is kept below ``folder``, one folder a start. ``connect`` opens the link of the
+    board. A board serves one model at a time: it is held meanwhile.
+
+    Raises ConfigError (wrong parameters, a program that is not built, a model that cannot be in
+    memory), BoardBusy, LeaseLost, LinkError, BoardError, ProgramTimeout (not ready in time),
+    ProgramFailed, and what :func:`labctl.models.resolve.resolve` raises.
+    """
+    files = find_server(
+        request.engine,
+        request.target,
+        request.models,
+        request.model,
+        request.parameters,
+        lab=lab,
+        progress=observer.step,
+    )
+    if request.board is None:
+        facts = probe(LocalTransport(), workdir=str(lab.root), timeout=_FACTS_SECONDS)
+        inputs = Inputs(_host_program(files), str(files.model.path))
+        with _started(request, files, _Machine(facts, inputs, _on_this_host(folder))) as started:
+            yield started
+        return
+    assert connect is not None  # of a board there is a link
+    with connect() as transport, hold_board(request.board, transport, lab) as held:
+        yield from _served_by_board(request, files, held, folder, observer)
+
+
+def _served_by_board(
+    request: ServerRequest,
+    files: ServerFiles,
+    held: HeldBoard,
+    folder: Path,
+    observer: Observer,
+) -> Iterator[StartedEndpoint]:
+    held.refuse_if_taken()
+    missing, problems = missing_objects(held, files.objects)
+    refuse(problems, held.board.name)
+    held.bring_agent(sending(observer))
+    _fitting(request, files, held.facts, held.rates)  # before gigabytes are sent
+    held.take_lease()
+    options = DeployOptions(progress=sending(observer), on_loss=observer.link_lost)
+    with Stopwatch().noted(held.rate_file) as watch:
+        paths = send(held, missing, options, watch)
+    program = files.program.file
+    inputs = Inputs(
+        files.program.tool.name if program is None else paths[program.sha256],
+        paths[files.model.identity.sha256],
+    )
+
+    def host() -> BoardServers:
+        servers = BoardServers(held, _next_folder(folder), request.max_seconds, observer.link_lost)
+        servers.clear()
+        return servers
+
+    def renew() -> None:
+        renew_board(
+            held,
+            lambda: retry_infra(
+                held.look_again,
+                on=LINK_LOSSES,
+                timeout=RETRY_SECONDS,
+                on_retry=observer.link_lost,
+            ),
+        )
+        held.take_lease()  # which ends what may be left of the server
+
+    machine = _Machine(held.facts, inputs, host, renew, held.rates)
+    with _started(request, files, machine) as started:
+        yield started
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """A machine that has the server's files. ``renew`` makes it usable again after a restart."""
+
+    facts: BoardFacts
+    inputs: Inputs
+    host: Callable[[], ServerHost]
+    renew: Callable[[], object] = lambda: None
+    rates: Rates | None = None
+
+
+@contextmanager
+def _started(
+    request: ServerRequest, files: ServerFiles, machine: _Machine
+) -> Iterator[StartedEndpoint]:
+    parameters, notes = _fitting(request, files, machine.facts, machine.rates)
+
+    def start() -> AbstractContextManager[Server]:
+        return serve(
+            files.engine,
+            files.program.tool,
+            parameters,
+            machine.inputs,
+            host=machine.host(),
+            ready_within=request.ready_within,
+        )
+
+    with ExitStack() as serving:
+        server = serving.enter_context(start())
+        identity = server.identify()
+        template = identity.template
+        record = EndpointRecord(
+            name=request.name,
+            api=request.api,
+            server=identity.version,
+            model=request.model,
+            sha256_proven=True,
+            board=request.board and request.board.name,
+            execution=machine.facts.execution,
+            parameters=parameters.model_dump(mode="json", exclude_none=True),
+            template_sha256=template and hashlib.sha256(template.encode()).hexdigest(),
+        )
+        yield StartedEndpoint(
+            record,
+            files.model.identity,
+            files.artifact,
+            machine.facts,
+            (*files.program.notes, *notes),
+            start,
+            machine.renew,
+            server,
+            serving,
+        )
+
+
+def _fitting(
+    request: ServerRequest, files: ServerFiles, facts: BoardFacts, rates: Rates | None
+) -> tuple[EngineParameters, tuple[str, ...]]:
+    """Decide the open parameters, and hold their memory against what there is.
+
+    Raises ConfigError for what the kernel would kill; what will only be slow is a note.
+    """
+    engine, model = files.engine, files.model.identity
+    resolved = engine.resolve_defaults(engine.parameters(request.parameters), facts, model)
+    need = engine.memory(resolved.parameters, model)
+    if need is None or model.bytes_per_token is None:
+        return resolved.parameters, (*resolved.notes, f"{model.key}: its memory is not known")
+    workload = engine.roles.workload(resolved.parameters.model_dump())
+    fit = Fit.of(request.name, ModelWorkload.of(model, need, workload), None, facts, rates)
+    warning = fit.warning()
+    if fit.total_bytes is not None and need.anonymous_bytes > fit.total_bytes:
+        raise ConfigError(
+            f"{request.name} does not fit: {fit.message()}",
+            hint="choose a smaller model or context, or fewer parallel questions",
+        )
+    return resolved.parameters, (*resolved.notes, *((warning,) if warning else ()))
+
+
+def _host_program(files: ServerFiles) -> str:
+    program = files.program.file
+    return files.program.tool.name if program is None else str(program.local)
+
+
+def _on_this_host(folder: Path) -> Callable[[], ThisHost]:
+    def host() -> ThisHost:
+        made = _next_folder(folder)
+        with host_writes(made):
+            made.mkdir(parents=True)
+        return ThisHost(made)
+
+    return host
+
+
+def _next_folder(folder: Path) -> Path:
+    """Return a folder for the next start: 1, 2, ..."""
+    number = 1
+    while (folder / str(number)).exists():
+        number += 1
+    return folder / str(number)

@@ -1,0 +1,211 @@
+"""Servers on a board that is held, for :mod:`labctl.engines.server_lifecycle`.
+
+A server is a job of the agent's: it outlives the link, and ends with its time, or when another
+controller takes the board. Requests go through a port of this host, which outlives the link too.
+"""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from labctl.board import LINK_LOSSES, BoardAgent, JobSpec, Started
+from labctl.board.job import STDERR, STDOUT
+from labctl.engines.base import RawOutput
+from labctl.errors import (
+    BoardError,
+    BoardRebooted,
+    CommandTimeout,
+    DeviceLost,
+    InfraError,
+    LabctlError,
+    LinkError,
+    LinkRefused,
+)
+from labctl.files import host_writes
+from labctl.records import JobStatus
+from labctl.retry import RETRY_SECONDS, retry_infra
+from labctl.runs.board.held_board import SIGN_SECONDS, HeldBoard
+from labctl.transport import forwarded_port, remote_words
+
+#: Names of the jobs that are servers begin so.
+_PREFIX = "serve-"
+#: Below those that kernels give to connections (32768), above those of services.
+_FIRST_PORT, _PORTS = 20_000, 12_000
+_PORT_ATTEMPTS = 20
+_ANSWER_SECONDS = 20.0
+#: Nobody who listens is silent and refuses at once.
+_PORT_SECONDS = 1.0
+#: Between two looks at the job: each costs the board a process.
+_LOOK_SECONDS = 1.0
+#: A server has its own log of every request.
+_MOST_OUTPUT_BYTES = 1 << 30
+_SAMPLE_MS = 10_000
+#: Of its output, for error messages, while it runs.
+_TAIL_BYTES = 64 << 10
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class BoardServers:
+    """Starts servers on a held board, under its lease; what they print is kept in ``folder``.
+
+    ``seconds`` is the longest that one may run: the agent ends it then, whoever has died.
+    ``on_link_loss`` gets each loss that is tried again.
+    """
+
+    held: HeldBoard
+    folder: Path
+    seconds: float
+    on_link_loss: Callable[[InfraError], None] = lambda _error: None
+
+    def clear(self) -> None:
+        """End the servers that dead controllers left on the board, and remove their files.
+
+        Nobody else's: the board is ours. Raises LinkError, BoardError.
+        """
+        jobs = self.held.agent.job_directory(_PREFIX).removesuffix(_PREFIX)
+        look = f"cd {remote_words(jobs)} 2>/dev/null || exit 0; ls"
+        listed = self.held.transport.run(look, timeout=_ANSWER_SECONDS).text.split()
+        for name in (name for name in listed if name.startswith(_PREFIX)):
+            _end(self.held.agent, f"{jobs}{name}")
+
+    def free_port(self) -> int:
+        """Return a port of the board on which nobody listens now. Raises LinkError, BoardError."""
+        for _ in range(_PORT_ATTEMPTS):
+            port = _FIRST_PORT + secrets.randbelow(_PORTS)
+            if not self._is_taken(port):
+                return port
+        raise BoardError(f"{self.held.transport.label}: no free port is found on the board")
+
+    def _is_taken(self, port: int) -> bool:
+        try:
+            with self.held.transport.connect(port, timeout=_ANSWER_SECONDS) as stream:
+                stream.timeout = _PORT_SECONDS
+                return stream.receive(1) != b""
+        except CommandTimeout:
+            return True  # it waits to be asked
+        except (LinkRefused, DeviceLost):  # an hdc server accepts before it knows
+            return False
+
+    def start(self, argv: Sequence[str], port: int) -> "BoardServer":
+        """Start a server. Raises what :meth:`labctl.board.BoardAgent.start` raises, LeaseLost."""
+        held = self.held
+        held.check_lease()
+        spec = JobSpec(
+            directory=held.agent.job_directory(f"{_PREFIX}{secrets.token_hex(8)}"),
+            argv=tuple(argv),
+            timeout_s=self.seconds,
+            epoch=held.epoch,
+            lease_path=held.leases.path,
+            sample_ms=_SAMPLE_MS,
+            max_output_bytes=_MOST_OUTPUT_BYTES,
+        )
+        with ExitStack() as ending:
+            ending.callback(_end_if_reached, held.agent, spec.directory)
+            started = held.agent.start(spec, on_link_loss=self.on_link_loss)
+            here = ending.enter_context(forwarded_port(held.transport, port))
+            server = BoardServer(self, started, here)
+            ending.enter_context(server.signs_of_life())
+            server.ending = ending.pop_all()
+        return server
+
+
+@dataclass
+class BoardServer:
+    """A server on a board, with the port of this host that leads to it."""
+
+    host: BoardServers
+    started: Started
+    port: int
+    ending: ExitStack = field(default_factory=ExitStack)
+    _end: JobStatus | None = None
+    _seen: float = 0.0
+    _lost: LabctlError | None = None
+
+    @property
+    def address(self) -> str:
+        """Its address for this host; it stays while the link comes and goes."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def end(self) -> JobStatus | None:
+        """Return its end; None while it runs, as far as was looked in the last second.
+
+        Raises LinkError when the link stays lost, BoardRebooted, LeaseLost, BoardError.
+        """
+        if self._lost is not None:
+            raise self._lost.again()
+        if self._end is None and time.monotonic() >= self._seen + _LOOK_SECONDS:
+            look = self._again(lambda: self.host.held.agent.poll(self.started.directory))
+            if look.status is None and look.boot_id != self.started.boot_id:
+                raise BoardRebooted(f"board {self.host.held.board.name} restarted under a server")
+            self._end, self._seen = look.status, time.monotonic()
+        return self._end
+
+    def output(self) -> RawOutput:
+        """Return the end of its output so far; empty while the link is lost."""
+        with suppress(InfraError):
+            return RawOutput(self._tail(STDOUT), self._tail(STDERR), b"")
+        return RawOutput(b"", b"", b"")
+
+    def stop(self) -> None:
+        """End it, keep its output in the folder, and remove it from the board.
+
+        Without a link its own time ends it, or whoever has the board next.
+        """
+        agent, directory = self.host.held.agent, self.started.directory
+        with self.ending, suppress(InfraError):
+            status = agent.stop(directory).status
+            folder = self.host.folder
+            with host_writes(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+            agent.collect(directory, folder, status=status, reattach_s=_ANSWER_SECONDS)
+
+    @contextmanager
+    def signs_of_life(self) -> Iterator[None]:
+        """Say on the board, while it serves, that its controller lives."""
+        over = threading.Event()
+
+        def sign() -> None:
+            while not over.wait(SIGN_SECONDS):
+                try:
+                    self.host.held.check_lease()
+                except LinkError:
+                    continue  # requests notice that, too
+                except InfraError as error:
+                    self._lost = error
+                    return
+
+        signing = threading.Thread(target=sign, daemon=True)
+        signing.start()
+        try:
+            yield
+        finally:
+            over.set()
+            signing.join()
+
+    def _tail(self, name: str) -> bytes:
+        words = remote_words("tail", "-c", str(_TAIL_BYTES), f"{self.started.directory}/{name}")
+        return self.host.held.transport.run(words, timeout=_ANSWER_SECONDS).check().output
+
+    def _again(self, step: Callable[[], T]) -> T:
+        return retry_infra(
+            step, on=LINK_LOSSES, timeout=RETRY_SECONDS, on_retry=self.host.on_link_loss
+        )
+
+
+def _end_if_reached(agent: BoardAgent, directory: str) -> None:
+    with suppress(InfraError):  # its own time ends it, or whoever has the board next
+        _end(agent, directory)
+
+
+def _end(agent: BoardAgent, directory: str) -> None:
+    """End a job, and remove what it left."""
+    with suppress(BoardRebooted):  # a board that restarted has no such job, but its files
+        agent.stop(directory)
+    agent.remove(directory)

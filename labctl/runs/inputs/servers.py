@@ -1,0 +1,97 @@
+"""Files that a server needs on this host: its program and its model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from labctl.build import build_command, find_artifacts
+from labctl.config.lab import LabFile
+from labctl.config.models import ModelSource
+from labctl.config.recipe import EngineChoice, Recipe
+from labctl.config.variants import Scalar
+from labctl.deploy import Object
+from labctl.engines import ServerEngine, make_server
+from labctl.errors import ConfigError
+from labctl.models import ModelFile, find_quantizer
+from labctl.models.resolve import resolve
+from labctl.progress import Progress
+from labctl.records import ArtifactIdentity
+from labctl.runs.inputs.programs import Program, artifact_identity, find_program, wanted_tool
+
+#: A recipe says how long its run may take; nothing here depends on it.
+_ANY_TIME = "1h"
+
+
+@dataclass(frozen=True)
+class ServerFiles:
+    """A server engine with its program and its model, as they lie on this host."""
+
+    engine: ServerEngine[Any]
+    program: Program
+    model: ModelFile
+
+    @property
+    def objects(self) -> tuple[Object, ...]:
+        """Files that a board needs. A program that is the board's own is not among them."""
+        file = self.model
+        assert file.identity.size_bytes is not None  # of a file that is here
+        found = Object(file.identity.sha256, file.identity.size_bytes, file.path, file.path.name)
+        return (found,) if self.program.file is None else (self.program.file, found)
+
+    @property
+    def artifact(self) -> ArtifactIdentity | None:
+        """The build of the program; None: labctl did not build it."""
+        artifact = self.program.artifact
+        return None if artifact is None else artifact_identity(artifact)
+
+
+def find_server(
+    choice: EngineChoice,
+    target: str,
+    models: Mapping[str, ModelSource],
+    model: str,
+    parameters: Mapping[str, Scalar],
+    *,
+    lab: LabFile,
+    progress: Progress,
+) -> ServerFiles:
+    """Find the program for a target, fetch or derive the model.
+
+    ``model`` is one of ``models``. Raises ConfigError (wrong parameters, not a server, or a program
+    that is not built: the hint is the command that builds it), and what
+    :func:`labctl.models.resolve.resolve` raises.
+    """
+    recipe = Recipe.model_validate(
+        {
+            "name": "serve",
+            "target": target,
+            "engine": choice,
+            "models": dict(models),
+            "max_time": _ANY_TIME,
+        }
+    )
+    engine = make_server(recipe.engine)
+    engine.parameters(parameters)
+    program = _program(engine, recipe, lab)
+    found = resolve(
+        recipe.models,
+        [model],
+        root=lab.root,
+        find_quantizer=lambda: find_quantizer(target, lab.root),
+        progress=progress,
+        gguf_only=engine.reads_gguf,
+    )
+    return ServerFiles(engine, program, found[model])
+
+
+def _program(engine: ServerEngine[Any], recipe: Recipe, lab: LabFile) -> Program:
+    """Find the program; where nothing of its product is built, say how it alone is built."""
+    product = engine.product if engine.program is None else engine.program.product
+    if product is not None:
+        try:
+            find_artifacts(recipe.target, product, recipe.engine.version, lab_root=lab.root)
+        except ConfigError as error:
+            tool = wanted_tool(engine, recipe, (), lab.root).name
+            command = build_command(recipe.target, product, recipe.engine.version, [tool])
+            raise ConfigError(error.message, hint=command) from error
+    return find_program(engine, recipe, lab.root)
