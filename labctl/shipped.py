@@ -17,7 +17,7 @@ REFERENCES = _DATA / "references.yaml"
 #: The documentation, one Markdown file a page.
 DOCS = _DATA / "docs"
 #: Pages to read from beginning to end, in this order; the others are references.
-GUIDES = ("getting-started", "first-recipe", "measuring", "deploying", "virtual-boards")
+GUIDES = ("getting-started", "first-recipe", "measuring", "deploying", "accuracy", "virtual-boards")
 
 
 def pages() -> list[str]:

@@ -5,18 +5,19 @@ They are quoted from their source. No statistic and no verdict uses them.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from labctl import shipped
 from labctl.config.models import web_address
 from labctl.config.types import Line, Name
-from labctl.config.yaml.document import StrictModel, load
+from labctl.config.yaml.document import StrictModel, load, refuse
 
 REFERENCES_FILE = "references.yaml"
 
-Unit = Literal["s/token", "ms/token", "tokens/s"]
+#: The last one is the share of right answers, in percent.
+Unit = Literal["s/token", "ms/token", "tokens/s", "% accuracy"]
 
 
 class Reference(StrictModel):
@@ -33,15 +34,34 @@ class Reference(StrictModel):
     value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     """The figure, as published."""
     unit: Unit
-    """Its unit: `s/token`, `ms/token` or `tokens/s`."""
+    """Its unit: `s/token`, `ms/token`, `tokens/s` or `% accuracy`."""
+    dataset: Line | None = None
+    """Data set of an accuracy."""
+    conditions: Line | None = None
+    """Conditions that the source tells, of an accuracy the prompt and the limit of tokens."""
     source: Line
     """Publication with its date, enough to find it again."""
     address: Annotated[Line, AfterValidator(web_address)] | None = None
     """Address of the publication."""
 
+    @model_validator(mode="after")
+    def _of_its_unit(self) -> Self:
+        if self.is_accuracy != (self.dataset is not None):
+            raise refuse("an accuracy needs its dataset, and nothing else has one", "dataset")
+        if self.is_accuracy and self.value > 100:
+            raise refuse("must be at most 100", "value")
+        return self
+
     @property
-    def token_ns(self) -> int:
-        """The figure as time of a token, in ns."""
+    def is_accuracy(self) -> bool:
+        """True if it is a share of right answers; False: a time or a rate."""
+        return self.unit == "% accuracy"
+
+    @property
+    def token_ns(self) -> int | None:
+        """The figure as time of a token, in ns; None for an accuracy."""
+        if self.is_accuracy:
+            return None
         seconds = {"s/token": self.value, "ms/token": self.value / 1000}
         return round(1e9 * seconds.get(self.unit, 1 / self.value))
 

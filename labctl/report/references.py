@@ -8,7 +8,7 @@ from labctl.config.lab import find_lab_root
 from labctl.config.names import unknown
 from labctl.config.references import Reference, known_references
 from labctl.errors import ConfigError
-from labctl.records import RunRecord
+from labctl.records import EvaluationRecord, RunRecord
 from labctl.units import digits, duration
 
 #: Stands for all references that are known.
@@ -22,7 +22,8 @@ COLUMNS = ("quoted", "device", "model", ">as published", ">per token", ">tokens/
 class ReferenceRow:
     """A published figure, as text and as values.
 
-    ``token_ns`` and ``tokens_per_second`` are the figure in other units, not other measurements.
+    ``token_ns`` and ``tokens_per_second`` are the figure in other units, not other measurements;
+    None for an accuracy, whose ``value`` is in percent.
     """
 
     name: str
@@ -32,8 +33,10 @@ class ReferenceRow:
     program: str | None
     value: float
     unit: str
-    token_ns: int
-    tokens_per_second: float
+    dataset: str | None
+    conditions: str | None
+    token_ns: int | None
+    tokens_per_second: float | None
     source: str
     address: str | None
     quoted: bool = True
@@ -42,14 +45,15 @@ class ReferenceRow:
     def cells(self) -> tuple[str, ...]:
         """Texts for the headings :data:`COLUMNS`."""
         what = " ".join(filter(None, (self.model, self.quantization)))
+        more = ", ".join(filter(None, (self.program, self.dataset, self.conditions)))
         source = " ".join(filter(None, (self.source, self.address)))
         return (
             self.name,
             self.device,
-            f"{what} ({self.program})" if self.program else what,
+            f"{what} ({more})" if more else what,
             f"{self.value:g} {self.unit}",
             duration(self.token_ns),
-            digits(self.tokens_per_second),
+            "-" if self.tokens_per_second is None else digits(self.tokens_per_second),
             source,
         )
 
@@ -59,7 +63,7 @@ class ReferenceRow:
 
 
 def reference_rows(
-    run: RunRecord, lab_root: Path | None, names: Sequence[str] | None = None
+    run: RunRecord | EvaluationRecord, lab_root: Path | None, names: Sequence[str] | None = None
 ) -> tuple[ReferenceRow, ...]:
     """Return the published figures that a run's recipe asks for, in its order.
 
@@ -86,7 +90,7 @@ def reference_rows(
 
 
 def references_of(
-    run: RunRecord, directory: Path, names: Sequence[str] | None = None
+    run: RunRecord | EvaluationRecord, directory: Path, names: Sequence[str] | None = None
 ) -> tuple[ReferenceRow, ...]:
     """As :func:`reference_rows`, for the lab that a run directory lies in."""
     return reference_rows(run, find_lab_root(directory), names)
@@ -101,8 +105,10 @@ def _row(name: str, found: Reference) -> ReferenceRow:
         program=found.program,
         value=found.value,
         unit=found.unit,
+        dataset=found.dataset,
+        conditions=found.conditions,
         token_ns=found.token_ns,
-        tokens_per_second=1e9 / found.token_ns,
+        tokens_per_second=None if found.token_ns is None else 1e9 / found.token_ns,
         source=found.source,
         address=found.address,
     )

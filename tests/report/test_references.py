@@ -42,7 +42,9 @@ def made(lab: Path, *names: str) -> Path:
 def test_the_shipped_figures_are_those_that_were_published() -> None:
     known = known_references(None)
     assert [(one.value, one.unit) for one in known.values()] == [
-        (49.73, "s/token"), (18.18, "s/token"), (6.7, "tokens/s"), (3.2, "tokens/s"),
+        (49.73, "s/token"), (18.18, "s/token"),
+        (51.6, "% accuracy"), (70.9, "% accuracy"), (85.6, "% accuracy"),
+        (6.7, "tokens/s"), (3.2, "tokens/s"),
     ]  # fmt: skip
     assert all(one.source for one in known.values())
     assert known["8gen2-llama-awq-perfxllm"].token_ns == round(1e9 / 6.7)
@@ -85,7 +87,7 @@ def test_quoted_figures_change_no_number(lab: Path, capsys: pytest.CaptureFixtur
     run_cli(["report", str(path), "--json", "--references", "all"])
     shown = json.loads(capsys.readouterr().out)
     quoted = shown.pop("references")
-    assert [row["quoted"] for row in quoted] == [True] * 5
+    assert [row["quoted"] for row in quoted] == [True] * 8
     assert quoted[-1]["name"] == "other-board"
     assert quoted[-1]["tokens_per_second"] == 4
     assert shown == without
@@ -107,3 +109,25 @@ def test_an_unknown_name_is_refused_and_a_foreign_run_still_reports(
 def test_a_lab_may_replace_a_figure(lab: Path) -> None:
     (lab / "references.yaml").write_text(OWN.replace("other-board", Q8))
     assert known_references(lab)[Q8].device == "RK3588"
+
+
+def test_an_accuracy_is_quoted_without_a_time(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = made(lab, "gsm8k-llama31-8b-q2-k")
+    assert run_cli(["report", str(path), "--wide"]) == 0
+    text = capsys.readouterr().out
+    assert "51.6 % accuracy" in text
+    assert "GSM8K, zero-shot, step by step, no limit of tokens" in text
+    run_cli(["report", str(path), "--json"])
+    (row,) = json.loads(capsys.readouterr().out)["references"]
+    assert (row["value"], row["token_ns"], row["tokens_per_second"]) == (51.6, None, None)
+    page = lab / "page.html"
+    assert run_cli(["report", str(path), "-o", str(page)]) == 0
+    assert 'data-value="51.6"' in page.read_text()
+
+
+def test_an_accuracy_needs_its_data_set(lab: Path) -> None:
+    (lab / "references.yaml").write_text(OWN.replace("ms/token", '"% accuracy"'))
+    with pytest.raises(ConfigError, match="dataset: an accuracy needs its dataset"):
+        known_references(lab)

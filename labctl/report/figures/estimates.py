@@ -25,6 +25,7 @@ def estimates(
     runs: Sequence[MeasuredRun], words: Words, quoted: Sequence[ReferenceRow] = ()
 ) -> Figure | Missing:
     """Draw the estimate of each variant, its interval, its repeats, and published figures."""
+    quoted = [one for one in quoted if one.token_ns is not None]
     timed = [one for one in all_series(runs) if one.token_times]
     if not timed:
         return Missing(NAME, words(NAME), words("no-token-time"))
@@ -32,7 +33,7 @@ def estimates(
     all_ns: list[float] = [time for one in shown for time in one.token_times]
     intervals = (_interval(one) for one in shown)
     all_ns += [end for found in intervals if found for end in (found.low, found.high)]
-    all_ns += [one.token_ns for one in quoted]
+    all_ns += [one.token_ns for one in quoted if one.token_ns is not None]
     scale = TimeScale.of(all_ns)
     rows: list[Row] = []
     told = []
@@ -108,6 +109,7 @@ def _repeats(one: Series, scale: TimeScale) -> Iterator[Row]:
 
 
 def _quoted(one: ReferenceRow, scale: TimeScale, words: Words) -> Row:
+    assert one.token_ns is not None
     return {
         "kind": "quoted",
         "series": one.name,
