@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from labctl.records import GenerationRecord, GradeRecord
+from labctl.stats import Interval, clustered_interval, wilson_interval
 
 #: Notes of grades that a limit of the grader ended: they count as wrong, and are shown.
 LIMIT_NOTES = ("time-limit", "memory-limit", "crash")
@@ -21,6 +22,7 @@ class Accuracy:
     ``grades`` has one grade for each question and sample, in the order in which questions are
     asked; ``failed`` the questions (with their samples) that got no answer: they are in no count.
     ``overruns`` counts answers longer than the budget that their prompt stated; None: none stated.
+    ``stopped``: asking may have ended because an accuracy was known well enough.
     """
 
     variant: str
@@ -30,6 +32,7 @@ class Accuracy:
     grades: tuple[GradeRecord, ...]
     failed: tuple[tuple[str, int], ...] = ()
     overruns: int | None = None
+    stopped: bool = False
 
     @property
     def total(self) -> int:
@@ -45,6 +48,17 @@ class Accuracy:
     def share(self) -> float | None:
         """Share of right answers; None if nothing is graded."""
         return self.right / self.total if self.grades else None
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """Return the 95 % interval of the share; a question with its samples is one cluster."""
+        if not self.grades:
+            return None
+        shares = [sum(verdicts) / len(verdicts) for verdicts in self.verdicts.values()]
+        samples = max(map(len, self.verdicts.values()))
+        if samples == 1:
+            return wilson_interval(self.right, self.total, stopped=self.stopped)
+        return clustered_interval(shares, samples)
 
     @cached_property
     def cut(self) -> int:
@@ -143,12 +157,14 @@ def accuracy_table(
     *,
     questions: Sequence[str],
     variants: Sequence[str],
+    stopped: bool = False,
 ) -> AccuracyTable:
     """Put the grades of an evaluation together.
 
     ``questions`` and ``variants`` give the order. Of several grades of one text the last one
     counts, except that an answer under a real limit wins over one that labctl cut; of a grader's
-    versions the one that was used last.
+    versions the one that was used last. ``stopped``: the recipe has a rule by which asking ends
+    before all questions; intervals are wider for it.
     """
     rank = {question: number for number, question in enumerate(questions)}
     newest = _newest(grades)
@@ -179,6 +195,7 @@ def accuracy_table(
                         tuple(found[key] for key in in_order),
                         answers.failed(variant, budget, found),
                         answers.overruns(variant, budget, found),
+                        stopped,
                     )
                 )
     return AccuracyTable(tuple(variants), tuple(budgets), graders, tuple(cells))

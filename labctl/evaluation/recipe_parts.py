@@ -257,8 +257,8 @@ class AccuracyGate(StrictModel):
     where: dict[Literal["model", "prompt", "budget", "grader"], int | str] = Field(
         default_factory=dict
     )
-    """Answers that it applies to: by `model`, `prompt`, `budget` (tokens, or `unlimited`), `grader`. By
-    default all."""
+    """Answers that it applies to: by `model`, `prompt`, `budget` (tokens, or `unlimited`) and
+    `grader`. By default all."""
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
