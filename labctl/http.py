@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from labctl.errors import ConfigError, HostError
@@ -53,24 +53,13 @@ def request(
     """
     import httpx  # slow to import, and most commands ask no server
 
-    plain = urlsplit(address).scheme == "http"  # in small letters, however it was written
     what = f"cannot reach {urlsplit(address).hostname}"
     asking = {"Accept-Encoding": "identity", **(headers or {})}
-    has_login = "Authorization" in asking or "@" in urlsplit(address).netloc
-    try:
+    with _environment_checked(what):
         client = httpx.Client(
             timeout=httpx.Timeout(silence_s, connect=connect_s),
-            follow_redirects=follow,
-            trust_env=not direct,
-            # Reading them takes 30 ms, and a meter over plain http is asked every second.
-            verify=False if plain and not follow else _certificates(),
-            auth=None if direct or has_login else _login(address),
+            **_policy(address, asking, follow=follow, direct=direct),
         )
-    except (httpx.InvalidURL, ValueError, OSError) as error:
-        raise ConfigError(
-            f"{what}: {error}",
-            hint="check HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and REQUESTS_CA_BUNDLE",
-        ) from error
     try:
         with client, client.stream(method, address, headers=asking, content=content) as answer:
             what = f"{without_login(address)} broke off"
@@ -82,7 +71,7 @@ def request(
             f"{what}: {_NO_HEADER}", hint="check HF_TOKEN and MODELSCOPE_API_TOKEN"
         ) from error
     except httpx.HTTPError as error:
-        reason = _reason(error)
+        reason = reason_of(error)
         unreachable = Unreachable(
             f"{what}: {reason}",
             hint="is this host offline? Copy the file here and name it by its path instead,"
@@ -91,6 +80,32 @@ def request(
         unreachable.reason = reason
         unreachable.timed_out = isinstance(error, httpx.TimeoutException)
         raise unreachable from error
+
+
+def many_at_once(
+    address: str,
+    *,
+    connections: int,
+    headers: Mapping[str, str],
+    connect_s: float = CONNECT_SECONDS,
+    silence_s: float | None = SILENCE_SECONDS,
+    direct: bool = False,
+) -> "httpx.AsyncClient":
+    """Make a client for many requests at once to one server, with the policy of ``request``.
+
+    It follows no redirect. ``silence_s`` None: as long as its user waits. Raises ConfigError.
+    """
+    import httpx  # slow to import, and most commands ask no server
+
+    asking = {"Accept-Encoding": "identity", **headers}
+    with _environment_checked(f"cannot reach {urlsplit(address).hostname}"):
+        return httpx.AsyncClient(
+            base_url=address,
+            headers=asking,
+            timeout=httpx.Timeout(silence_s, connect=connect_s, pool=None),
+            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+            **_policy(address, asking, follow=False, direct=direct),
+        )
 
 
 def without_login(address: str) -> str:
@@ -114,6 +129,35 @@ def read_body(answer: "httpx.Response", *, within_s: float, most_bytes: int) -> 
             late.timed_out = True
             raise late
     return bytes(body)
+
+
+def _policy(
+    address: str, headers: Mapping[str, str], *, follow: bool, direct: bool
+) -> dict[str, Any]:
+    """Return what every client shares: redirects, the environment, certificates, logins."""
+    parts = urlsplit(address)
+    plain = parts.scheme == "http"  # in small letters, however it was written
+    has_login = "Authorization" in headers or "@" in parts.netloc
+    return {
+        "follow_redirects": follow,
+        "trust_env": not direct,
+        # Reading them takes 30 ms, and a meter over plain http is asked every second.
+        "verify": False if plain and not follow else _certificates(),
+        "auth": None if direct or has_login else _login(address),
+    }
+
+
+@contextmanager
+def _environment_checked(what: str) -> Iterator[None]:
+    import httpx
+
+    try:
+        yield
+    except (httpx.InvalidURL, ValueError, OSError) as error:
+        raise ConfigError(
+            f"{what}: {error}",
+            hint="check HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and REQUESTS_CA_BUNDLE",
+        ) from error
 
 
 def _certificates() -> "ssl.SSLContext":
@@ -140,7 +184,7 @@ def _login(address: str) -> tuple[str, str] | None:
     return None
 
 
-def _reason(error: "httpx.HTTPError") -> str:
+def reason_of(error: "httpx.HTTPError") -> str:
     """Return the message of the operating system, or of httpx; neither knows the address."""
     import httpx
 

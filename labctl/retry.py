@@ -5,7 +5,7 @@ Which losses of a board are tried again: ``board.agent.LINK_LOSSES``; a link is 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from labctl.errors import InfraError
@@ -85,3 +85,30 @@ def retry_infra(
         reraise=True,
     )
     return retrying(attempt)
+
+
+async def retry_async(
+    operation: Callable[[], Awaitable[T]],
+    *,
+    on: tuple[type[InfraError], ...],
+    attempts: int,
+    wait_s: Callable[[int, InfraError], float],
+) -> T:
+    """Repeat an operation on the named infra errors, at most ``attempts`` times in all.
+
+    ``wait_s`` tells how long (s) to wait after the attempt of that number, which failed so. The
+    last error is raised.
+    """
+    import tenacity  # slow to import, and most operations need no second attempt
+
+    def wait(state: "tenacity.RetryCallState") -> float:
+        error = state.outcome.exception() if state.outcome else None
+        return wait_s(state.attempt_number, error) if isinstance(error, InfraError) else 0.0
+
+    retrying = tenacity.AsyncRetrying(
+        retry=tenacity.retry_if_exception_type(on),
+        wait=wait,
+        stop=tenacity.stop_after_attempt(attempts),
+        reraise=True,
+    )
+    return await retrying(operation)

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scripted_answers import Answer, Asked, Script, Step, steps, tokenize
-from scripted_shapes import Done, Shape, dumped, facts, shape
+from scripted_shapes import MODEL, Done, Shape, dumped, facts, shape
 
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}<|assistant|>"
 
@@ -59,6 +59,7 @@ class ScriptedEndpoint:
         self.requests: list[Request] = []
         self.at_once = self.most_at_once = self.connections = 0
         self.address = ""
+        self.models = [MODEL]
         #: Paths that this server does not have.
         self.missing: set[str] = set()
         #: A key that requests must bear.
@@ -114,7 +115,7 @@ class ScriptedEndpoint:
             return await _send(writer, 401, {"error": {"message": message}})
         form = shape(request.path, request.body)
         if form is None or request.path in self.missing:
-            told = facts(request.path, request.body, TEMPLATE, self.context)
+            told = facts(request.path, request.body, TEMPLATE, self.context, self.models)
             if told is None or request.path in self.missing:
                 return await _send(writer, 404, {"error": {"message": "File Not Found"}})
             return await _send(writer, 200, told)

@@ -296,7 +296,9 @@ def shape(path: str, body: dict[str, Any]) -> Shape | None:
     return None
 
 
-def facts(path: str, body: dict[str, Any], template: str, context: int) -> Any:
+def facts(
+    path: str, body: dict[str, Any], template: str, context: int, models: Sequence[str]
+) -> Any:
     """What is asked beside answers; None: no such path."""
     if path == "/tokenize":
         if "inputs" in body:
@@ -309,7 +311,10 @@ def facts(path: str, body: dict[str, Any], template: str, context: int) -> Any:
         return {"prompt": "".join(turns) + "<|assistant|>"}
     return {
         "/health": {"status": "ok"},
-        "/v1/models": {"object": "list", "data": [{"id": MODEL, "object": "model"}]},
+        "/v1/models": {
+            "object": "list",
+            "data": [{"id": name, "object": "model"} for name in models],
+        },
         "/props": {
             "chat_template": template,
             "default_generation_settings": {"n_ctx": context},

@@ -1,1 +1,26 @@
 """Endpoints: servers that answer questions over HTTP."""
+
+from labctl.evaluation.endpoints.base import (
+    EndpointClient,
+    Generation,
+    GenerationRequest,
+    Message,
+    ServerIdentity,
+)
+from labctl.evaluation.endpoints.errors import Refused, TryAgain
+from labctl.evaluation.endpoints.opening import Api, open_client
+from labctl.evaluation.endpoints.retries import Answered, generate_with_retries
+
+__all__ = [
+    "Answered",
+    "Api",
+    "EndpointClient",
+    "Generation",
+    "GenerationRequest",
+    "Message",
+    "Refused",
+    "ServerIdentity",
+    "TryAgain",
+    "generate_with_retries",
+    "open_client",
+]

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import JsonValue
 
@@ -72,7 +72,13 @@ class ServerIdentity:
 
 
 class EndpointClient(ABC):
-    """A client of one server. Its requests may overlap; ``aclose`` ends all connections."""
+    """A client of one server. Its requests may overlap; ``aclose`` ends all connections.
+
+    ``prompt_cache``: False where each request asks the server to keep nothing of earlier ones;
+    None: as the server is set.
+    """
+
+    prompt_cache: ClassVar[bool | None] = None
 
     @abstractmethod
     async def generate(self, request: GenerationRequest, *, timeout: float) -> Generation:
@@ -80,7 +86,8 @@ class EndpointClient(ABC):
 
         ``timeout``: seconds for the whole answer. Raises
         :class:`~labctl.evaluation.endpoints.errors.TryAgain` for what may pass (429, 5xx,
-        time-outs, lost connections), ProgramFailed for a refusal, OutputNotUnderstood.
+        time-outs, lost connections), Refused (a ProgramFailed) for a refusal of this request,
+        OutputNotUnderstood, ConfigError where no request can do better: a wrong key or path.
         """
 
     @abstractmethod

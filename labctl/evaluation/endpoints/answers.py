@@ -1,0 +1,132 @@
+"""An answer as it comes together, and what every client checks of it."""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from labctl.errors import OutputNotUnderstood
+from labctl.evaluation.endpoints.base import Generation, GenerationRequest, Message
+from labctl.evaluation.endpoints.connection import Exchange
+from labctl.evaluation.endpoints.errors import TryAgain
+from labctl.records import FinishReason, TokenCounter
+
+M = TypeVar("M", bound=BaseModel)
+
+_FINISHED: Mapping[str, FinishReason] = {
+    # OpenAI
+    "stop": "stop",
+    "length": "length",
+    # TGI
+    "eos_token": "stop",
+    "stop_sequence": "stop",
+    # llama-server
+    "eos": "stop",
+    "word": "stop",
+    "limit": "length",
+}
+_SHOWN = 200
+
+
+class Told(BaseModel):
+    """What is read of a server's JSON; it may say more."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
+
+
+def read(model: type[M], data: bytes) -> M:
+    """Read an event or a body. Raises OutputNotUnderstood."""
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"])) or "JSON"
+        raise OutputNotUnderstood(
+            f"the server's answer: {place}: {problem['msg']}",
+            hint="does it speak the api that the recipe names?",
+            details=data[:_SHOWN].decode(errors="replace"),
+        ) from error
+
+
+class Growing:
+    """Text, stamps and counts of one answer."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.arrivals: list[int] = []
+        self.length = 0
+        self.finish: str | None = None
+        self.prompt_tokens: int | None = None
+        self.cached_tokens: int | None = None
+        self.completion_tokens: int | None = None
+        self.prompt_eval_ns: int | None = None
+        self.eval_ns: int | None = None
+        self.server: str | None = None
+        self.served_name: str | None = None
+        self.ids: list[int] = []
+        #: How many tokens were told of one by one; 0: none.
+        self.told = 0
+        #: None: not known.
+        self.ends: tuple[int, ...] | None = None
+
+    def add(self, stamp_ns: int, piece: str | None) -> None:
+        """Note a piece of text."""
+        if piece:
+            self.pieces.append(piece)
+            self.arrivals.append(stamp_ns)
+            self.length += len(piece)
+
+    @property
+    def text(self) -> str:
+        """All text so far."""
+        return "".join(self.pieces)
+
+    def generation(
+        self,
+        exchange: Exchange,
+        request: GenerationRequest,
+        *,
+        tokenized: tuple[int, ...] | None = None,
+    ) -> Generation:
+        """Return the finished answer, counted by what the server told, or by its tokenizer.
+
+        Raises TryAgain if it broke off, OutputNotUnderstood where it contradicts itself or the
+        limit.
+        """
+        if self.finish is None:
+            raise TryAgain("the answer broke off before its end")
+        count, most = self.completion_tokens, request.max_tokens
+        told = max(self.told, len(self.ids))
+        if count is not None and told > count:
+            raise OutputNotUnderstood(f"the server counts {count} tokens, but sent {told}")
+        if most is not None and (count or told) > most:
+            raise OutputNotUnderstood(
+                f"the server generated {count or told} tokens, the limit was {most}",
+                hint="it does not keep max_tokens: budgets cannot be measured with it",
+            )
+        counted_by: TokenCounter = "usage"
+        if count is None:
+            counted_by = "stream" if told or tokenized is None else "tokenizer"
+            count = told or len(self.arrivals if tokenized is None else tokenized)
+        return Generation(
+            text=self.text,
+            finish=_FINISHED.get(self.finish, "unknown"),
+            sent_ns=exchange.sent_ns,
+            done_ns=exchange.done_ns,
+            arrivals=tuple(self.arrivals),
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            completion_tokens=count,
+            counted_by=counted_by,
+            token_ids=tuple(self.ids) if self.ids and len(self.ids) == count else None,
+            token_ends=self.ends,
+            prompt_eval_ns=self.prompt_eval_ns,
+            eval_ns=self.eval_ns,
+            server=self.server or exchange.server,
+            served_name=self.served_name,
+        )
+
+
+def documents(messages: Iterable[Message]) -> list[JsonValue]:
+    """Return messages as the APIs of chats have them."""
+    return [{"role": message.role, "content": message.content} for message in messages]

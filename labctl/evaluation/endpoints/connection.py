@@ -1,0 +1,219 @@
+"""One server over HTTP: limits of time and size, failures told apart, the key kept back."""
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pydantic import JsonValue
+
+from labctl.errors import ConfigError, OutputNotUnderstood
+from labctl.evaluation.endpoints.errors import Refused, TryAgain
+from labctl.evaluation.endpoints.events import MOST_BYTES, EventReader
+from labctl.http import many_at_once, reason_of
+
+if TYPE_CHECKING:
+    import httpx
+
+#: Time (s) for an answer that needs no model: a list of models, tokens of a text.
+FACT_SECONDS = 60.0
+_MOST_ERROR_BYTES = 64 << 10
+_SHOWN = 500
+#: Statuses of a path that this server does not have.
+_ABSENT = (404, 405, 501)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Times of one answer in ns of the monotonic clock, and the name that the server gives."""
+
+    sent_ns: int
+    done_ns: int
+    server: str | None
+
+
+class Connection:
+    """Requests to one server, ``connections`` at once; others wait, and their time does not run.
+
+    The key is sent as a bearer token, to this server alone: redirects are not followed.
+    """
+
+    def __init__(
+        self, address: str, *, key: str | None, connections: int, silence_s: float | None = None
+    ):
+        self.address = address
+        self._key = key
+        host = urlsplit(address).hostname or ""
+        self._client = many_at_once(
+            address,
+            connections=connections,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            silence_s=silence_s,
+            # A proxy cannot reach this host's own servers.
+            direct=host in ("localhost", "::1") or host.startswith("127."),
+        )
+        self._slots = asyncio.Semaphore(connections)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    async def exchange(
+        self,
+        path: str,
+        document: Mapping[str, JsonValue],
+        take: Callable[[int, bytes], None],
+        *,
+        timeout: float,
+    ) -> Exchange:
+        """Post a request; give ``take`` each event with its stamp, or a whole answer as one.
+
+        Raises TryAgain, Refused, ConfigError, OutputNotUnderstood.
+        """
+        content = json.dumps(document).encode()
+        last = 0
+
+        def noted(stamp_ns: int, data: bytes) -> None:
+            nonlocal last
+            last = stamp_ns
+            take(stamp_ns, self._without_key(data))
+
+        async with self._slots:
+            with self._lost(timeout):
+                async with asyncio.timeout(timeout):
+                    sent = time.monotonic_ns()
+                    async with self._client.stream(
+                        "POST", path, content=content, headers={"Content-Type": "application/json"}
+                    ) as answer:
+                        await self._check(answer)
+                        if "event-stream" in answer.headers.get("Content-Type", ""):
+                            reader = EventReader(noted)
+                            async for piece in answer.aiter_raw():
+                                reader.feed(piece, time.monotonic_ns())
+                        else:
+                            body = await _body(answer, MOST_BYTES)
+                            noted(time.monotonic_ns(), body)
+        return Exchange(sent, last or time.monotonic_ns(), answer.headers.get("Server"))
+
+    async def fact(
+        self, method: str, path: str, document: Mapping[str, JsonValue] | None = None
+    ) -> tuple[bytes, str | None] | None:
+        """Return a small answer's body and the server's name; None: it has no such path."""
+        content = None if document is None else json.dumps(document).encode()
+        headers = {} if content is None else {"Content-Type": "application/json"}
+        with self._lost(FACT_SECONDS):
+            async with (
+                asyncio.timeout(FACT_SECONDS),
+                self._client.stream(method, path, content=content, headers=headers) as answer,
+            ):
+                if answer.status_code in _ABSENT:
+                    return None
+                await self._check(answer)
+                body = await _body(answer, MOST_BYTES)
+                return self._without_key(body), answer.headers.get("Server")
+
+    def error_in_stream(self, error: object) -> Exception:
+        """Return the failure that an event reports; servers that are in trouble are asked again."""
+        code = error.get("code") if isinstance(error, dict) else None
+        message = f"{self.address} broke off with an error: {self._shown(_message(error))}"
+        if isinstance(code, int) and 400 <= code < 500 and code not in (408, 429):
+            return refused(message, code)
+        return TryAgain(message)
+
+    async def _check(self, answer: "httpx.Response") -> None:
+        """Raise what a status means."""
+        status = answer.status_code
+        if status == 200:
+            return
+        if 300 <= status < 400:
+            leads_to = urlsplit(answer.headers.get("Location", "")).netloc
+            raise ConfigError(
+                f"{self.address} redirects to {self._shown(leads_to) or 'another path'}",
+                hint="name the address where it leads: redirects are not followed",
+            )
+        body = await _body(answer, _MOST_ERROR_BYTES)
+        message = f"{self.address}: status {status}: {self._shown(_error_in(body))}"
+        if status in (401, 403):
+            raise ConfigError(message, hint="key_env names the variable that holds the key")
+        if status == 404:
+            raise ConfigError(message, hint="check the address, the api and the served name")
+        if status in (408, 425, 429) or (status >= 500 and status not in (501, 505)):
+            again = TryAgain(message)
+            again.retry_after_s = _seconds(answer.headers.get("Retry-After"))
+            raise again
+        raise refused(message, status)
+
+    @contextmanager
+    def _lost(self, timeout: float) -> Iterator[None]:
+        """Tell losses of the connection, and time-outs, as what may pass."""
+        import httpx
+
+        try:
+            yield
+        except TimeoutError as error:
+            raise TryAgain(f"{self.address} did not answer in {timeout:g} s") from error
+        except httpx.HTTPError as error:
+            raise TryAgain(
+                f"lost {self.address}: {reason_of(error)}", hint="is the server still running?"
+            ) from error
+
+    def _without_key(self, data: bytes) -> bytes:
+        """Keep the key out of records, which a server may repeat."""
+        return data.replace(self._key.encode(), b"***") if self._key else data
+
+    def _shown(self, text: str) -> str:
+        """Return a server's words for a message, without the key, which it may repeat."""
+        text = text.replace(self._key, "***") if self._key else text
+        return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def refused(message: str, status: int) -> Refused:
+    """Return the refusal of a request."""
+    error = Refused(message)
+    error.status = status
+    return error
+
+
+async def _body(answer: "httpx.Response", most: int) -> bytes:
+    body = bytearray()
+    async for piece in answer.aiter_raw():
+        body += piece
+        if len(body) > most:
+            raise OutputNotUnderstood(f"the server sends without end: {len(body)} bytes")
+    return bytes(body)
+
+
+def _error_in(body: bytes) -> str:
+    """Return the message in an error's body; servers write it in several ways."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return body.decode(errors="replace")
+    return _message(document)
+
+
+def _message(found: object) -> str:
+    for name in ("error", "message", "detail"):
+        while isinstance(found, dict) and found.get(name):
+            found = found[name]
+    return str(found)
+
+
+def _seconds(told: str | None) -> float | None:
+    """Read ``Retry-After``: seconds, or a date (RFC 9110, 10.2.3)."""
+    if told is None:
+        return None
+    try:
+        seconds = float(told)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(told).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None

@@ -1,0 +1,56 @@
+"""Server-sent events, from a server that is not trusted.
+
+Format: WHATWG HTML, "Server-sent events". Older versions of llama-server put ``error:`` where
+others send an event with an ``error`` in it.
+"""
+
+from collections.abc import Callable
+
+from labctl.errors import OutputNotUnderstood
+
+#: The longest line, and the most that one answer may take. A token with its likeliest
+#: alternatives takes less than 1 kB.
+MOST_LINE_BYTES = 1 << 20
+MOST_BYTES = 64 << 20
+
+
+class EventReader:
+    """Takes pieces of a stream, gives ``take`` each event's data with the stamp of its piece.
+
+    Raises OutputNotUnderstood for a line or a stream without end.
+    """
+
+    def __init__(self, take: Callable[[int, bytes], None]):
+        self._take = take
+        self._rest = bytearray()
+        self._looked_at = 0
+        self._data: list[bytes] = []
+        self._size = 0
+
+    def feed(self, piece: bytes, stamp_ns: int) -> None:
+        """Read one piece, which may end anywhere."""
+        self._size += len(piece)
+        self._rest += piece
+        if self._size > MOST_BYTES:
+            raise OutputNotUnderstood(f"the server sends without end: {self._size} bytes")
+        begin = 0
+        while (end := self._rest.find(b"\n", self._looked_at)) >= 0:
+            self._line(bytes(self._rest[begin:end]).removesuffix(b"\r"), stamp_ns)
+            begin = self._looked_at = end + 1
+        if begin:
+            del self._rest[:begin]
+        self._looked_at = len(self._rest)
+        if len(self._rest) + sum(map(len, self._data)) > MOST_LINE_BYTES:
+            raise OutputNotUnderstood(
+                f"the server sent a line of more than {MOST_LINE_BYTES} bytes"
+            )
+
+    def _line(self, line: bytes, stamp_ns: int) -> None:
+        name, _, value = line.partition(b":")
+        if not line and self._data:
+            data, self._data = b"\n".join(self._data), []
+            self._take(stamp_ns, data)
+        elif name == b"data":
+            self._data.append(value.removeprefix(b" "))
+        elif name == b"error" and value:
+            self._data.append(b'{"error":' + value + b"}")

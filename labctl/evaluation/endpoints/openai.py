@@ -1,0 +1,306 @@
+"""The completion and chat APIs of OpenAI, as many servers have them.
+
+Formats: OpenAI's API reference (``/v1/completions``, ``/v1/chat/completions``); what vLLM, SGLang,
+LMDeploy, MLC LLM and llama-server add to it, where it helps to count tokens.
+"""
+
+from abc import abstractmethod
+from typing import ClassVar
+
+from pydantic import Field, JsonValue
+
+from labctl.errors import ConfigError
+from labctl.evaluation.endpoints.answers import Growing, Told, documents, read
+from labctl.evaluation.endpoints.base import (
+    EndpointClient,
+    Generation,
+    GenerationRequest,
+    ServerIdentity,
+)
+from labctl.evaluation.endpoints.connection import Connection
+from labctl.evaluation.endpoints.errors import Refused
+from labctl.evaluation.endpoints.room import room_for
+from labctl.evaluation.endpoints.tokens import ends_of_pieces, with_end_token
+
+
+class _Piece(Told):
+    content: str | None = None
+    # The thoughts of a model apart from its answer: vLLM and SGLang, and newer vLLM.
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class _Token(Told):
+    token: str
+    content: list[int] | None = Field(None, alias="bytes")
+    id: int | None = None
+
+
+class _Logprobs(Told):
+    """Tokens with their text; a chat has ``content``, and so has llama-server everywhere."""
+
+    content: list[_Token] | None = None
+    tokens: list[str] | None = None
+
+    @property
+    def pieces(self) -> list[bytes | str]:
+        if self.content is None:
+            return list(self.tokens or ())
+        return [
+            token.token if token.content is None else bytes(byte & 0xFF for byte in token.content)
+            for token in self.content
+        ]
+
+    @property
+    def ids(self) -> list[int]:
+        return [token.id for token in self.content or () if token.id is not None]
+
+
+class _Choice(Told):
+    text: str | None = None
+    delta: _Piece | None = None
+    message: _Piece | None = None
+    finish_reason: str | None = None
+    logprobs: _Logprobs | None = None
+    token_ids: list[int] | None = None  # vLLM, where asked for
+
+
+class _Cached(Told):
+    cached_tokens: int | None = None
+
+
+class _Usage(Told):
+    prompt_tokens: int = Field(ge=0)
+    completion_tokens: int = Field(0, ge=0)
+    prompt_tokens_details: _Cached | None = None
+
+
+class _Timings(Told):
+    """Of llama-server."""
+
+    prompt_ms: float = Field(ge=0)
+    predicted_ms: float = Field(ge=0)
+
+
+class _Event(Told):
+    choices: tuple[_Choice, ...] = ()
+    usage: _Usage | None = None
+    model: str | None = None
+    system_fingerprint: str | None = None
+    timings: _Timings | None = None
+    error: JsonValue = None
+
+
+class _Model(Told):
+    id: str
+    owned_by: str | None = None
+    max_model_len: int | None = None  # vLLM, SGLang
+
+
+class _Models(Told):
+    data: list[_Model]
+
+
+class _Version(Told):
+    version: str
+
+
+class _Tokens(Told):
+    tokens: list[int]
+
+
+class _Settings(Told):
+    n_ctx: int | None = None
+
+
+class _Properties(Told):
+    """Of llama-server."""
+
+    chat_template: str | None = None
+    default_generation_settings: _Settings = _Settings()
+
+
+class OpenAiClient(EndpointClient):
+    """What both APIs share. ``version`` begins their paths: ``/v1``."""
+
+    path: ClassVar[str]
+
+    def __init__(self, connection: Connection, served_name: str | None, *, version: str = "/v1"):
+        self._connection = connection
+        self._served_name = served_name
+        self._version = version
+        self._is_vllm = False
+        self._tells_tokens = True
+        self._has_tokenizer = True
+
+    async def generate(self, request: GenerationRequest, *, timeout: float) -> Generation:
+        """See :meth:`EndpointClient.generate`.
+
+        A server that refuses to tell tokens is asked without them, and so from then on.
+        """
+        document = await self._document(request)
+        document["model"] = await self._model()
+        document |= {"temperature": request.temperature, "stream": True}
+        document["stream_options"] = {"include_usage": True}
+        if request.top_p is not None:
+            document["top_p"] = request.top_p
+        if request.seed is not None:
+            document["seed"] = request.seed
+        if request.stop:
+            document["stop"] = list(request.stop)
+        tokens = self._tokens_asked() if request.offsets and self._tells_tokens else {}
+        try:
+            return await self._ask(request, {**document, **tokens}, timeout=timeout)
+        except Refused:
+            if not tokens:
+                raise
+        generation = await self._ask(request, document, timeout=timeout)
+        self._tells_tokens = False
+        return generation
+
+    async def _ask(
+        self, request: GenerationRequest, document: dict[str, JsonValue], *, timeout: float
+    ) -> Generation:
+        answer, pieces = Growing(), list[bytes | str]()
+        thinks = False
+
+        def take(stamp_ns: int, data: bytes) -> None:
+            nonlocal thinks
+            if data == b"[DONE]":
+                return
+            event = read(_Event, data)
+            if event.error is not None:
+                raise self._connection.error_in_stream(event.error)
+            for choice in event.choices[:1]:
+                part = choice.delta or choice.message or _Piece(content=choice.text)
+                if part.reasoning_content or part.reasoning:
+                    thinks = True
+                    answer.arrivals.append(stamp_ns)
+                answer.add(stamp_ns, part.content)
+                answer.finish = choice.finish_reason or answer.finish
+                if choice.logprobs:
+                    pieces.extend(choice.logprobs.pieces)
+                answer.ids += choice.token_ids or (choice.logprobs.ids if choice.logprobs else ())
+            if event.usage:
+                answer.prompt_tokens = event.usage.prompt_tokens
+                answer.completion_tokens = event.usage.completion_tokens
+                details = event.usage.prompt_tokens_details
+                answer.cached_tokens = details.cached_tokens if details else None
+            if event.timings:
+                answer.prompt_eval_ns = round(event.timings.prompt_ms * 1e6)
+                answer.eval_ns = round(event.timings.predicted_ms * 1e6)
+            answer.server = event.system_fingerprint or answer.server
+            answer.served_name = event.model or answer.served_name
+
+        exchange = await self._connection.exchange(
+            self._version + self.path, {**document, **request.extra_body}, take, timeout=timeout
+        )
+        if answer.completion_tokens is None and answer.finish is not None and not pieces:
+            tokens = await self.tokenize(answer.text)
+            return answer.generation(exchange, request, tokenized=tokens)
+        answer.told = len(pieces)
+        if pieces and not thinks:
+            answer.ends = with_end_token(
+                ends_of_pieces(pieces, answer.text),
+                count=answer.completion_tokens,
+                length=answer.length,
+                stopped=answer.finish == "stop",
+            )
+        return answer.generation(exchange, request)
+
+    @abstractmethod
+    async def _document(self, request: GenerationRequest) -> dict[str, JsonValue]:
+        """Return the prompt and the limit. Raises ConfigError where the API takes no such one."""
+
+    @abstractmethod
+    def _tokens_asked(self) -> dict[str, JsonValue]:
+        """Return the keys that ask for tokens."""
+
+    async def _model(self) -> str:
+        """Return the name to ask for: the recipe's, or the only one that is served."""
+        if self._served_name is None:
+            names = (await self.identify()).served_names
+            if len(names) != 1:
+                raise ConfigError(
+                    f"{self._connection.address} serves {', '.join(names) or 'no model'}",
+                    hint="name one of them: served_name",
+                )
+            self._served_name = names[0]
+        return self._served_name
+
+    async def tokenize(self, text: str) -> tuple[int, ...] | None:
+        """See :meth:`EndpointClient.tokenize`; of llama-server, vLLM and SGLang."""
+        if not self._has_tokenizer:
+            return None
+        asked: dict[str, JsonValue] = {"content": text, "add_special": False}
+        asked |= {"prompt": text, "add_special_tokens": False, "model": await self._model()}
+        found = await self._connection.fact("POST", "/tokenize", asked)
+        self._has_tokenizer = found is not None
+        return None if found is None else tuple(read(_Tokens, found[0]).tokens)
+
+    async def identify(self) -> ServerIdentity:
+        """See :meth:`EndpointClient.identify`; asks vLLM and llama-server for more."""
+        found = await self._connection.fact("GET", f"{self._version}/models")
+        if found is None:
+            return ServerIdentity()
+        models, server = read(_Models, found[0]).data, found[1]
+        owner = next((model.owned_by for model in models if model.owned_by), None)
+        self._is_vllm = owner == "vllm"
+        context = next((model.max_model_len for model in models if model.max_model_len), None)
+        template = None
+        if self._is_vllm and (told := await self._connection.fact("GET", "/version")):
+            server = f"vllm {read(_Version, told[0]).version}"
+        if owner == "llamacpp" and (told := await self._connection.fact("GET", "/props")):
+            properties = read(_Properties, told[0])
+            template, context = (
+                properties.chat_template,
+                properties.default_generation_settings.n_ctx,
+            )
+        return ServerIdentity(
+            server=server or owner,
+            served_names=tuple(model.id for model in models),
+            template=template,
+            context=context,
+        )
+
+    async def aclose(self) -> None:
+        """See :meth:`EndpointClient.aclose`."""
+        await self._connection.aclose()
+
+
+class OpenAiChatClient(OpenAiClient):
+    """``/v1/chat/completions``: the server lays the messages out with the model's template."""
+
+    path = "/chat/completions"
+
+    async def _document(self, request: GenerationRequest) -> dict[str, JsonValue]:
+        if isinstance(request.prompt, str):
+            raise ConfigError(
+                "api openai-chat takes messages, not a text with a layout of its own",
+                hint="use layout: chat in the prompt, or api: openai-completions",
+            )
+        limit: dict[str, JsonValue] = {"max_tokens": request.max_tokens}
+        return {"messages": documents(request.prompt), **(limit if request.max_tokens else {})}
+
+    def _tokens_asked(self) -> dict[str, JsonValue]:
+        more: dict[str, JsonValue] = {"return_token_ids": True} if self._is_vllm else {}
+        return {"logprobs": True, **more}
+
+
+class OpenAiCompletionsClient(OpenAiClient):
+    """``/v1/completions``: the text goes to the model byte for byte."""
+
+    path = "/completions"
+
+    async def _document(self, request: GenerationRequest) -> dict[str, JsonValue]:
+        if not isinstance(request.prompt, str):
+            raise ConfigError(
+                "api openai-completions takes a text, not messages",
+                hint="use another layout in the prompt, or api: openai-chat",
+            )
+        limit = request.max_tokens or await room_for(self, request.prompt)
+        return {"prompt": request.prompt, "max_tokens": limit}
+
+    def _tokens_asked(self) -> dict[str, JsonValue]:
+        more: dict[str, JsonValue] = {"return_token_ids": True} if self._is_vllm else {}
+        return {"logprobs": 1, **more}

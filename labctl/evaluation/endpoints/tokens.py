@@ -1,0 +1,34 @@
+"""Ends of tokens in a text, from what servers tell of their tokens."""
+
+import codecs
+from collections.abc import Sequence
+
+
+def ends_of_pieces(pieces: Sequence[bytes | str], text: str) -> tuple[int, ...] | None:
+    """Return for each token the length of ``text`` after it, in code points.
+
+    A token that ends inside a code point has the length before it, as in a stream that is cut
+    there. Tokens after the end of the text (a stop word, an end token) have the whole length.
+    None where the tokens do not make up the text: a tokenizer that changes its tokens' text, or a
+    server that leaves some out.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    made, ends = [], []
+    length = 0
+    for piece in pieces:
+        made.append(decoder.decode(piece if isinstance(piece, bytes) else piece.encode()))
+        length += len(made[-1])
+        ends.append(min(length, len(text)))
+    return tuple(ends) if "".join(made).startswith(text) else None
+
+
+def with_end_token(
+    ends: tuple[int, ...] | None, *, count: int | None, length: int, stopped: bool
+) -> tuple[int, ...] | None:
+    """Add the end token, which counts but has no text and which some servers do not tell of.
+
+    None where the ends are not those of ``count`` tokens.
+    """
+    if ends is None or count is None or len(ends) == count:
+        return ends
+    return (*ends, length) if stopped and len(ends) + 1 == count else None
