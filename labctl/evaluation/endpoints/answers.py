@@ -29,7 +29,7 @@ _SHOWN = 200
 
 
 class Told(BaseModel):
-    """What is read of a server's JSON; it may say more."""
+    """The part that is read of a server's JSON; it may say more."""
 
     model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
 

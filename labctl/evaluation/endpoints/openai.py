@@ -121,7 +121,7 @@ class _Properties(Told):
 
 
 class OpenAiClient(EndpointClient):
-    """What both APIs share. ``version`` begins their paths: ``/v1``."""
+    """The part that both APIs share. ``version`` begins their paths: ``/v1``."""
 
     path: ClassVar[str]
 
