@@ -8,23 +8,35 @@ from importlib import import_module
 from labctl.errors import ConfigError
 from labctl.evaluation.graders.base import Grade, Grader
 
-__all__ = ["DEFAULT_GRADER", "GRADERS", "Grade", "Grader", "make_grader"]
+__all__ = ["DEFAULT_GRADER", "GRADERS", "Grade", "Grader", "grader_class", "make_grader"]
 
 #: Name of each grader -> its module and class.
 GRADERS = {
     "boxed": "boxed.Boxed",
     "numeric": "numeric.Numeric",
+    "math-verify": "math_verify.MathVerify",
 }
 #: The grader for answers under a budget: it takes no answer that was not given.
 DEFAULT_GRADER = "boxed"
 
 
-def make_grader(name: str) -> Grader:
-    """Return a grader. Raises ConfigError for an unknown name or where its library is missing."""
+def grader_class(name: str) -> type[Grader]:
+    """Return a grader's class, which has its version.
+
+    Raises ConfigError for an unknown name, or where the grader's library is missing.
+    """
     if name not in GRADERS:
+        from labctl.config.names import did_you_mean
+
         raise ConfigError(
-            f"there is no grader {name!r}", hint=f"the graders are {', '.join(GRADERS)}"
+            f"there is no grader {name!r}{did_you_mean(name, GRADERS)}",
+            hint=f"the graders are {', '.join(GRADERS)}",
         )
     module, _, attribute = GRADERS[name].partition(".")
-    grader: Grader = getattr(import_module(f"{__name__}.{module}"), attribute)()
-    return grader
+    found: type[Grader] = getattr(import_module(f"{__name__}.{module}"), attribute)
+    return found
+
+
+def make_grader(name: str) -> Grader:
+    """Return a grader; this imports its library. Raises ConfigError as :func:`grader_class`."""
+    return grader_class(name)()
