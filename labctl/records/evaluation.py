@@ -71,6 +71,11 @@ class EndpointRecord(Record):
     template_sha256: str | None = Field(
         None, description="of the model's chat template, as the server reports it"
     )
+    prompt_cache: bool | None = Field(
+        None,
+        description="False: each request asked the server to keep nothing of earlier prompts;"
+        " None: as the server is set",
+    )
 
 
 class SamplingRecord(Record):

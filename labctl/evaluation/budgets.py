@@ -1,0 +1,151 @@
+"""Budgets: limits of generated tokens, and one long generation cut at smaller ones.
+
+The use of it by a run:
+
+1. Where :func:`may_share` holds for a prompt, ask once at the largest budget, with ``offsets``.
+2. For each smaller budget: :func:`cut` if :func:`can_cut`, otherwise ask at that budget.
+3. On :data:`CHECKED_QUESTIONS` questions of each model ask at a smaller budget, too, at the run's
+   concurrency, and hold the cut against it: :func:`check_truncation`. Above 1 % that differ, ask at
+   every budget instead. A server that computes several questions at once may round otherwise than
+   one that has a single question, so a check at one slot proves nothing for eight.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from labctl.records import FinishReason, GenerationRecord
+
+#: How many questions the check of truncation needs, and the largest share that may differ.
+CHECKED_QUESTIONS = 100
+MOST_DISAGREEMENT = 0.01
+
+
+@dataclass(frozen=True)
+class Cut:
+    """An answer within a budget, as a server with this limit would have given it.
+
+    ``complete``: the model ended it, and no limit. ``tokens`` within the budget; None: not known.
+    ``truncated_here``: labctl cut a longer generation.
+    """
+
+    text: str
+    finish: FinishReason
+    tokens: int | None
+    truncated_here: bool
+
+    @property
+    def complete(self) -> bool:
+        """True if the model came to its end within the budget."""
+        return self.finish == "stop"
+
+
+def may_share(stated_budget: int | None, budgets: Sequence[int | None]) -> bool:
+    """Return whether one generation may serve all budgets: the prompt must not state one."""
+    return stated_budget is None and len(budgets) > 1
+
+
+def can_cut(generation: GenerationRecord, budget: int | None) -> bool:
+    """Return whether a generation tells what its server would have answered within a budget.
+
+    It does without the ends of its tokens, too, where it ended by itself within the budget.
+    """
+    if generation.failure is not None:
+        return False
+    if budget == generation.max_tokens:
+        return True
+    if generation.stated_budget is not None:
+        return False
+    most, count = generation.max_tokens, _count(generation)
+    if budget is None or (most is not None and budget > most):
+        return generation.finish == "stop"
+    if count is None:
+        return False
+    return count <= budget or _ends_known(generation, count)
+
+
+def cut(generation: GenerationRecord, budget: int | None) -> Cut:
+    """Return the answer within a budget of tokens; None is no limit.
+
+    A token that ends inside a code point adds nothing to the text, as in a stream that is ended
+    there. The end token counts: an answer whose text is whole but whose end did not fit is not
+    complete. Raises ValueError where :func:`can_cut` does not hold.
+    """
+    if not can_cut(generation, budget):
+        raise ValueError(f"question {generation.question} cannot be cut at {budget} tokens")
+    count = _count(generation)
+    if budget == generation.max_tokens or budget is None or count is None or count <= budget:
+        return Cut(generation.text, generation.finish, count, truncated_here=False)
+    assert generation.token_ends is not None
+    end = generation.token_ends[budget - 1] if budget else 0
+    return Cut(generation.text[:end], "length", budget, truncated_here=True)
+
+
+def _count(generation: GenerationRecord) -> int | None:
+    if generation.completion_tokens is not None:
+        return generation.completion_tokens
+    return None if generation.token_ends is None else len(generation.token_ends)
+
+
+def _ends_known(generation: GenerationRecord, count: int) -> bool:
+    """Every token has its end, in order, inside the text."""
+    ends = generation.token_ends
+    if ends is None or len(ends) != count:
+        return False
+    return list(ends) == sorted(ends) and ends[0] >= 0 and ends[-1] <= len(generation.text)
+
+
+def tokens_within(time_ns: int, time_per_token_ns: int) -> int:
+    """Return how many whole tokens a model makes in a time; 0: not even one.
+
+    The time of the prompt is not in it: it is the time per token that the budgets compare.
+    """
+    return time_ns // time_per_token_ns
+
+
+def equal_tokens(tokens: int, *, time_per_token_ns: int, other_time_per_token_ns: int) -> int:
+    """Return the tokens that the other model makes in the time of ``tokens`` of the first.
+
+    Rounded to the nearest, halves up, as in the experiment: at 18.18 and 49.73 s a token, 100
+    are 37 of the other, 200 are 73, 300 are 110. At least 1.
+    """
+    time = tokens * time_per_token_ns
+    nearest = (2 * time + other_time_per_token_ns) // (2 * other_time_per_token_ns)
+    return max(1, nearest)
+
+
+@dataclass(frozen=True)
+class TruncationCheck:
+    """Cut generations held against real limits; ``differing`` are ids of questions.
+
+    ``decision``: ``cut`` where at most 1 % differ on at least 100 questions; ``generate`` where
+    more differ; ``too-few`` questions for either.
+    """
+
+    compared: int
+    differing: tuple[str, ...]
+
+    @property
+    def decision(self) -> Literal["cut", "generate", "too-few"]:
+        """Decide as soon as further questions up to 100 cannot change it."""
+        if len(self.differing) > MOST_DISAGREEMENT * max(self.compared, CHECKED_QUESTIONS):
+            return "generate"
+        return "cut" if self.compared >= CHECKED_QUESTIONS else "too-few"
+
+
+def check_truncation(
+    pairs: Iterable[tuple[GenerationRecord, GenerationRecord]],
+) -> TruncationCheck:
+    """Hold pairs of a long generation and of one that the server limited against each other.
+
+    They differ where the text or the end differs. Make one check of the pairs at one slot, and one
+    of those at the run's concurrency. Raises ValueError where the long one cannot be cut.
+    """
+    compared: dict[str, bool] = {}
+    for long, limited in pairs:
+        expected = cut(long, limited.max_tokens)
+        same = (expected.text, expected.finish) == (limited.text, limited.finish)
+        compared[limited.question] = compared.get(limited.question, True) and same
+    return TruncationCheck(
+        len(compared), tuple(name for name, same in compared.items() if not same)
+    )
