@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,21 +11,13 @@ from typing import Any
 
 import fake_server
 import pytest
+from shouter import TOOL, Shouter
 
 from labctl import process
 from labctl.config.recipe import EngineChoice
 from labctl.engines import (
-    Answer,
-    Endpoint,
-    EngineParameters,
     Inputs,
-    MemoryNeed,
     Question,
-    RawOutput,
-    Resolved,
-    ServerEngine,
-    Tool,
-    diagnose_outcome,
     make_engine,
     make_server,
 )
@@ -33,71 +25,13 @@ from labctl.engines.server_lifecycle import Server, serve
 from labctl.engines.this_host import HostServer, ThisHost
 from labctl.errors import (
     ConfigError,
-    LabctlError,
     OutputNotUnderstood,
     ProgramFailed,
     ProgramTimeout,
     ToolMissing,
 )
-from labctl.records import BoardFacts, JobStatus, ModelIdentity
 from labctl.retry import wait_until
 from labctl.runs.inputs.prepare import read_recipe
-
-TOOL = Tool("shouter", "only")
-
-
-class ShouterParameters(EngineParameters):
-    load: float = 0.0
-    die_on_load: int | None = None
-    stubborn: bool = False
-
-
-class Shouter(ServerEngine[ShouterParameters]):
-    """The fake server's engine."""
-
-    name = "shouter"
-    task = "serve"
-    product = "any"
-    parameters_model = ShouterParameters
-
-    def resolve_defaults(
-        self,
-        parameters: ShouterParameters,
-        facts: BoardFacts,
-        model: ModelIdentity,
-        text_bytes: int | None = None,
-    ) -> Resolved[ShouterParameters]:
-        return Resolved(parameters)
-
-    def memory(
-        self, parameters: ShouterParameters, model: ModelIdentity, text_bytes: int | None = None
-    ) -> MemoryNeed | None:
-        return None
-
-    def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
-        return TOOL
-
-    def command(self, tool: Tool, parameters: ShouterParameters, inputs: Inputs) -> list[str]:
-        assert inputs.listen is not None
-        words = [inputs.program, str(inputs.files["script"])]
-        words += ["--port", str(inputs.listen.port), "--name", inputs.listen.name]
-        words += ["--load", str(parameters.load)]
-        if parameters.die_on_load is not None:
-            words += ["--die-on-load", str(parameters.die_on_load)]
-        return [*words, "--stubborn"] if parameters.stubborn else words
-
-    def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        return diagnose_outcome(job, program="shouter", output_tail=raw.stderr.decode())
-
-    def is_ready(self, server: Endpoint) -> bool:
-        reply = server.get("/ready")
-        if reply.status == 200 and reply.json()["name"] != server.name:
-            raise OutputNotUnderstood(f"another server answers at {server.address}")
-        return reply.status == 200
-
-    def ask(self, server: Endpoint, question: Question) -> Answer:
-        text = server.post("/say", {"prompt": question.prompt}).json()["text"]
-        return Answer(text, len(text), None, "limit")
 
 
 @dataclass(frozen=True)
