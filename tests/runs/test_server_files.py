@@ -68,14 +68,16 @@ def test_each_parallel_question_has_a_context_of_its_own(tmp_path: Path) -> None
     assert argv[argv.index("-c") + 1] == "1024"
     assert "--no-kv-unified" in argv
     needs = [engine.memory(parameters, model) for parameters in (one, four)]
-    assert needs[0] is not None and needs[1] is not None and needs[0].kv_bytes
+    assert needs[0] is not None
+    assert needs[1] is not None
+    assert needs[0].kv_bytes
     assert needs[1].kv_bytes == 4 * needs[0].kv_bytes
 
 
 def test_wrong_parameters_and_what_is_no_server_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="parallel"):
         found(tmp_path, parallel=0)
-    with pytest.raises(ConfigError, match="paralel.*did you mean .parallel"):
+    with pytest.raises(ConfigError, match=r"paralel.*did you mean .parallel"):
         found(tmp_path, paralel=2)
     with pytest.raises(ConfigError, match="bench is no server"):
         found(tmp_path, task="bench")
