@@ -52,7 +52,7 @@ def lab_file(lab: LabUnderTest) -> LabFile:
 
 
 def start(
-    lab: LabUnderTest, *, on_board: bool, **parameters: Any
+    lab: LabUnderTest, *, on_board: bool, target: str | None = None, **parameters: Any
 ) -> AbstractContextManager[StartedEndpoint]:
     found = lab_file(lab)
     board = found.board("vb")
@@ -65,6 +65,7 @@ def start(
         board=board if on_board else None,
         engine=EngineChoice(name="shouter", task="serve"),
         api="openai-chat",
+        target=target,
     )
     return started_endpoint(
         request,
@@ -219,6 +220,15 @@ def test_what_cannot_be_in_memory_is_refused_before_anything_is_sent(
     assert "tiny.gguf" not in {
         path.read_text().strip() for path in Path(shouting.board.workdir, "store").glob("*.name")
     }
+
+
+def test_a_program_of_another_machine_is_refused(shouting: LabUnderTest) -> None:
+    for on_board, where in ((False, "this host"), (True, "board vb, a host-")):
+        with (
+            pytest.raises(ConfigError, match=f"no program of target rk3588 runs on {where}"),
+            start(shouting, on_board=on_board, target="rk3588"),
+        ):
+            pass
 
 
 CONTROLLER = """\

@@ -16,6 +16,7 @@ from labctl.board import LINK_LOSSES, probe
 from labctl.config.lab import Board, LabFile
 from labctl.config.models import ModelSource
 from labctl.config.recipe import EngineChoice
+from labctl.config.target import load_target
 from labctl.config.variants import Scalar
 from labctl.deploy import DeployOptions, Stopwatch, refuse
 from labctl.engines import EngineParameters, Inputs
@@ -45,7 +46,7 @@ class ServerRequest:
     """A server as a recipe asks for it.
 
     ``name`` is the endpoint's key, ``model`` a key of ``models``; ``board`` None is this host.
-    ``max_seconds``: the longest that the server may run, also when its controller dies.
+    ``target``: the one that the program is built for, by default the machine's own. ``max_seconds``: the longest that the server may run, also when its controller dies.
     """
 
     name: str
@@ -58,12 +59,22 @@ class ServerRequest:
         default_factory=lambda: EngineChoice(name="llama_cpp", task="serve")
     )
     api: str = "llama-server"
+    target: str | None = None
     ready_within: float = READY_SECONDS
 
-    @property
-    def target(self) -> str:
-        """The target that the program is built for."""
-        return self.board.target if self.board else f"host-{platform.machine()}"
+    def program_target(self, lab_root: Path) -> str:
+        """Return the target that the program is built for. Raises ConfigError if none of it runs
+        there.
+        """
+        own = self.board.target if self.board else f"host-{platform.machine()}"
+        target = self.target or own
+        where = f"board {self.board.name}, a {own}" if self.board else "this host"
+        if target != own and (self.board or not load_target(target, lab_root).runs_here):
+            raise ConfigError(
+                f"endpoint {self.name}: no program of target {target} runs on {where}",
+                hint=f"leave the target out, or name {own}",
+            )
+        return target
 
 
 @dataclass
@@ -130,7 +141,7 @@ def started_endpoint(
     """
     files = find_server(
         request.engine,
-        request.target,
+        request.program_target(lab.root),
         request.models,
         request.model,
         request.parameters,
