@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from cli_calls import Labctl
 from records_made import BEGAN, plan, planned_run, run, trial
 
 from labctl.cli.root import run_cli
@@ -15,26 +16,15 @@ EMULATED = BoardFacts(execution=Execution.EMULATED, machine="aarch64", kernel="5
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Path:
-    board = "{target: rk3568, transport: {kind: local}, workdir: w}"
-    (tmp_path / "devices.yaml").write_text(f"boards: {{rk1: {board}}}\n")
+def lab(empty_lab: Path) -> Path:
     for run_id, changes in ((FIRST, {}), (SECOND, {}), (THIRD, {"facts": EMULATED})):
-        made = planned_run(tmp_path / "runs", run(run_id, **changes), plan())
+        made = planned_run(empty_lab / "runs", run(run_id, **changes), plan())
         made.add(trial(1))
         made.finish(RunEnd(state="finished", finished=BEGAN))
-    return tmp_path
+    return empty_lab
 
 
-@pytest.fixture
-def labctl(lab: Path, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
-    def call(*words: str, status: int = 0) -> tuple[str, str]:
-        assert run_cli(["--lab", str(lab), *words]) == status
-        return capsys.readouterr()
-
-    return call
-
-
-def test_a_baseline_is_set_listed_and_removed(labctl) -> None:  # type: ignore[no-untyped-def]
+def test_a_baseline_is_set_listed_and_removed(labctl: Labctl) -> None:
     assert "no baselines" in labctl("baseline", "list")[1]
     out = labctl("baseline", "set", "cold", "000001", "000002", "--note", "new\nfan")[0]
     assert out.startswith(f"cold: {FIRST} {SECOND} (")
@@ -51,7 +41,7 @@ def test_a_baseline_is_set_listed_and_removed(labctl) -> None:  # type: ignore[n
     assert "no baseline 'cold'" in labctl("baseline", "remove", "cold", status=2)[1]
 
 
-def test_a_baseline_is_reported_shown_and_exported_by_its_name(labctl) -> None:  # type: ignore[no-untyped-def]
+def test_a_baseline_is_reported_shown_and_exported_by_its_name(labctl: Labctl) -> None:
     labctl("baseline", "set", "cold", "000001", "000002")
     labctl("baseline", "set", "warm", "000001")
     assert labctl("report", "cold")[0].count("q2 on rk1") == 2
@@ -66,7 +56,7 @@ def test_a_baseline_is_reported_shown_and_exported_by_its_name(labctl) -> None: 
     assert "baselines: cold, warm" in told
 
 
-def test_a_run_that_is_no_basis_is_refused(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+def test_a_run_that_is_no_basis_is_refused(lab: Path, labctl: Labctl) -> None:
     def refused(*words: str) -> str:
         return labctl("baseline", "set", "x", *words, status=2)[1]
 
@@ -82,7 +72,7 @@ def test_a_run_that_is_no_basis_is_refused(lab: Path, labctl) -> None:  # type: 
     labctl("baseline", "set", "emulated", "000003")
 
 
-def test_a_run_that_a_baseline_needs_is_not_removed(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+def test_a_run_that_a_baseline_needs_is_not_removed(lab: Path, labctl: Labctl) -> None:
     labctl("baseline", "set", "cold", "000001")
     err = labctl("runs", "remove", "000001", "000002", "--yes", status=2)[1]
     assert f"baseline cold needs {FIRST}" in err
@@ -94,7 +84,7 @@ def test_a_run_that_a_baseline_needs_is_not_removed(lab: Path, labctl) -> None: 
 
 def test_runs_of_another_lab_are_protected_there_and_no_baseline_here(
     lab: Path,
-    labctl,  # type: ignore[no-untyped-def]
+    labctl: Labctl,
     tmp_path_factory: pytest.TempPathFactory,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -108,14 +98,14 @@ def test_runs_of_another_lab_are_protected_there_and_no_baseline_here(
     assert f"run {FIRST} is not one of the lab in {other}" in capsys.readouterr().err
 
 
-def test_a_baseline_whose_run_is_gone_is_named(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+def test_a_baseline_whose_run_is_gone_is_named(lab: Path, labctl: Labctl) -> None:
     labctl("baseline", "set", "cold", "000001", "000002")
     (lab / "runs" / FIRST).rename(lab / "moved")
     err = labctl("baseline", "list")[1]
     assert err == f"baseline cold: not in this lab any more: {FIRST}\n"
 
 
-def test_the_state_survives_by_its_backup(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+def test_the_state_survives_by_its_backup(lab: Path, labctl: Labctl) -> None:
     assert "nothing to back up" in labctl("state", "backup", status=2)[1]
     labctl("baseline", "set", "cold", "000001")
     copy = labctl("state", "backup")[0].strip()

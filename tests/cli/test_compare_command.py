@@ -65,11 +65,9 @@ def made(lab: Path, name: str, q2: float = 100, *, sigma: float = 0.005, **chang
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    board = "{target: rk3568, transport: {kind: local}, workdir: w}"
-    (tmp_path / "devices.yaml").write_text(f"boards: {{rk1: {board}}}\n")
+def lab(empty_lab: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "80")
-    return tmp_path
+    return empty_lab
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from cli_calls import Labctl
 from nightly_runs import Lab
 from records_made import BEGAN, plan, planned_run, probe, run, timing, trial
 
 from labctl.board.probe_files import save_probe
-from labctl.cli.root import run_cli
 from labctl.records import Origin, RunEnd, TrialState
 from labctl.runs.record.directory import RunDirectory, find_run
 
@@ -27,27 +27,16 @@ def made(lab: Path, number: int, *, good: bool = True, **changes: object) -> Run
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Path:
-    board = "{target: rk3568, transport: {kind: local}, workdir: w}"
-    (tmp_path / "devices.yaml").write_text(f"boards: {{rk1: {board}}}\n")
-    return tmp_path
+def lab(empty_lab: Path) -> Path:
+    return empty_lab
 
 
-@pytest.fixture
-def labctl(lab: Path, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
-    def call(*words: str, status: int = 0) -> tuple[str, str]:
-        assert run_cli(["--lab", str(lab), *words]) == status
-        return capsys.readouterr()
-
-    return call
-
-
-def pruned(labctl, *words: str) -> list[str]:  # type: ignore[no-untyped-def]
+def pruned(labctl: Labctl, *words: str) -> list[str]:
     found = json.loads(labctl("runs", "prune", "--dry-run", "--json", *words)[0])
     return [one[-2:] for one in found["remove"]]
 
 
-def test_the_last_good_runs_of_each_recipe_and_board_stay(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+def test_the_last_good_runs_of_each_recipe_and_board_stay(lab: Path, labctl: Labctl) -> None:
     for number in (1, 2, 3):
         made(lab, number)
     made(lab, 4, recipe="other")
@@ -64,7 +53,7 @@ def test_the_last_good_runs_of_each_recipe_and_board_stay(lab: Path, labctl) -> 
     assert len(list((lab / "runs").glob("2026*"))) == 7
 
 
-def test_what_somebody_needs_stays_and_is_counted(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+def test_what_somebody_needs_stays_and_is_counted(lab: Path, labctl: Labctl) -> None:
     for number in range(1, 9):
         made(lab, number)
     labctl("runs", "tag", "000001", "release")
@@ -83,7 +72,7 @@ def test_what_somebody_needs_stays_and_is_counted(lab: Path, labctl) -> None:  #
     assert "1 that a baseline needs" in err
 
 
-def test_a_prune_moves_to_the_trash_and_the_trash_gives_back(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+def test_a_prune_moves_to_the_trash_and_the_trash_gives_back(lab: Path, labctl: Labctl) -> None:
     for number in (1, 2, 3):
         made(lab, number)
     assert "use --yes" in labctl("runs", "prune", "--keep-last", "1", status=2)[1]
@@ -110,7 +99,7 @@ def test_a_prune_moves_to_the_trash_and_the_trash_gives_back(lab: Path, labctl) 
     assert [path.name for path in (lab / "runs" / "trash").iterdir()] == ["not-a-run"]
 
 
-def test_the_nights_that_show_a_regression_stay(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+def test_the_nights_that_show_a_regression_stay(lab: Path, labctl: Labctl) -> None:
     nights = Lab(lab / "runs")
     nights.nights(range(1, 9), 100)
     nights.nights(range(9, 17), 120)
@@ -120,7 +109,7 @@ def test_the_nights_that_show_a_regression_stay(lab: Path, labctl) -> None:  # t
     assert len(left["remove"]) == 13
 
 
-def test_compressed_records_are_read_as_before(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+def test_compressed_records_are_read_as_before(lab: Path, labctl: Labctl) -> None:
     for number in (1, 2):
         directory = made(lab, number)
         directory.add(trial(2, timing=timing([100.5 + n for n in range(500)])))
@@ -154,7 +143,7 @@ def test_compressed_records_are_read_as_before(lab: Path, labctl) -> None:  # ty
     assert json.loads(labctl("runs", "--json")[0])[1]["state"] == "damaged"
 
 
-def test_probes_are_listed_without_a_board(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+def test_probes_are_listed_without_a_board(lab: Path, labctl: Labctl) -> None:
     assert "no probes" in labctl("boards", "probes")[1]
     save_probe(lab, probe())
     save_probe(lab, probe(taken=BEGAN.replace(day=21))).write_text("{")

@@ -3,19 +3,16 @@
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
+from cli_calls import Labctl
 from nightly_runs import Lab
 from records_made import BEGAN
 
 from labctl.cli.root import run_cli
 from labctl.records import Check, Origin, TrialState
 from labctl.runs.record.directory import RunDirectory
-
-
-class Labctl(Protocol):
-    def __call__(self, *words: str, status: int = 0) -> tuple[str, str]: ...
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from cli_calls import Labctl
 from records_made import BEGAN, model, plan, planned_run, run, trial
 
-from labctl.cli.root import run_cli
 from labctl.records import BoardFacts, Execution, RunEnd, TrialState
 from labctl.runs.record.directory import RunDirectory
 
@@ -15,10 +15,8 @@ EMULATED = BoardFacts(execution=Execution.EMULATED, machine="aarch64", kernel="5
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Path:
-    board = "{target: rk3568, transport: {kind: local}, workdir: w}"
-    (tmp_path / "devices.yaml").write_text(f"boards: {{rk1: {board}}}\n")
-    first = planned_run(tmp_path / "runs", run(FIRST), plan())
+def lab(empty_lab: Path) -> Path:
+    first = planned_run(empty_lab / "runs", run(FIRST), plan())
     first.add(trial(1))
     first.add(trial(2, state=TrialState.FAILED, timing=None))
     first.finish(RunEnd(state="finished", finished=BEGAN))
@@ -30,22 +28,13 @@ def lab(tmp_path: Path) -> Path:
         models=(model("q8", "Q8_0"),),
         started=BEGAN.replace(day=21),
     )
-    second = planned_run(tmp_path / "runs", record, plan())
+    second = planned_run(empty_lab / "runs", record, plan())
     for number, variant in enumerate(("a", "b"), 1):
         second.add(trial(number, variant=variant))
-    return tmp_path
+    return empty_lab
 
 
-@pytest.fixture
-def labctl(lab: Path, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
-    def call(*words: str, status: int = 0) -> tuple[str, str]:
-        assert run_cli(["--lab", str(lab), *words]) == status
-        return capsys.readouterr()
-
-    return call
-
-
-def test_the_list_fits_in_80_columns_and_names_what_a_command_takes(labctl) -> None:  # type: ignore[no-untyped-def]
+def test_the_list_fits_in_80_columns_and_names_what_a_command_takes(labctl: Labctl) -> None:
     heading, second, first = labctl("runs")[0].splitlines()
     assert heading.split() == ["run", "date", "recipe", "board", "state", "ok", "token"]
     assert first.split() == ["abcdef", "2026-11-20", "q2", "rk1", "failed", "1/3", "110", "ms"]
@@ -57,12 +46,12 @@ def test_the_list_fits_in_80_columns_and_names_what_a_command_takes(labctl) -> N
         assert whole in wide
 
 
-def test_the_list_of_report_is_the_same(labctl) -> None:  # type: ignore[no-untyped-def]
+def test_the_list_of_report_is_the_same(labctl: Labctl) -> None:
     assert labctl("report", "--list") == labctl("runs")
     assert labctl("report", "--list", "--json") == labctl("runs", "--json")
 
 
-def test_filters_join_and_json_has_the_plain_values(labctl) -> None:  # type: ignore[no-untyped-def]
+def test_filters_join_and_json_has_the_plain_values(labctl: Labctl) -> None:
     words = ("--quantization", "q8_0", "--since", "2026-11-21", "--state", "unfinished")
     (found,) = json.loads(labctl("runs", *words, "--json")[0])
     assert (found["id"], found["token_low_ns"], found["tags"]) == (SECOND, 110_000_000, [])
@@ -72,7 +61,7 @@ def test_filters_join_and_json_has_the_plain_values(labctl) -> None:  # type: ig
     assert [one["id"] for one in json.loads(labctl("runs", "-n", "1", "--json")[0])] == [SECOND]
 
 
-def test_a_name_that_no_run_has_is_told_with_the_nearest(labctl) -> None:  # type: ignore[no-untyped-def]
+def test_a_name_that_no_run_has_is_told_with_the_nearest(labctl: Labctl) -> None:
     words = ("--param", "token=4", "--board", "rk11", "--recipe", "q2")
     out, err = labctl("runs", *words)
     assert out == ""
@@ -82,7 +71,7 @@ def test_a_name_that_no_run_has_is_told_with_the_nearest(labctl) -> None:  # typ
     assert "in any run" not in labctl("runs", "--param", "tokens=5", "--board", "rk1")[1]
 
 
-def test_runs_are_found_by_a_parameter(labctl) -> None:  # type: ignore[no-untyped-def]
+def test_runs_are_found_by_a_parameter(labctl: Labctl) -> None:
     words = ("--param", "tokens=4", "--recipe", "q2")
     assert len(labctl("runs", *words)[0].splitlines()) == 2
     assert labctl("runs", "--param", "tokens=5")[0] == ""
@@ -94,7 +83,7 @@ def test_runs_are_found_by_a_parameter(labctl) -> None:  # type: ignore[no-untyp
 @pytest.mark.parametrize("given", [("--board", "rk1"), ("-n", "3"), ("--wide",), ("--json",)])
 def test_options_of_the_list_before_a_command_are_refused(
     lab: Path,
-    labctl,  # type: ignore[no-untyped-def]
+    labctl: Labctl,
     given: tuple[str, ...],
 ) -> None:
     err = labctl("runs", *given, "tag", "abcdef", "x", status=2)[1]
@@ -104,18 +93,18 @@ def test_options_of_the_list_before_a_command_are_refused(
 
 
 @pytest.mark.parametrize("when", ["yesterday", "2026-13-01", "3x"])
-def test_a_moment_that_is_none_is_wrong_use(labctl, when: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_moment_that_is_none_is_wrong_use(labctl: Labctl, when: str) -> None:
     assert "must be a date such as" in labctl("runs", "--since", when, status=2)[1]
 
 
-def test_an_age_and_an_offset_are_moments(labctl) -> None:  # type: ignore[no-untyped-def]
+def test_an_age_and_an_offset_are_moments(labctl: Labctl) -> None:
     assert len(labctl("runs", "--until", "2026-11-20T23:31+01:00")[0].splitlines()) == 2
     assert labctl("runs", "--until", "2026-11-20T23:29+01:00")[0] == ""
     assert len(labctl("runs", "--until", "1h")[0].splitlines()) == 3
     assert len(labctl("runs", "--since", "36500d")[0].splitlines()) == 3
 
 
-def test_a_run_with_a_controller_is_running(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+def test_a_run_with_a_controller_is_running(lab: Path, labctl: Labctl) -> None:
     assert "unfinished" in labctl("runs")[0]
     with RunDirectory(lab / "runs" / SECOND).held():
         assert "running" in labctl("runs")[0]
@@ -123,7 +112,7 @@ def test_a_run_with_a_controller_is_running(lab: Path, labctl) -> None:  # type:
 
 def test_a_damaged_run_is_named_also_where_no_filter_can_look_into_it(
     lab: Path,
-    labctl,  # type: ignore[no-untyped-def]
+    labctl: Labctl,
 ) -> None:
     (lab / "runs" / FIRST / "run.json").write_text("\x1b[31m")
     out, err = labctl("runs")
@@ -136,7 +125,7 @@ def test_a_damaged_run_is_named_also_where_no_filter_can_look_into_it(
     assert f"damaged: {FIRST}" in err
 
 
-def test_text_of_others_reaches_no_terminal_as_control_sequences(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+def test_text_of_others_reaches_no_terminal_as_control_sequences(lab: Path, labctl: Labctl) -> None:
     hostile = "20261122T000000Z-x-000001"
     planned_run(lab / "runs", run(hostile, recipe="\x1b[2J\nx"), plan())
     out = labctl("runs")[0]
@@ -144,7 +133,7 @@ def test_text_of_others_reaches_no_terminal_as_control_sequences(lab: Path, labc
     assert len(out.splitlines()) == 4
 
 
-def test_tags_notes_and_the_trash(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+def test_tags_notes_and_the_trash(lab: Path, labctl: Labctl) -> None:
     assert labctl("runs", "tag", "abcdef", "nightly", "ok")[0] == f"{FIRST}: nightly ok\n"
     assert labctl("runs", "tag", "abcdef", "ok", "--remove")[0] == f"{FIRST}: nightly\n"
     labctl("runs", "note", "abcdef", "the fan was off")
@@ -161,7 +150,7 @@ def test_tags_notes_and_the_trash(lab: Path, labctl) -> None:  # type: ignore[no
     assert FIRST[-6:] not in labctl("runs")[0]
 
 
-def test_facts_of_a_run_and_of_a_trial_are_shown(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+def test_facts_of_a_run_and_of_a_trial_are_shown(lab: Path, labctl: Labctl) -> None:
     out = labctl("show", "abcdef")[0]
     assert out.splitlines()[0] == str(lab / "runs" / FIRST)
     assert "\nend.json\n  state: finished\n" in out
@@ -176,7 +165,7 @@ def test_facts_of_a_run_and_of_a_trial_are_shown(lab: Path, labctl) -> None:  # 
     assert "no run 'nothing'" in labctl("show", "nothing/1", status=2)[1]
 
 
-def test_trials_are_exported_by_name_and_by_filter(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+def test_trials_are_exported_by_name_and_by_filter(lab: Path, labctl: Labctl) -> None:
     def exported(*words: str) -> list[tuple[str, int]]:
         lines = labctl("export", *words, "--format", "jsonl")[0].splitlines()
         return [(one["run"][-6:], one["number"]) for one in map(json.loads, lines)]
@@ -194,7 +183,7 @@ def test_trials_are_exported_by_name_and_by_filter(lab: Path, labctl) -> None:  
 
 def test_parquet_goes_to_a_file_and_to_no_terminal(
     lab: Path,
-    labctl,  # type: ignore[no-untyped-def]
+    labctl: Labctl,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = lab / "trials.parquet"
@@ -205,12 +194,14 @@ def test_parquet_goes_to_a_file_and_to_no_terminal(
     assert "-o trials.parquet" in labctl("export", "--format", "parquet", status=2)[1]
 
 
-def test_an_export_tells_a_name_that_no_run_has(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+def test_an_export_tells_a_name_that_no_run_has(lab: Path, labctl: Labctl) -> None:
     for words in (("--recipe", "q2x"), ("--board", "rk7"), ("--param", "tokenz=4")):
         assert f"no {words[0][2:]}".replace("param", "parameter") in labctl("export", *words)[1]
 
 
-def test_an_export_steers_no_terminal(lab: Path, labctl, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_an_export_steers_no_terminal(
+    lab: Path, labctl: Labctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     odd = model("q8").model_copy(update={"file": "\x1b]0;owned\x07\u202e.gguf"})
     planned = planned_run(lab / "runs", run("20261122T223000Z-q2-00000a", models=(odd,)), plan())
     planned.add(trial(1, model=odd))

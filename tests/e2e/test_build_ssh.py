@@ -220,7 +220,7 @@ def test_an_arm64_host_builds_the_agent_with_its_own_gcc(
     tool = manifest["tools"]["agent"]
     assert (tool["elf"]["machine"], tool["elf"]["interpreter"]) == ("EM_AARCH64", None)
     assert tool["smoke"]["exit_status"] == 0
-    left = [path.name for path in (tmp_path / "arm" / "work" / "labctl").iterdir()]
+    left = [path.name for path in (tmp_path / "arm" / "srv" / "labctl").iterdir()]
     assert left == ["sources"]
 
 

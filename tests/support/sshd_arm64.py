@@ -23,6 +23,8 @@ PACKAGES = (
     "base-files", "coreutils", "dash", "findutils", "gcc", "grep", "gzip", "libc-bin", "libc6-dev",
     "mawk", "sed", "tar", "util-linux",
 )  # fmt: skip
+#: What is mounted into the userland; a build host's files are in the third.
+_MOUNT_POINTS = ("proc", "dev", "srv", "tmp")
 EMULATOR = "qemu-aarch64-static"
 #: ELF, 64 bits, little endian, ET_EXEC or ET_DYN, EM_AARCH64; as in QEMU's qemu-binfmt-conf.sh.
 _MAGIC = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
@@ -34,7 +36,7 @@ mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
 printf '%s' ':arm64:M::{magic}:{mask}:{emulator}:OF' >/proc/sys/fs/binfmt_misc/register
 mount --rbind /proc {root}/proc
 mount --rbind /dev {root}/dev
-mount --bind {folder} {root}/work
+mount --bind {folder} {root}/srv
 mount -t tmpfs none {root}/tmp
 export PATH=/usr/bin:/usr/sbin HOME=/
 exec chroot {root} /bin/sh -c "$SSH_ORIGINAL_COMMAND"
@@ -47,7 +49,7 @@ def arm64_host(folder: Path, root: Path) -> Iterator[SshHost]:
     emulator = shutil.which(EMULATOR)
     if emulator is None:
         pytest.skip(f"{EMULATOR} is not installed: no ARM64 program runs here")
-    there = folder / "work"
+    there = folder / "srv"
     there.mkdir(parents=True)
     enter, command = folder / "enter.sh", folder / "command.sh"
     enter.write_text(
@@ -59,7 +61,7 @@ def arm64_host(folder: Path, root: Path) -> Iterator[SshHost]:
     if probe.exit_status != 0:
         pytest.skip(f"no private binfmt_misc in a user namespace here: {probe.tail(3)}")
     config = f"ForceCommand {command}\n"
-    with ssh_host(folder / "sshd", workdir=Path("/work/labctl"), config=config) as host:
+    with ssh_host(folder / "sshd", workdir=Path("/srv/labctl"), config=config) as host:
         yield host
 
 
@@ -67,7 +69,7 @@ def userland() -> Path:
     """The root folder of an ARM64 Debian; fetched once, then cached."""
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         pytest.skip("no apt here to fetch an ARM64 userland with")
-    name = hashlib.sha256(repr(PACKAGES).encode()).hexdigest()[:12]
+    name = hashlib.sha256(repr((PACKAGES, _MOUNT_POINTS)).encode()).hexdigest()[:12]
     home = cache_dir() / "tests" / f"arm64-{name}"
     with locked(home.with_suffix(".lock"), timeout=1800):
         if not home.is_dir():
@@ -108,5 +110,5 @@ def _make(folder: Path) -> None:
         done = process.run(unpack, timeout=120, input_bytes=files.stdout)
         assert done.exit_status == 0, done.tail()
     (root / "etc" / "passwd").write_text("root:x:0:0:root:/:/bin/sh\n")
-    for name in ("proc", "dev", "work", "tmp"):
+    for name in _MOUNT_POINTS:
         (root / name).mkdir(exist_ok=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
-from labctl.report.figures.marks import series_colour, series_shape
+from labctl.report.figures.marks import interval_lines
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
 from labctl.report.figures.scale import TimeScale
 from labctl.report.figures.words import Words
@@ -66,34 +66,9 @@ def _spec(names: Sequence[str], scale: TimeScale, words: Words) -> Spec:
         "scale": scale.scale(),
         "axis": {"tickCount": 6},
     }
-    colour = series_colour(names, legend="shape")
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
         {"field": "run", "type": "nominal", "title": words("run")},
         {"field": "text", "type": "nominal", "title": words("median")},
     ]
-    bars = {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour}
-    return {
-        "height": 260,
-        "layer": [
-            {
-                "transform": [{"filter": {"field": "low", "valid": True}}],
-                "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.6},
-                "encoding": bars,
-            },
-            {
-                "mark": {"type": "line", "strokeWidth": 1.3},
-                "encoding": {"x": x, "y": y, "color": colour},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 48, "opacity": 1},
-                "encoding": {
-                    "x": x,
-                    "y": y,
-                    "color": colour,
-                    "shape": series_shape(names),
-                    "tooltip": tooltip,
-                },
-            },
-        ],
-    }
+    return {"height": 260, "layer": interval_lines(x, y, names, tooltip)}

@@ -45,6 +45,24 @@ def series_shape(names: Sequence[str], *, legend: Legend | None = "shape") -> Sp
     return {**colour, "scale": {**colour["scale"], "range": list(SHAPES[: len(names)])}}
 
 
+def interval_lines(x: Spec, y: Spec, names: Sequence[str], tooltip: Sequence[Spec]) -> list[Spec]:
+    """Return the layers of series over ``x``: intervals (``low``, ``high``), lines and points."""
+    colour = series_colour(names, legend="shape")
+    line: Spec = {"x": x, "y": y, "color": colour}
+    return [
+        {
+            "transform": [{"filter": {"field": "low", "valid": True}}],
+            "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.6},
+            "encoding": {**line, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
+        },
+        {"mark": {"type": "line", "strokeWidth": 1.5}, "encoding": line},
+        {
+            "mark": {"type": "point", "filled": True, "size": 54, "opacity": 1},
+            "encoding": {**line, "shape": series_shape(names), "tooltip": list(tooltip)},
+        },
+    ]
+
+
 def text_at(kind: Spec) -> Spec:
     """Return a layer of texts below each other in the left corner: ``slot`` px from the top."""
     return {

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from labctl.errors import printable_line
 from labctl.records import RunRecord, TrialRecord
 from labctl.report.figures.figure import Figure, Row, Spec
-from labctl.report.figures.marks import series_colour, series_shape
+from labctl.report.figures.marks import interval_lines
 from labctl.report.figures.scale import TimeScale
 from labctl.report.figures.words import Words
 from labctl.results.summary import good_trials, interval_of, token_time, wanted_precision
@@ -81,38 +81,9 @@ def _spec(names: Sequence[str], axis: str, scale: TimeScale, words: Words) -> Sp
         "scale": scale.scale(),
         "axis": {"tickCount": 6},
     }
-    colour = series_colour(names, legend="shape")
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
         {"field": "text", "type": "nominal", "title": words("median")},
         {"field": "repeats", "type": "quantitative", "title": words("repeats-count")},
     ]
-    return {
-        "height": 260,
-        "layer": [
-            {
-                "transform": [{"filter": {"field": "low", "valid": True}}],
-                "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.6},
-                "encoding": {
-                    "x": x,
-                    "y": {**y, "field": "low"},
-                    "y2": {"field": "high"},
-                    "color": colour,
-                },
-            },
-            {
-                "mark": {"type": "line", "strokeWidth": 1.5},
-                "encoding": {"x": x, "y": y, "color": colour},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
-                "encoding": {
-                    "x": x,
-                    "y": y,
-                    "color": colour,
-                    "shape": series_shape(names),
-                    "tooltip": tooltip,
-                },
-            },
-        ],
-    }
+    return {"height": 260, "layer": interval_lines(x, y, names, tooltip)}
