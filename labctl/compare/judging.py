@@ -164,7 +164,7 @@ def _judge(
         verdict = Verdict.SLOWER if slower else Verdict.FASTER
         known = one.basis is not Basis.UNKNOWN_SESSIONS
         row = replace(row, verdict=verdict if known else Verdict.SUSPECTED)
-    if row.verdict in (Verdict.CANT_TELL, Verdict.SUSPECTED):
+    if row.verdict in (Verdict.CANT_TELL, Verdict.SUSPECTED) and not row.is_rough:
         noise = found.noise if row.fits_one_run else found.run_noise
         if noise is not None:
             settling = _settling(noise, found.mean, limits, error, same_error or error)

@@ -72,8 +72,8 @@ def fits_one_run(left: Side, right: Side, found: Iterable[Difference]) -> bool:
     each kind.
     """
     varied = {MODEL} | {key for side in (left, right) for r in side.repeats for key in r.parameters}
-    keys = {one.key for one in found}
-    return left.runs == right.runs or (bool(keys) and keys <= varied | {MODEL_CACHE})
+    own = {one.key for one in found} - {MODEL_CACHE}
+    return left.runs == right.runs or (bool(own) and own <= varied)
 
 
 def _resolved(left: Side, right: Side) -> set[str]:
@@ -113,16 +113,16 @@ def _files(*sides: Side) -> dict[str, str]:
     repeats = [row for side in sides for row in side.repeats]
     rows = {row.model_sha256: row.model_file for row in repeats if row.model_sha256 is not None}
     several = len(set(rows.values())) < len(rows)
-    return {sha: f"{file} {_short(sha)}" if several else file for sha, file in rows.items()}
+    return {sha: f"{file} {short_hash(sha)}" if several else file for sha, file in rows.items()}
 
 
 def _text(values: frozenset[str] | None, names: Mapping[str, str]) -> str:
     if not values:
         return "not known"
-    return " and ".join(sorted(names.get(value, _short(value)) for value in values))
+    return " and ".join(sorted(names.get(value, short_hash(value)) for value in values))
 
 
-def _short(text: str) -> str:
-    """Return the beginning of a hash."""
+def short_hash(text: str) -> str:
+    """Return the beginning of a hash; other texts are whole."""
     is_hash = len(text) in (40, 64) and all(c in "0123456789abcdef" for c in text)
     return text[:_DIGITS] if is_hash else text or "''"

@@ -4,9 +4,10 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 from labctl.compare.figures import FIGURES, Figure, figures_of
-from labctl.compare.likeness import row_values
+from labctl.compare.likeness import row_values, short_hash
 from labctl.compare.sides import is_good
 from labctl.index import IndexedTrial, RunRow, TrialRow
 from labctl.index.rows import parameter_text
@@ -15,6 +16,8 @@ from labctl.stats import median
 from labctl.units import counted
 
 _DIGITS = 10
+#: All that agrees in the trials of a series, by key.
+_Agreed: TypeAlias = tuple[tuple[str, str], ...]
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -43,6 +46,7 @@ class Series:
     ``nights`` are in the order of the revisions: by their commits where all have a time, else as
     they were measured first. ``again`` are those of a revision that had been measured when it was
     measured again after a newer one. ``lost`` are runs since the last of them that have no value.
+    All its trials agree in ``agreed``; ``apart`` says in what it differs from others of its name.
     """
 
     recipe: str
@@ -55,11 +59,13 @@ class Series:
     nights: tuple[Night, ...]
     again: tuple[Night, ...] = ()
     lost: tuple[str, ...] = ()
+    agreed: Mapping[str, str] = field(default_factory=dict, repr=False)
+    apart: str = ""
 
     @property
     def name(self) -> str:
         """A name for people."""
-        return f"{self.recipe} {self.variant} on {self.board}"
+        return f"{self.recipe} {self.variant} on {self.board}{self.apart}"
 
     @property
     def values(self) -> list[float]:
@@ -111,7 +117,7 @@ def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> li
     those that their own checks contradict, are left out. ``figures`` are names in FIGURES; by
     default the time of a token, or the rate where there is no such time.
     """
-    groups: dict[tuple[object, ...], dict[str, tuple[RunRow, list[TrialRow]]]] = {}
+    groups: dict[tuple[str, str, _Agreed], dict[str, tuple[RunRow, list[TrialRow]]]] = {}
     trials = list(trials)
     tried = _tried(trials)
     for one in trials:
@@ -121,12 +127,33 @@ def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> li
         if own and is_good(row) and not row.checks_failed:
             runs = groups.setdefault(_key(one.run, row), {})
             runs.setdefault(one.run.id, (one.run, []))[1].append(row)
-    found = [series for runs in groups.values() for series in _of_group(runs, figures)]
+    found = [
+        replace(series, agreed=dict(agreed))
+        for (_, _, agreed), runs in groups.items()
+        for series in _of_group(runs, figures)
+    ]
     told: dict[tuple[str, str, str], set[str]] = {}
+    named: dict[tuple[str, ...], list[Series]] = {}
     for series in found:
         told.setdefault(_place(series), set()).update(n.run for n in _all_nights(series))
-    found = [replace(one, lost=_lost(one, tried, told[_place(one)])) for one in found]
+        named.setdefault((*_place(series), series.figure.name), []).append(series)
+    found = [
+        replace(one, lost=_lost(one, tried, told[_place(one)]), apart=_apart(one, of_name))
+        for of_name in named.values()
+        for one in of_name
+    ]
     return sorted(found, key=lambda s: (s.recipe, s.variant, s.board, _began(s)))
+
+
+def _apart(series: Series, of_name: Sequence[Series]) -> str:
+    """Say in what a series differs from others of its name."""
+    keys = sorted({key for one in of_name for key in one.agreed})
+    own = [
+        f"{key}: {short_hash(series.agreed.get(key, 'not known'))}"
+        for key in keys
+        if len({one.agreed.get(key) for one in of_name}) > 1
+    ]
+    return f" ({', '.join(own)})" if own else ""
 
 
 def _place(series: Series) -> tuple[str, str, str]:
@@ -161,12 +188,12 @@ def contradicted(trials: Iterable[IndexedTrial]) -> list[str]:
     ]
 
 
-def _key(run: RunRow, row: TrialRow) -> tuple[object, ...]:
+def _key(run: RunRow, row: TrialRow) -> tuple[str, str, _Agreed]:
     values = {key: value for key, value in row_values(row).items() if key not in REVISION}
     if "build_spec" not in values:  # an older record: the run knows the compiler
         values["compiler"] = run.compiler
     same = ((k, parameter_text(v)) for k, v in values.items() if v is not None)
-    return (run.recipe, row.variant, *sorted(same))
+    return run.recipe, row.variant, tuple(sorted(same))
 
 
 def _of_group(

@@ -7,6 +7,9 @@ from labctl.compare.likeness import Difference
 from labctl.compare.thresholds import Thresholds
 from labctl.stats import Interval
 
+#: Of fewer repeats the noise is a guess: that of two has an interval of a factor of 70.
+_LEAST = 3
+
 
 class Verdict(StrEnum):
     """Judgement of a row."""
@@ -47,7 +50,7 @@ class Row:
         noise: of a single repeat, 0.02 is 2 %.
         repeats: interleaved rounds of one run that would settle it, or, where no run can have both,
             runs of each in turns. None: it is settled, no number up to the most
-            would settle it, or nothing is known of how runs differ.
+            would settle it, or too little is known of the noise or of how runs differ.
         check: p-value of the test that assumes no distribution, from ten repeats on.
         differences: all of them, those that are allowed too.
         moved: boards of a side that has several, in their order; else none.
@@ -77,6 +80,12 @@ class Row:
     warnings: tuple[str, ...] = ()
     fits_one_run: bool = True
     moved: tuple[str, ...] = ()
+
+    @property
+    def is_rough(self) -> bool:
+        """True if so little is known of the noise that no number of rounds follows from it."""
+        vague = self.interval is not None and self.interval.is_vague
+        return vague or min(self.left_repeats, self.right_repeats) < _LEAST
 
 
 @dataclass(frozen=True)

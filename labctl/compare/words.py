@@ -12,6 +12,8 @@ from labctl.stats.log_ratio import LEAST_SESSIONS
 from labctl.stats.power import MOST_REPEATS
 from labctl.units import digits
 
+_MORE = "make 5 or more repeats"
+
 
 def unlike(refused: Sequence[Difference]) -> str:
     """Name the differences that forbid a comparison, and how to compare nevertheless."""
@@ -33,7 +35,7 @@ def too_few(one: Estimate) -> str:
     """Say that one value shows no noise."""
     if one.basis is Basis.UNKNOWN_SESSIONS:
         return f"a side has one repeat only, and {_sessions(one.sessions)}"
-    return "a side has one repeat only, which says nothing of its noise; make 5 or more"
+    return f"a side has one repeat only, which says nothing of its noise; {_MORE}"
 
 
 def warnings(label: str, one: Estimate, *, differs: bool, error: float) -> tuple[str, ...]:
@@ -86,10 +88,12 @@ def reason(row: Row, limits: Thresholds, sessions: int | None) -> str:
         text = f"the {row.interval.count} repeats differ too much"
     if row.interval.low > 1 or row.interval.high < 1:
         text = f"{change(row)}, {text}, and not shown to be more than {percent(limits.practical)}"
+    if row.is_rough:
+        return f"{text}: too little is known of the noise; {_MORE}"
     what = "interleaved rounds" if row.fits_one_run else "runs of each, in turns,"
-    if row.repeats is None:
-        return f"{text}: no number of {what} up to {MOST_REPEATS} would settle it"
-    return f"{text}: {row.repeats} {what} would settle it"
+    known = f"{row.repeats} {what}"
+    settling = f"no number of {what} up to {MOST_REPEATS}" if row.repeats is None else known
+    return f"{text}: {settling} would settle it"
 
 
 def change(row: Row) -> str:

@@ -92,7 +92,7 @@ def legend(found: Comparison) -> str:
     """Say by what was judged."""
     limits = found.thresholds
     return (
-        f"ratio: value / reference, geometric mean over repeats; same: within"
+        f"reference, value: medians; ratio: geometric mean over the repeats; same: within"
         f" ± {percent(limits.same_within)}; slower, faster: more than {percent(limits.practical)};"
         f" {percent(limits.error)} error over all rows (Holm)."
     )

@@ -179,7 +179,8 @@ _WIDE = (
 )
 _LEGEND = (
     "TTFT: process start to first token, load included; per token: median over the trials of each"
-    " one's mean; ratio: to the first row, ~ without an interval."
+    " one's mean; ratio: to the first row, geometric mean over rounds; ~: of the medians, without"
+    " an interval."
 )
 _SHORT_LEGEND = "±: the wider side of the {level} interval. More: --wide."
 

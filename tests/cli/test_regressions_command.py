@@ -80,6 +80,18 @@ def test_a_quiet_or_a_short_series_is_a_line(nights: Lab, labctl: Labctl) -> Non
     assert (root.get("tests"), root.get("skipped"), root.get("failures")) == ("2", "1", "0")
 
 
+def test_series_of_one_variant_are_told_apart_by_what_they_differ_in(
+    nights: Lab, labctl: Labctl
+) -> None:
+    nights.nights(range(12), 100)
+    nights.nights(range(12), 100, spec="7" * 64)
+    text = labctl("--junit", "j.xml")[0]
+    for spec in "57":
+        assert f"q2 q2_k on rk1 (build_spec: {spec * 12}): 12 nights" in text
+    names = [case.get("name") for case in ET.parse("j.xml").getroot()[0]]
+    assert names == [f"regression tpot_ms (build_spec: {spec * 12})" for spec in "57"]
+
+
 def test_a_run_of_another_lab_is_no_night(nights: Lab, labctl: Labctl) -> None:
     nights.nights(range(3), 100)
     run = nights.night(4, 300)

@@ -101,9 +101,27 @@ def test_what_cannot_be_told_says_which_number_would_settle_it() -> None:
     assert row.repeats is not None
     assert row.repeats > 5
     assert row.reason.endswith(f"{row.repeats} interleaved rounds would settle it")
-    hopeless = turns([60.0, 150.0, 99.0, 200.0, 50.0])
+    hopeless = turns([80.0, 130.0, 99.0, 110.0, 75.0])
+    assert hopeless.interval is not None
+    assert not hopeless.interval.is_vague
     assert hopeless.repeats is None
     assert "no number of interleaved rounds up to 200" in hopeless.reason
+
+
+@pytest.mark.parametrize(
+    ("values", "because"),
+    [
+        ([106.0, 97.0], "95 % interval"),  # of two repeats
+        ([60.0, 150.0, 20.0, 400.0, 50.0], "the 5 repeats differ too much"),
+    ],
+)
+def test_a_noise_that_is_hardly_known_gives_no_number_of_rounds(
+    values: list[float], because: str
+) -> None:
+    row = turns(values, STEADY[: len(values)])
+    assert (row.verdict, row.repeats) == (Verdict.CANT_TELL, None)
+    assert because in row.reason
+    assert row.reason.endswith(": too little is known of the noise; make 5 or more repeats")
 
 
 def test_two_revisions_are_in_no_run_together() -> None:
@@ -136,6 +154,17 @@ def test_the_same_variant_of_two_runs_is_in_no_run_twice() -> None:
     assert row.reason.endswith(
         "confirm interleaved, runs of both in turns, until 5 like runs are known"
     )
+
+
+def test_a_cache_is_nothing_that_a_recipe_varies() -> None:
+    """One run would measure one variant twice."""
+    pair = tuple(
+        side_of(name, values, comparability={"threads": 4, "model_cache": cache})
+        for name, values, cache in (("r", STEADY, "warm"), ("s", scaled(1.1), "partial"))
+    )
+    row = one(compare([pair], allow=["model_cache"]))  # type: ignore[list-item]
+    assert not row.fits_one_run
+    assert "runs of both in turns" in row.reason
 
 
 def test_a_small_difference_is_neither_the_same_nor_unknown() -> None:

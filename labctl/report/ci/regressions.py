@@ -40,7 +40,7 @@ def _case(series: Series, changes: Sequence[Change], *, strict: bool) -> Case:
     outcome, kind, message = _found(series, changes, strict=strict)
     group = f"{group_of(series.recipe, series.board)}.{series.variant}"
     details = "\n".join(series_lines(series, changes)) if changes else ""
-    name = f"regression {series.figure.name}"
+    name = f"regression {series.figure.name}{series.apart}"
     return Case(series.recipe, group, name, outcome, kind, message, details)
 
 
