@@ -15,8 +15,11 @@ from labctl.cli.root import Invocation
 from labctl.config.init_files import for_target
 from labctl.config.recipe import Recipe, find_recipe, known_recipes
 from labctl.config.target import load_target
-from labctl.config.yaml.document import read_text
+from labctl.config.written import is_evaluation
+from labctl.config.yaml.document import Document, read_text
 from labctl.errors import ConfigError
+from labctl.evaluation.needs import evaluation_needs
+from labctl.evaluation.recipe import EvaluationRecipe, load_evaluation
 from labctl.files import host_reads, write_atomic
 from labctl.report.details import plain, print_fitting
 from labctl.runs import read_recipe
@@ -48,13 +51,16 @@ def list_command(invocation: Invocation, *, as_json: bool) -> None:
     for name, path in sorted(known_recipes(lab.root).items()):
         origin = "labctl" if path.is_relative_to(shipped.RECIPES) else "lab"
         try:
-            recipe = read_recipe(path, lab_root=lab.root)
+            recipe, needs = _read(path, lab.root)
         except ConfigError as error:
             note(f"left out: {error.message}")
             continue
-        needs = recipe_needs(recipe, lab.root)
         documents.append(_document(name, path, recipe, needs))
-        cells = (name, origin, recipe.target, _engine(recipe), _short(needs))
+        if isinstance(recipe, Recipe):
+            kind = (recipe.target, _engine(recipe))
+        else:
+            kind = ("-", "questions (labctl eval)")
+        cells = (name, origin, *kind, _short(needs))
         table.add_row(*map(plain, cells))
     if as_json:
         click.echo(json.dumps(documents, indent=2))
@@ -73,8 +79,7 @@ def show(invocation: Invocation, recipe: str, *, as_json: bool) -> None:
     """
     lab = lab_or_own(invocation)
     path = find_recipe(recipe, lab.root)
-    read = read_recipe(path, lab_root=lab.root)
-    needs = recipe_needs(read, lab.root)
+    read, needs = _read(path, lab.root)
     if as_json:
         click.echo(json.dumps(_document(path.stem, path, read, needs), indent=2))
         return
@@ -109,6 +114,15 @@ def copy(invocation: Invocation, recipe: str, file: Path | None, target: str | N
     click.echo(f"wrote {place}")
 
 
+def _read(path: Path, lab_root: Path) -> tuple[Recipe | EvaluationRecipe, list[Need]]:
+    document = Document.read(path)
+    if is_evaluation(document):
+        asked = load_evaluation(document, lab_root=lab_root)
+        return asked, evaluation_needs(asked, lab_root)
+    recipe = read_recipe(document, lab_root=lab_root)
+    return recipe, recipe_needs(recipe, lab_root)
+
+
 def _engine(recipe: Recipe) -> str:
     task = recipe.engine.task
     return f"{recipe.engine.name}, {task}" if task else recipe.engine.name
@@ -128,13 +142,17 @@ def _word(need: Need) -> str:
     return f"{verb} {need.name}"
 
 
-def _document(name: str, path: Path, recipe: Recipe, needs: list[Need]) -> dict[str, object]:
+def _document(
+    name: str, path: Path, recipe: Recipe | EvaluationRecipe, needs: list[Need]
+) -> dict[str, object]:
+    timing = recipe if isinstance(recipe, Recipe) else None
     return {
         "name": name,
         "path": str(path),
         "description": recipe.description,
-        "target": recipe.target,
-        "engine": recipe.engine.name,
-        "task": recipe.engine.task,
+        "kind": "evaluation" if timing is None else "timing",
+        "target": timing and timing.target,
+        "engine": timing and timing.engine.name,
+        "task": timing and timing.engine.task,
         "needs": [asdict(need) for need in needs],
     }

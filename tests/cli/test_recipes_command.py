@@ -207,3 +207,17 @@ def test_build_without_a_lab_asks_for_a_target(
     said = capsys.readouterr().err
     assert "no target is named" in said
     assert "`labctl targets`" in said
+
+
+def test_what_an_evaluation_needs(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = needs("gsm8k_budgets", capsys)
+    (program,) = [need for (kind, _), need in found.items() if kind == "program"]
+    assert program["action"].endswith("--product llama.cpp --tool llama-server")
+    assert found["model", "q2_k"]["action"].endswith("Q2_K.gguf, missing")
+    assert found["file", "data/gsm8k/test.jsonl"]["action"].startswith("put it at ")
+    assert needs("arithmetic", capsys)["file", "recipes/questions/arithmetic.jsonl"]["here"]
+    assert run_cli(["recipes", "list"]) == 0
+    (line,) = [
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("gsm8k_budgets")
+    ]
+    assert "labctl eval" in line

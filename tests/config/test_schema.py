@@ -13,6 +13,8 @@ from labctl.config.init_files import devices_yaml
 from labctl.config.lab import lab_model
 from labctl.config.schema import KINDS, Kind, document_model
 from labctl.config.schema import json_schema as schema_of
+from labctl.config.written import is_evaluation
+from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Value, read_yaml
 from labctl.engines.schema import recipe_model
 from labctl.transport.registry import TRANSPORTS
@@ -93,8 +95,12 @@ def valid(text: str, kind: Kind) -> bool:
     return accepts(read_yaml(text).value, schema, schema)
 
 
+def _asks(path: Path) -> bool:
+    return is_evaluation(Document.read(path))
+
+
 SHIPPED = [
-    *((path, "recipe") for path in sorted(shipped.RECIPES.glob("*.yaml"))),
+    *((path, "recipe") for path in sorted(shipped.RECIPES.glob("*.yaml")) if not _asks(path)),
     *((path, "target") for path in sorted(shipped.TOOLCHAINS.glob("*/target.yaml"))),
 ]
 

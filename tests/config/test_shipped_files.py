@@ -9,13 +9,19 @@ from labctl.config import find_lab
 from labctl.config.init_files import devices_yaml, recipe_yaml
 from labctl.config.recipe import Recipe
 from labctl.config.target import load_target
-from labctl.config.yaml.document import read_text
+from labctl.config.written import is_evaluation
+from labctl.config.yaml.document import Document, read_text
 from labctl.engines import ServerEngine, engine_names, engine_tasks
+from labctl.evaluation.datasets import load_dataset
+from labctl.evaluation.prompts import PATTERNS
+from labctl.evaluation.recipe import load_evaluation
 from labctl.runs.inputs.prepare import read_recipe
 from labctl.transport.registry import TRANSPORTS
 
 ROOT = Path(__file__).parents[2]
-RECIPES = sorted(shipped.RECIPES.glob("*.yaml"))
+ALL = sorted(shipped.RECIPES.glob("*.yaml"))
+EVALUATIONS = [path for path in ALL if is_evaluation(Document.read(path))]
+RECIPES = [path for path in ALL if path not in EVALUATIONS]
 
 
 def shipped_recipe(name: str) -> Recipe:
@@ -40,7 +46,30 @@ def test_every_engine_has_an_example_and_the_reference_names_it() -> None:
                 continue  # no recipe runs it
             assert (name, task) in engines or (name, None) in engines, f"{name}, {task}"
     text = (ROOT / "docs" / "recipes.md").read_text()
-    assert [path.stem for path in RECIPES if f"`{path.stem}`" not in text] == []
+    assert [path.stem for path in ALL if f"`{path.stem}`" not in text] == []
+
+
+@pytest.mark.parametrize("path", EVALUATIONS, ids=lambda path: path.stem)
+def test_every_shipped_evaluation_is_valid(path: Path) -> None:
+    assert load_evaluation(path).name == path.stem.replace("_", "-")
+
+
+def test_the_experiments_questions_are_put_in_its_four_ways() -> None:
+    recipe = load_evaluation(shipped.RECIPES / "gsm8k_budgets.yaml")
+    ways = [(one.layout, one.pattern, one.state_budget) for one in recipe.prompts.values()]
+    patterns = ("step_by_step", "answer_and_verify")
+    assert ways == [("raw-chatml", text, told) for text in patterns for told in (False, True)]
+    assert {one.budget_factor for one in recipe.prompts.values()} == {0.5}
+    assert set(patterns) <= set(PATTERNS)
+    assert recipe.evaluated_models() == ["q2_k", "q8_0"]
+    assert (recipe.sampling.temperature, recipe.graders[0]) == (0, "boxed")
+
+
+def test_the_small_evaluation_needs_no_file_of_the_lab(tmp_path: Path) -> None:
+    recipe = load_evaluation(shipped.RECIPES / "arithmetic.yaml")
+    dataset = load_dataset(recipe.dataset, tmp_path)
+    assert len(dataset.questions) == 20
+    assert all(float(one.answer) == int(one.answer) for one in dataset.questions)
 
 
 def test_the_demo_compares_two_quantizations_of_one_file() -> None:

@@ -206,7 +206,7 @@ def test_whatever_is_sent_otherwise_has_another_hash() -> None:
     [
         ("layout: chatlm", "(did you mean 'chatml'?)"),
         ("pattern: step_by_step\nsystem: S", "system: pattern is given too; keep one of them"),
-        ("budget_factor: 0.5", "budget_factor: goes with state_budget: true"),
+        ("budget_factor: 0.4", "budget_factor: goes with state_budget: true"),
         ("state_budget: true\nbudget_statement: short!", "must have {n} in it"),
         ("state_budget: true\nbudget_place: end", "a chat has no end of the text"),
         ("question: hello", "question: must have {question} in it"),

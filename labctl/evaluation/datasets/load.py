@@ -84,7 +84,7 @@ def _rows(
     progress: Progress,
 ) -> tuple[Rows, str]:
     if file is not None:
-        return read_rows(_local(file, root), source, file), file
+        return read_rows(local_file(file, root), source, file), file
     assert hub is not None
     from labctl.evaluation.datasets.hub import fetch_dataset  # http is slow to import
 
@@ -92,7 +92,7 @@ def _rows(
     return read_rows(fetched.path, source, fetched.address), fetched.address
 
 
-def _local(file: str, root: Path) -> Path:
+def local_file(file: str, root: Path) -> Path:
     """Return the lab's file, or the one that comes with labctl."""
     own = root / file
     if not own.exists() and Path(file).parts[:1] == ("recipes",):

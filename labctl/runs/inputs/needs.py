@@ -1,6 +1,6 @@
 """Needs of a recipe on this host, and whether they are met: programs, models and files."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +35,8 @@ class Need:
 
 def recipe_needs(recipe: Recipe, lab_root: Path) -> list[Need]:
     """List what a recipe needs of this host; nothing is fetched or built, artifacts are hashed."""
-    return [*_programs(recipe, lab_root), *_models(recipe, lab_root), *_files(recipe, lab_root)]
+    models = model_needs(recipe.measured_models(), recipe.models, lab_root)
+    return [*_programs(recipe, lab_root), *models, *_files(recipe, lab_root)]
 
 
 def _programs(recipe: Recipe, lab_root: Path) -> Iterator[Need]:
@@ -50,7 +51,7 @@ def _programs(recipe: Recipe, lab_root: Path) -> Iterator[Need]:
         return
     program = make_engine(recipe.engine).program
     if program is not None and program.file is not None:
-        yield _file("program", program.file, lab_root)
+        yield file_need("program", program.file, lab_root)
     elif name is not None and not any(name in (request.tools or ()) for request in missing):
         yield Need("program", name, here=True)
     for request in missing:
@@ -67,17 +68,20 @@ def _command(request: BuildRequest) -> str:
     return build_command(request.target, request.product, request.version, tools)
 
 
-def _models(recipe: Recipe, lab_root: Path) -> Iterator[Need]:
-    for key in recipe.measured_models():
+def model_needs(
+    keys: Iterable[str], sources: Mapping[str, ModelSource], lab_root: Path
+) -> Iterator[Need]:
+    """Yield the need of each model."""
+    for key in keys:
         try:
-            here = state_of(key, recipe.models, lab_root).path is not None
+            here = state_of(key, sources, lab_root).path is not None
         except LabctlError as error:
             yield Need("model", key, here=False, action=error.message)
             continue
         if here:
             yield Need("model", key, here=True)
         else:
-            yield _absent(key, key, recipe.models, lab_root)
+            yield _absent(key, key, sources, lab_root)
 
 
 def _absent(
@@ -101,11 +105,12 @@ def _absent(
 
 def _files(recipe: Recipe, lab_root: Path) -> Iterator[Need]:
     if recipe.prompt_file is not None:
-        yield _file("file", recipe.prompt_file, lab_root)
+        yield file_need("file", recipe.prompt_file, lab_root)
     for path in recipe.files.values():
-        yield _file("file", path, lab_root)
+        yield file_need("file", path, lab_root)
 
 
-def _file(kind: str, path: str, lab_root: Path) -> Need:
+def file_need(kind: str, path: str, lab_root: Path) -> Need:
+    """Return the need of a file that the user puts there."""
     here = (lab_root / path).is_file()
     return Need(kind, path, here=here, action=None if here else f"put it at {lab_root / path}")
