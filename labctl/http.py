@@ -195,4 +195,8 @@ def reason_of(error: "httpx.HTTPError") -> str:
     inner: BaseException = error
     while inner.__cause__ or inner.__context__:
         inner = inner.__cause__ or inner.__context__  # type: ignore[assignment]
+    if isinstance(inner, BaseExceptionGroup):  # one of each address that the name has
+        inner = inner.exceptions[-1]
+    if isinstance(inner, ConnectionError) and inner.errno:  # asyncio adds the address
+        return os.strerror(inner.errno)
     return getattr(inner, "strerror", None) or str(error) or type(error).__name__

@@ -1,7 +1,5 @@
 """Requests as a user's environment shapes them: proxies, logins, certificates, redirects."""
 
-import datetime
-import ipaddress
 import ssl
 import threading
 import tomllib
@@ -11,10 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from certificates import self_signed
 
 from labctl.errors import ConfigError
 from labctl.http import Unreachable, read_body, request, without_login
@@ -175,31 +170,6 @@ def test_a_server_that_nobody_vouches_for_is_refused_until_the_user_does(
                     pass
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
         assert get(address) == b"ok"
-
-
-def self_signed(folder: Path) -> Path:
-    """A key and a certificate for 127.0.0.1 in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "labctl test")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    plain = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path = folder / "server.pem"
-    path.write_bytes(plain + certificate.public_bytes(pem))
-    return path
 
 
 def test_hubs_need_no_more_than_the_plain_install() -> None:

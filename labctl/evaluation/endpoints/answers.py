@@ -26,6 +26,9 @@ _FINISHED: Mapping[str, FinishReason] = {
     "limit": "length",
 }
 _SHOWN = 200
+_LIMIT_HINT = "it does not keep max_tokens: budgets cannot be measured with it"
+#: A server may send a token in several pieces, but not in so many.
+_PIECES_A_TOKEN, _MORE_PIECES = 4, 64
 
 
 class Told(BaseModel):
@@ -49,9 +52,10 @@ def read(model: type[M], data: bytes) -> M:
 
 
 class Growing:
-    """Text, stamps and counts of one answer."""
+    """Text, stamps and counts of one answer to a request."""
 
-    def __init__(self) -> None:
+    def __init__(self, request: GenerationRequest) -> None:
+        self._request = request
         self.pieces: list[str] = []
         self.arrivals: list[int] = []
         self.length = 0
@@ -70,8 +74,14 @@ class Growing:
         self.ends: tuple[int, ...] | None = None
 
     def add(self, stamp_ns: int, piece: str | None) -> None:
-        """Note a piece of text."""
+        """Note a piece of text. Raises OutputNotUnderstood if they come without end."""
         if piece:
+            most = self._request.max_tokens
+            if most is not None and len(self.arrivals) >= _PIECES_A_TOKEN * most + _MORE_PIECES:
+                raise OutputNotUnderstood(
+                    f"the server sent {len(self.arrivals)} pieces, the limit was {most} tokens",
+                    hint=_LIMIT_HINT,
+                )
             self.pieces.append(piece)
             self.arrivals.append(stamp_ns)
             self.length += len(piece)
@@ -82,11 +92,7 @@ class Growing:
         return "".join(self.pieces)
 
     def generation(
-        self,
-        exchange: Exchange,
-        request: GenerationRequest,
-        *,
-        tokenized: tuple[int, ...] | None = None,
+        self, exchange: Exchange, *, tokenized: tuple[int, ...] | None = None
     ) -> Generation:
         """Return the finished answer, counted by what the server told, or by its tokenizer.
 
@@ -95,14 +101,14 @@ class Growing:
         """
         if self.finish is None:
             raise TryAgain("the answer broke off before its end")
-        count, most = self.completion_tokens, request.max_tokens
+        count, most = self.completion_tokens, self._request.max_tokens
         told = max(self.told, len(self.ids))
         if count is not None and told > count:
             raise OutputNotUnderstood(f"the server counts {count} tokens, but sent {told}")
         if most is not None and (count or told) > most:
             raise OutputNotUnderstood(
                 f"the server generated {count or told} tokens, the limit was {most}",
-                hint="it does not keep max_tokens: budgets cannot be measured with it",
+                hint=_LIMIT_HINT,
             )
         counted_by: TokenCounter = "usage"
         if count is None:

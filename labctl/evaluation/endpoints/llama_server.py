@@ -118,7 +118,7 @@ class LlamaServerClient(EndpointClient):
             document["top_p"] = request.top_p
         if request.seed is not None:
             document["seed"] = request.seed
-        answer, ends = Growing(), _Ends()
+        answer, ends = Growing(request), _Ends()
 
         def take(stamp_ns: int, data: bytes) -> None:
             event = read(_Event, data)
@@ -147,7 +147,7 @@ class LlamaServerClient(EndpointClient):
                 f"{self._connection.address} serves {answer.served_name}, not {self._served_name}"
             )
         answer.ends = ends.known
-        return answer.generation(exchange, request)
+        return answer.generation(exchange)
 
     async def _laid_out(self, messages: tuple[Message, ...]) -> str:
         asked: dict[str, JsonValue] = {"messages": documents(messages)}

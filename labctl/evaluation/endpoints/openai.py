@@ -161,7 +161,7 @@ class OpenAiClient(EndpointClient):
     async def _ask(
         self, request: GenerationRequest, document: dict[str, JsonValue], *, timeout: float
     ) -> Generation:
-        answer, pieces = Growing(), list[bytes | str]()
+        answer, pieces = Growing(request), list[bytes | str]()
         thinks = False
 
         def take(stamp_ns: int, data: bytes) -> None:
@@ -197,7 +197,7 @@ class OpenAiClient(EndpointClient):
         )
         if answer.completion_tokens is None and answer.finish is not None and not pieces:
             tokens = await self.tokenize(answer.text)
-            return answer.generation(exchange, request, tokenized=tokens)
+            return answer.generation(exchange, tokenized=tokens)
         answer.told = len(pieces)
         if pieces and not thinks:
             answer.ends = with_end_token(
@@ -206,7 +206,7 @@ class OpenAiClient(EndpointClient):
                 length=answer.length,
                 stopped=answer.finish == "stop",
             )
-        return answer.generation(exchange, request)
+        return answer.generation(exchange)
 
     @abstractmethod
     async def _document(self, request: GenerationRequest) -> dict[str, JsonValue]:
@@ -221,9 +221,10 @@ class OpenAiClient(EndpointClient):
         if self._served_name is None:
             names = (await self.identify()).served_names
             if len(names) != 1:
+                found = f"serves {', '.join(names)}" if names else "lists no model"
                 raise ConfigError(
-                    f"{self._connection.address} serves {', '.join(names) or 'no model'}",
-                    hint="name one of them: served_name",
+                    f"{self._connection.address} {found}",
+                    hint="name the one to ask: served_name; or check the address",
                 )
             self._served_name = names[0]
         return self._served_name

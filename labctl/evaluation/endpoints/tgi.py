@@ -83,7 +83,7 @@ class TgiClient(EndpointClient):
             parameters["top_p"] = request.top_p
         if request.seed is not None:
             parameters["seed"] = request.seed
-        answer, pieces = Growing(), list[bytes | str]()
+        answer, pieces = Growing(request), list[bytes | str]()
         whole: str | None = None
 
         def take(stamp_ns: int, data: bytes) -> None:
@@ -117,7 +117,7 @@ class TgiClient(EndpointClient):
             length=len(text),
             stopped=True,
         )
-        return answer.generation(exchange, request)
+        return answer.generation(exchange)
 
     def _failure(self, event: _Event) -> Exception:
         failure = self._connection.error_in_stream(event.error)
