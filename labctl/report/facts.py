@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, JsonValue
 
 from labctl.errors import ConfigError
-from labctl.records import Annotations, Origin, RunEnd, RunRecord, TrialRecord
+from labctl.records import Annotations, EvaluationRecord, Origin, RunEnd, RunRecord, TrialRecord
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 from labctl.units import duration, size
@@ -102,6 +102,15 @@ def record_facts(
     yield from _of_end(end)
     yield Fact("tags", list(annotations.tags), "annotations.json")
     yield Fact("note", annotations.note, "annotations.json")
+
+
+def evaluation_facts(record: EvaluationRecord) -> Iterator[Fact]:
+    """Yield the facts that an evaluation's own file has."""
+    for name, value in record.model_dump(mode="json").items():
+        source = _RUN_SOURCE.get(name)
+        yield from _flat(
+            name, value, f"evaluation.json ({source})" if source else "evaluation.json"
+        )
 
 
 def trial_facts(directory: RunDirectory, number: int) -> list[Fact]:

@@ -2,6 +2,8 @@
 
 from typing import Literal, TypeAlias
 
+from labctl.report.figures.evaluation_words import EVALUATION_WORDS
+
 Language: TypeAlias = Literal["en", "zh"]
 
 #: Key -> English, Chinese. Values are put in by ``str.format``.
@@ -321,6 +323,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     ),
     "value-of": ("{label}: {value}", "{label}：{value}"),
     "median-of": ("{label}: median {value}", "{label}：中位数 {value}"),
+    **EVALUATION_WORDS,
 }
 
 

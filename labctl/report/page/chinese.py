@@ -1,6 +1,9 @@
 """Chinese texts of the reports' page. Values are put in by ``str.format``."""
 
+from labctl.report.page.chinese_evaluation import CHINESE_EVALUATION
+
 CHINESE = {
+    **CHINESE_EVALUATION,
     # the page
     "labctl report": "labctl 测量报告",
     "Answer": "结论",

@@ -72,10 +72,30 @@ class RunSection:
 
 
 @dataclass(frozen=True)
-class Report:
-    """A report on one run or several.
+class Answer:
+    """An answer of a model, as it came, with its grade."""
 
-    ``damaged``: runs that were asked for and cannot be read, with the reason.
+    variant: str
+    grade: Cell
+    text: str
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """A question with its right answer, and what was answered, side by side."""
+
+    question: str
+    text: str
+    right: str
+    answers: Sequence[Answer]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report on one run or several, or on an evaluation.
+
+    ``damaged``: runs that were asked for and cannot be read, with the reason. ``transcripts_note``
+    says which questions they are.
     """
 
     title: str
@@ -88,3 +108,5 @@ class Report:
     runs: Sequence[RunSection]
     damaged: Sequence[tuple[str, str]]
     method: Sequence[str]
+    transcripts: Sequence[Transcript] = ()
+    transcripts_note: str = ""

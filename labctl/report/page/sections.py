@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 
 import yaml
 
@@ -29,7 +30,7 @@ def section(one: MeasuredRun, words: Language) -> RunSection:
         facts=list(record_facts(run, one.end, one.annotations, one.origin)),
         commands=_commands(one),
         recipe=yaml.safe_dump(run.recipe_resolved, sort_keys=False, allow_unicode=True),
-        files=_files(one, words),
+        files=files_table(run.id, one.path, words),
     )
 
 
@@ -180,15 +181,16 @@ def _temperature(start: int | None, highest: int | None) -> Cell:
     return Cell(f"{begin}{highest / 1000:.0f} °C", highest)
 
 
-def _files(one: MeasuredRun, words: Language) -> Table:
-    found = sorted(path for path in one.path.rglob("*") if path.is_file())
+def files_table(run: str, directory: Path, words: Language) -> Table:
+    """Return the files of a run directory with their sizes."""
+    found = sorted(path for path in directory.rglob("*") if path.is_file())
     rows = [
         [
-            Cell(str(path.relative_to(one.path)), recorded=True),
+            Cell(str(path.relative_to(directory)), recorded=True),
             quantity(path.stat().st_size, "bytes"),
         ]
         for path in found
     ]
-    caption = words("Raw files, below runs/{id}", id=one.run.id)
+    caption = words("Raw files, below runs/{id}", id=run)
     columns = (Column(words("File")), Column(words("Size"), numeric=True))
     return Table(caption, columns, rows, words("{count} files", count=len(found)))

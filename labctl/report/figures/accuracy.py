@@ -1,0 +1,212 @@
+"""The accuracy of an evaluation over the limit of tokens, and the lengths of its answers."""
+
+from collections.abc import Iterator, Sequence
+
+from labctl.errors import printable_line
+from labctl.evaluation.accuracy import Accuracy, AccuracyTable
+from labctl.report.figures.figure import Figure, Missing, Row, Spec
+from labctl.report.figures.marks import only, row_axis, series_colour, series_shape
+from labctl.report.figures.theme import MOST_SERIES
+from labctl.report.figures.words import Words
+from labctl.stats import percentile
+
+NAME = "accuracy"
+LENGTHS = "lengths"
+#: The place of "no limit" on the axis: beyond the largest limit by this share of it.
+_BEYOND = 0.2
+#: Distance of the series at one limit, as a share of the axis.
+_APART = 0.008
+_ROW = 46
+_MOST_ROWS = 16
+
+
+def evaluation_figures(table: AccuracyTable, words: Words) -> list[Figure | Missing]:
+    """Draw the accuracy over the limit of tokens, for each grader, and the answers' lengths."""
+    return [*(_accuracy(table, grader, words) for grader in table.graders), _lengths(table, words)]
+
+
+def share_axis(title: str) -> Spec:
+    """Return the vertical axis of shares in percent; from 0 to 100 %, as accuracies are read."""
+    return {
+        "type": "quantitative",
+        "title": title,
+        "scale": {"domain": [0, 1], "nice": False},
+        "axis": {"format": ".0%", "values": [0, 0.25, 0.5, 0.75, 1]},
+    }
+
+
+def _accuracy(table: AccuracyTable, grader: str, words: Words) -> Figure | Missing:
+    name = NAME if grader == table.graders[0] else f"{NAME}-{grader}"
+    title = words(NAME, grader=printable_line(grader))
+    cells = [one for one in table.cells if one.grader == grader and one.total]
+    if len({one.budget for one in cells}) < 2:
+        return Missing(name, title, words(f"{NAME}.missing"))
+    limits = sorted({one.budget for one in cells if one.budget is not None})
+    without = limits[-1] * (1 + _BEYOND) if any(one.budget is None for one in cells) else None
+    variants = list(dict.fromkeys(one.variant for one in cells))
+    shown = variants[:MOST_SERIES]
+    step = (without or limits[-1]) * _APART
+    rows: list[Row] = [
+        row
+        for number, variant in enumerate(shown)
+        for one in cells
+        if one.variant == variant
+        for row in _point(one, without, (number - (len(shown) - 1) / 2) * step, words)
+    ]
+    caption = words(f"{NAME}.caption")
+    if len(shown) < len(variants):
+        caption += words(f"{NAME}.shown", shown=len(shown), count=len(variants))
+    told = [f"{row['series']}, {row['budget']}: {row['text']}" for row in rows]
+    return Figure(
+        name=name,
+        title=title,
+        caption=caption,
+        alt=words(f"{NAME}.alt", points=words.sentence_end().join(told)),
+        spec=_spec([printable_line(one) for one in shown], limits, without, words),
+        rows=rows,
+    )
+
+
+def _point(one: Accuracy, without: float | None, aside: float, words: Words) -> Iterator[Row]:
+    """Yield its mark, ``aside`` of its limit so that the intervals of series can be told apart."""
+    found = one.interval
+    if one.share is None or found is None:
+        return
+    limit = without if one.budget is None else one.budget
+    assert limit is not None
+    yield {
+        "kind": "limit" if one.budget is not None else "none",
+        "series": printable_line(one.variant),
+        "at": float(f"{limit + aside:.6g}"),
+        "budget": words("no-limit") if one.budget is None else str(one.budget),
+        "share": float(f"{one.share:.6g}"),
+        "low": float(f"{found.low:.6g}"),
+        "high": float(f"{found.high:.6g}"),
+        "text": words("right-of", right=one.right, total=one.total, share=f"{one.share:.1%}"),
+    }
+
+
+def _spec(names: Sequence[str], limits: Sequence[int], without: float | None, words: Words) -> Spec:
+    marks = [*limits, *([without] if without else [])]
+    axis: Spec = {"values": marks, "grid": False, "labelOverlap": "greedy"}
+    if without:
+        axis["labelExpr"] = f"datum.value > {limits[-1]} ? '{words('no-limit')}' : datum.label"
+    x: Spec = {
+        "field": "at",
+        "type": "quantitative",
+        "title": words("budget-tokens"),
+        "scale": {"zero": True, "nice": False, "padding": 18},
+        "axis": axis,
+    }
+    y: Spec = {"field": "share", **share_axis(words("share-right"))}
+    colour = series_colour(names, legend="shape")
+    tooltip = [
+        {"field": "series", "type": "nominal", "title": words("variant")},
+        {"field": "budget", "type": "nominal", "title": words("budget-tokens")},
+        {"field": "text", "type": "nominal", "title": words("share-right")},
+    ]
+    return {
+        "height": 300,
+        "layer": [
+            {
+                "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.55},
+                "encoding": {
+                    "x": x,
+                    "y": {**y, "field": "low"},
+                    "y2": {"field": "high"},
+                    "color": colour,
+                },
+            },
+            {
+                "transform": [only("limit")],
+                "mark": {"type": "line", "strokeWidth": 1.6},
+                "encoding": {"x": x, "y": y, "color": colour},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 64, "opacity": 1},
+                "encoding": {
+                    "x": x,
+                    "y": y,
+                    "color": colour,
+                    "shape": series_shape(names),
+                    "tooltip": tooltip,
+                },
+            },
+        ],
+    }
+
+
+def _lengths(table: AccuracyTable, words: Words) -> Figure | Missing:
+    """Draw the lengths of the answers of each variant at each limit."""
+    grader = table.graders[0] if table.graders else ""
+    cells = [one for one in table.cells if one.grader == grader and one.tokens]
+    if not cells:
+        return Missing(LENGTHS, words(LENGTHS), words(f"{LENGTHS}.missing"))
+    if len(cells) > _MOST_ROWS:  # the largest limit alone tells how long answers become
+        cells = [one for one in cells if one.budget == table.budgets[-1]][:_MOST_ROWS] or cells[:1]
+    rows: list[Row] = [row for one in cells for row in _length(one, words)]
+    names = [str(row["series"]) for row in rows]
+    told = [f"{row['series']}: {row['text']}" for row in rows]
+    return Figure(
+        name=LENGTHS,
+        title=words(LENGTHS),
+        caption=words(f"{LENGTHS}.caption"),
+        alt=words(f"{LENGTHS}.alt", lengths=words.sentence_end().join(told)),
+        spec=_length_spec(names, words),
+        rows=rows,
+    )
+
+
+def _length(one: Accuracy, words: Words) -> Iterator[Row]:
+    low, middle, high = (percentile(one.tokens, at) for at in (10, 50, 90))
+    budget = words("no-limit") if one.budget is None else str(one.budget)
+    yield {
+        "series": f"{printable_line(one.variant)}, {budget}",
+        "least": min(one.tokens),
+        "low": round(low),
+        "tokens": round(middle),
+        "high": round(high),
+        "most": max(one.tokens),
+        "limit": one.budget,
+        "text": words(
+            f"{LENGTHS}.text", low=round(low), middle=round(middle), high=round(high), cut=one.cut
+        ),
+    }
+
+
+def _length_spec(names: Sequence[str], words: Words) -> Spec:
+    x: Spec = {
+        "field": "tokens",
+        "type": "quantitative",
+        "title": words("answer-tokens"),
+        "scale": {"zero": True},
+        "axis": {"tickCount": 6, "grid": True},
+    }
+    y = row_axis("series", names, above=14)
+    tooltip = [
+        {"field": "series", "type": "nominal", "title": words("variant")},
+        {"field": "text", "type": "nominal", "title": words("answer-tokens")},
+    ]
+    mark: Spec = {"style": "line-0"}
+    return {
+        "height": _ROW * len(names),
+        "layer": [
+            {
+                "mark": {**mark, "type": "rule", "strokeWidth": 1.2},
+                "encoding": {"x": {**x, "field": "least"}, "x2": {"field": "most"}, "y": y},
+            },
+            {
+                "mark": {**mark, "type": "rule", "strokeWidth": 6, "strokeCap": "round"},
+                "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 90, "style": "mean"},
+                "encoding": {"x": x, "y": y, "tooltip": tooltip},
+            },
+            {
+                "transform": [{"filter": {"field": "limit", "valid": True}}],
+                "mark": {"type": "tick", "style": "alarm", "thickness": 2, "size": 20},
+                "encoding": {"x": {**x, "field": "limit"}, "y": y},
+            },
+        ],
+    }

@@ -1,0 +1,97 @@
+"""Chinese texts of the page of an evaluation. Values are put in by ``str.format``."""
+
+CHINESE_EVALUATION = {
+    "{recipe}: accuracy": "{recipe}：正确率",
+    "Data set": "数据集",
+    "Sampling": "采样",
+    "Servers": "服务器",
+    "Answers": "回答",
+    "the first": "前若干题",
+    "drawn with seed {seed}": "以种子 {seed} 抽取",
+    "{name}: {count} of {size} questions, {drawn}": "{name}：{size} 题中的 {count} 题，{drawn}",
+    ", {shots} worked examples before each": "，每题前有 {shots} 个示例",
+    ", {samples} samples": "，{samples} 个样本",
+    "Nothing is graded yet.": "尚无评分。",
+    "no limit": "无限制",
+    "{count} tokens": "{count} 个词元",
+    (
+        "Most right answers, {limit}: {names}, {share} ({low} to {high}; {right} of {total})."
+    ): "{limit}时答对最多：{names}，{share}（{low} 至 {high}；{total} 题中 {right} 题）。",
+    (
+        "{better} is better than {worse} by {points} points ({level} interval {low} to {high},"
+        " on the same {count} questions)."
+    ): (
+        "在相同的 {count} 题上，{better} 比 {worse} 高 {points} 个百分点"
+        "（{level} 区间 {low} 至 {high}）。"
+    ),
+    (
+        "It cannot be told which is better, {better} or {worse}: {points} points apart ({level}"
+        " interval {low} to {high}, on the same {count} questions)."
+    ): (
+        "无法判断 {better} 与 {worse} 哪个更好：在相同的 {count} 题上相差 {points} 个百分点"
+        "（{level} 区间 {low} 至 {high}）。"
+    ),
+    (
+        "EMULATED: a server ran on an emulated board. Answers of a real board can differ a little;"
+        " no time here is a board's."
+    ): (
+        "EMULATED（模拟运行）：有服务器在模拟的开发板上运行。真实开发板的回答可能略有不同，"
+        "这里的时间不代表开发板。"
+    ),
+    "AS DECLARED: nobody proved which file these models are: {models}.": (
+        "AS DECLARED（按声明）：未验证这些模型的文件：{models}。"
+    ),
+    "A model and a prompt, as the recipe names them.": "模型与提示，按配方中的名称。",
+    "Share of right answers, with its 95 % interval.": "正确答案的占比及其 95% 区间。",
+    "Accuracy by {grader}": "正确率（{grader}）",
+    "Answers by {grader}": "回答（{grader}）",
+    "Limit": "上限",
+    "Right": "正确",
+    "Cut": "截断",
+    "Answers that the limit cut.": "被上限截断的回答。",
+    "No answer": "无答案",
+    "Texts in which none was found.": "未找到答案的文本。",
+    "Over the stated budget": "超出提示中的预算",
+    "Longer than the number of tokens that the prompt states.": "比提示中说明的词元数更长。",
+    "Questions that got no answer at all.": "完全没有得到回答的题目。",
+    "Median of the answers.": "各回答的中位数。",
+    "Disagreements of the graders": "评分器之间的分歧",
+    "{shown} of {count} texts.": "{count} 个文本中的 {shown} 个。",
+    "Question": "题目",
+    "Right answer": "正确答案",
+    "Right answer:": "正确答案：",
+    "none": "无",
+    "right": "正确",
+    "wrong: {answer}": "错误：{answer}",
+    "not graded": "未评分",
+    "Answers side by side": "回答对照",
+    "Answer of {variant}": "{variant} 的回答",
+    (
+        "{shown} of {count} questions, first those on which the variants differ; answers within the"
+        " largest limit, graded by {grader}."
+    ): (
+        "{count} 题中的 {shown} 题，先列出各变体结果不同的题；"
+        "为最大上限内的回答，由 {grader} 评分。"
+    ),
+    (
+        "Accuracy: right answers over graded ones, with Wilson's 95 % interval over the questions;"
+        " several samples of a question are one cluster. A question that got no answer because a"
+        " server failed is not counted, and is told."
+    ): (
+        "正确率：正确答案数除以已评分数，附按题目计算的 Wilson 95% 区间；"
+        "同一题的多个样本为一个整群。"
+        "因服务器故障而没有回答的题不计入，并会注明。"
+    ),
+    (
+        "Difference of two models: over the questions that both were asked, by a paired bootstrap"
+        " of questions. It is surer than two intervals beside each other look."
+    ): "两个模型之差：在两者都回答的题目上，对题目做配对自助法。它比并列的两个区间看起来更可靠。",
+    (
+        "Limit: the largest number of generated tokens. Answers within smaller limits may be taken"
+        " from a longer one, at the token where the limit would have ended it, where the prompt"
+        " does not state the limit."
+    ): (
+        "上限：生成词元的最大数目。若提示中没有说明上限，较小上限内的回答可取自较长的回答，"
+        "在该上限会使其结束的词元处截断。"
+    ),
+}

@@ -1,0 +1,224 @@
+"""A report on one evaluation: accuracy, its differences, and the answers side by side."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import yaml
+
+from labctl.evaluation.accuracy import Accuracy, in_both
+from labctl.records import EndpointRecord, Execution
+from labctl.report.facts import evaluation_facts
+from labctl.report.figures import Figure, Missing
+from labctl.report.figures.accuracy import evaluation_figures
+from labctl.report.figures.words import Words
+from labctl.report.page.content import Remark, Report, RunSection
+from labctl.report.page.evaluation_tables import (
+    MeasuredEvaluation,
+    evaluation_tables,
+    limit_text,
+    transcripts,
+)
+from labctl.report.page.language import Language
+from labctl.report.page.sections import files_table
+from labctl.stats import Interval, paired_difference
+
+#: Share of reports in which some difference may be claimed wrongly (Bonferroni's correction).
+_ERRORS = 0.05
+
+
+def evaluation_report(one: MeasuredEvaluation, words: Language) -> Report:
+    """Return the report on an evaluation."""
+    found = evaluation_figures(one.table, Words(words.code))
+    shown = list(transcripts(one, words))
+    return Report(
+        title=words("{recipe}: accuracy", recipe=one.record.recipe),
+        about=_about(one, words),
+        marks=_marks(one, words),
+        answers=_answers(one, words),
+        tables=list(evaluation_tables(one, words)),
+        figures=[figure for figure in found if isinstance(figure, Figure)],
+        missing=[figure for figure in found if isinstance(figure, Missing)],
+        runs=[_section(one, words)],
+        damaged=(),
+        method=_method(words),
+        transcripts=shown,
+        transcripts_note=words(
+            "{shown} of {count} questions, first those on which the variants differ; answers within"
+            " the largest limit, graded by {grader}.",
+            shown=len(shown),
+            count=len(one.record.dataset.questions),
+            grader=one.table.graders[0] if one.table.graders else "–",
+        ),
+    )
+
+
+def _about(one: MeasuredEvaluation, words: Language) -> dict[str, str]:
+    record, data = one.record, one.record.dataset
+    drawn = (
+        words("the first")
+        if data.subset_seed is None
+        else words("drawn with seed {seed}", seed=data.subset_seed)
+    )
+    shown = words(
+        "{name}: {count} of {size} questions, {drawn}",
+        name=data.name,
+        count=len(data.questions),
+        size=data.size,
+        drawn=drawn,
+    )
+    if data.shots:
+        shown += words(", {shots} worked examples before each", shots=data.shots)
+    sampling = f"temperature {record.sampling.temperature:g}"
+    if record.sampling.samples > 1:
+        sampling += words(", {samples} samples", samples=record.sampling.samples)
+    answered = sum(generation.failure is None for generation in one.generations)
+    return {
+        words("Run"): record.id,
+        words("Data set"): shown,
+        words("Sampling"): sampling,
+        words("Servers"): words.listed(_server(endpoint) for endpoint in record.endpoints),
+        words("Measured"): f"{record.started:%Y-%m-%d} (UTC)",
+        words("Answers"): words("{count} of {planned}", count=answered, planned=record.planned),
+    }
+
+
+def _server(endpoint: EndpointRecord) -> str:
+    where = f"board {endpoint.board}" if endpoint.board else endpoint.address or "this host"
+    return f"{endpoint.name} ({endpoint.server or endpoint.api}, {where})"
+
+
+def _marks(one: MeasuredEvaluation, words: Language) -> list[str]:
+    marks = [one.unfinished] if one.unfinished else []
+    if Execution.EMULATED in one.executions:
+        marks.append(
+            words(
+                "EMULATED: a server ran on an emulated board. Answers of a real board can differ a"
+                " little; no time here is a board's."
+            )
+        )
+    if one.declared:
+        marks.append(
+            words(
+                "AS DECLARED: nobody proved which file these models are: {models}.",
+                models=words.listed(one.declared),
+            )
+        )
+    return marks
+
+
+def _answers(one: MeasuredEvaluation, words: Language) -> list[str]:
+    """Return the accuracy of every variant at the largest limit, and the differences of models."""
+    if not one.table.graders:
+        return [words("Nothing is graded yet.")]
+    grader, budget = one.table.graders[0], one.table.budgets[-1]
+    cells = [
+        cell for variant in one.table.variants if (cell := one.table.cell(variant, budget, grader))
+    ]
+    known = [cell for cell in cells if cell.share is not None and cell.interval]
+    if not known:
+        return [words("Nothing is graded yet.")]
+    most = max(cell.share or 0 for cell in known)
+    best = [cell for cell in known if cell.share == most]
+    assert best[0].interval
+    told = words(
+        "Most right answers, {limit}: {names}, {share} ({low} to {high}; {right} of {total}).",
+        limit=limit_text(budget, words),
+        names=words.listed(cell.variant for cell in best),
+        share=f"{most:.1%}",
+        low=f"{best[0].interval.low:.1%}",
+        high=f"{best[0].interval.high:.1%}",
+        right=best[0].right,
+        total=best[0].total,
+    )
+    pairs = list(_pairs(known))
+    level = 1 - _ERRORS / max(1, len(pairs))
+    differences = (
+        _told(first, second, found, words)
+        for first, second in pairs
+        if (found := _difference(first, second, level))
+    )
+    return [told, *differences]
+
+
+def _pairs(cells: Sequence[Accuracy]) -> Iterator[tuple[Accuracy, Accuracy]]:
+    """Yield what differs in its model alone."""
+    for first, second in combinations(cells, 2):
+        if _prompt(first) == _prompt(second):
+            yield first, second
+
+
+def _prompt(cell: Accuracy) -> str:
+    return cell.variant.partition("/")[2]
+
+
+def _difference(first: Accuracy, second: Accuracy, level: float) -> Interval | None:
+    """Return by how much the second is better, on the questions that both have; None: on none."""
+    both = in_both(first, second)
+    if not both:
+        return None
+    shares = [
+        [sum(of) / len(of) for of in side] for side in zip(*(b[1:] for b in both), strict=True)
+    ]
+    return paired_difference(shares[0], shares[1], level=level)
+
+
+def _told(first: Accuracy, second: Accuracy, found: Interval, words: Language) -> str:
+    better, worse, sign = (second, first, 1) if found.mean >= 0 else (first, second, -1)
+    ends = sorted((sign * found.low, sign * found.high))
+    values = {
+        "better": better.variant,
+        "worse": worse.variant,
+        "points": f"{abs(found.mean) * 100:.1f}",
+        "low": f"{ends[0] * 100:.1f}",
+        "high": f"{ends[1] * 100:.1f}",
+        "count": found.count,
+        "level": f"{found.level * 100:.4g}%",
+    }
+    if ends[0] > 0:
+        return words(
+            "{better} is better than {worse} by {points} points ({level} interval {low} to {high},"
+            " on the same {count} questions).",
+            **values,
+        )
+    return words(
+        "It cannot be told which is better, {better} or {worse}: {points} points apart ({level}"
+        " interval {low} to {high}, on the same {count} questions).",
+        **values,
+    )
+
+
+def _section(one: MeasuredEvaluation, words: Language) -> RunSection:
+    record = one.record
+    return RunSection(
+        id=record.id,
+        heading=words("Run {id}", id=record.id),
+        remarks=[Remark(note) for note in record.plan_notes],
+        tables=(),
+        facts=list(evaluation_facts(record)),
+        commands=[
+            shlex.join(("labctl", "eval", "recipe.yaml")),
+            shlex.join(("labctl", "report", record.id, "-o", "report.html")),
+        ],
+        recipe=yaml.safe_dump(record.recipe_resolved, sort_keys=False, allow_unicode=True),
+        files=files_table(record.id, one.path, words),
+    )
+
+
+def _method(words: Language) -> list[str]:
+    return [
+        words(
+            "Accuracy: right answers over graded ones, with Wilson's 95 % interval over the"
+            " questions; several samples of a question are one cluster. A question that got no"
+            " answer because a server failed is not counted, and is told."
+        ),
+        words(
+            "Difference of two models: over the questions that both were asked, by a paired"
+            " bootstrap of questions. It is surer than two intervals beside each other look."
+        ),
+        words(
+            "Limit: the largest number of generated tokens. Answers within smaller limits may be"
+            " taken from a longer one, at the token where the limit would have ended it, where the"
+            " prompt does not state the limit."
+        ),
+    ]

@@ -1,0 +1,212 @@
+"""Tables of an evaluation, and its answers side by side."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from labctl.evaluation.accuracy import Accuracy, AccuracyTable, Budget
+from labctl.records import EvaluationRecord, Execution, GenerationRecord, GradeRecord
+from labctl.report.page.content import Answer, Cell, Column, Table, Transcript
+from labctl.report.page.language import Language
+from labctl.report.page.tables import ABSENT, quantity
+from labctl.stats import median
+
+#: Questions whose answers a page shows, and code points of one answer.
+_MOST_TRANSCRIPTS, _MOST_TEXT = 100, 4000
+_MOST_DISAGREEMENTS = 200
+
+
+@dataclass(frozen=True)
+class MeasuredEvaluation:
+    """An evaluation with all that its directory has."""
+
+    path: Path
+    record: EvaluationRecord
+    generations: Sequence[GenerationRecord]
+    table: AccuracyTable
+    #: Text and right answer of each question, by its id; empty where the data set is gone.
+    questions: dict[str, tuple[str, str]]
+    unfinished: str = ""
+
+    @cached_property
+    def executions(self) -> set[Execution]:
+        """Machines on which labctl started servers."""
+        return {one.execution for one in self.record.endpoints if one.execution}
+
+    @property
+    def declared(self) -> list[str]:
+        """Models whose file nobody proved: their servers were not started by labctl."""
+        proven = {one.model for one in self.record.endpoints if one.sha256_proven}
+        asked = dict.fromkeys(one.model for one in self.record.endpoints)
+        return [model for model in asked if model not in proven]
+
+
+def limit_text(budget: Budget, words: Language) -> str:
+    """Return a limit in words."""
+    if budget is None:
+        return words("no limit")
+    return words("{count} tokens", count=budget)
+
+
+def evaluation_tables(one: MeasuredEvaluation, words: Language) -> Iterator[Table]:
+    """Yield the accuracy at every limit, the answers behind it, and the graders' disagreements."""
+    for grader in one.table.graders:
+        yield _by_limit(one.table, grader, words)
+    if one.table.graders:
+        yield _details(one.table, one.table.graders[0], words)
+    if one.table.disagreements:
+        yield _disagreements(one, words)
+
+
+def _by_limit(table: AccuracyTable, grader: str, words: Language) -> Table:
+    """Return the experiment's table: a row for each variant, a column for each limit."""
+    columns = [
+        Column(words("Variant"), tip=words("A model and a prompt, as the recipe names them.")),
+        *(Column(limit_text(budget, words), numeric=True) for budget in table.budgets),
+    ]
+    rows = []
+    for variant in table.variants:
+        cells = [table.cell(variant, budget, grader) for budget in table.budgets]
+        rows.append([Cell(variant, recorded=True), *(_share(cell) for cell in cells)])
+    note = words("Share of right answers, with its 95 % interval.")
+    return Table(words("Accuracy by {grader}", grader=grader), columns, rows, note)
+
+
+def _share(cell: Accuracy | None) -> Cell:
+    if cell is None or cell.share is None or cell.interval is None:
+        return ABSENT
+    low, high = cell.interval.low * 100, cell.interval.high * 100
+    text = f"{cell.share * 100:.1f} % ({low:.1f} – {high:.1f})"
+    return Cell(text, cell.share)
+
+
+def _details(table: AccuracyTable, grader: str, words: Language) -> Table:
+    columns = (
+        Column(words("Variant")),
+        Column(words("Limit")),
+        Column(words("Right"), numeric=True),
+        Column(words("Answers"), numeric=True),
+        Column(words("Cut"), numeric=True, tip=words("Answers that the limit cut.")),
+        Column(words("No answer"), numeric=True, tip=words("Texts in which none was found.")),
+        Column(
+            words("Over the stated budget"),
+            numeric=True,
+            tip=words("Longer than the number of tokens that the prompt states."),
+        ),
+        Column(words("Failed"), numeric=True, tip=words("Questions that got no answer at all.")),
+        Column(words("Tokens"), numeric=True, tip=words("Median of the answers.")),
+    )
+    rows = [
+        [
+            Cell(cell.variant, recorded=True),
+            Cell(limit_text(cell.budget, words), cell.budget),
+            Cell(str(cell.right), cell.right),
+            Cell(str(cell.total), cell.total),
+            Cell(str(cell.cut), cell.cut),
+            Cell(str(cell.unanswered), cell.unanswered),
+            quantity(cell.overruns, "count"),
+            Cell(str(len(cell.failed)), len(cell.failed), tone="bad" if cell.failed else ""),
+            quantity(median(cell.tokens) if cell.tokens else None, "count"),
+        ]
+        for cell in table.cells
+        if cell.grader == grader
+    ]
+    return Table(words("Answers by {grader}", grader=grader), columns, rows)
+
+
+def _disagreements(one: MeasuredEvaluation, words: Language) -> Table:
+    graders = one.table.graders
+    columns = (
+        Column(words("Question")),
+        Column(words("Variant")),
+        Column(words("Limit")),
+        Column(words("Right answer")),
+        *(Column(grader) for grader in graders),
+    )
+    every = one.table.disagreements
+    rows = []
+    for found in every[:_MOST_DISAGREEMENTS]:
+        by = {grade.grader: grade for grade in found.grades}
+        shown = [
+            ABSENT
+            if grader not in by
+            else Cell(
+                by[grader].extracted or words("none"),
+                tone="" if by[grader].correct else "bad",
+                recorded=True,
+            )
+            for grader in graders
+        ]
+        rows.append(
+            [
+                Cell(found.question, recorded=True),
+                Cell(found.variant, recorded=True),
+                Cell(limit_text(found.budget, words), found.budget),
+                Cell(one.questions.get(found.question, ("", "–"))[1], recorded=True),
+                *shown,
+            ]
+        )
+    note = words("{shown} of {count} texts.", shown=len(rows), count=len(every))
+    return Table(words("Disagreements of the graders"), columns, rows, note)
+
+
+def transcripts(one: MeasuredEvaluation, words: Language) -> Iterator[Transcript]:
+    """Yield questions with the answers within the largest limit; those first that tell most."""
+    if not one.table.graders:
+        return
+    grader, budget = one.table.graders[0], one.table.budgets[-1]
+    cells = [
+        cell for variant in one.table.variants if (cell := one.table.cell(variant, budget, grader))
+    ]
+    grades = {
+        (cell.variant, grade.question): grade
+        for cell in cells
+        for grade in reversed(cell.grades)  # of several samples the first
+    }
+    texts: dict[tuple[str, str], GenerationRecord] = {}
+    for generation in one.generations:
+        key = (generation.variant, generation.question)
+        if generation.sample == 1 and generation.failure is None:
+            longest = texts.get(key)
+            if longest is None or _longer(generation.max_tokens, longest.max_tokens):
+                texts[key] = generation
+    asked = [q for q in one.record.dataset.questions if any(key[1] == q for key in texts)]
+    told: dict[str, set[bool]] = {
+        question: {
+            grades[cell.variant, question].correct
+            for cell in cells
+            if (cell.variant, question) in grades
+        }
+        for question in asked
+    }
+    for question in sorted(asked, key=lambda q: -len(told[q]))[:_MOST_TRANSCRIPTS]:
+        text, right = one.questions.get(question, ("", "–"))
+        yield Transcript(
+            question,
+            text,
+            right,
+            [
+                Answer(variant, _grade(grades.get((variant, question)), words), _shown(found.text))
+                for variant in one.table.variants
+                if (found := texts.get((variant, question)))
+            ],
+        )
+
+
+def _longer(one: Budget, other: Budget) -> bool:
+    return other is not None and (one is None or one > other)
+
+
+def _grade(grade: GradeRecord | None, words: Language) -> Cell:
+    if grade is None:
+        return Cell(words("not graded"))
+    tip = ", ".join(grade.notes)
+    if grade.correct:
+        return Cell(words("right"), tip=tip)
+    found = grade.extracted if grade.extracted is not None else words("none")
+    return Cell(words("wrong: {answer}", answer=found), tip=tip, tone="bad")
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]} …"
