@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 from labctl.api.frames import data_frame
 from labctl.api.run import Run, Trial, Trials
-from labctl.config.lab import FILE_NAME, find_lab_root
+from labctl.config.lab import FILE_NAME, LabFile, find_lab, find_lab_root
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.index import Filter
 from labctl.index.filters import STATES, VERDICTS, parse_moment
 from labctl.index.rows import parameter_text
-from labctl.runs.record.directory import find_run
+from labctl.runs.record.baselines import find_only_run
 from labctl.runs.record.repository import RunRepository
+from labctl.transport.registry import TRANSPORTS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -89,6 +90,10 @@ class Lab:
     def _folder(self) -> Path:
         return self.root / "runs"
 
+    @property
+    def _file(self) -> LabFile:
+        return find_lab(self.root, TRANSPORTS)
+
     def runs(self, *, limit: int | None = None, **conditions: Unpack[Conditions]) -> Runs:
         """Return the runs that meet conditions, newest first. Raises ConfigError or HostError."""
         found = RunRepository(self._folder).query(_filter(conditions), limit=limit)
@@ -103,11 +108,11 @@ class Lab:
         return Trials([Trial(self._folder / one.run.id, one) for one in found])
 
     def run(self, name: str = "latest") -> Run:
-        """Return a run by its id, the start or end of one, its path, or ``latest``.
+        """Return a run by its id, the start or end of one, its path, a baseline or ``latest``.
 
-        Raises ConfigError if there is none, or more than one.
+        Raises ConfigError if there is none, or more than one, and HostError.
         """
-        directory = find_run(self._folder, name).path.resolve()
+        directory = find_only_run(self._file, self._folder, name).path.resolve()
         found = RunRepository(directory.parent).get(directory.name)
         if found is None:
             raise ConfigError(f"{directory} is no run of a lab")
@@ -127,12 +132,10 @@ class Lab:
         from labctl.compare import board_history, compare
         from labctl.compare.figures import checked_names
         from labctl.compare.selecting import find_pairs
-        from labctl.config.lab import find_lab
-        from labctl.transport.registry import TRANSPORTS
 
         names = [side if isinstance(side, str) else side.id for side in sides] or ["latest"]
         return compare(
-            find_pairs(tuple(names), find_lab(self.root, TRANSPORTS), self._folder),
+            find_pairs(tuple(names), self._file, self._folder),
             figures=checked_names(tuple(figures)),
             allow=allow,
             history=board_history(RunRepository(self._folder)),

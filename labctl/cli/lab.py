@@ -76,33 +76,20 @@ def runs_folder(invocation: Invocation, run: str) -> Path:
 
 
 def find_runs(invocation: Invocation, name: str) -> "list[RunDirectory]":
-    """Return the run of this name, or else those that the baseline of this name stands for.
+    """Return the runs that the baseline of this name stands for, or else the run of this name.
 
-    Raises ConfigError, and HostError as the lab's state does.
+    Raises as :func:`labctl.runs.record.baselines.find_named`.
     """
-    from labctl.runs.record.directory import find_run
-    from labctl.state import lab_state
+    from labctl.runs.record.baselines import find_named
 
-    runs = runs_folder(invocation, name)
-    try:
-        return [find_run(runs, name)]
-    except ConfigError as error:
-        known = {one.name: one for one in lab_state(lab_or_own(invocation)).baselines.list()}
-        if name not in known:
-            if not known:
-                raise
-            told = (error.hint, f"baselines: {', '.join(known)}")
-            raise ConfigError(error.message, hint="; ".join(filter(None, told))) from None
-    return [find_run(runs, run) for run in known[name].runs]
+    return find_named(lab_or_own(invocation), runs_folder(invocation, name), name)[1]
 
 
 def find_only_run(invocation: Invocation, name: str) -> "RunDirectory":
     """Return the run of this name, or of a baseline that stands for one. Raises as find_runs."""
-    found = find_runs(invocation, name)
-    if len(found) > 1:
-        ids = ", ".join(directory.path.name for directory in found)
-        raise ConfigError(f"baseline {name} stands for {len(found)} runs", hint=f"name one: {ids}")
-    return found[0]
+    from labctl.runs.record.baselines import find_only_run as find
+
+    return find(lab_or_own(invocation), runs_folder(invocation, name), name)
 
 
 def connect_board(board: Board, options: OpenOptions | None = None) -> Transport:

@@ -9,9 +9,10 @@ from labctl.compare.sides import Pair, Side, match_sides, pool_sides, run_sides
 from labctl.config.lab import LabFile
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
+from labctl.runs.record.baselines import find_named
 from labctl.runs.record.directory import RunDirectory, find_run
 from labctl.runs.record.repository import Note, silent
-from labctl.state import Baseline, lab_state
+from labctl.state import Baseline
 
 #: What follows a run's name: ``latest:q2_k``, ``latest/q2_k``.
 _VARIANT = re.compile(r"(?P<run>.+)[:/](?P<variant>[^:/]+)")
@@ -58,23 +59,14 @@ def find_pairs(words: Sequence[str], lab: LabFile, runs: Path, note: Note = sile
 
 def find_sides(word: str, lab: LabFile, runs: Path) -> list[Side]:
     """Return the sides of a run, a variant ``RUN:VARIANT``, or a baseline. Raises ConfigError."""
-    baselines = {one.name: one for one in lab_state(lab).baselines.list()}
-    if word in baselines:
-        return baseline_sides(baselines[word], runs)
     try:
-        directory = find_run(runs, word)
-    except ConfigError as error:
+        baseline, found = find_named(lab, runs, word)
+    except ConfigError:
         named = _VARIANT.fullmatch(word)
         if named is None:
-            raise ConfigError(error.message, hint=_known(error.hint, baselines)) from None
+            raise
         return [_variant(find_sides(named["run"], lab, runs), named["variant"], named["run"])]
-    return directory_sides(directory)
-
-
-def _known(hint: str | None, baselines: Sequence[str] | dict[str, Baseline]) -> str | None:
-    if not baselines:
-        return hint
-    return f"{hint}; baselines: {', '.join(baselines)}"
+    return baseline_sides(baseline, runs) if baseline else directory_sides(found[0])
 
 
 def _of_one(word: str, sides: Sequence[Side]) -> list[Pair]:

@@ -117,3 +117,15 @@ def test_the_state_survives_by_its_backup(lab: Path, labctl: Labctl) -> None:
     (lab / "labctl.sqlite").unlink()
     labctl("state", "restore", copy, "--yes")
     assert labctl("baseline", "list")[0].startswith("cold: ")
+
+
+def test_a_baseline_is_meant_before_a_part_of_an_id_everywhere(lab: Path, labctl: Labctl) -> None:
+    """A month's name is also the end of some run's random id, sooner or later."""
+    made = planned_run(lab / "runs", run("20261125T223000Z-q2-000dec"), plan())
+    made.add(trial(1))
+    made.finish(RunEnd(state="finished", finished=BEGAN))
+    labctl("baseline", "set", "dec", "000001")
+    assert FIRST in labctl("report", "dec")[0]
+    assert FIRST in labctl("show", "dec")[0]
+    assert "000002:q2_k compared with dec:q2_k" in labctl("compare", "dec", "000002")[0]
+    assert "000dec" in labctl("show", "20261125T223000Z-q2-000dec")[0]

@@ -1,4 +1,4 @@
-"""Check what may become a baseline, and what stays because it is one."""
+"""Find runs by a baseline's name, check what may become one, and what stays because it is one."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from labctl.config.lab import FILE_NAME, Lab, LabFile, find_lab
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.results.summary import good_trials
-from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.directory import RunDirectory, find_run, is_run_id
 from labctl.state import Baseline, lab_state
 from labctl.transport.registry import TRANSPORTS
 
@@ -52,6 +52,32 @@ def set_baseline(
             hint=", ".join(f"{run}: {execution}" for run, execution in executions.items()),
         )
     return lab_state(lab).baselines.set(name, list(executions), variant=variant, note=note)
+
+
+def find_named(lab: LabFile, runs: Path, name: str) -> tuple[Baseline | None, list[RunDirectory]]:
+    """Return the baseline of a name with its runs, or else the run of this name.
+
+    A path, a whole id and ``latest`` are never a baseline's. Raises ConfigError where there is
+    neither, and what the lab's state raises.
+    """
+    whole = name == "latest" or is_run_id(name) or "/" in name
+    if not whole and (baseline := lab_state(lab).baselines.get(name)):
+        return baseline, [find_run(runs, run) for run in baseline.runs]
+    try:
+        return None, [find_run(runs, name)]
+    except ConfigError as error:
+        known = ", ".join(one.name for one in lab_state(lab).baselines.list())
+        told = (error.hint, known and f"baselines: {known}")
+        raise ConfigError(error.message, hint="; ".join(filter(None, told)) or None) from None
+
+
+def find_only_run(lab: LabFile, runs: Path, name: str) -> RunDirectory:
+    """Return the run of a name, or of a baseline that stands for one. Raises as find_named."""
+    _, found = find_named(lab, runs, name)
+    if len(found) > 1:
+        ids = ", ".join(directory.path.name for directory in found)
+        raise ConfigError(f"baseline {name} stands for {len(found)} runs", hint=f"name one: {ids}")
+    return found[0]
 
 
 def refuse_needed(directories: Sequence[Path]) -> None:
