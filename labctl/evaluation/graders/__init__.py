@@ -13,8 +13,10 @@ __all__ = ["DEFAULT_GRADER", "GRADERS", "Grade", "Grader", "grader_class", "make
 #: Name of each grader -> its module and class.
 GRADERS = {
     "boxed": "boxed.Boxed",
+    "qwen": "qwen.Qwen",
     "numeric": "numeric.Numeric",
     "math-verify": "math_verify.MathVerify",
+    "choice": "choice.Choice",
 }
 #: The grader for answers under a budget: it takes no answer that was not given.
 DEFAULT_GRADER = "boxed"
