@@ -26,7 +26,7 @@ from labctl.config.models import ModelSource, ancestors
 from labctl.config.names import did_you_mean, listed, unknown
 from labctl.config.types import Duration, Interval, Line, Name, Share
 from labctl.config.variants import MOST_VARIANTS, Scalar, Variant, expand
-from labctl.config.written import WrittenRecipe, is_evaluation
+from labctl.config.written import WrittenRecipe, check_kind
 from labctl.config.yaml.document import (
     Document,
     StrictModel,
@@ -332,11 +332,7 @@ def load_recipe(
     Raises ConfigError with a line for each problem.
     """
     recipe_file = source if isinstance(source, Document) else Document.read(source)
-    if is_evaluation(recipe_file):
-        raise ConfigError(
-            f"{recipe_file.name} asks questions: it is a recipe of an evaluation",
-            hint=f"run it with `labctl eval {recipe_file.name}`",
-        )
+    check_kind(recipe_file, "timing")
     apply_settings(recipe_file, set_values, known=Recipe.model_fields)
     recipe = recipe_file.validated(Recipe, context={_ENGINE_CHECK: engine_check})
     if check is not None and (problems := list(check(recipe))):

@@ -51,6 +51,34 @@ class WrittenRecipe(StrictModel):
         return self
 
 
+#: What a recipe of each kind does, what it is a recipe of, and the command that runs it.
+_KINDS = {
+    "timing": ("measures times", "a timing run", "run"),
+    "evaluation": ("asks questions", "an evaluation", "eval"),
+    "load test": ("loads a server", "a load test", "load-test"),
+}
+
+
+def check_kind(document: Document, wanted: str) -> None:
+    """Raise ConfigError with the right command for a recipe of another kind."""
+    value = document.value
+    if not isinstance(value, dict):
+        return
+    found = wanted
+    if "engine" in value:
+        found = "timing"
+    elif is_evaluation(document):
+        found = "evaluation"
+    elif "endpoint" in value:
+        found = "load test"
+    if found != wanted:
+        does, kind, command = _KINDS[found]
+        raise ConfigError(
+            f"{document.name} {does}: it is a recipe of {kind}",
+            hint=f"run it with `labctl {command} {document.name}`",
+        )
+
+
 def is_evaluation(document: Document) -> bool:
     """Tell whether a recipe asks questions (``labctl eval``) instead of measuring times."""
     value = document.value

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 from labctl.config.models import ancestors
 from labctl.config.names import did_you_mean, unknown
 from labctl.config.types import Duration, Line, Name
-from labctl.config.written import WrittenRecipe
+from labctl.config.written import WrittenRecipe, check_kind
 from labctl.config.yaml.document import Document, apply_settings, refuse_all
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.errors import ConfigError
@@ -175,11 +175,7 @@ def load_evaluation(
     problem.
     """
     document = source if isinstance(source, Document) else Document.read(source)
-    if isinstance(document.value, dict) and "engine" in document.value:
-        raise ConfigError(
-            f"{document.name} has an engine: it is a recipe that measures times",
-            hint=f"run it with `labctl run {document.name}`",
-        )
+    check_kind(document, "evaluation")
     apply_settings(document, set_values, known=EvaluationRecipe.model_fields)
     recipe = document.validated(EvaluationRecipe)
     if problems := list(_outer_problems(recipe, lab_root)):

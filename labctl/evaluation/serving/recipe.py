@@ -1,0 +1,260 @@
+"""Recipes of load tests: which server, which requests, which loads.
+
+A recipe with an ``endpoint`` and no ``engine`` is one of these; ``labctl load-test`` runs it.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, Field, JsonValue, ValidationError, model_validator
+
+from labctl.config.names import did_you_mean, listed, unknown
+from labctl.config.types import Duration, Line, Name
+from labctl.config.written import WrittenRecipe, check_kind
+from labctl.config.yaml.document import Document, StrictModel, apply_settings, refuse, refuse_all
+from labctl.config.yaml.loader import Path as DocumentPath
+from labctl.config.yaml.loader import Value
+from labctl.errors import ConfigError
+from labctl.evaluation.datasets.source import DatasetSource
+from labctl.evaluation.prompts import Prompt
+from labctl.evaluation.recipe_parts import EndpointSource, EvaluatedModel
+from labctl.evaluation.serving.figures import FIGURES, OF_THE_TEST
+from labctl.evaluation.serving.generator import MOST_OUTSTANDING
+from labctl.records import LatencyLimits, LengthRange, ServingRecord
+from labctl.records.serving import Arrivals
+
+_MOST_TOKENS = 10_000_000
+_DEFAULT_PROMPT, _DEFAULT_OUTPUT = 128, 64
+_DEFAULT_REQUESTS = 100
+
+
+class Lengths(StrictModel):
+    """Lengths in tokens, drawn evenly."""
+
+    min: int = Field(ge=1, le=_MOST_TOKENS)
+    """Smallest length."""
+    max: int = Field(ge=1, le=_MOST_TOKENS)
+    """Largest length."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min > self.max:
+            raise refuse(f"min {self.min} is above max {self.max}", "min")
+        return self
+
+    @property
+    def range(self) -> LengthRange:
+        """The lengths as they are recorded."""
+        return LengthRange(low=self.min, high=self.max)
+
+
+def _lengths(value: object) -> object:
+    """Read a plain number as one length."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"min": value, "max": value}
+    return value
+
+
+WrittenLengths = Annotated[Lengths, BeforeValidator(_lengths)]
+
+
+class WorkloadSource(StrictModel):
+    """The requests: made-up texts of a given length, or the questions of a data set."""
+
+    dataset: DatasetSource | None = None
+    """Questions to ask, in their order, again from the first when all are asked; by default texts
+    are made up, each with a beginning of its own."""
+    prompt: Prompt = Prompt()
+    """Way to put a question, or a made-up text."""
+    prompt_tokens: WrittenLengths | None = None
+    """Length of made-up texts, without what the prompt and the server's template add: a number, or
+    `min` and `max`. By default 128."""
+    output_tokens: WrittenLengths = Lengths(min=_DEFAULT_OUTPUT, max=_DEFAULT_OUTPUT)
+    """Limit of the generated tokens of each request: a number, or `min` and `max`."""
+    ignore_eos: bool = False
+    """True: ask the server to generate up to the limit (`ignore_eos`, which llama-server, vLLM and
+    SGLang know), so that all answers have the length asked for."""
+    prompt_cache: bool = False
+    """True: let the server reuse what it has of a prompt. False: tell llama-server not to; other
+    servers are told nothing. The share of cached tokens is recorded where the server tells it."""
+    temperature: float = Field(default=0.0, ge=0, le=100)
+    """0 takes the likeliest token each time."""
+    extra_body: dict[str, JsonValue] = Field(default_factory=dict)
+    """Further keys of each request, as the server has them."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if self.dataset is not None and self.prompt_tokens is not None:
+            raise refuse("goes with made-up texts, not with dataset", "prompt_tokens")
+        return self
+
+    @property
+    def prompt_range(self) -> LengthRange | None:
+        """Lengths of made-up texts; None for a data set."""
+        if self.dataset is not None:
+            return None
+        if self.prompt_tokens is None:
+            return LengthRange(low=_DEFAULT_PROMPT, high=_DEFAULT_PROMPT)
+        return self.prompt_tokens.range
+
+
+class Limits(StrictModel):
+    """Limits of a good request, each inclusive. Goodput counts the requests that keep all."""
+
+    ttft: Duration | None = None
+    """Time to the first piece of text."""
+    tpot: Duration | None = None
+    """Time of each token after the first, in the mean of one answer."""
+    latency: Duration | None = None
+    """Time of the whole answer."""
+
+    @property
+    def record(self) -> LatencyLimits:
+        """The limits as they are recorded."""
+        given = {f"{name}_ns": getattr(self, name) for name in ("ttft", "tpot", "latency")}
+        return LatencyLimits(**{k: None if v is None else round(v * 1e9) for k, v in given.items()})
+
+
+class LoadGate(StrictModel):
+    """A bound that a figure must keep; a test with a missed gate ends with status 1."""
+
+    metric: Line
+    """Figure that is bounded: `ttft_p99_ms`, `output_tokens_per_second`, `knee_rate` …"""
+    min: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Smallest allowed value."""
+    max: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Largest allowed value."""
+    concurrency: int | None = Field(default=None, ge=1)
+    """Load that it applies to; by default all."""
+    rate: Annotated[float, Field(gt=0)] | None = None
+    """Load that it applies to; by default all."""
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if self.metric not in FIGURES:
+            near = did_you_mean(self.metric, FIGURES) or f"; known are {listed(FIGURES)}"
+            raise refuse(f"no metric {self.metric!r}{near}", "metric")
+        if self.min is None and self.max is None:
+            raise refuse("a gate needs min, max or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise refuse(f"min {self.min:g} is above max {self.max:g}", "min")
+        if self.concurrency is not None and self.rate is not None:
+            raise refuse("concurrency is given too; write two gates", "rate")
+        if self.metric in OF_THE_TEST and (self.concurrency or self.rate):
+            key = "concurrency" if self.concurrency else "rate"
+            raise refuse(f"{self.metric} is of the whole test, not of one load", key)
+        return self
+
+
+class LoadTestRecipe(WrittenRecipe):
+    """One load test: loads on one server, one after the other."""
+
+    name: Name
+    """Name of its runs."""
+    description: Line | None = None
+    """Description for people."""
+    models: Annotated[dict[Name, EvaluatedModel], Field(min_length=1)]
+    """The model, by a short name."""
+    endpoint: EndpointSource
+    """The server."""
+    workload: WorkloadSource = WorkloadSource()
+    """The requests."""
+    concurrency: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=MOST_OUTSTANDING)], ...], Field(max_length=100)
+    ] = ()
+    """Closed loops: numbers of streams, each of which waits for its answer before it asks again."""
+    rates: Annotated[
+        tuple[Annotated[float, Field(gt=0, le=10_000)], ...], Field(max_length=100)
+    ] = ()
+    """Open loops: requests a second, which come whatever the server does."""
+    sweep: bool = False
+    """True: look for the highest rate that the server follows."""
+    arrivals: Arrivals = "poisson"
+    """Times between the requests of open loops: `poisson`, at random as of users who know nothing
+    of each other; `constant`, all equal."""
+    requests: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Number of requests that are measured of each load; by default 100, or as many as `duration`
+    has."""
+    duration: Duration | None = None
+    """Time in which requests are sent at each load; then all answers are waited for."""
+    warm_up: int = Field(default=5, ge=0, le=10_000)
+    """Number of requests at the beginning of each load that no result counts, at least one for each
+    stream of a closed loop."""
+    limits: Limits = Limits()
+    """Limits of a good request, for goodput."""
+    seed: int = Field(default=1, ge=0)
+    """Seed of lengths, made-up texts and arrivals; the same seed gives the same."""
+    timeout: Duration = 600.0
+    """Longest time of one answer."""
+    max_time: Duration | None = None
+    """Longest time of the test: what is not measured by then is left out."""
+    gates: tuple[LoadGate, ...] = ()
+    """Bounds that the figures must keep."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        problems = list(self._problems())
+        if problems:
+            raise refuse_all(problems)
+        return self
+
+    def _problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        if not self.concurrency and not self.rates and not self.sweep:
+            yield (), "name the loads: concurrency: [1, 2, 4], rates: [0.5, 1], or sweep: true"
+        for key, values in (("concurrency", self.concurrency), ("rates", self.rates)):
+            for index, value in enumerate(values):
+                if value in values[:index]:
+                    yield (key, index), "this load is given twice"
+        if self.endpoint.model not in self.models:
+            yield ("endpoint", "model"), unknown("model", self.endpoint.model, self.models)
+        elif self.endpoint.start and self.models[self.endpoint.model].declared:
+            yield ("endpoint", "start"), "a server that labctl starts needs the model's file"
+        chat = self.endpoint.api in (None, "openai-chat")
+        if self.workload.prompt.is_chat and not chat and "prompt" in self.workload.model_fields_set:
+            problem = f"a chat needs api openai-chat, not {self.endpoint.api}"
+            yield ("workload", "prompt", "layout"), problem
+        for index, gate in enumerate(self.gates):
+            if gate.concurrency is not None and gate.concurrency not in self.concurrency:
+                problem = f"no load of this recipe has concurrency {gate.concurrency}"
+                yield ("gates", index, "concurrency"), problem
+            if gate.rate is not None and gate.rate not in self.rates:
+                yield ("gates", index, "rate"), f"no load of this recipe has rate {gate.rate:g}"
+
+    @property
+    def measured_requests(self) -> int | None:
+        """Number of requests of each load; None where `duration` alone ends it."""
+        if self.requests is None and self.duration is None:
+            return _DEFAULT_REQUESTS
+        return self.requests
+
+
+def load_load_test(source: Path | Document, set_values: Sequence[str] = ()) -> LoadTestRecipe:
+    """Load the recipe in a file or a document, with ``key=value`` overrides applied.
+
+    Raises ConfigError with a line for each problem.
+    """
+    document = source if isinstance(source, Document) else Document.read(source)
+    check_kind(document, "load test")
+    apply_settings(document, set_values, known=LoadTestRecipe.model_fields)
+    return document.validated(LoadTestRecipe).written_in(document)
+
+
+def recipe_of(record: ServingRecord) -> LoadTestRecipe:
+    """Return the recipe of a load test. Raises ConfigError for one that is not understood."""
+    try:
+        return LoadTestRecipe.model_validate(record.recipe_resolved)
+    except ValidationError as error:
+        raise ConfigError(
+            f"load test {record.id} has a recipe that this labctl does not read",
+            hint=f"it is of labctl {record.labctl_version}",
+        ) from error
+
+
+def written_document(keys: dict[str, Value], origin: str) -> Document:
+    """Return the document of a load test that nobody wrote; ``origin`` gave its keys."""
+    document = Document.parse("{}", origin)
+    document.text = ""
+    for key, value in keys.items():
+        document.override((key,), value, origin)
+    return document
