@@ -1,0 +1,110 @@
+"""The run directory of a load test: ``serving.json``, ``stages.jsonl`` and ``requests.jsonl``.
+
+Requests are written in the order in which they ended, a moment later, by a thread: a disk that is
+slow makes no request late.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import cached_property
+
+from labctl.errors import ConfigError
+from labctl.files import append_line, write_atomic
+from labctl.records import RequestRecord, ServingRecord, StageRecord, read_record
+from labctl.records.base import FileRecord
+from labctl.records.migrations import RecordT
+from labctl.runs.record.directory import RECIPE, RunDirectory
+from labctl.runs.record.disk import read_file
+
+SERVING = "serving.json"
+STAGES = "stages.jsonl"
+REQUESTS = "requests.jsonl"
+_FLUSH_SECONDS = 1.0
+
+
+class LoadTestDirectory(RunDirectory):
+    """One load test on disk."""
+
+    def open_test(self, record: ServingRecord, recipe: str | None) -> None:
+        """Write ``serving.json``: from here on it is a load test. ``recipe``: as it was written."""
+        if recipe is not None:
+            write_atomic(self.path / RECIPE, recipe)
+        write_atomic(self.path / SERVING, record.model_dump_json(indent=2) + "\n")
+
+    @property
+    def is_planned(self) -> bool:
+        """True if it is a load test."""
+        return (self.path / SERVING).is_file()
+
+    def serving(self) -> ServingRecord:
+        """Return the test's own record. Raises ConfigError if it cannot be read."""
+        return read_file(self.path / SERVING, ServingRecord)
+
+    def append(self, name: str, records: Sequence[FileRecord]) -> None:
+        """Append records to a file, a line each. Raises HostError."""
+        if records:
+            append_line(self.path / name, "\n".join(one.model_dump_json() for one in records))
+
+    @cached_property
+    def stages(self) -> list[StageRecord]:
+        """Its stages that ended, in their order. Raises ConfigError."""
+        return self._lines(STAGES, StageRecord)
+
+    @cached_property
+    def requests(self) -> list[RequestRecord]:
+        """Its requests that ended, in the order of their ends. Raises ConfigError."""
+        return self._lines(REQUESTS, RequestRecord)
+
+    def _lines(self, name: str, kind: type[RecordT]) -> list[RecordT]:
+        path = self.path / name
+        try:
+            lines = path.read_bytes().splitlines(keepends=True)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        if lines and not lines[-1].endswith(b"\n"):  # torn by a power cut
+            lines.pop()
+        found = []
+        for number, line in enumerate(lines, 1):
+            try:
+                found.append(read_record(kind, line, path))
+            except ValueError as error:
+                raise ConfigError(f"{path}:{number}: not a {kind.__name__}: {error}") from error
+        return found
+
+
+class RequestLog:
+    """Writes requests as they end. For use as an asynchronous context manager of one test."""
+
+    def __init__(self, directory: LoadTestDirectory):
+        self._directory = directory
+        self._waiting: list[RequestRecord] = []
+
+    def keep(self, row: RequestRecord) -> None:
+        """Take a request; it is on disk about a second later."""
+        self._waiting.append(row)
+
+    def flush(self) -> None:
+        """Write all that were taken. Raises HostError."""
+        rows, self._waiting = self._waiting, []
+        self._directory.append(REQUESTS, rows)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Write while the block runs, and what is left at its end. Raises HostError."""
+        writer = asyncio.create_task(self._write())
+        try:
+            yield
+        finally:
+            writer.cancel()
+            with suppress(asyncio.CancelledError):
+                await writer
+            self.flush()
+
+    async def _write(self) -> None:
+        while True:
+            await asyncio.sleep(_FLUSH_SECONDS)
+            writing = asyncio.to_thread(self.flush)
+            await asyncio.shield(asyncio.ensure_future(writing))

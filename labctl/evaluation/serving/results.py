@@ -1,0 +1,186 @@
+"""Results of a load test, computed from its files, and the judgement of its gates."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from labctl.evaluation.serving.directory import LoadTestDirectory
+from labctl.evaluation.serving.figures import OF_A_STAGE, OF_THE_TEST
+from labctl.evaluation.serving.metrics import StageMetrics, measure
+from labctl.evaluation.serving.recipe import LoadGate, recipe_of
+from labctl.evaluation.serving.sweep import FOLLOWS, Knee, knee
+from labctl.records import GateRecord, RequestRecord, ServingRecord, StageRecord
+from labctl.units import counted, digits, duration
+
+#: A client is late whose requests or stamps are, in the 99th percentile, later than both.
+_LATE_NS, _LATE_SHARE = 5_000_000, 0.01
+#: Of answers that were to have the length asked for; of a prompt's tokens from a cache.
+_NOTABLE = 0.02
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """One load with its figures; ``metrics`` None: no measured request of it ended."""
+
+    stage: StageRecord
+    metrics: StageMetrics | None
+    failures: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def is_client_late(self) -> bool:
+        """True if this computer, and not the server, shapes the figures."""
+        found = self.metrics
+        latency = found.latency_ns.p50 if found and found.latency_ns else 0.0
+        lateness = found.lateness_ns.p99 if found and found.lateness_ns else 0.0
+        worst = max(lateness, self.stage.client_lag_p99_ns or 0)
+        return worst > _LATE_NS and worst > _LATE_SHARE * latency
+
+
+@dataclass(frozen=True)
+class LoadTestResults:
+    """All loads of a test, and the knee of its open loops, if there is one."""
+
+    record: ServingRecord
+    stages: tuple[StageResult, ...]
+    knee: Knee | None
+
+
+def results_of(directory: LoadTestDirectory) -> LoadTestResults:
+    """Compute the results from the files of a test. Raises ConfigError."""
+    return make_results(directory.serving(), directory.stages, directory.requests)
+
+
+def make_results(
+    record: ServingRecord, stages: Sequence[StageRecord], requests: Sequence[RequestRecord]
+) -> LoadTestResults:
+    """Compute the results of stages and their requests."""
+    by_stage: defaultdict[int, list[RequestRecord]] = defaultdict(list)
+    for row in requests:
+        by_stage[row.stage].append(row)
+    found = tuple(
+        StageResult(
+            stage,
+            measure(by_stage[stage.number], record.limits),
+            tuple(
+                Counter(
+                    row.failure.message
+                    for row in by_stage[stage.number]
+                    if row.failure and not row.warm_up
+                ).most_common()
+            ),
+        )
+        for stage in stages
+    )
+    return LoadTestResults(record, found, knee((one.stage, one.metrics) for one in found))
+
+
+def knee_sentence(found: Knee) -> str:
+    """Return the knee in words."""
+    if found.rate is None:
+        return f"no rate was followed: the lowest was {found.beyond:.4g} requests/s"
+    kept = f"follows {found.rate:.4g} requests/s"
+    if found.beyond is None:
+        return f"{kept}, the highest that was tried: it is not saturated"
+    return f"{kept}, and {found.beyond:.4g} no more"
+
+
+def notes(results: LoadTestResults) -> Iterator[str]:
+    """Yield what the reader of the figures has to know, a line each."""
+    for one in results.stages:
+        for text in _of_stage(one, results.record):
+            yield f"{one.stage.name}: {text}"
+    short = [
+        one.metrics.latency_ns.count
+        for one in results.stages
+        if one.metrics and one.metrics.latency_ns and one.metrics.latency_ns.p99_high is None
+    ]
+    if short:
+        yield (
+            f"p99*: of {min(short)} requests no upper limit of the 99th percentile is known;"
+            " 368 have one (95 % confidence)"
+        )
+
+
+def _of_stage(one: StageResult, record: ServingRecord) -> Iterator[str]:
+    stage, metrics = one.stage, one.metrics
+    if stage.failure is not None:
+        yield f"ended early ({stage.failure.blame}): {stage.failure.message}"
+    elif stage.stop in _CUT:
+        yield _CUT[stage.stop]
+    if stage.unfinished:
+        yield f"{counted(stage.unfinished, 'request')} had no answer when it ended; not counted"
+    if one.is_client_late:
+        lateness = metrics.lateness_ns.p99 if metrics and metrics.lateness_ns else None
+        worst = max(filter(None, (lateness, stage.client_lag_p99_ns)))
+        yield f"CLIENT LATE by {duration(worst)} (p99): this computer shaped the figures"
+    for message, count in one.failures[:3]:
+        yield f"{count} failed: {message}"
+    if metrics is not None:
+        yield from _of_tokens(metrics, record)
+        if metrics.departures is not None and metrics.departures < FOLLOWS and stage.stop == "done":
+            yield f"the server does not follow: answers end at {metrics.departures:.0%} of the rate"
+
+
+_CUT = {
+    "overloaded": "cut off: the server was too far behind; times are of the first requests only",
+    "max-time": "cut off at the end of max_time",
+    "interrupted": "interrupted",
+}
+
+
+def _of_tokens(metrics: StageMetrics, record: ServingRecord) -> Iterator[str]:
+    if metrics.output_tokens_per_second is None and metrics.completed:
+        yield "the server did not count the tokens of all answers; pieces are not taken for tokens"
+    pieces = metrics.tokens_per_piece
+    if pieces is not None and abs(pieces - 1) > _NOTABLE:
+        yield f"ITL is between pieces; one has {digits(pieces)} tokens in the mean"
+    if metrics.cached_share is not None and metrics.cached_share > _NOTABLE:
+        yield f"{metrics.cached_share:.0%} of the prompt tokens came from the server's cache"
+    asked, got = metrics.asked_output_tokens, metrics.output_tokens
+    if asked and got and got.mean < (1 - _NOTABLE) * asked.mean:
+        how = "though ignore_eos was asked" if record.workload.ignore_eos else "see ignore_eos"
+        yield f"answers of {got.mean:.0f} tokens in the mean, {asked.mean:.0f} were asked ({how})"
+
+
+def judge(results: LoadTestResults) -> tuple[GateRecord, ...]:
+    """Judge the gates of a test's recipe. What was not measured keeps no gate."""
+    judged: list[GateRecord] = []
+    for gate in recipe_of(results.record).gates:
+        if gate.metric in OF_THE_TEST:
+            found = results.knee
+            judged.append(_judged(gate, "all", None if found is None else found.rate))
+            continue
+        chosen = [one for one in results.stages if _is_of(gate, one.stage)]
+        for one in chosen:
+            value = OF_A_STAGE[gate.metric](one.metrics) if one.metrics else None
+            judged.append(_judged(gate, one.stage.name, value, late=one.is_client_late))
+        if not chosen:
+            judged.append(_judged(gate, "no load", None))
+    return tuple(judged)
+
+
+def _is_of(gate: LoadGate, stage: StageRecord) -> bool:
+    if gate.concurrency is not None:
+        return stage.concurrency == gate.concurrency
+    if gate.rate is not None:
+        return stage.rate == gate.rate
+    # What only open loops have is asked of no closed one.
+    return stage.rate is not None or not gate.metric.startswith(("departures", "lateness"))
+
+
+def _judged(gate: LoadGate, name: str, value: float | None, *, late: bool = False) -> GateRecord:
+    low = [] if gate.min is None else [f">= {gate.min:g}"]
+    high = [] if gate.max is None else [f"<= {gate.max:g}"]
+    passed, detail = value is not None, "no result" if value is None else f"{value:.4g}"
+    if value is not None and late:
+        passed, detail = False, f"{value:.4g}, not to be trusted: the client was late"
+    elif value is not None:
+        passed = (gate.min is None or value >= gate.min) and (gate.max is None or value <= gate.max)
+    return GateRecord(
+        variant=name,
+        metric=gate.metric,
+        limit=" and ".join(low + high),
+        value=value,
+        passed=passed,
+        detail=detail,
+    )
