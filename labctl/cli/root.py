@@ -42,6 +42,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "run": ("labctl.cli.run", "run", "Run a recipe on a board and print its timing table."),
     "bench": ("labctl.cli.bench", "bench", "Measure GGUF files on a board, without a recipe."),
+    "load-test": (
+        "labctl.cli.load_test",
+        "load_test",
+        "Load a model server, and measure requests, tokens and times.",
+    ),
     "resume": ("labctl.cli.resume", "resume", "Resume an unfinished run."),
     "watch": ("labctl.cli.watch", "watch", "Show a run that another process drives."),
     "report": (

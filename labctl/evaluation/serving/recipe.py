@@ -14,7 +14,6 @@ from labctl.config.types import Duration, Line, Name
 from labctl.config.written import WrittenRecipe, check_kind
 from labctl.config.yaml.document import Document, StrictModel, apply_settings, refuse, refuse_all
 from labctl.config.yaml.loader import Path as DocumentPath
-from labctl.config.yaml.loader import Value
 from labctl.errors import ConfigError
 from labctl.evaluation.datasets.source import DatasetSource
 from labctl.evaluation.prompts import Prompt
@@ -249,12 +248,3 @@ def recipe_of(record: ServingRecord) -> LoadTestRecipe:
             f"load test {record.id} has a recipe that this labctl does not read",
             hint=f"it is of labctl {record.labctl_version}",
         ) from error
-
-
-def written_document(keys: dict[str, Value], origin: str) -> Document:
-    """Return the document of a load test that nobody wrote; ``origin`` gave its keys."""
-    document = Document.parse("{}", origin)
-    document.text = ""
-    for key, value in keys.items():
-        document.override((key,), value, origin)
-    return document

@@ -1,0 +1,288 @@
+"""``labctl load-test``."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from labctl.cli.complete import RECIPE
+from labctl.cli.lab import connect_board, lab_or_own
+from labctl.cli.output import json_option, note, output_console, output_option, write_result
+from labctl.cli.progress import ProgressView
+from labctl.cli.root import Invocation, show_error
+from labctl.cli.run_view import RunView
+from labctl.config.recipe import find_recipe
+from labctl.config.yaml.document import Document
+from labctl.config.yaml.loader import Path as DocumentPath
+from labctl.config.yaml.loader import Value
+from labctl.errors import ConfigError
+from labctl.evaluation.serving.load_test import LoadProgress
+from labctl.evaluation.serving.recipe import load_load_test
+from labctl.evaluation.serving.run import LoadTestOutcome, run_load_test
+from labctl.runs.observer import Observer
+
+_APIS = ("openai-chat", "openai-completions", "llama-server", "tgi")
+_ORIGIN = "labctl load-test"
+_PLAIN_NAME = "load-test"
+#: Ends of a file's name, and what is written.
+_FORMATS = {"": "table", ".txt": "table", ".csv": "csv", ".json": "json"}
+
+
+class _Numbers(click.ParamType[list[Value]]):
+    """Numbers between commas."""
+
+    name = "N,N,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[Value]:
+        """Return the numbers; what they may be, the recipe's own check says."""
+        words = [word.strip() for word in str(value).split(",")]
+        if not all(re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", word) for word in words):
+            self.fail(f"{value!r} is not a list of numbers such as 1,2,4", param, ctx)
+        return [float(word) if "." in word else int(word) for word in words]
+
+
+class _Lengths(click.ParamType[Value]):
+    """A number of tokens, or a range of them."""
+
+    name = "N|N-N"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Value:
+        """Return a number, or the ends of a range."""
+        match = re.fullmatch(r"([0-9]{1,8})(?:-([0-9]{1,8}))?", str(value))
+        if match is None:
+            self.fail(f"{value!r} is no number of tokens such as 128 or 64-256", param, ctx)
+        return int(match[1]) if match[2] is None else {"min": int(match[1]), "max": int(match[2])}
+
+
+#: Option -> the recipe's key that it stands for.
+_KEYS: dict[str, DocumentPath] = {
+    "url": ("endpoint", "url"),
+    "api": ("endpoint", "api"),
+    "served_name": ("endpoint", "served_name"),
+    "key_env": ("endpoint", "key_env"),
+    "concurrency": ("concurrency",),
+    "rates": ("rates",),
+    "sweep": ("sweep",),
+    "arrivals": ("arrivals",),
+    "requests": ("requests",),
+    "duration": ("duration",),
+    "warm_up": ("warm_up",),
+    "prompt_tokens": ("workload", "prompt_tokens"),
+    "output_tokens": ("workload", "output_tokens"),
+    "dataset": ("workload", "dataset", "file"),
+    "ignore_eos": ("workload", "ignore_eos"),
+    "ttft": ("limits", "ttft"),
+    "tpot": ("limits", "tpot"),
+    "latency": ("limits", "latency"),
+    "seed": ("seed",),
+    "max_time": ("max_time",),
+}
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = (
+        click.option("--url", metavar="URL", help="Address of the server: http://127.0.0.1:8080."),
+        click.option(
+            "--api",
+            type=click.Choice(_APIS),
+            help="API of the server. Default without a recipe: openai-chat.",
+        ),
+        click.option(
+            "--served-name",
+            metavar="NAME",
+            help="Name of the model in the API; default: the only one that is served.",
+        ),
+        click.option(
+            "--key-env", metavar="VARIABLE", help="Environment variable that holds the API's key."
+        ),
+        click.option(
+            "--concurrency",
+            "-c",
+            type=_Numbers(),
+            help="Closed loops: numbers of streams, each of which waits for its answer.",
+        ),
+        click.option(
+            "--rate",
+            "-r",
+            "rates",
+            type=_Numbers(),
+            help="Open loops: requests a second, whatever the server does.",
+        ),
+        click.option(
+            "--sweep",
+            is_flag=True,
+            default=None,
+            help="Look for the highest rate that the server follows.",
+        ),
+        click.option(
+            "--arrivals",
+            type=click.Choice(("poisson", "constant")),
+            help="Times between the requests of open loops. Default: poisson.",
+        ),
+        click.option(
+            "--requests", "-n", type=int, help="Requests to measure at each load. Default: 100."
+        ),
+        click.option(
+            "--duration", metavar="TIME", help="Time in which each load sends requests: 60s."
+        ),
+        click.option(
+            "--warm-up",
+            type=int,
+            help="Requests at the beginning of each load that are not counted. Default: 5.",
+        ),
+        click.option(
+            "--prompt-tokens", type=_Lengths(), help="Length of made-up prompts. Default: 128."
+        ),
+        click.option(
+            "--output-tokens", type=_Lengths(), help="Limit of the generated tokens. Default: 64."
+        ),
+        click.option(
+            "--dataset",
+            metavar="FILE.jsonl",
+            type=click.Path(dir_okay=False),
+            help="Questions to ask, from their field `question`, instead of made-up prompts.",
+        ),
+        click.option(
+            "--ignore-eos",
+            is_flag=True,
+            default=None,
+            help="Ask the server to generate up to the limit.",
+        ),
+        click.option("--ttft", metavar="TIME", help="Limit of a good request: first piece."),
+        click.option("--tpot", metavar="TIME", help="Limit of a good request: time per token."),
+        click.option("--latency", metavar="TIME", help="Limit of a good request: whole answer."),
+        click.option("--seed", type=int, help="Seed of prompts and arrivals. Default: 1."),
+        click.option("--max-time", metavar="TIME", help="Longest time of the test."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog="Examples: labctl load-test --url http://127.0.0.1:8080 --concurrency 1,2,4,8;"
+    " labctl load-test recipes/serving.yaml --rate 0.5,1 --ttft 2s"
+)
+@click.argument("recipe", required=False, shell_complete=RECIPE)
+@_options
+@click.option(
+    "--set",
+    "set_values",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a key of the recipe; repeatable.",
+)
+@click.option("--wide", is_flag=True, help="Print all columns, and the lengths.")
+@json_option("Print loads, figures, gates and notes as JSON; times in ns.")
+@output_option
+@click.pass_obj
+def load_test(
+    invocation: Invocation,
+    /,
+    *,
+    recipe: str | None,
+    set_values: tuple[str, ...],
+    wide: bool,
+    as_json: bool,
+    output: Path | None,
+    **options: Value,
+) -> int:
+    """Load a model server, and measure requests, tokens and times.
+
+    RECIPE is a file, or the name of a recipe; the options change its keys, or make a test without
+    one. Rates and times are as vLLM's `bench serve` and GuideLLM have them; in an open loop they
+    begin when a request was to be sent. Results are kept in the lab's runs/; `-o` writes .csv,
+    .json or .txt. Exit status 0: measured, all gates kept; 1: a gate was missed, or nothing was
+    answered; 3: the server was lost. Ctrl-C keeps what was measured.
+    """
+    form = _format(output, as_json=as_json)
+    if wide and form != "table":
+        raise click.UsageError(f"--wide is for the table; {form} has everything anyway")
+    lab = lab_or_own(invocation)
+    if recipe is None and options.get("url") is None:
+        raise click.UsageError("name the server, --url http://HOST:PORT, or a recipe")
+    document = _document(recipe, lab.root, options)
+    test = load_load_test(document, set_values)
+    with ProgressView() as view:
+        outcome = run_load_test(
+            test, lab, Observer(RunView(view).show), _shown(view), connect_board
+        )
+    _tell(outcome, form, output, wide=wide)
+    return outcome.exit_status
+
+
+def _format(output: Path | None, *, as_json: bool) -> str:
+    if as_json or output is None:
+        return "json" if as_json else "table"
+    form = _FORMATS.get(output.suffix.lower())
+    if form is None:
+        raise ConfigError(
+            f"nothing can be written as {output.name}: unknown file type {output.suffix}",
+            hint="name it .csv, .json or .txt",
+        )
+    return form
+
+
+def _document(recipe: str | None, root: Path, options: dict[str, Value]) -> Document:
+    """Return the recipe as a document, changed or made by the options."""
+    if recipe is None:
+        document = Document.parse("{}", _ORIGIN)
+        document.text = ""  # nobody wrote what follows
+        model: Value = {"declared": {"name": options["served_name"] or "the served model"}}
+        plain: dict[str, Value] = {
+            "name": _PLAIN_NAME,
+            "models": {"model": model},
+            "endpoint": {"model": "model", "api": "openai-chat"},
+        }
+        for key, keys in plain.items():
+            document.override((key,), keys, _ORIGIN)
+    else:
+        document = Document.read(find_recipe(recipe, root))
+    for name, value in options.items():
+        if value is not None:
+            flag = "rate" if name == "rates" else name.replace("_", "-")
+            given = str(Path(str(value)).absolute()) if name == "dataset" else value
+            document.override(_KEYS[name], given, f"--{flag}")
+    return document
+
+
+def _shown(view: ProgressView) -> Callable[[LoadProgress], None]:
+    """Return what shows how far each load is."""
+    steps: dict[str, Any] = {}
+
+    def show(progress: LoadProgress) -> None:
+        if progress.stage not in steps:
+            for step in steps.values():
+                step.abandon()
+            steps.clear()
+            steps[progress.stage] = view.open(progress.stage)
+        step = steps[progress.stage]
+        if progress.requests is not None:
+            step.update(progress.ended, progress.requests, unit="requests")
+        elif progress.duration_s is not None:
+            left = max(0.0, progress.duration_s - progress.elapsed_s)
+            step.clock(progress.elapsed_s, left, f"{progress.ended} answers")
+
+    return show
+
+
+def _tell(outcome: LoadTestOutcome, form: str, output: Path | None, *, wide: bool) -> None:
+    """Print or write the results, then what ended the test."""
+    from labctl.report.serving import load_test_text, print_load_test
+
+    if form == "table" and output is None:
+        end = outcome.directory.end()
+        print_load_test(output_console(), outcome.results, outcome.gates, end, wide=wide)
+        click.echo(f"run directory: {outcome.directory.path}")
+    else:
+        write_result(load_test_text(form, outcome.results, outcome.gates), output)
+    if outcome.state == "interrupted":
+        note("interrupted; what was measured is kept")
+    if outcome.error is not None:
+        show_error(outcome.error)

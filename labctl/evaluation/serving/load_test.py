@@ -1,0 +1,298 @@
+"""The loads of one test, one after the other, and the facts of its record."""
+
+import asyncio
+import importlib.metadata
+import platform
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pydantic import JsonValue
+
+from labctl.config.lab import LabFile
+from labctl.errors import HostError, OutputNotUnderstood
+from labctl.evaluation.endpoints import (
+    EndpointClient,
+    GenerationRequest,
+    ServerIdentity,
+    open_client,
+)
+from labctl.evaluation.prompts import Prompt
+from labctl.evaluation.question import Dataset
+from labctl.evaluation.serving.directory import STAGES, LoadTestDirectory, RequestLog
+from labctl.evaluation.serving.generator import (
+    MOST_OUTSTANDING,
+    LoadGenerator,
+    RequestOptions,
+    StagePlan,
+)
+from labctl.evaluation.serving.metrics import StageMetrics, measure
+from labctl.evaluation.serving.recipe import LoadTestRecipe
+from labctl.evaluation.serving.served import Served
+from labctl.evaluation.serving.sweep import follows, sweep_rates
+from labctl.evaluation.serving.workload import Workload, made_up, of_dataset, words_of_one_token
+from labctl.records import (
+    DatasetRecord,
+    RequestRecord,
+    ServingRecord,
+    StageRecord,
+    WorkloadRecord,
+)
+from labctl.runs.context import lab_revision
+
+#: Further connections: looks whether the server is there.
+_SPARE_CONNECTIONS = 4
+_TICK_SECONDS = 0.5
+#: Stages of one recipe: each has seeds of its own.
+_MOST_STAGES = 1000
+
+
+@dataclass(frozen=True)
+class LoadProgress:
+    """How far a stage is: measured requests that ended, of ``requests`` or in ``duration_s``."""
+
+    stage: str
+    ended: int
+    requests: int | None
+    elapsed_s: float
+    duration_s: float | None
+
+
+class LoadTest:
+    """One load test under way. ``stack`` holds its run directory from the first load on."""
+
+    def __init__(
+        self,
+        recipe: LoadTestRecipe,
+        lab: LabFile,
+        directory: LoadTestDirectory,
+        *,
+        dataset: Dataset | None,
+        served: Served,
+        progress: Callable[[LoadProgress], None],
+        stack: ExitStack,
+    ):
+        self._recipe, self._lab, self._directory = recipe, lab, directory
+        self._dataset, self._served, self._progress = dataset, served, progress
+        self._stack = stack
+        self._until = None if recipe.max_time is None else time.monotonic() + recipe.max_time
+        self._stages: list[StageRecord] = []
+        self._rows: list[RequestRecord] = []
+
+    async def run(self) -> None:
+        """Measure all loads. Before the first one, raises what a server that is not there raises.
+
+        Then HostError where the server is lost; ``serving.json`` is written by then.
+        """
+        client = open_client(
+            api=self._served.api,
+            address=self._served.address,
+            key_env=self._served.key_env,
+            served_name=self._served.served_name,
+            connections=MOST_OUTSTANDING + _SPARE_CONNECTIONS,
+        )
+        try:
+            identity = await client.identify()
+            workload, exact = await self._workload(client)
+            extra = self._extra_body(identity)
+            server = await self._check(client, workload, extra)
+            self._begin(identity, server, exact, extra)
+            log = RequestLog(self._directory)
+            options = RequestOptions(
+                timeout_s=self._recipe.timeout,
+                temperature=self._recipe.workload.temperature,
+                stop=self._prompt.stop_words,
+                extra_body=extra,
+            )
+
+            def keep(row: RequestRecord) -> None:
+                log.keep(row)
+                self._rows.append(row)
+
+            generator = LoadGenerator(client, workload, options, keep, until=self._until)
+            async with log.open():
+                await self._loads(generator)
+        finally:
+            await client.aclose()
+
+    @property
+    def _prompt(self) -> Prompt:
+        """The way to put a request; by default a chat where the API has one."""
+        given = self._recipe.workload
+        if "prompt" in given.model_fields_set or self._served.api == "openai-chat":
+            return given.prompt
+        return Prompt(layout="plain")
+
+    async def _workload(self, client: EndpointClient) -> tuple[Workload, bool | None]:
+        source = self._recipe.workload
+        output = source.output_tokens.range
+        if self._dataset is not None:
+            return of_dataset(self._dataset, self._prompt, output), None
+        assert source.prompt_range is not None
+        words, exact = await words_of_one_token(client)
+        return made_up(words, self._prompt, source.prompt_range, output), exact
+
+    def _extra_body(self, identity: ServerIdentity) -> dict[str, JsonValue]:
+        source = self._recipe.workload
+        extra: dict[str, JsonValue] = dict(source.extra_body)
+        if source.ignore_eos:
+            extra.setdefault("ignore_eos", True)
+        named = (identity.server or "").replace(".", "")
+        if self._served.api == "llama-server" or "llamacpp" in named:
+            extra.setdefault("cache_prompt", source.prompt_cache)
+        return extra
+
+    async def _check(
+        self, client: EndpointClient, workload: Workload, extra: dict[str, JsonValue]
+    ) -> str | None:
+        """Ask once, so that a wrong address, key or name fails here; return the server's name."""
+        asked = workload(self._recipe.seed, 0)
+        request = GenerationRequest(
+            prompt=asked.prompt,
+            max_tokens=1,
+            stop=self._prompt.stop_words,
+            extra_body=extra,
+        )
+        answer = await client.generate(request, timeout=self._recipe.timeout)
+        if not answer.arrivals and not answer.completion_tokens:
+            raise OutputNotUnderstood(
+                f"{self._served.address} answered without a text and without a count of tokens",
+                hint=f"is it a server of {self._served.api}?",
+            )
+        return answer.server
+
+    def _begin(
+        self,
+        identity: ServerIdentity,
+        server: str | None,
+        exact: bool | None,
+        extra: dict[str, JsonValue],
+    ) -> None:
+        recipe, source = self._recipe, self._recipe.workload
+        if not self._directory.path.exists():
+            self._directory.begin()
+        self._stack.enter_context(self._directory.held())
+        said = identity.server or server
+        record = ServingRecord(
+            id=self._directory.path.name,
+            recipe=recipe.name,
+            recipe_resolved=recipe.resolved(),
+            settings=recipe.settings,
+            endpoint=self._served.record.model_copy(
+                update={"server": self._served.record.server or said}
+            ),
+            model=self._served.model,
+            workload=WorkloadRecord(
+                dataset=_dataset_record(self._dataset),
+                prompt_tokens=source.prompt_range,
+                exact_lengths=exact,
+                output_tokens=source.output_tokens.range,
+                ignore_eos=source.ignore_eos,
+                prompt_cache="off" if extra.get("cache_prompt") is False else "as-served",
+                temperature=source.temperature,
+                extra_body=extra,
+            ),
+            limits=recipe.limits.record,
+            seed=recipe.seed,
+            request_timeout_s=recipe.timeout,
+            labctl_version=importlib.metadata.version("labctl"),
+            lab_revision=lab_revision(self._lab.root),
+            host=platform.node(),
+            started=datetime.now(UTC),
+        )
+        self._directory.open_test(record, recipe.as_written)
+
+    async def _loads(self, generator: LoadGenerator) -> None:
+        recipe = self._recipe
+        alone = [1] if recipe.sweep and 1 not in recipe.concurrency else []
+        single = 0.0
+        for streams in (*alone, *recipe.concurrency):
+            if self._is_over:
+                return
+            metrics = await self._load(generator, concurrency=streams)
+            if streams == 1 and metrics is not None:
+                single = metrics.requests_per_second
+        for rate in recipe.rates:
+            if self._is_over:
+                return
+            await self._load(generator, rate=rate)
+        if not recipe.sweep or not single:
+            return
+        rates = sweep_rates(single / 2)
+        rate = next(rates)
+        while not self._is_over:
+            metrics = await self._load(generator, rate=rate)
+            try:
+                rate = rates.send(follows(self._stages[-1], metrics))
+            except StopIteration:
+                return
+
+    @property
+    def _is_over(self) -> bool:
+        return self._until is not None and time.monotonic() >= self._until
+
+    async def _load(
+        self, generator: LoadGenerator, *, concurrency: int | None = None, rate: float | None = None
+    ) -> StageMetrics | None:
+        """Measure one load; return its figures, None if nothing was measured."""
+        recipe, number = self._recipe, len(self._stages) + 1
+        plan = StagePlan(
+            number=number,
+            seed=recipe.seed * _MOST_STAGES + number,
+            warm_up=max(recipe.warm_up, concurrency or 0) if recipe.warm_up else 0,
+            requests=recipe.measured_requests,
+            duration_s=recipe.duration,
+            concurrency=concurrency,
+            rate=rate,
+            arrivals=recipe.arrivals,
+        )
+        self._rows = []
+        async with self._ticking(plan):
+            try:
+                await generator.run(plan, self._ended)
+            except HostError:
+                self._served.check()  # the reason, of a server that labctl started
+                raise
+        return measure(self._rows, recipe.limits.record)
+
+    def _ended(self, stage: StageRecord) -> None:
+        self._directory.append(STAGES, [stage])
+        self._stages.append(stage)
+
+    @asynccontextmanager
+    async def _ticking(self, plan: StagePlan) -> AsyncIterator[None]:
+        """Report progress while the block runs."""
+        began = time.monotonic()
+
+        async def tick() -> None:
+            while True:
+                await asyncio.sleep(_TICK_SECONDS)
+                ended = sum(not row.warm_up for row in self._rows)
+                elapsed = time.monotonic() - began
+                self._progress(
+                    LoadProgress(plan.name, ended, plan.requests, elapsed, plan.duration_s)
+                )
+
+        task = asyncio.create_task(tick())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def _dataset_record(dataset: Dataset | None) -> DatasetRecord | None:
+    if dataset is None:
+        return None
+    return DatasetRecord(
+        name=dataset.name,
+        source=dataset.source,
+        sha256=dataset.sha256,
+        split=dataset.split,
+        size=dataset.size,
+        questions=tuple(question.id for question in dataset.questions),
+        subset_seed=dataset.subset_seed,
+        shots=len(dataset.examples),
+    )

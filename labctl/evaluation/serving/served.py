@@ -1,0 +1,94 @@
+"""The server of a load test: one that runs already, or one that labctl starts."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from labctl.config.lab import Board, LabFile
+from labctl.evaluation.endpoints import Api
+from labctl.evaluation.serving.recipe import LoadTestRecipe
+from labctl.http import without_login
+from labctl.records import EndpointRecord, ModelIdentity
+from labctl.runs.observer import Observer
+from labctl.transport import Transport
+
+NAME = "endpoint"
+#: The longest that a server runs whose test has no `max_time`.
+_MAX_SECONDS = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server to be loaded. ``check`` raises the reason why it serves no more."""
+
+    api: Api
+    address: str
+    key_env: str | None
+    served_name: str | None
+    record: EndpointRecord
+    model: ModelIdentity | None
+    check: Callable[[], None] = lambda: None
+
+
+@contextmanager
+def serving(
+    recipe: LoadTestRecipe,
+    lab: LabFile,
+    folder: Path,
+    observer: Observer,
+    connect: Callable[[Board], Transport] | None,
+) -> Iterator[Served]:
+    """Yield the server of a recipe; one that labctl starts is stopped in the end.
+
+    ``folder`` gets what a started server prints. Raises what
+    :func:`labctl.evaluation.servers.started_endpoint` raises.
+    """
+    source = recipe.endpoint
+    declared = recipe.models[source.model].declared
+    if source.url is not None:
+        assert source.api is not None
+        assert declared is None or declared.name
+        model = None
+        if declared is not None:
+            model = ModelIdentity(
+                key=source.model,
+                file="",
+                sha256=declared.sha256 or "",
+                size_bytes=None,
+                name=declared.name,
+            )
+        record = EndpointRecord(
+            name=NAME,
+            api=source.api,
+            address=without_login(source.url),
+            model=source.model,
+            served_name=source.served_name,
+            sha256_proven=False,
+        )
+        yield Served(source.api, source.url, source.key_env, source.served_name, record, model)
+        return
+    from labctl.evaluation.servers import ServerRequest, started_endpoint
+
+    board = lab.board(source.board) if source.start == "board" else None
+    request = ServerRequest(
+        name=NAME,
+        model=source.model,
+        models=recipe.models,
+        parameters=source.parameters,
+        max_seconds=_MAX_SECONDS if recipe.max_time is None else 2 * recipe.max_time,
+        board=board,
+    )
+    opened = None if board is None or connect is None else (lambda: connect(board))
+    with started_endpoint(request, lab, folder, observer, opened) as started:
+        for note in started.notes:
+            observer.note(f"note: {note}")
+        yield Served(
+            "llama-server",
+            started.address,
+            None,
+            started.served_name,
+            started.record,
+            started.model,
+            started.check,
+        )
