@@ -33,6 +33,8 @@ class TimedClient(EndpointClient):
         self.fail = fail
         self.requests: list[GenerationRequest] = []
         self.gone: Exception | None = None
+        #: How long each answer really took, without its wait for a slot: timers are late.
+        self.services: list[float] = []
         self._slots = asyncio.Semaphore(slots or 10_000)
         self._began: float | None = None
 
@@ -45,17 +47,19 @@ class TimedClient(EndpointClient):
         if error is not None:
             raise error
         async with self._slots:
+            began = time.monotonic()
             if self.stall is not None:
                 since = time.monotonic() - self._began
                 if self.stall[0] <= since < self.stall[1]:
                     await asyncio.sleep(self.stall[1] - since)
-            begin = time.monotonic()
+            first = time.monotonic()
             arrivals = []
             step = (self.service_s - self.first_s) / max(1, self.pieces - 1)
             for piece in range(self.pieces):
-                due = begin + self.first_s + piece * step
+                due = first + self.first_s + piece * step
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
                 arrivals.append(time.monotonic_ns())
+            self.services.append(time.monotonic() - began)
         return Generation(
             text="word " * self.pieces,
             finish="length",

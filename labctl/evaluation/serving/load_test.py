@@ -51,7 +51,7 @@ _MOST_STAGES = 1000
 
 @dataclass(frozen=True)
 class LoadProgress:
-    """How far a stage is: measured requests that ended, of ``requests`` or in ``duration_s``."""
+    """Progress of a stage: measured requests that ended, of ``requests`` or in ``duration_s``."""
 
     stage: str
     ended: int

@@ -2,6 +2,7 @@
 
 import asyncio
 from itertools import islice, pairwise
+from statistics import fmean
 
 import pytest
 from timed_client import TimedClient
@@ -55,38 +56,46 @@ class Loaded:
         return found
 
 
-def waits(times: list[float], service_s: float) -> list[float]:
+def waits(times: list[float], services: list[float]) -> list[float]:
     """Latencies in a queue of one server (D. V. Lindley, 1952), in s."""
-    wait, found = 0.0, [service_s]
-    for before, at in pairwise(times):
-        wait = max(0.0, wait + service_s - (at - before))
-        found.append(wait + service_s)
+    wait, found = 0.0, [services[0]]
+    for number, (before, at) in enumerate(pairwise(times)):
+        wait = max(0.0, wait + services[number] - (at - before))
+        found.append(wait + services[number + 1])
     return found
 
 
 def test_open_loop_latencies_are_those_of_the_queue() -> None:
     """One slot, 25 ms an answer, 28 requests a second: Poisson arrivals queue up."""
     loaded = Loaded(TimedClient(0.025, slots=1), rate=28.0, requests=80).run()
-    expected = waits(list(islice(arrival_times(28.0, "poisson", 3), 80)), 0.025)
+    intended = list(islice(arrival_times(28.0, "poisson", 3), 80))
     rows = sorted(loaded.rows, key=lambda row: row.number)
+    assert [row.intended_ns for row in rows] == [round(at * 1e9) for at in intended]
     found = [(row.done_ns - (row.intended_ns or 0)) / 1e9 for row in rows]
-    assert len(found) == 80
-    assert max(expected) > 0.1  # there was a queue
-    for got, wanted in zip(found, expected, strict=True):
-        assert wanted - 0.001 <= got <= wanted * 1.15 + SLACK_S
+    least = waits(intended, [0.025] * 80)
+    assert max(least) > 0.1  # there was a queue
+    assert all(got >= wanted - 0.001 for got, wanted in zip(found, least, strict=True))
+    # A busy host serves, and sends, later than asked: what it really took explains all of it.
+    sent = [row.sent_ns / 1e9 for row in rows]
+    real = waits(sent, loaded.client.services)
+    late = [at - due for at, due in zip(sent, intended, strict=True)]
+    explained = [wait + more for wait, more in zip(real, late, strict=True)]
+    assert found == pytest.approx(explained, abs=SLACK_S)
     latency = loaded.metrics().latency_ns
     assert latency is not None
-    assert latency.p50 / 1e9 == pytest.approx(sorted(expected)[40], rel=0.3, abs=SLACK_S)
+    assert latency.p50 / 1e9 == pytest.approx(sorted(found)[40], abs=SLACK_S)
 
 
 def test_closed_loop_latencies_are_the_streams_times_the_service() -> None:
     loaded = Loaded(TimedClient(0.02, slots=1), concurrency=5, requests=40, warm_up=5).run()
     metrics = loaded.metrics()
     assert (metrics.requests, metrics.completed, metrics.failed) == (40, 40, 0)
-    assert metrics.requests_per_second == pytest.approx(50, rel=0.2)
+    service = fmean(loaded.client.services)  # 20 ms, or more on a busy host
+    assert service >= 0.02
+    assert metrics.requests_per_second == pytest.approx(1 / service, rel=0.15)
     assert metrics.latency_ns
-    assert metrics.latency_ns.p50 / 1e9 == pytest.approx(0.1, rel=0.2)
-    assert metrics.output_tokens_per_second == pytest.approx(100, rel=0.2)
+    assert metrics.latency_ns.mean / 1e9 == pytest.approx(5 * service, rel=0.15)
+    assert metrics.output_tokens_per_second == pytest.approx(2 / service, rel=0.15)
     assert metrics.lateness_ns is None
     assert metrics.departures is None
 

@@ -1,0 +1,194 @@
+"""``labctl load-test`` against a real HTTP server whose answers and times are written here."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_answers import Answer, Asked
+from scripted_endpoint import ScriptedEndpoint, scripted_endpoint
+
+from labctl.cli.root import run_cli
+
+QUICK = Answer([" word"] * 15, first_s=0.02, token_s=0.002)
+
+
+@pytest.fixture(autouse=True)
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "devices.yaml").write_text("boards: {}\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def load(server: ScriptedEndpoint, *words: str) -> int:
+    return run_cli(["load-test", "--url", server.address, *words])
+
+
+def only_run(lab: Path) -> Path:
+    (found,) = (lab / "runs").glob("*/serving.json")
+    return found.parent
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_loads_are_measured_shown_and_kept(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with scripted_endpoint({"": QUICK}) as server:
+        status = load(server, "-c", "1,3", "-r", "20", "-n", "9", "--output-tokens", "16")
+        shown = capsys.readouterr().out
+        asked = [request.body for request in server.answered]
+    assert status == 0
+    assert all(text in shown for text in ("1 stream ", "3 streams", "20.0/s", "9/9", "p99*"))
+    assert "as declared" in shown
+    # One look, then 5 and 9, 5 and 9, 5 and 9 requests, each with a text of its own.
+    assert [body["max_tokens"] for body in asked] == [1] + [16] * 42
+    assert len({json.dumps(body["messages"]) for body in asked}) == 43
+    run = only_run(lab)
+    record = json.loads((run / "serving.json").read_text())
+    assert record["endpoint"]["sha256_proven"] is False
+    assert record["workload"]["prompt_tokens"] == {"low": 128, "high": 128}
+    stages, rows = lines(run / "stages.jsonl"), lines(run / "requests.jsonl")
+    assert [one["name"] for one in stages] == ["concurrency 1", "concurrency 3", "rate 20"]
+    assert len(rows) == 42
+    for row in rows:
+        assert row["failure"] is None
+        assert row["completion_tokens"] == 16
+        assert row["counted_by"] == "usage"
+        times = [row["sent_ns"], *row["arrivals_ns"], row["done_ns"]]
+        assert times == sorted(times)
+        assert row["arrivals_ns"][0] - row["sent_ns"] >= 20e6
+    assert json.loads((run / "end.json").read_text())["state"] == "finished"
+
+
+def test_json_and_csv_have_the_figures(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with scripted_endpoint({"": QUICK}) as server:
+        words = ("-c", "2", "-n", "8", "--output-tokens", "16", "--ttft", "5s")
+        assert load(server, *words, "--json") == 0
+        document = json.loads(capsys.readouterr().out)
+        assert load(server, *words, "-o", "figures.csv") == 0
+    (stage,) = document["stages"]
+    metrics = stage["metrics"]
+    assert (metrics["completed"], metrics["good"], metrics["good_share"]) == (8, 8, 1.0)
+    assert metrics["ttft_ns"]["low"] >= 20e6
+    assert metrics["tpot_ns"]["low"] >= 1.5e6
+    (row,) = csv.DictReader((lab / "figures.csv").read_text().splitlines())
+    assert (row["name"], row["completed"], row["goodput"] != "") == ("concurrency 2", "8", True)
+
+
+def test_a_missed_gate_is_status_1(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (lab / "load.yaml").write_text(
+        "name: gated\nmodels: {m: {declared: {name: Tiny}}}\n"
+        "endpoint: {model: m, url: 'http://localhost:1', api: openai-chat}\n"
+        "concurrency: [1]\nrequests: 5\nworkload: {output_tokens: 16}\n"
+        "gates:\n- {metric: ttft_p99_ms, max: 1}\n- {metric: requests_per_second, min: 0.01}\n"
+    )
+    with scripted_endpoint({"": QUICK}) as server:
+        status = run_cli(["load-test", "load.yaml", "--url", server.address])
+    shown = capsys.readouterr().out
+    assert status == 1
+    assert "gate MISSED: concurrency 1 ttft_p99_ms <= 1: " in shown
+    assert "gate kept: concurrency 1 requests_per_second >= 0.01" in shown
+    assert "Tiny, as declared" in shown
+
+
+def test_questions_of_a_file_are_asked_in_their_order(lab: Path) -> None:
+    questions = [{"question": f"{n} + {n}?", "answer": str(2 * n)} for n in range(3)]
+    (lab / "sums.jsonl").write_text("".join(json.dumps(one) + "\n" for one in questions))
+    with scripted_endpoint({"": QUICK}) as server:
+        words = ("--dataset", "sums.jsonl", "-c", "1", "-n", "5", "--warm-up", "0")
+        assert load(server, *words) == 0
+        asked = [request.text for request in server.answered]
+    assert asked[1:] == ["0 + 0?", "1 + 1?", "2 + 2?", "0 + 0?", "1 + 1?"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["-c", "1,1"], "--concurrency: concurrency[1]: this load is given twice"),
+        (["-c", "0"], "--concurrency: concurrency[0]: must be at least 1, not 0"),
+        ([], "name the loads: concurrency: [1, 2, 4], rates: [0.5, 1], or sweep: true"),
+        (["-c", "1", "--ttft", "2"], "--ttft: limits.ttft: must be a duration such as 90s"),
+        (["-c", "one"], "'one' is not a list of numbers such as 1,2,4"),
+        (["-c", "1", "--prompt-tokens", "9-3"], "min 9 is above max 3"),
+        (["-c", "1", "-o", "x.png"], "nothing can be written as x.png"),
+    ],
+)
+def test_wrong_use_is_one_error_and_leaves_nothing(
+    lab: Path, words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["load-test", "--url", "http://127.0.0.1:9", *words]) == 2
+    assert told in capsys.readouterr().err
+    assert not (lab / "runs").exists()
+
+
+def test_a_server_that_is_not_there_is_status_3_and_leaves_nothing(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with scripted_endpoint({"": QUICK}) as server:
+        address = server.address
+    assert run_cli(["load-test", "--url", address, "-c", "1"]) == 3
+    assert address in capsys.readouterr().err
+    assert not (lab / "runs").exists()
+
+
+def test_failures_are_counted_and_told(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    served = 0
+
+    def script(asked: Asked) -> Answer:
+        nonlocal served
+        served += 1
+        # The first one is the look before the loads.
+        return Answer(status=500, message="no memory") if served % 3 == 0 else QUICK
+
+    with scripted_endpoint(script) as server:
+        status = load(server, "-r", "40", "-n", "12", "--warm-up", "0", "--latency", "9s", "--json")
+    found = json.loads(capsys.readouterr().out)
+    metrics = found["stages"][0]["metrics"]
+    assert status == 0
+    assert (metrics["completed"], metrics["failed"], metrics["good"]) == (8, 4, 8)
+    assert any("4 failed" in note and "no memory" in note for note in found["notes"])
+
+
+def test_several_tokens_in_a_piece_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """TPOT is by the server's count; ITL is between pieces, and says so."""
+    euro = [b"\xe2", b"\x82", b"\xac"]  # a code point of three tokens: one piece
+    answer = Answer(euro * 5, first_s=0.01, token_s=0.004)
+    with scripted_endpoint({"": answer}) as server:
+        assert load(server, "-c", "1", "-n", "5", "--output-tokens", "16", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    metrics = found["stages"][0]["metrics"]
+    assert metrics["tokens_per_piece"] > 2
+    assert metrics["itl_ns"]["p50"] > 2 * metrics["tpot_ns"]["p50"]
+    assert any("ITL is between pieces" in note for note in found["notes"])
+
+
+def test_an_interrupt_keeps_and_shows_what_was_measured(lab: Path) -> None:
+    """As Ctrl-C in a terminal does: status 130, a table of what there is."""
+    with scripted_endpoint({"": QUICK}) as server:
+        command = [sys.executable, "-m", "labctl", "load-test", "--url", server.address]
+        program = subprocess.Popen(
+            [*command, "-c", "1", "-n", "10000"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"NO_COLOR": "1"},
+            text=True,
+        )
+        deadline = time.monotonic() + 60
+        while len(server.answered) < 12 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=60)
+    assert program.returncode == 130, err
+    assert "1 stream" in out
+    assert "interrupted" in out
+    run = only_run(lab)
+    assert lines(run / "stages.jsonl")[0]["stop"] == "interrupted"
+    assert len(lines(run / "requests.jsonl")) >= 10
+    assert json.loads((run / "end.json").read_text())["state"] == "interrupted"
