@@ -77,7 +77,7 @@ def test_json_and_csv_have_the_figures(lab: Path, capsys: pytest.CaptureFixture[
     metrics = stage["metrics"]
     assert (metrics["completed"], metrics["good"], metrics["good_share"]) == (8, 8, 1.0)
     assert metrics["ttft_ns"]["low"] >= 20e6
-    assert metrics["tpot_ns"]["low"] >= 1.5e6
+    assert metrics["tpot_ns"]["p50"] >= 1e6
     (row,) = csv.DictReader((lab / "figures.csv").read_text().splitlines())
     assert (row["name"], row["completed"], row["goodput"] != "") == ("concurrency 2", "8", True)
 
