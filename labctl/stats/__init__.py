@@ -48,6 +48,7 @@ from labctl.stats.proportions import (
     LOOK,
     clustered_interval,
     half_width_reached,
+    interval_of_variance,
     questions_for_half_width,
     wilson_interval,
 )
@@ -90,6 +91,7 @@ __all__ = [
     "geometric_interval",
     "half_width_reached",
     "holm",
+    "interval_of_variance",
     "known_sessions",
     "mad",
     "majority_vote",

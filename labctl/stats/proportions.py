@@ -58,10 +58,21 @@ def clustered_interval(shares: Sequence[float], samples: int, *, level: float = 
         raise ValueError("an accuracy of no questions")
     count, mean = len(shares), fmean(shares)
     variance = fmean([(share - mean) ** 2 for share in shares]) / count
-    worth = mean * (1 - mean) / variance if variance else float(count)
-    worth = min(max(worth, float(count)), float(count * samples))
-    low, high = _wilson(mean, worth, _two_sided(level), corrected=False)
-    return Interval(mean, low, high, level, count)
+    least = variance and max(variance, mean * (1 - mean) / (count * samples))
+    return interval_of_variance(mean, least, count, level=level)
+
+
+def interval_of_variance(
+    accuracy: float, variance: float, questions: int, *, level: float = 0.95
+) -> Interval:
+    """Return Wilson's interval of an accuracy whose estimate has this variance.
+
+    It is that of ``accuracy x (1 - accuracy) / variance`` answers; with a variance of 0, as where
+    all are right or all wrong, of as many as there are questions.
+    """
+    worth = accuracy * (1 - accuracy) / variance if variance > 0 else 0.0
+    low, high = _wilson(accuracy, worth or float(questions), _two_sided(level), corrected=False)
+    return Interval(accuracy, low, high, level, questions)
 
 
 def half_width_reached(

@@ -1,0 +1,283 @@
+"""Curves of accuracy over time, with draws of them.
+
+All curves are drawn alike: the same questions for all models and prompts, the same repeats of a
+model's timing for all its prompts. So the draws of two curves can be subtracted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from labctl.compare.equal_latency.answers import Answers, AnswerSet
+from labctl.compare.equal_latency.result import Axis, Curve, CurvePoint
+from labctl.compare.equal_latency.timing import AnswerTimes
+from labctl.stats import interval_of_variance
+from labctl.stats.bootstrap import draw_questions
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: Times at which curves are looked at, evenly from the first to the last.
+STEPS = 400
+#: Draws whose answers are timed at once: what they need of memory.
+_CHUNK = 100
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Draws of the questions; ``seed`` gives those of the models' repeats."""
+
+    questions: "NDArray[np.float64]"
+    seed: int
+
+    @classmethod
+    def of(cls, questions: int, resamples: int, seed: int) -> "Draws":
+        """Draw ``resamples`` times as many questions as there are."""
+        return cls(draw_questions(questions, resamples, seed), seed)
+
+    @property
+    def count(self) -> int:
+        """Number of draws."""
+        return int(self.questions.shape[0])
+
+    @property
+    def size(self) -> int:
+        """Number of questions."""
+        return int(self.questions.shape[1])
+
+    def repeats(self, times: AnswerTimes, model: int) -> "NDArray[np.float64]":
+        """Draw the repeats of a model; ``model`` is its number."""
+        return times.draws(self.count, self.seed + 1 + model)
+
+
+@dataclass(frozen=True)
+class DrawnCurve:
+    """A curve at the common times of its axis: NaN where it is not known."""
+
+    answers: AnswerSet
+    axis: Axis
+    times: "NDArray[np.float64]"
+    values: "NDArray[np.float64]"
+    draws: "NDArray[np.float64]"
+    measured_until: float
+    known_until: float
+    budgets: tuple[tuple[int, float], ...] = ()
+
+    def curve(self) -> Curve:
+        """Return it for the result: of budgets the points that were measured, else all times."""
+        import numpy as np
+
+        questions = len(np.unique(self.answers.cells[0].question))
+        places: list[tuple[int, int | None]]
+        if self.axis == "budget":
+            found = {
+                int(np.searchsorted(self.times, time)): tokens for tokens, time in self.budgets
+            }
+            places = list(found.items())
+        else:
+            places = [(int(k), None) for k in np.flatnonzero(~np.isnan(self.values))]
+        points = []
+        for k, tokens in places:
+            variance = float(self.draws[:, k].var())
+            one = interval_of_variance(float(self.values[k]), variance, questions)
+            time = float(self.times[k])
+            beyond = time > self.measured_until
+            points.append(CurvePoint(time, one.mean, one.low, one.high, beyond, tokens))
+        return Curve(
+            self.answers.model,
+            self.answers.prompt,
+            self.axis,
+            self.answers.states_budget,
+            tuple(points),
+            _finite(self.measured_until),
+            _finite(self.known_until),
+        )
+
+
+def _finite(value: float) -> float | None:
+    return value if value < float("inf") else None
+
+
+def budget_curves(
+    sets: Sequence[AnswerSet], times: Sequence[AnswerTimes], draws: Draws
+) -> list[DrawnCurve]:
+    """Return curves over limit x mean time per token; of two limits or more each.
+
+    Between limits the accuracy is interpolated in a straight line. After the last one it is known
+    where no answer was cut. ``times`` has the timing of each
+    set's model.
+    """
+    import numpy as np
+
+    pairs = [(s, t) for s, t in zip(sets, times, strict=True) if len(s.limited) > 1]
+    if not pairs:
+        return []
+    ends = [(budget_seconds(s, t)[0], budget_seconds(s, t)[-1]) for s, t in pairs]
+    marks = [time for s, t in pairs for time in budget_seconds(s, t)]
+    common = np.linspace(min(a for a, _ in ends), max(b for _, b in ends), STEPS + 1)
+    common = np.union1d(common, marks)
+    numbers = _numbers(pairs)
+    found = []
+    for (one, timing), (start, end) in zip(pairs, ends, strict=True):
+        limits = np.array([cell.budget for cell in one.limited], dtype=float)
+        shares = np.array([cell.shares(cell.correct, draws.size) for cell in one.limited])
+        token = timing.timing.token_seconds
+        repeats = draws.repeats(timing, numbers[timing.timing.model])[:, 1]
+        tokens = token + repeats - float(timing.mean()[0, 1])
+        means = draws.questions @ shares.T / draws.size
+        # A larger limit changes nothing where the largest cuts no answer and no prompt names it.
+        is_whole = bool(one.limited[-1].complete.all()) and not one.states_budget
+        known = np.inf if is_whole else end
+        outside = (common < start) | (common > known)
+        values = np.interp(common / token, limits, shares.mean(axis=1))
+        drawn = np.array(
+            [np.interp(common / tokens[k], limits, means[k]) for k in range(draws.count)]
+        )
+        values[outside] = np.nan
+        drawn[:, outside] = np.nan
+        room = timing.timing.longest_position - _mean_prompt(one)
+        budgets = [(int(n), float(n * token)) for n in limits]
+        until = np.inf if limits[-1] <= room else max(0.0, room) * token
+        found.append(DrawnCurve(one, "budget", common, values, drawn, until, known, tuple(budgets)))
+    return found
+
+
+def budget_seconds(answers: AnswerSet, times: AnswerTimes) -> list[float]:
+    """Return the time of each limit: tokens x mean time per token."""
+    return [(cell.budget or 0) * times.timing.token_seconds for cell in answers.limited]
+
+
+def _mean_prompt(answers: AnswerSet) -> float:
+    tokens = answers.cells[0].prompt_tokens
+    return float(tokens.mean()) if tokens is not None and len(tokens) else 0.0
+
+
+def _numbers(pairs: Sequence[tuple[AnswerSet, AnswerTimes]]) -> dict[str, int]:
+    return {name: k for k, name in enumerate(sorted({t.timing.model for _, t in pairs}))}
+
+
+def can_meet_deadlines(answers: AnswerSet, times: AnswerTimes) -> bool:
+    """Tell whether all is known that the time of an answer needs."""
+    return times.has_prefill and all(
+        cell.tokens is not None and cell.prompt_tokens is not None for cell in answers.cells
+    )
+
+
+def deadline_curves(
+    sets: Sequence[AnswerSet],
+    times: Sequence[AnswerTimes],
+    draws: Draws,
+    deadlines: Sequence[float] = (),
+) -> list[DrawnCurve]:
+    """Return curves of the share of answers that are right and complete within a time.
+
+    A prompt that states no budget has one curve, from its answers under the largest limit. Of one
+    that states it the budget belongs to the deadline: it is the largest whose last token comes in
+    time, and the smallest where none does. ``deadlines`` are among the times.
+    """
+    import numpy as np
+
+    pairs = [(s, t) for s, t in zip(sets, times, strict=True) if can_meet_deadlines(s, t)]
+    if not pairs:
+        return []
+    numbers = _numbers(pairs)
+    parts = [[_Timed.of(cell, t) for cell in _asked(s)] for s, t in pairs]
+    end = max([one.last for timed in parts for one in timed] + list(deadlines))
+    common = np.union1d(np.linspace(0.0, end, STEPS + 1), np.array(deadlines, dtype=float))
+    found = []
+    for (one, timing), timed in zip(pairs, parts, strict=True):
+        repeats = draws.repeats(timing, numbers[timing.timing.model])
+        plain = np.ones((1, draws.size))
+        begins = [0.0, *(later.full for later in timed[1:])]
+        values, drawn = np.zeros(len(common)), np.zeros((draws.count, len(common)))
+        for begin, cell in zip(begins, timed, strict=True):
+            here = common >= begin
+            values[here] = cell.within(common, plain, timing.mean(), timing)[0, here]
+            drawn[:, here] = cell.within(common, draws.questions, repeats, timing)[:, here]
+        # A cut answer might have become right later; a stated limit is part of the question.
+        known = timed[-1].cut_from
+        if one.states_budget and known < np.inf:
+            known = timed[-1].last
+        values[common > known] = np.nan
+        drawn[:, common > known] = np.nan
+        measured = min(cell.beyond_from for cell in timed)
+        found.append(DrawnCurve(one, "deadline", common, values, drawn, measured, known))
+    return found
+
+
+def _asked(answers: AnswerSet) -> tuple[Answers, ...]:
+    if answers.states_budget and answers.limited:
+        return answers.limited
+    return answers.cells[-1:]
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """Answers with their times.
+
+    ``last`` is the latest end; ``full`` the time of the whole limit at the mean prompt;
+    ``cut_from`` the first end of an answer that the limit cut; ``beyond_from`` the first time at
+    which an answer leaves the measured positions.
+    """
+
+    answers: Answers
+    prompts: "NDArray[np.float64]"
+    tokens: "NDArray[np.float64]"
+    last: float
+    full: float
+    cut_from: float
+    beyond_from: float
+
+    @classmethod
+    def of(cls, answers: Answers, times: AnswerTimes) -> "_Timed":
+        import numpy as np
+
+        assert answers.prompt_tokens is not None
+        assert answers.tokens is not None
+        prompts, tokens = answers.prompt_tokens, answers.tokens
+        mean, longest = times.mean(), times.timing.longest_position
+        ends = times.seconds(mean, prompts, tokens)[0]
+        cut = ends[answers.complete == 0]
+        room = np.maximum(longest - prompts, 0)
+        reached = times.seconds(mean, prompts, room)[0]
+        beyond = reached[tokens > room]
+        limit = np.array([answers.budget or tokens.max(initial=0)], dtype=float)
+        full = times.seconds(mean, prompts.mean(keepdims=True), limit)[0, 0]
+        return cls(
+            answers,
+            prompts,
+            tokens,
+            float(ends.max(initial=0)),
+            float(full),
+            float(cut.min(initial=np.inf)),
+            float(beyond.min(initial=np.inf)),
+        )
+
+    def within(
+        self,
+        common: "NDArray[np.float64]",
+        questions: "NDArray[np.float64]",
+        repeats: "NDArray[np.float64]",
+        times: AnswerTimes,
+    ) -> "NDArray[np.float64]":
+        """Return for each draw the share of right and complete answers within each time."""
+        import numpy as np
+
+        good = np.flatnonzero(self.answers.correct * self.answers.complete)
+        prompts, tokens = self.prompts[good], self.tokens[good]
+        of, weight = self.answers.question[good], self.answers.weight[good]
+        width = len(common) + 1
+        found = np.empty((len(questions), len(common)))
+        for first in range(0, len(questions), _CHUNK):
+            part = slice(first, first + _CHUNK)
+            ends = times.seconds(repeats[part], prompts, tokens)
+            place = np.searchsorted(common, ends, side="left")
+            place += np.arange(len(ends))[:, None] * width
+            counts = np.bincount(
+                place.ravel(),
+                (questions[part][:, of] * weight).ravel(),
+                minlength=len(ends) * width,
+            ).reshape(len(ends), width)
+            found[part] = counts[:, :-1].cumsum(axis=1) / questions.shape[1]
+        return found

@@ -1,0 +1,188 @@
+"""Time of an answer of a model, from its timing runs.
+
+An answer takes the prefill of its prompt and a step for each of its tokens. Prefill time is taken
+proportional to the prompt's tokens. The time of a step grows with its position, as each position
+adds a row to the KV cache that every later step reads: a straight line. Its slope is common to all
+repeats, its level each repeat's own. The model is loaded before; nothing is counted for it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from labctl.compare.equal_latency.result import ModelTiming
+from labctl.records import TimingRecord, TrialRecord, TrialState
+from labctl.stats import Interval, mean, mean_interval
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: Fewer gaps of a repeat show no growth with the position.
+_GAPS_FOR_GROWTH = 32
+#: Repeats drawn far below the mean would make time run backwards.
+_LEAST_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class _Repeat:
+    """``steps``: position and time of single tokens, or one mean in their middle."""
+
+    prefill: float | None  # s for each token of the prompt
+    steps: tuple[tuple[float, float], ...]
+    seconds: float
+    position: float
+    prompt: int
+    last: int
+
+
+@dataclass(frozen=True)
+class AnswerTimes:
+    """Time of answers of one model. ``repeats`` has a row (prefill, level of a step) for each
+    repeat, in s for each token; a step at position 0 takes the level, at ``p`` it is
+    ``growth x p`` more.
+    """
+
+    timing: ModelTiming
+    repeats: tuple[tuple[float, float], ...]
+    growth: float
+
+    @property
+    def has_prefill(self) -> bool:
+        """True if the time of a prompt is known."""
+        return self.timing.prefill_tokens_per_second is not None
+
+    def draws(self, count: int, seed: int) -> "NDArray[np.float64]":
+        """Return draws of the mean of the repeats, a row (prefill, level) each."""
+        import numpy as np
+
+        from labctl.stats.bootstrap import draw_means
+
+        drawn = draw_means(np.array(self.repeats, dtype=float), count, seed)
+        found: NDArray[np.float64] = np.maximum(drawn, _LEAST_SHARE * self.mean())
+        return found
+
+    def mean(self) -> "NDArray[np.float64]":
+        """Return the mean of the repeats as one row of :meth:`draws`."""
+        import numpy as np
+
+        found: NDArray[np.float64] = np.mean(self.repeats, axis=0, keepdims=True)
+        return found
+
+    def seconds(
+        self,
+        draws: "NDArray[np.float64]",
+        prompt_tokens: "NDArray[np.float64]",
+        tokens: "NDArray[np.float64]",
+    ) -> "NDArray[np.float64]":
+        """Return the time of each answer: a row for each draw, a column for each answer."""
+        import numpy as np
+
+        steps: NDArray[np.float64] = np.outer(draws[:, 0], prompt_tokens)
+        steps += np.outer(draws[:, 1], tokens)
+        # the k-th token, from 1, is at position prompt + k
+        steps += self.growth * (tokens * prompt_tokens + tokens * (tokens + 1) / 2)
+        return steps
+
+
+def answer_times(model: str, trials: Iterable[TrialRecord], runs: Sequence[str]) -> AnswerTimes:
+    """Return the times of one model. Raises ValueError without a good repeat that has a time."""
+    good = [one for one in trials if one.state is TrialState.OK and one.repeat > 0 and one.timing]
+    found = [(one, repeat) for one in good if one.timing and (repeat := _repeat(one.timing))]
+    if not found:
+        raise ValueError(f"no good repeat with a time per token of {model}")
+    repeats = [repeat for _, repeat in found]
+    growth = _growth(repeats)
+    prefills = [one.prefill for one in repeats]
+    known = [value for value in prefills if value is not None]
+    levels = [one.seconds - growth * one.position for one in repeats]
+    rows = [
+        (prefill if prefill is not None else mean(known) if known else 0.0, level)
+        for prefill, level in zip(prefills, levels, strict=True)
+    ]
+    seconds = [one.seconds for one in repeats]
+    first = found[0][0]
+    joules = [
+        one.energy.joules_per_token
+        for one, _ in found
+        if one.energy and one.energy.joules_per_token is not None
+    ]
+    timing = ModelTiming(
+        model=model,
+        sha256=first.model.sha256,
+        runs=tuple(runs),
+        repeats=len(repeats),
+        board=", ".join(dict.fromkeys(one.board for one, _ in found)),
+        execution=", ".join(dict.fromkeys(str(one.execution) for one, _ in found)),
+        token_seconds=mean(seconds),
+        interval=_interval(seconds),
+        growth_seconds=growth,
+        prefill_tokens_per_second=1 / mean(known) if known else None,
+        longest_prompt=max(one.prompt for one in repeats) or None,
+        longest_position=max(one.last for one in repeats),
+        joules_per_token=mean(joules) if joules else None,
+    )
+    return AnswerTimes(timing, tuple(rows), growth)
+
+
+def _interval(values: Sequence[float]) -> Interval | None:
+    return mean_interval(values) if len(values) > 1 else None
+
+
+def _repeat(timing: TimingRecord) -> _Repeat | None:
+    if timing.tests:
+        return _of_benchmark(timing)
+    if timing.mean_ns is None:
+        return None
+    prompt = timing.prompt_tokens or 0
+    generated = timing.generated_tokens or len(timing.token_ns) + 1
+    prefill = None
+    if timing.prompt_eval_ns and timing.prompt_tokens:
+        prefill = timing.prompt_eval_ns / timing.prompt_tokens / 1e9
+    seconds = timing.mean_ns / 1e9
+    # The first token comes with the prompt; the first gap is before the second one.
+    middle = prompt + (generated + 2) / 2
+    steps: tuple[tuple[float, float], ...] = ((middle, seconds),)
+    if len(timing.token_ns) == generated - 1 and not timing.merged_chunks:
+        steps = tuple((prompt + 2 + k, gap / 1e9) for k, gap in enumerate(timing.token_ns))
+    return _Repeat(prefill, steps, seconds, middle, prompt, prompt + generated)
+
+
+def _of_benchmark(timing: TimingRecord) -> _Repeat | None:
+    """Read the tests of a benchmark: prompts without a depth, generation at one or more depths."""
+    prefills = [
+        one
+        for one in timing.tests
+        if not one.generated_tokens and one.prompt_tokens and not one.depth
+    ]
+    generations = [one for one in timing.tests if one.generated_tokens and not one.prompt_tokens]
+    if not generations:
+        return None
+    steps = tuple(
+        (one.depth + (one.generated_tokens + 1) / 2, one.p50_ns / one.generated_tokens / 1e9)
+        for one in generations
+    )
+    longest = max(prefills, key=lambda one: one.prompt_tokens, default=None)
+    return _Repeat(
+        prefill=longest.p50_ns / longest.prompt_tokens / 1e9 if longest else None,
+        steps=steps,
+        seconds=mean([seconds for _, seconds in steps]),
+        position=mean([position for position, _ in steps]),
+        prompt=longest.prompt_tokens if longest else 0,
+        last=max(one.depth + one.generated_tokens for one in generations),
+    )
+
+
+def _growth(repeats: Sequence[_Repeat]) -> float:
+    """Return by how much a step takes longer for each position: least squares within repeats.
+
+    Never below 0: the cache only grows, and a fall is a machine that was slow at first.
+    """
+    products = squares = 0.0
+    for one in repeats:
+        if len(one.steps) < 2 or one.steps[-1][0] - one.steps[0][0] < _GAPS_FOR_GROWTH:
+            continue
+        middle = mean([position for position, _ in one.steps])
+        products += sum((position - middle) * seconds for position, seconds in one.steps)
+        squares += sum((position - middle) ** 2 for position, _ in one.steps)
+    return max(0.0, products / squares) if squares else 0.0

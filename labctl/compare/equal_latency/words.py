@@ -1,0 +1,115 @@
+"""Sentences of a latency match."""
+
+from collections.abc import Sequence
+
+from labctl.compare.equal_latency.crossings import Located
+from labctl.compare.equal_latency.result import Axis, Candidate, RescaledGrid
+from labctl.stats import Interval
+from labctl.units import digits, duration
+
+_IN = {"budget": "budgets", "deadline": "deadlines"}
+
+
+def seconds_text(seconds: float) -> str:
+    """Return ``40.2 s``, ``12 min``."""
+    return duration(seconds * 1e9)
+
+
+def share_text(share: float) -> str:
+    """Return ``51.6 %``."""
+    return f"{100 * share:.1f} %"
+
+
+def accuracy_text(found: Interval) -> str:
+    """Return ``51.6 % (49.0-54.2)``."""
+    return f"{share_text(found.mean)} ({100 * found.low:.1f}-{100 * found.high:.1f})"
+
+
+def interval_text(low: float | None, high: float | None) -> str:
+    """Return ``35.1 s to 47 s``, ``after 40 s``, ``before 12 s``."""
+    if low is not None and high is not None:
+        return f"{seconds_text(low)} to {seconds_text(high)}"
+    if low is not None:
+        return f"after {seconds_text(low)}"
+    return f"before {seconds_text(high)}" if high is not None else "open"
+
+
+def crossing_sentence(
+    axis: Axis, found: Located, faster: str, slower: str, ends: tuple[float, float]
+) -> str:
+    """Say which of two curves to use below and above; nothing that was not shown."""
+    span = f"from {seconds_text(ends[0])} to {seconds_text(ends[1])}"
+    best = {-1: faster, 1: slower}
+    match found.kind:
+        case "unclear":
+            return f"{faster} and {slower}: no difference is shown {span}."
+        case "none":
+            other = slower if found.before < 0 else faster
+            return f"No crossing in range: {best[found.before]} is better than {other} {span}."
+        case "after" if found.low is not None:
+            return (
+                f"Use {best[found.before]} for {_IN[axis]} up to {seconds_text(found.low)}; later"
+                " no difference is shown: a crossing, if there is one, comes after that."
+            )
+        case "before" if found.high is not None:
+            return (
+                f"Use {best[found.after]} for {_IN[axis]} from {seconds_text(found.high)} on;"
+                " before it no difference is shown: a crossing, if there is one, comes earlier."
+            )
+    at = f"about {seconds_text(found.seconds)}" if found.seconds is not None else "a time"
+    return (
+        f"Use {best[found.before]} for {_IN[axis]} below {at} and {best[found.after]} above"
+        f" (95 % interval {interval_text(found.low, found.high)})."
+    )
+
+
+def choice_sentence(
+    axis: Axis, seconds: float, candidates: Sequence[Candidate], best: str | None, *, shown: bool
+) -> str:
+    """Say which model to use at a deadline."""
+    at = f"At a {'deadline' if axis == 'deadline' else 'budget time'} of {seconds_text(seconds)}"
+    if not candidates:
+        return f"{at} no accuracy is known: it is outside of what was evaluated."
+    if best is None:
+        return f"{at} every time is extrapolated: nothing is recommended."
+    first = next(one for one in candidates if not one.extrapolated)
+    if first.accuracy == 0:
+        return f"{at} no model has a right and complete answer."
+    text = f"{at} use {best}: {share_text(first.accuracy)}"
+    rivals = [one for one in candidates if one is not first and not one.extrapolated]
+    if not rivals:
+        return f"{text}; nothing else can be compared there."
+    if shown:
+        return f"{text}, shown to be more than all others."
+    return (
+        f"{text}, but it is not shown to be better than {rivals[0].model}/{rivals[0].prompt}"
+        f" ({share_text(rivals[0].accuracy)})."
+    )
+
+
+def shift_sentence(
+    prompt: str, other: str, slower: str, ends: tuple[float | None, float | None], seconds: float
+) -> str:
+    """Say how a crossing moves from one prompt to another."""
+    low, high = ends
+    word = "earlier" if seconds < 0 else "later"
+    shown = (low is not None and low > 0) or (high is not None and high < 0)
+    ends = (
+        f"{_signed(low) if low is not None else 'open'} to"
+        f" {_signed(high) if high is not None else 'open'}"
+    )
+    text = (
+        f"With {other} {slower} overtakes {seconds_text(abs(seconds))} {word} than with {prompt}"
+        f" (95 % interval {ends})"
+    )
+    return f"{text}." if shown else f"{text}; not shown."
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else '+'}{seconds_text(abs(seconds))}"
+
+
+def ratio_text(grid: RescaledGrid) -> str:
+    """Return ``ratio 2.735 (49.73 s / 18.18 s a token)``."""
+    times = (digits(one, 4) for one in (grid.slower_token_seconds, grid.faster_token_seconds))
+    return f"ratio {grid.ratio:.3f} ({' / '.join(times)} s a token)"

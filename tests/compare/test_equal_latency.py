@@ -1,0 +1,233 @@
+"""Accuracy over time: planted crossings, equal models, and what nobody measured."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from records_made import energy, timing, trial
+from simulated_latency import LARGE, SMALL, Model, answered, crossing, timed
+
+from labctl.compare.equal_latency.crossings import locate, zero
+from labctl.compare.equal_latency.matching import budget_points, match, rescaled_grid
+from labctl.compare.equal_latency.result import Axis, Crossing
+from labctl.compare.equal_latency.timing import answer_times
+from labctl.records import BenchTest, TimingRecord, TrialState
+
+
+def crossings(small: Model, large: Model, questions: int = 400, **how: float) -> list[Crossing]:
+    chance = np.random.default_rng(5)
+    hardness = chance.random(questions)
+    times = {m.name: timed(m, chance, repeats=5, noise=0.02, **how) for m in (small, large)}
+    sets = [answered(m, chance, hardness) for m in (small, large)]
+    return list(match(sets, times, questions, resamples=400).crossings)
+
+
+@pytest.mark.parametrize("axis", ["budget", "deadline"])
+def test_a_planted_crossing_is_found_on_both_axes(axis: Axis) -> None:
+    (found,) = [one for one in crossings(SMALL, LARGE) if one.axis == axis]
+    truth = crossing(SMALL, LARGE)
+    assert (found.kind, found.better_before, found.better_after) == (
+        "crossing", "q2_k/plain", "q8_0/plain",
+    )  # fmt: skip
+    assert found.low < truth < found.high
+    assert found.low < found.seconds < found.high
+    assert found.seconds == pytest.approx(truth, rel=0.2)
+    assert "Use q2_k/plain for" in found.sentence
+    assert "and q8_0/plain above (95 % interval" in found.sentence
+
+
+def test_alike_models_do_not_cross() -> None:
+    for one in crossings(Model("a", 0.1, 0.5), Model("b", 0.1, 0.5)):
+        assert one.kind == "unclear"
+        assert one.seconds is None
+        assert "no difference is shown" in one.sentence
+
+
+def test_a_model_that_is_better_all_the_time_crosses_nothing() -> None:
+    for one in crossings(Model("a", 0.1, 0.9), Model("b", 0.2, 0.4)):
+        assert (one.kind, one.better_before, one.better_after) == ("none", "a/plain", "a/plain")
+        assert one.sentence.startswith("No crossing in range: a/plain is better than b/plain from")
+
+
+def test_a_crossing_that_is_not_shown_is_open_to_one_side() -> None:
+    # both end at the same accuracy: the quick one is better first, nobody later
+    for one in crossings(Model("a", 0.1, 0.6), Model("b", 0.4, 0.6)):
+        assert one.kind == "after"
+        assert one.low is not None
+        assert one.high is None
+        assert one.better_after is None
+        assert "a crossing, if there is one, comes after that" in one.sentence
+
+
+def test_no_recommendation_rests_on_extrapolated_times() -> None:
+    found = crossings(SMALL, LARGE, longest=120)  # of 1000 tokens 100 were measured
+    assert found
+    for one in found:
+        assert one.end <= 120 * SMALL.token_seconds * 1.2
+        assert one.kind != "crossing"
+
+
+def test_beyond_the_measured_positions_a_curve_is_marked() -> None:
+    chance = np.random.default_rng(1)
+    times = {SMALL.name: timed(SMALL, chance, repeats=3, noise=0, longest=320)}
+    sets = [answered(SMALL, chance, chance.random(200))]
+    for one in match(sets, times, 200, resamples=50, deadlines=[10, 60]).curves:
+        curve = one.curve()
+        assert curve.measured_until == pytest.approx(300 * SMALL.token_seconds, rel=0.02)
+        assert [p.extrapolated for p in curve.points] == [
+            p.seconds > curve.measured_until for p in curve.points
+        ]
+    early, late = match(sets, times, 200, resamples=50, deadlines=[10, 60]).choices
+    assert early.best == "q2_k/plain"
+    assert late.best is None
+    assert "extrapolated: nothing is recommended" in late.sentence
+
+
+def test_the_choice_at_a_deadline() -> None:
+    chance = np.random.default_rng(2)
+    times = {m.name: timed(m, chance, repeats=3, noise=0.01) for m in (SMALL, LARGE)}
+    hardness = chance.random(400)
+    sets = [answered(m, chance, hardness) for m in (SMALL, LARGE)]
+    quick, slow, none = match(sets, times, 400, deadlines=[60, 260, 0.001], resamples=400).choices
+    assert (quick.best, quick.shown) == ("q2_k/plain", True)
+    assert "deadline of 60.0 s use q2_k/plain" in quick.sentence
+    assert (slow.best, slow.shown) == ("q8_0/plain", True)
+    assert "no model has a right and complete answer" in none.sentence
+
+
+def test_a_cut_answer_might_have_become_right_later() -> None:
+    chance = np.random.default_rng(3)
+    times = {SMALL.name: timed(SMALL, chance, repeats=3, noise=0)}
+    cut = answered(SMALL, chance, chance.random(100), budgets=(100, 400))
+    for one in match([cut], times, 100, resamples=50, deadlines=[80]).curves:
+        assert one.curve().known_until == pytest.approx(400 * SMALL.token_seconds, rel=0.02)
+        assert max(p.seconds for p in one.curve().points) <= 400 * SMALL.token_seconds * 1.02
+    (choice,) = match([cut], times, 100, resamples=50, deadlines=[80]).choices
+    assert choice.best is None
+    assert "no accuracy is known" in choice.sentence
+
+
+def test_a_prompt_moves_the_crossing() -> None:
+    chance = np.random.default_rng(4)
+    hardness = chance.random(600)
+    terse = Model("q8_0", LARGE.token_seconds, LARGE.accuracy, longest=800)
+    times = {m.name: timed(m, chance, repeats=5, noise=0.01) for m in (SMALL, LARGE)}
+    sets = [
+        answered(SMALL, chance, hardness),
+        answered(LARGE, chance, hardness),
+        answered(SMALL, chance, hardness, prompt="stated"),
+        answered(terse, chance, hardness, prompt="stated"),
+    ]
+    truth = crossing(SMALL, terse) - crossing(SMALL, LARGE)
+    shifts = match(sets, times, 600, resamples=400).shifts
+    assert {one.axis for one in shifts} == {"budget", "deadline"}
+    for one in shifts:
+        assert (one.prompt, one.other) == ("plain", "stated")
+        assert one.low < truth < one.high < 0
+        assert "With stated q8_0 overtakes" in one.sentence
+        assert "earlier than with plain" in one.sentence
+
+
+def test_several_samples_of_a_question_are_one_cluster() -> None:
+    chance = np.random.default_rng(6)
+    hardness = chance.random(100)
+    times = {SMALL.name: timed(SMALL, chance, repeats=3, noise=0)}
+
+    def width(samples: int) -> float:
+        answers = answered(SMALL, chance, hardness, samples=samples)
+        (one,) = budget_points([answers], times, 100)[-1:]
+        return one.accuracy.high - one.accuracy.low
+
+    assert width(1) > width(16) > width(1) / 3
+
+
+def test_the_pareto_front_has_what_nothing_beats() -> None:
+    chance = np.random.default_rng(7)
+    times = {m.name: timed(m, chance, repeats=3, noise=0) for m in (SMALL, LARGE)}
+    hardness = chance.random(300)
+    points = budget_points([answered(m, chance, hardness) for m in (SMALL, LARGE)], times, 300)
+    front = sorted((p for p in points if p.on_front), key=lambda p: p.answer_seconds)
+    assert [p.accuracy.mean for p in front] == sorted(p.accuracy.mean for p in front)
+    assert {p.model for p in front} == {"q2_k", "q8_0"}
+    for one in points:
+        beaten = any(
+            p.accuracy.mean >= one.accuracy.mean and p.answer_seconds < one.answer_seconds
+            for p in points
+        )
+        assert one.on_front is not beaten
+
+
+def test_the_grid_of_the_experiment() -> None:
+    grid = rescaled_grid(("q2_k", 18.18), ("q8_0", 49.73), range(100, 1100, 100))
+    assert [row.slower_tokens for row in grid.rows[:3]] == [37, 73, 110]
+    assert grid.ratio == pytest.approx(2.7354, abs=1e-4)
+    assert grid.rows[0].seconds == 1818
+
+
+def line(low: float, high: float) -> NDArray[np.float64]:
+    return np.linspace(low, high, 101)
+
+
+def test_the_interval_of_a_crossing_is_where_no_difference_is_told() -> None:
+    chance = np.random.default_rng(8)
+    times, truth = line(0, 100), line(-0.4, 0.6)
+    draws = truth + 0.05 * chance.standard_normal((4000, 1))
+    (one,) = locate(times, truth, draws, 10_000)
+    assert one.seconds == pytest.approx(40)
+    assert one.low == pytest.approx(40 - 9.8, abs=1.5)
+    assert one.high == pytest.approx(40 + 9.8, abs=1.5)
+
+
+def test_a_zero_is_the_one_that_leaves_least_of_the_other_sign() -> None:
+    noisy = line(-1, 1)
+    noisy[10], noisy[90] = 0.5, -0.5
+    found = zero(line(0, 100), np.array([noisy, line(1, 2), line(-2, -1)]))
+    assert found[0] == pytest.approx(50)
+    assert list(found[1:]) == [-np.inf, np.inf]
+
+
+def test_times_of_a_model_grow_with_the_position() -> None:
+    gaps = [100 + 0.5 * k for k in range(64)]
+    found = answer_times("q2_k", [trial(n, timing=timing(gaps)) for n in (1, 2, 3)], ["r1"])
+    assert found.timing.growth_seconds == pytest.approx(0.0005, rel=1e-3)
+    assert found.timing.longest_position == 7 + 65
+    assert found.timing.prefill_tokens_per_second == pytest.approx(14)
+    assert found.timing.repeats == 3
+    # 7 tokens of prompt; the second token, at position 9, took 100 ms
+    (two,) = found.seconds(found.mean(), np.array([7.0]), np.array([2.0]))[0]
+    assert two == pytest.approx(0.5 + 0.0995 + 0.1, rel=1e-3)
+    (later,) = found.seconds(found.mean(), np.array([100.0]), np.array([2.0]))[0]
+    assert later == pytest.approx(100 / 14 + 0.0995 + 0.1 + 2 * 93 * 0.0005, rel=1e-3)
+
+
+def test_merged_gaps_and_short_runs_show_no_growth() -> None:
+    gaps = [100 + 0.5 * k for k in range(64)]
+    merged = timing(gaps, merged_chunks=(3,))
+    assert answer_times("m", [trial(timing=merged)], ["r"]).growth == 0
+    assert answer_times("m", [trial(timing=timing(gaps[:10]))], ["r"]).growth == 0
+    falling = answer_times("m", [trial(timing=timing(gaps[::-1]))], ["r"])
+    assert falling.growth == 0
+    assert falling.timing.interval is None  # one repeat
+
+
+def test_warm_ups_and_failures_have_no_say() -> None:
+    good = trial(2, timing=timing([100, 100]), energy=energy())
+    warm_up = trial(1, repeat=0, timing=timing([900, 900]))
+    failed = trial(3, state=TrialState.FAILED, timing=timing([900, 900]))
+    found = answer_times("m", [warm_up, good, failed], ["r"]).timing
+    assert (found.repeats, found.token_seconds) == (1, pytest.approx(0.1))
+    assert found.joules_per_token == 1.25
+    with pytest.raises(ValueError, match="no good repeat with a time per token of m"):
+        answer_times("m", [warm_up, failed], ["r"])
+
+
+def test_a_benchmark_gives_times_at_its_depths() -> None:
+    def bench(prompt: int, tokens: int, depth: int, ms: int) -> BenchTest:
+        return BenchTest.of(
+            prompt_tokens=prompt, generated_tokens=tokens, depth=depth, samples_ns=[ms * 10**6] * 3
+        )
+
+    tests = (bench(512, 0, 0, 5120), bench(0, 128, 0, 12800), bench(0, 128, 1024, 25600))
+    found = answer_times("m", [trial(timing=TimingRecord(tests=tests))], ["r"])
+    assert found.timing.prefill_tokens_per_second == pytest.approx(100)
+    assert found.growth == pytest.approx(0.1 / 1024)
+    assert found.timing.longest_position == 1152
