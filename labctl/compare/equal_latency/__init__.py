@@ -1,1 +1,1 @@
-"""Which model answers better in the same time: accuracy of evaluations, time of timing runs."""
+"""Equal latency: the model that answers better in the same time."""

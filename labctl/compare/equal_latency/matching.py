@@ -37,7 +37,7 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Matched:
-    """What answers and times say together."""
+    """Findings of a match: curves, crossings and choices."""
 
     curves: tuple[DrawnCurve, ...]
     crossings: tuple[Crossing, ...]

@@ -94,13 +94,13 @@ def shift_sentence(
     low, high = ends
     word = "earlier" if seconds < 0 else "later"
     shown = (low is not None and low > 0) or (high is not None and high < 0)
-    ends = (
+    span = (
         f"{_signed(low) if low is not None else 'open'} to"
         f" {_signed(high) if high is not None else 'open'}"
     )
     text = (
         f"With {other} {slower} overtakes {seconds_text(abs(seconds))} {word} than with {prompt}"
-        f" (95 % interval {ends})"
+        f" (95 % interval {span})"
     )
     return f"{text}." if shown else f"{text}; not shown."
 
