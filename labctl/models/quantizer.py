@@ -1,4 +1,4 @@
-"""Choice of the llama-quantize to run on this host."""
+"""Choice of the llama-quantize, or of another program, to run on this host."""
 
 import platform
 import shutil
@@ -17,7 +17,7 @@ TOOL = "llama-quantize"
 
 @dataclass(frozen=True)
 class Quantizer:
-    """A llama-quantize that runs here."""
+    """A llama-quantize, or another program of its build, that runs here."""
 
     argv: tuple[str | PathLike[str], ...]
     #: SHA-256 of the program. Its commit is not enough: for another CPU it rounds differently, and
@@ -31,36 +31,48 @@ FindQuantizer = Callable[[], Quantizer]
 def find_quantizer(target: str, lab_root: Path | None) -> Quantizer:
     """Return the newest llama-quantize built for this host, else the target's behind its emulator.
 
+    Raises as :func:`find_host_tool` does.
+    """
+    return find_host_tool(TOOL, target, lab_root)
+
+
+def find_host_tool(tool: str, target: str, lab_root: Path | None) -> Quantizer:
+    """Return the newest build of a program for this host, else the target's behind its emulator.
+
     Nothing is built. Raises ConfigError when there is neither, ToolMissing without the emulator.
     """
     host = f"host-{platform.machine()}"
-    built = [a for a in list_artifacts() if a.manifest.product == PRODUCT and a.has([TOOL])]
+    built = [a for a in list_artifacts() if a.manifest.product == PRODUCT and a.has([tool])]
     for name in (host, target):
-        if artifact := max((a for a in built if a.manifest.target == name), key=_age, default=None):
+        if artifact := max(
+            (a for a in built if a.manifest.target == name),
+            key=lambda a: _age(a, tool),
+            default=None,
+        ):
             argv: tuple[str | PathLike[str], ...] = (
-                *_emulator(name, lab_root),
-                artifact.tool(TOOL),
+                *_emulator(tool, name, lab_root),
+                artifact.tool(tool),
             )
-            return Quantizer(argv, artifact.manifest.tools[TOOL].sha256)
+            return Quantizer(argv, artifact.manifest.tools[tool].sha256)
     raise ConfigError(
-        f"no {TOOL} that runs on this host is built",
-        hint=f"labctl build --target {target} --product {PRODUCT} --tool {TOOL}",
+        f"no {tool} that runs on this host is built",
+        hint=f"labctl build --target {target} --product {PRODUCT} --tool {tool}",
     )
 
 
-def _age(artifact: Artifact) -> float:
-    return artifact.manifest.tools[TOOL].built.timestamp()
+def _age(artifact: Artifact, tool: str) -> float:
+    return artifact.manifest.tools[tool].built.timestamp()
 
 
-def _emulator(target_name: str, lab_root: Path | None) -> tuple[str, ...]:
+def _emulator(tool: str, target_name: str, lab_root: Path | None) -> tuple[str, ...]:
     """Return the words that start a program of that target on this host."""
     target = load_target(target_name, lab_root)
     if target.runs_here:
         return ()
     if target.emulator is None or shutil.which(target.emulator.argv[0]) is None:
         raise ToolMissing(
-            f"the {TOOL} of target {target_name} needs an emulator on this host",
+            f"the {tool} of target {target_name} needs an emulator on this host",
             hint=f"install it (`labctl doctor`), or: labctl build --target"
-            f" host-{platform.machine()} --product {PRODUCT} --tool {TOOL}",
+            f" host-{platform.machine()} --product {PRODUCT} --tool {tool}",
         )
     return target.emulator.argv

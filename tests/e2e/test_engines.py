@@ -10,6 +10,8 @@ import pytest
 from labs import LabUnderTest, said
 from meters import answer, serving
 
+from labctl.files import sha256_file
+
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 
 BENCH = """\
@@ -182,6 +184,34 @@ def test_the_perplexity_of_a_text(native_lab: LabUnderTest, native_llama: None) 
     assert "perplexity" in table
     native_lab.run("run", recipe, "--set", "parameters.chunks=5000", "--set", "repeats=1")
     assert "FAILED: chunks" in native_lab.run("report", "--wide").text
+
+
+def test_the_divergence_of_a_model_from_itself(
+    native_lab: LabUnderTest, native_llama: None
+) -> None:
+    letters = random.Random(1)
+    text = "".join(letters.choice("abcdefgh ") for _ in range(4000))
+    (native_lab.root / "text.txt").write_text(text)
+    words = ("--text", "text.txt", "-o", "base.bin", "--context", "64", "--chunks", "4")
+    made = native_lab.run("models", "logits", "models/tiny.gguf", *words)
+    assert made.exit_status == 0, said(made)
+    about = json.loads((native_lab.root / "base.bin.json").read_text())
+    assert (about["context"], about["chunks"], about["model"]) == (64, 4, "tiny.gguf")
+    assert about["sha256"] == sha256_file(native_lab.root / "base.bin")
+    text = PERPLEXITY.replace("task: perplexity", "task: kl_divergence").replace(", chunks: 3", "")
+    recipe = native_lab.recipe(text.replace("text: text.txt", "base_logits: base.bin"), "kld")
+    document = results(native_lab, recipe)
+    measures = {one["name"]: one for one in document["trials"][0]["timing"]["measures"]}
+    # Probabilities are kept in 16 bits.
+    assert abs(measures["kl_divergence"]["value"]) < 0.01
+    assert measures["same_top_token"]["value"] > 0.9
+    assert abs(measures["perplexity_ratio"]["value"] - 1) < 0.01
+    assert len(measures["kl_divergence"]["values"]) == 4
+
+    (native_lab.root / "base.bin").write_bytes(b"no logits")
+    done = native_lab.run("run", recipe, "--set", "repeats=1")
+    assert done.exit_status == 1, said(done)
+    assert "base_logits is no whole file of logits" in done.text
 
 
 def test_a_text_that_is_too_short(native_lab: LabUnderTest, native_llama: None) -> None:

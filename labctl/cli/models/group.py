@@ -8,6 +8,7 @@ from labctl.cli.root import LazyGroup
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "add": ("labctl.cli.models.add", "add", "Add a model to the lab's models.yaml and fetch it."),
     "quantize": ("labctl.cli.models.add", "quantize", "Quantize a model of the lab and add it."),
+    "logits": ("labctl.cli.models.logits", "logits", "Write a model's logits over a text."),
     "remove": (
         "labctl.cli.models.catalogue",
         "remove",

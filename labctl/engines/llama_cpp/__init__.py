@@ -2,12 +2,13 @@
 
 from labctl.engines.llama_cpp.bench import LlamaBench
 from labctl.engines.llama_cpp.engine import LlamaCpp
+from labctl.engines.llama_cpp.kl_divergence import LlamaKlDivergence
 from labctl.engines.llama_cpp.parameters import LlamaBenchParameters, LlamaCppParameters
 from labctl.engines.llama_cpp.perplexity import LlamaPerplexity
 from labctl.engines.llama_cpp.server import LlamaServer
 
 #: What an engine's entry point names: its tasks, the usual first.
-ENGINES = (LlamaCpp, LlamaBench, LlamaPerplexity, LlamaServer)
+ENGINES = (LlamaCpp, LlamaBench, LlamaPerplexity, LlamaKlDivergence, LlamaServer)
 
 __all__ = [
     "ENGINES",
@@ -15,6 +16,7 @@ __all__ = [
     "LlamaBenchParameters",
     "LlamaCpp",
     "LlamaCppParameters",
+    "LlamaKlDivergence",
     "LlamaPerplexity",
     "LlamaServer",
 ]

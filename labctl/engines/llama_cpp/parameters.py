@@ -177,6 +177,22 @@ class LlamaPerplexityParameters(LlamaParameters):
         return max(1, self.batch // self.context)
 
 
+class LlamaKlDivergenceParameters(LlamaParameters):
+    """Parameters of llama-perplexity with the logits of another model."""
+
+    context: int = Field(
+        512,
+        ge=_LEAST_CONTEXT,
+        le=_MOST_CONTEXT,
+        description="tokens of each chunk (-c), as the logits were written with",
+    )
+
+    @property
+    def sequences(self) -> int:
+        """Chunks that are read side by side, as the program decides it from the batch."""
+        return max(1, self.batch // self.context)
+
+
 P = TypeVar("P", bound=LlamaParameters)
 
 

@@ -1,0 +1,95 @@
+"""``labctl models logits``."""
+
+from pathlib import Path
+
+import click
+
+from labctl.cli.complete import MODEL
+from labctl.cli.lab import lab_of
+from labctl.cli.output import note
+from labctl.cli.progress import ProgressView, Steps
+from labctl.cli.root import Invocation
+from labctl.config.models import ModelSource, load_catalogue
+from labctl.config.names import unknown
+from labctl.errors import ConfigError
+from labctl.models import find_quantizer
+from labctl.models.quantizer import find_host_tool
+from labctl.units import counted, size
+
+_EXAMPLE = "Example: labctl models logits llama --text texts/wiki.txt -o logits/llama.bin"
+
+
+@click.command(epilog=_EXAMPLE)
+@click.argument("model", shell_complete=MODEL)
+@click.option(
+    "--text",
+    required=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The text, UTF-8.",
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write; what it is of is written beside it, FILE.json.",
+)
+@click.option(
+    "--context",
+    type=click.IntRange(8, 1 << 24),
+    default=512,
+    show_default=True,
+    help="Tokens of each chunk.",
+)
+@click.option("--chunks", type=click.IntRange(1), help="Most chunks to read; default: all.")
+@click.pass_obj
+def logits(
+    invocation: Invocation,
+    *,
+    model: str,
+    text: Path,
+    output: Path,
+    context: int,
+    chunks: int | None,
+) -> None:
+    """Write a model's logits over a text, on this host.
+
+    The task kl_divergence of the engine llama_cpp compares other models with them. MODEL is one of
+    the lab's models, or a GGUF file. A chunk of a vocabulary of 128,000 tokens takes 65 MB with the
+    default context.
+    """
+    from labctl.models.logits import write_logits
+    from labctl.models.resolve import resolve
+
+    lab = lab_of(invocation)
+    known = load_catalogue(lab.root).models
+    if model not in known:
+        if not Path(model).is_file():
+            raise ConfigError(
+                unknown("model", model, known, where=" in models.yaml"),
+                hint="or name a GGUF file",
+            )
+        known = {model: ModelSource(file=str(Path(model).resolve()), lock=False)}
+    target = lab.board().target
+    program = find_host_tool("llama-perplexity", target, lab.root)
+    with ProgressView() as view:
+        shown = Steps(view)
+        found = resolve(
+            known,
+            [model],
+            root=lab.root,
+            find_quantizer=lambda: find_quantizer(target, lab.root),
+            progress=shown.step,
+        )
+        made = write_logits(
+            found[model],
+            text,
+            output,
+            context=context,
+            chunks=chunks,
+            program=program,
+            progress=shown.step,
+        )
+        shown.end()
+    chunk = f"{counted(made.chunks, 'chunk')} of {made.context} tokens"
+    note(f"wrote {chunk}, {size(made.size_bytes)}, to {output}")

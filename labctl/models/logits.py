@@ -1,0 +1,118 @@
+"""The logits of a model over a text, for the KL divergence of other models from it.
+
+llama-perplexity writes them with ``--kl-divergence-base`` (``perplexity`` in
+``tools/perplexity/perplexity.cpp``): ``_logits_``, three 32-bit numbers (tokens of a chunk, size of
+the vocabulary, chunks), the tokens, and for the second half of each chunk the probabilities in 16
+bits a token. A disk that fills up is no error to the program: the size is checked here.
+"""
+
+import json
+import re
+import struct
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from labctl.errors import ConfigError, HostError, ProgramFailed
+from labctl.files import cached_sha256, publish, scratch, sha256_file, write_atomic
+from labctl.models.file import ModelFile
+from labctl.models.quantizer import Quantizer
+from labctl.process import run_streaming
+from labctl.progress import Progress
+
+_SECONDS = 24 * 3600.0
+_HEADER = struct.Struct("<8sIii")
+_CHUNK = re.compile(r"\[(\d{1,9})\]")
+_CHUNKS = re.compile(r"calculating perplexity over (\d{1,9}) chunks")
+
+
+@dataclass(frozen=True)
+class Logits:
+    """A file of logits, and what they are of; kept beside it as ``FILE.json``."""
+
+    sha256: str
+    size_bytes: int
+    context: int
+    chunks: int
+    vocabulary: int
+    model: str
+    model_sha256: str
+    text_sha256: str
+    program_sha256: str
+
+
+def write_logits(
+    model: ModelFile,
+    text: Path,
+    output: Path,
+    *,
+    context: int,
+    chunks: int | None,
+    program: Quantizer,
+    progress: Progress,
+) -> Logits:
+    """Write a model's logits over a text to ``output``, and what they are of beside it.
+
+    ``context``: tokens of a chunk; ``chunks`` None is all of the text. Raises ConfigError (a text
+    that cannot be read or is too short), HostError (disk), ProgramFailed.
+    """
+    text_sha256 = cached_sha256(text)
+    step = f"logits of {model.path.name}"
+    known: list[int] = []
+
+    def on_line(line: str) -> None:
+        if found := _CHUNKS.search(line):
+            known.append(int(found[1]))
+        for done in _CHUNK.findall(line):
+            progress(step, int(done), known[0] if known else None)
+
+    with scratch(output.parent, f".{output.name}.") as made_in:
+        made = made_in / "logits"
+        argv = [*program.argv, "-m", model.path, "-f", text, "--no-escape", "-c", str(context)]
+        argv += ["--chunks", str(chunks or -1), "--kl-divergence-base", made]
+        progress(step, 0, None)
+        finished = run_streaming(argv, timeout=_SECONDS, on_line=on_line)
+        if "tokens to evaluate perplexity" in finished.tail():
+            raise ConfigError(
+                f"{text} is too short for one chunk and its context",
+                hint="use a longer text, or a smaller --context",
+            )
+        if finished.exit_status != 0 or not made.is_file():
+            raise ProgramFailed(
+                f"llama-perplexity wrote no logits (status {finished.exit_status})",
+                details=finished.tail(),
+            )
+        read, count, vocabulary = _checked_header(made, finished.tail())
+        if read != context:
+            raise ProgramFailed(f"llama-perplexity made chunks of {read} tokens, not {context}")
+        logits = Logits(
+            sha256=sha256_file(made),
+            size_bytes=made.stat().st_size,
+            context=read,
+            chunks=count,
+            vocabulary=vocabulary,
+            model=model.path.name,
+            model_sha256=model.identity.sha256,
+            text_sha256=text_sha256,
+            program_sha256=program.sha256,
+        )
+        publish(made, output)
+    write_atomic(output.with_name(f"{output.name}.json"), json.dumps(asdict(logits)) + "\n")
+    return logits
+
+
+def _checked_header(path: Path, log: str) -> tuple[int, int, int]:
+    """Return tokens of a chunk, chunks and vocabulary. Raises ProgramFailed, HostError."""
+    with path.open("rb") as file:
+        head = file.read(_HEADER.size)
+    if len(head) < _HEADER.size or head[:8] != b"_logits_":
+        raise ProgramFailed("llama-perplexity wrote no logits", details=log)
+    _, context, vocabulary, chunks = _HEADER.unpack(head)
+    width = 2 * ((vocabulary + 1) // 2) + 4
+    each = 4 * context + 2 * width * (context - 1 - context // 2)
+    expected = _HEADER.size + chunks * each
+    if path.stat().st_size != expected:
+        raise HostError(
+            f"the file of logits has {path.stat().st_size} bytes instead of {expected}",
+            hint="is the disk full? Free some space, or ask for fewer --chunks",
+        )
+    return context, chunks, vocabulary
