@@ -24,7 +24,7 @@ _EXAMPLE = "Example: labctl models logits llama --text texts/wiki.txt -o logits/
 @click.option(
     "--text",
     required=True,
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=click.Path(path_type=Path, dir_okay=False),
     help="The text, UTF-8.",
 )
 @click.option(
