@@ -287,6 +287,8 @@ def show_result(
         result_format, run, trials, gates, directory, references=quoted, strict=strict
     )
     write_result(text, output)
+    if output is not None:
+        note(f"wrote {output}")
 
 
 def write_page(

@@ -159,18 +159,6 @@ class LazyGroup(click.Group):
         """Return the commands, in order."""
         return list(self.lazy)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the first word names; otherwise suggest the nearest name."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            from labctl.config.names import did_you_mean
-
-            near = did_you_mean(args[0], self.lazy)
-            raise click.UsageError(f"{error.message.rstrip('.')}{near}", ctx) from None
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, without importing them."""
         with formatter.section("Commands"):
@@ -337,6 +325,8 @@ def _explain(error: Exception, *, as_json: bool) -> int:
             click.echo("interrupted", err=True)
             return ExitStatus.INTERRUPTED
         case click.ClickException():
+            if isinstance(error, click.exceptions.NoSuchCommand):
+                error = _with_nearest(error)
             if as_json:
                 _print_json(Blame.CONFIG, error.format_message())
             else:
@@ -358,6 +348,25 @@ def _explain(error: Exception, *, as_json: bool) -> int:
     else:
         click.echo(f"bug: {message}\nhint: {BUG_HINT}", err=True)
     return ExitStatus.INFRA
+
+
+#: Words of shells and of other programs, and ours.
+_HABITS = {"rm": "remove", "delete": "remove", "del": "remove", "ls": "list"}
+
+
+def _with_nearest(error: click.exceptions.NoSuchCommand) -> click.UsageError:
+    """Suggest a command of the group; the group itself where that lists."""
+    from labctl.config.names import did_you_mean
+
+    ctx = error.ctx
+    if ctx is None or not isinstance(group := ctx.command, click.Group):
+        return error
+    known = group.list_commands(ctx)
+    word = _HABITS.get(error.command_name, error.command_name)
+    near = f" (did you mean {word!r}?)" if word in known else did_you_mean(word, known)
+    if word == "list" and word not in known and group.invoke_without_command:
+        near = f" (did you mean {ctx.command_path!r}?)"
+    return click.UsageError(f"{error.message.rstrip('.')}{near}", ctx)
 
 
 def _print_json(blame: str, message: str, hint: str | None = None, **where: object) -> None:

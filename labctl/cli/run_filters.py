@@ -9,7 +9,7 @@ import click
 
 from labctl.cli.complete import BOARD, PARAMETER, TAG
 from labctl.index import Filter
-from labctl.index.filters import STATES, VERDICTS, parse_moment
+from labctl.index.filters import STATES, VERDICTS, no_state, parse_moment
 
 
 class Moment(click.ParamType[datetime]):
@@ -40,6 +40,16 @@ class Setting(click.ParamType[tuple[str, str]]):
         if not (name.strip() and equals):
             self.fail(f"{value!r}: must be NAME=VALUE, such as threads=4", param, ctx)
         return name.strip(), wanted.strip()
+
+
+class State(click.Choice[str]):
+    """A state of runs."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the state; a word of the lists that is none gets the option that finds it."""
+        if problem := no_state(str(value)):
+            self.fail(problem, param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,9 +84,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--verdict", type=click.Choice(VERDICTS), help="Verdict on a run that has ended."
         ),
-        click.option(
-            "--state", multiple=True, type=click.Choice(STATES), help="State; repeatable: any."
-        ),
+        click.option("--state", multiple=True, type=State(STATES), help="State; repeatable: any."),
         click.option("--until", type=when, metavar="WHEN", help="Started before this."),
         click.option(
             "--since", type=when, metavar="WHEN", help="Started since: 2026-11-22, 7d, 12h."

@@ -91,11 +91,15 @@ def tag(invocation: Invocation, run: str, tags: Sequence[str], *, remove: bool) 
 def note_command(invocation: Invocation, run: str, text: str | None, *, remove: bool) -> None:
     """Write a note on a run; it replaces the one before.
 
-    `labctl show` prints it. It is kept in the run directory.
+    Without a text, the note is printed; `labctl show` prints it too. It is kept in the run
+    directory.
     """
-    if (text is None) is not remove:
+    if text is not None and remove:
         raise click.UsageError("give either a text or --remove")
     directory = _find(invocation, run)
+    if text is None and not remove:
+        click.echo(printable_line(directory.annotations().note or "no note"))
+        return
     set_note(directory, text)
     note_in_index(directory, note)
 

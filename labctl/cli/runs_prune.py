@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -59,10 +60,8 @@ def prune(
     """
     from labctl.compare.regressions import runs_of_regressions
     from labctl.compare.thresholds import Thresholds
-    from labctl.runs.record.directory import RunDirectory
     from labctl.runs.record.repository import RunRepository
     from labctl.runs.record.retention import compressible_runs, old_runs
-    from labctl.runs.record.trash import move_to_trash
     from labctl.state import lab_state
 
     lab = lab_or_own(invocation)
@@ -78,24 +77,37 @@ def prune(
     protected |= dict.fromkeys(needed, "that a baseline needs")
     plan = old_runs(runs, repository, wanted, keep_last=keep_last, protected=protected)
     sizes = {one.run.id: one.run.size_bytes for one in plan.remove}
-    if as_json:
-        told = {"remove": sizes, "kept": dict(plan.kept), "dry_run": dry_run}
-        click.echo(json.dumps(told, indent=2))
-    else:
+    if not as_json:
         for run, bytes_ in sizes.items():
             click.echo(f"{run}  {size(bytes_)}")
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(plan.kept.items()))
         note(f"{counted(len(sizes), 'run')}, {size(plan.freed_bytes)}; kept: {reasons or 'none'}")
-    if dry_run or not sizes:
-        return
-    if not yes:
-        confirm(f"move {counted(len(sizes), 'run')} to the trash")
-    for run in sizes:
+    moved: list[str] = []
+    if sizes and not dry_run:
+        if not yes:
+            confirm(f"move {counted(len(sizes), 'run')} to the trash")
+        moved = _move(runs, list(sizes))
+    if as_json:
+        told = sizes if dry_run else {run: sizes[run] for run in moved}
+        document = {"remove": told, "kept": dict(plan.kept), "dry_run": dry_run}
+        click.echo(json.dumps(document, indent=2))
+    if moved:
+        note(f"moved to {runs / 'trash'}; `labctl runs trash empty` frees the space")
+
+
+def _move(runs: Path, ids: Sequence[str]) -> list[str]:
+    """Move runs to the trash; return those that were, however far it came."""
+    from labctl.runs.record.directory import RunDirectory
+    from labctl.runs.record.trash import move_to_trash
+
+    moved = []
+    for run in ids:
         try:
             move_to_trash(RunDirectory(runs / run))
+            moved.append(run)
         except ConfigError as error:  # another labctl took it meanwhile
             note(f"not moved: {error.message}")
-    note(f"moved to {runs / 'trash'}; `labctl runs trash empty` frees the space")
+    return moved
 
 
 def _compress(found: Sequence["RunDirectory"], *, dry_run: bool, as_json: bool) -> None:

@@ -24,7 +24,7 @@ def find_pairs(words: Sequence[str], lab: LabFile, runs: Path, note: Note = sile
     One word: the variants of that run with its first one. ``note`` gets the variants that one side
     alone has. Raises ConfigError, also for a baseline and a run of it.
     """
-    sides = [find_sides(word, lab, runs) for word in words]
+    sides = [find_sides(word, lab, runs, note) for word in words]
     if len(sides) == 1:
         return _of_one(words[0], sides[0])
     first = sides[0]
@@ -57,16 +57,25 @@ def find_pairs(words: Sequence[str], lab: LabFile, runs: Path, note: Note = sile
     return pairs
 
 
-def find_sides(word: str, lab: LabFile, runs: Path) -> list[Side]:
-    """Return the sides of a run, a variant ``RUN:VARIANT``, or a baseline. Raises ConfigError."""
+def find_sides(word: str, lab: LabFile, runs: Path, note: Note = silent) -> list[Side]:
+    """Return the sides of a run, a variant ``RUN:VARIANT``, or a baseline. Raises ConfigError.
+
+    ``note`` gets a line for a run that is not at its end.
+    """
     try:
         baseline, found = find_named(lab, runs, word)
     except ConfigError:
         named = _VARIANT.fullmatch(word)
         if named is None:
             raise
-        return [_variant(find_sides(named["run"], lab, runs), named["variant"], named["run"])]
-    return baseline_sides(baseline, runs) if baseline else directory_sides(found[0])
+        sides = find_sides(named["run"], lab, runs, note)
+        return [_variant(sides, named["variant"], named["run"])]
+    if baseline:
+        return baseline_sides(baseline, runs)
+    if found[0].is_unfinished:
+        state = "in progress" if found[0].is_held() else "unfinished"
+        note(f"run {found[0].path.resolve().name} is {state}: its trials so far are compared")
+    return directory_sides(found[0])
 
 
 def _of_one(word: str, sides: Sequence[Side]) -> list[Pair]:

@@ -156,7 +156,7 @@ class ComparisonLimits(StrictModel):
     same_within: Share = 0.03
     """Two results are the same where the ratio's 90 % interval is within plus or minus this."""
     practical: Share = 0.02
-    """Smallest difference that counts as slower or faster."""
+    """Smallest difference that counts as slower or faster; at most `same_within`."""
 
 
 Values = Annotated[
@@ -335,9 +335,18 @@ def load_recipe(
     check_kind(recipe_file, "timing")
     apply_settings(recipe_file, set_values, known=Recipe.model_fields)
     recipe = recipe_file.validated(Recipe, context={_ENGINE_CHECK: engine_check})
-    if check is not None and (problems := list(check(recipe))):
+    problems = [*_limits(recipe.comparison), *(check(recipe) if check else ())]
+    if problems:
         raise recipe_file.refusal(problems)
     return recipe.written_in(recipe_file)
+
+
+def _limits(limits: ComparisonLimits) -> Iterable[tuple[DocumentPath, str]]:
+    """Yield what is wrong with limits that were written; older records have such."""
+    same, practical = (f"{100 * share:.3g} %" for share in (limits.same_within, limits.practical))
+    if limits.practical > limits.same_within:
+        problem = f"{practical} is above same_within, {same}: what lies between would be neither"
+        yield ("comparison", "practical"), f"{problem} the same nor a difference"
 
 
 def known_recipes(root: Path | None) -> dict[str, Path]:

@@ -47,6 +47,15 @@ class Filter:
         return self == Filter()
 
 
+def no_state(word: str) -> str | None:
+    """Say how to find what lists show as a state and no run has; None for any other word."""
+    if word == "running":
+        return "'running' is an unfinished run that a controller drives: --state unfinished"
+    if word in VERDICTS and word not in STATES:
+        return f"{word!r} is a verdict: --verdict {word}"
+    return None
+
+
 def parse_moment(text: str) -> datetime:
     """Return the moment of a date, a time of a day, or an age such as ``7d`` or ``12h``.
 

@@ -170,7 +170,9 @@ class End(Event):
 
     event: Literal["end"] = "end"
     state: RunState
-    exit_status: int
+    exit_status: int = Field(
+        description="of `labctl run` without `--strict`, which judges what was written down"
+    )
     failure: ShortFailure | None = None
 
 

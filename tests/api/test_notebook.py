@@ -1,5 +1,6 @@
 """The notebook of the documentation: it runs, and shows what it shows in the repository."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import nbformat
 import pytest
 from measured_lab import measured_lab
 from nbclient import NotebookClient
+
+import labctl
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebook.ipynb"
 
@@ -44,3 +47,18 @@ def test_it_has_the_results_of_the_lab(executed: nbformat.NotebookNode) -> None:
     assert "q8_0 3.0 52.0 0.03" in means
     assert "p50, p90, p99 in ms: 52.0 54.0 54.0" in tokens
     assert "9 s 44.5 °C" in telemetry
+
+
+def test_a_board_without_sensors_shows_no_temperatures(tmp_path: Path) -> None:
+    root = measured_lab(tmp_path)
+    trial = labctl.open_lab(root).run().trials[0]
+    for file in root.glob("runs/*/trials/*/telemetry"):
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        file.write_text("".join(f"{json.dumps({**line, 'temps_mc': {}})}\n" for line in lines))
+    (cell,) = (
+        c for c in nbformat.read(NOTEBOOK, as_version=4).cells if "trial.telemetry" in c.source
+    )
+    shown: list[str] = []
+    exec(cell.source, {"trial": trial, "print": shown.append})
+    assert len(trial.telemetry.seconds) == 10
+    assert shown == []

@@ -277,3 +277,16 @@ def test_a_copy_of_a_run_has_its_own_name_and_is_not_compared_with_its_original(
     text = " ".join(capsys.readouterr().out.split())
     assert f"run {run_id} " in text
     assert f"run {copy.name}, IMPORTED from their.labctl.zip: not measured by this lab" in text
+
+
+def test_a_run_that_is_not_at_its_end_is_told(lab: Path, labctl, capsys) -> None:  # type: ignore[no-untyped-def]
+    made(lab, "00000a")
+    other = RunDirectory(lab / "runs" / made(lab, "00000b"))
+    (other.path / "end.json").unlink()
+    for words in (("00000a", "00000b"), ("00000a:q2_k", "00000b:q2_k")):
+        run_cli(["--lab", str(lab), "compare", *words])
+        err = capsys.readouterr().err
+        assert err == f"run {other.path.name} is unfinished: its trials so far are compared\n"
+    with other.held():
+        run_cli(["--lab", str(lab), "compare", "00000b"])
+    assert f"run {other.path.name} is in progress: its trials" in capsys.readouterr().err

@@ -99,6 +99,18 @@ def test_a_prune_moves_to_the_trash_and_the_trash_gives_back(lab: Path, labctl: 
     assert [path.name for path in (lab / "runs" / "trash").iterdir()] == ["not-a-run"]
 
 
+def test_a_prune_tells_machines_what_it_did(lab: Path, labctl: Labctl) -> None:
+    """Another labctl has the second one in hand, as it has while it compresses it."""
+    for number in (1, 2, 3):
+        made(lab, number)
+    prune = ("runs", "prune", "--keep-last", "1", "--json")
+    assert len(json.loads(labctl(*prune, "--dry-run")[0])["remove"]) == 2
+    with RunDirectory(lab / "runs" / run_id(2)).held():
+        out, err = labctl(*prune, "--yes")
+    assert list(json.loads(out)["remove"]) == [run_id(1)]
+    assert f"not moved: run {run_id(2)} is in progress" in err
+
+
 def test_the_nights_that_show_a_regression_stay(lab: Path, labctl: Labctl) -> None:
     nights = Lab(lab / "runs")
     nights.nights(range(1, 9), 100)

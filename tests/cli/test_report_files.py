@@ -39,11 +39,14 @@ def report(*words: str) -> int:
         ("r-token-times.svg", "<svg"),
     ],
 )
-def test_the_end_of_the_name_says_what_is_written(lab: Path, name: str, begin: str) -> None:
+def test_the_end_of_the_name_says_what_is_written(
+    lab: Path, name: str, begin: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = name.replace("-token-times", "")
     (lab / asked).write_text("what was there before")
     assert report("-o", asked) == 0
     assert (lab / name).read_text().startswith(begin)
+    assert f"wrote {name}" in capsys.readouterr().err
 
 
 def test_a_format_that_is_named_wins(lab: Path) -> None:

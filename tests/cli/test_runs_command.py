@@ -141,7 +141,8 @@ def test_tags_notes_and_the_trash(lab: Path, labctl: Labctl) -> None:
     assert heading.split()[-1] == "tags"
     assert line.split()[-1] == "nightly"
     assert labctl("runs", "--wide")[0].splitlines()[2].endswith("nightly  the fan was off")
-    labctl("runs", "note", "abcdef", status=2)
+    assert labctl("runs", "note", "abcdef")[0] == "the fan was off\n"
+    assert labctl("runs", "note", "123456")[0] == "no note\n"
     labctl("runs", "note", "abcdef", "x", "--remove", status=2)
     assert "not a tag" in labctl("runs", "tag", "abcdef", "a b", status=2)[1]
     labctl("runs", "remove", "abcdef", status=2)  # nobody to ask

@@ -261,6 +261,19 @@ def test_what_counts_as_the_same_is_a_share(file: Path) -> None:
     assert "write 3% or 0.03" in str(refused.value) + str(refused.value.details)
 
 
+def test_a_difference_that_matters_is_none_that_counts_as_the_same(file: Path) -> None:
+    """Else one of 4 % is neither, however certain; records of older recipes are still read."""
+    file.write_text(file.read_text() + "comparison:\n  practical: 5%\n")
+    line = len(file.read_text().splitlines())
+    with pytest.raises(ConfigError) as refused:
+        load_recipe(file)
+    assert f"{file.name}:{line}:" in str(refused.value)
+    assert "comparison.practical: 5 % is above same_within, 3 %" in str(refused.value)
+    found = load_recipe(file, ["comparison.same_within=5%"])
+    older = found.resolved() | {"comparison": {"same_within": 0.03, "practical": 0.05}}
+    assert Recipe.model_validate(older).comparison.practical == 0.05
+
+
 def test_an_override_by_full_path(file: Path) -> None:
     found = load_recipe(file, ["parameters.temperature=0.5", "timeouts.trial=90s"], check=check)
     assert (found.parameters["temperature"], found.timeouts.trial) == (0.5, 90)
