@@ -52,4 +52,55 @@ EVALUATION_WORDS: dict[str, tuple[str, str]] = {
         "no answer has a count of its tokens",
         "没有答案带有词元数",
     ),
+    # equal latency
+    "time-in": ("time of an answer ({unit})", "回答时间（{unit}）"),
+    "latency-emulated": (
+        "EMULATED: times do not show the speed of a board",
+        "EMULATED（模拟运行）：时间不代表开发板的速度",
+    ),
+    "accuracy-over-budget": (
+        "Accuracy over the time of the limit",
+        "正确率随上限所需时间的变化",
+    ),
+    "accuracy-over-budget.caption": (
+        (
+            "Time: limit of tokens x mean time per token of the model on this board, as in the"
+            " original experiment. Bands: 95 % over the questions. A grey line is a crossing, the"
+            " red band its 95 % interval. Dashed: extrapolated beyond what was measured."
+        ),
+        (
+            "时间：词元上限 × 模型在此开发板上的平均每词元时间，与原实验相同。色带：按题目的 95%"
+            " 区间。灰线为交叉点，红色带为其 95% 区间。虚线：超出测量范围的外推。"
+        ),
+    ),
+    "accuracy-over-deadline": (
+        "Right and complete answers within a deadline",
+        "截止时间内正确且完整的回答",
+    ),
+    "accuracy-over-deadline.caption": (
+        (
+            "An answer counts if it is right and complete by then: prefill of its own prompt and"
+            " its own tokens at the board's measured times. Bands: 95 % over the questions. A grey"
+            " line is a crossing, the red band its 95 % interval. Dashed: extrapolated beyond what"
+            " was measured."
+        ),
+        (
+            "回答在该时间之前正确且完整才计入：按开发板测得的时间计算其自身提示的预填充与其自身"
+            "词元。色带：按题目的 95% 区间。灰线为交叉点，红色带为其 95% 区间。虚线：超出测量范围的"
+            "外推。"
+        ),
+    ),
+    "accuracy-over.alt": ("Curves: {curves}. {crossings}", "曲线：{curves}。{crossings}"),
+    "accuracy-over.missing": (
+        "it needs two limits or more with accuracies, and a measured time per token",
+        "需要两个或更多带正确率的上限，以及测得的每词元时间",
+    ),
+    "crossing-at": (
+        "{name} overtakes at {at} ({low} to {high})",
+        "{name} 在 {at} 处反超（{low} 至 {high}）",
+    ),
+    "crossing-open": (
+        "{name} may overtake at about {at} (not shown)",
+        "{name} 可能在约 {at} 处反超（未得到证实）",
+    ),
 }

@@ -94,4 +94,46 @@ CHINESE_EVALUATION = {
         "上限：生成词元的最大数目。若提示中没有说明上限，较小上限内的回答可取自较长的回答，"
         "在该上限会使其结束的词元处截断。"
     ),
+    # equal latency
+    "Accuracy at equal latency": "相同时间下的正确率",
+    "Models": "模型",
+    "Evaluations": "评测",
+    "Timing runs": "计时运行",
+    "Grader": "评分器",
+    "Common questions": "共同题目",
+    "Limits of equal time: ratio {ratio}": "等时上限：比值 {ratio}",
+    "Tokens of {model}": "{model} 的词元数",
+    "Time of the models": "各模型的时间",
+    "Prefill": "预填充",
+    "Measured to token": "测量到第几个词元",
+    "Crossings: {axis}": "交叉点：{axis}",
+    "Deadline": "截止时间",
+    "Faster": "较快者",
+    "Slower": "较慢者",
+    "Crossing": "交叉点",
+    "Meaning": "含义",
+    "From prompt to prompt": "不同提示之间",
+    "Shift": "移动",
+    "Accuracy and time": "正确率与时间",
+    "Prompt": "提示",
+    "Accuracy": "正确率",
+    "Time of the limit": "上限所需时间",
+    "Time of an answer": "回答时间",
+    "Mean of all answers.": "所有回答的平均值。",
+    "Right per joule": "每焦耳正确数",
+    "Pareto front": "帕累托前沿",
+    "No other point is as right in less time.": "没有其他点能用更少时间达到同样的正确率。",
+    "extrapolated": "外推",
+    "No curves can be compared: see the notes below.": "没有可比较的曲线：见下方说明。",
+    "Published figures; nothing is computed from them, and no point is made up.": (
+        "已发表的数字；不参与计算，也没有编造任何数据点。"
+    ),
+    (
+        "Crossing: a paired bootstrap over the questions, which all models and prompts share, and"
+        " over the repeats of the timing runs. Its interval may be open; no recommendation rests on"
+        " extrapolated times."
+    ): (
+        "交叉点：对所有模型与提示共同的题目、以及计时运行的重复做配对自助法。其区间可以是开放的；"
+        "任何建议都不依赖外推的时间。"
+    ),
 }

@@ -34,7 +34,8 @@ def _lines(report: Report, words: Language) -> Iterator[str]:
         for figure in report.figures:
             yield from (f"### {_text(figure.title)}", "")
             yield from (_text(words.joined((figure.alt, figure.caption))), "")
-    yield from (f"## {words('Conditions, checks and provenance')}", "")
+    if report.runs:
+        yield from (f"## {words('Conditions, checks and provenance')}", "")
     for run in report.runs:
         yield from _run(run, words)
     yield from (f"## {words('Method')}", "")

@@ -1,0 +1,160 @@
+"""Accuracy over time: which model answers better in the same time."""
+
+from collections.abc import Iterator, Sequence
+
+from labctl.compare.equal_latency.result import Axis, Crossing, Curve, LatencyMatch
+from labctl.errors import printable_line
+from labctl.report.figures.accuracy import share_axis
+from labctl.report.figures.figure import Figure, Missing, Row, Spec
+from labctl.report.figures.marks import only, series_colour, series_shape, text_at
+from labctl.report.figures.scale import TimeScale
+from labctl.report.figures.theme import MOST_SERIES
+from labctl.report.figures.words import Words
+from labctl.units import duration
+
+NAME = "accuracy-over"
+AXES: tuple[Axis, ...] = ("budget", "deadline")
+#: Crossings that have a label of their own.
+_MOST_LABELS = 4
+#: Of the many points of a deadline's curve so many have a mark, which tells the series apart.
+_EVERY = 40
+
+
+def latency_figures(found: LatencyMatch, words: Words) -> list[Figure | Missing]:
+    """Draw the accuracy over the budget's time and over the deadline."""
+    return [_over(found, axis, words) for axis in AXES]
+
+
+def _over(found: LatencyMatch, axis: Axis, words: Words) -> Figure | Missing:
+    name, title = f"{NAME}-{axis}", words(f"{NAME}-{axis}")
+    every = [one for one in found.curves if one.axis == axis and len(one.points) > 1]
+    if not every:
+        return Missing(name, title, words(f"{NAME}.missing"))
+    curves = every[:MOST_SERIES]
+    names = [printable_line(one.name) for one in curves]
+    times = [point.seconds * 1e9 for one in curves for point in one.points if point.seconds > 0]
+    scale = TimeScale.of([max(times)])
+    crossings = [
+        one
+        for one in found.crossings
+        if one.axis == axis and one.seconds is not None and {one.faster, one.slower} <= {*names}
+    ][:_MOST_LABELS]
+    rows: list[Row] = [
+        *(row for one in curves for row in _points(one, scale)),
+        *(row for slot, one in enumerate(crossings) for row in _crossing(one, slot, scale, words)),
+    ]
+    caption = words(f"{NAME}-{axis}.caption")
+    if len(curves) < len(every):
+        caption += words("accuracy.shown", shown=len(curves), count=len(every))
+    told = [one.sentence for one in found.crossings if one.axis == axis]
+    warning = words("latency-emulated") if found.emulated else ""
+    return Figure(
+        name=name,
+        title=title,
+        caption=caption,
+        alt=words(f"{NAME}.alt", curves=", ".join(names), crossings=" ".join(told)),
+        spec=_spec(names, scale, words),
+        rows=rows,
+        warning=warning,
+    )
+
+
+def _points(curve: Curve, scale: TimeScale) -> Iterator[Row]:
+    """Yield the points of a curve; where it goes on extrapolated, the last measured one twice."""
+    name, last = printable_line(curve.name), None
+    for number, point in enumerate(curve.points):
+        row: Row = {
+            "series": name,
+            "time": scale.of_ns(point.seconds * 1e9),
+            "share": float(f"{point.accuracy:.5g}"),
+            "low": float(f"{point.low:.5g}"),
+            "high": float(f"{point.high:.5g}"),
+            "text": f"{point.accuracy:.1%} ({point.low:.1%} to {point.high:.1%})",
+            "tokens": point.budget,
+            "marked": point.budget is not None or number % _EVERY == _EVERY // 2,
+        }
+        if point.extrapolated and last is not None:
+            yield {**last, "kind": "extrapolated"}
+        yield {**row, "kind": "extrapolated" if point.extrapolated else "measured"}
+        last = None if point.extrapolated else row
+
+
+def _crossing(one: Crossing, slot: int, scale: TimeScale, words: Words) -> Iterator[Row]:
+    assert one.seconds is not None
+    low = one.start if one.low is None else one.low
+    high = one.end if one.high is None else one.high
+    is_open = one.low is None or one.high is None
+    yield {
+        "kind": "crossing",
+        "time": scale.of_ns(one.seconds * 1e9),
+        "from": scale.of_ns(low * 1e9),
+        "to": scale.of_ns(high * 1e9),
+        "slot": 12 + 16 * slot,
+        "text": words(
+            "crossing-open" if is_open else "crossing-at",
+            name=printable_line(one.slower),
+            at=duration(one.seconds * 1e9),
+            low=duration(low * 1e9),
+            high=duration(high * 1e9),
+        ),
+    }
+
+
+def _spec(names: Sequence[str], scale: TimeScale, words: Words) -> Spec:
+    x: Spec = {
+        "field": "time",
+        "type": "quantitative",
+        "title": words("time-in", unit=scale.unit),
+        "scale": {"zero": True, "nice": True},
+        "axis": {"tickCount": 6},
+    }
+    y: Spec = {"field": "share", **share_axis(words("share-right"))}
+    colour = series_colour(names, legend="shape")
+    tooltip = [
+        {"field": "series", "type": "nominal", "title": words("variant")},
+        {"field": "time", "type": "quantitative", "title": words("time-in", unit=scale.unit)},
+        {"field": "tokens", "type": "quantitative", "title": words("budget-tokens")},
+        {"field": "text", "type": "nominal", "title": words("share-right")},
+    ]
+    at = {"x": x, "y": y, "color": colour}
+    return {
+        "height": 320,
+        "layer": [
+            {
+                "transform": [only("crossing")],
+                "mark": {"type": "rect", "style": "alarm-band", "opacity": 0.08},
+                "encoding": {"x": {**x, "field": "from"}, "x2": {"field": "to"}},
+            },
+            {
+                "transform": [only("crossing")],
+                "mark": {"type": "rule", "style": "reference"},
+                "encoding": {"x": x},
+            },
+            {
+                "transform": [only("measured")],
+                "mark": {"type": "area", "opacity": 0.12},
+                "encoding": {
+                    "x": x,
+                    "y": {**y, "field": "low"},
+                    "y2": {"field": "high"},
+                    "color": colour,
+                },
+            },
+            {
+                "transform": [only("measured")],
+                "mark": {"type": "line", "strokeWidth": 1.8},
+                "encoding": at,
+            },
+            {
+                "transform": [only("extrapolated")],
+                "mark": {"type": "line", "strokeWidth": 1.4, "strokeDash": [5, 4], "opacity": 0.8},
+                "encoding": at,
+            },
+            {
+                "transform": [{"filter": {"field": "marked", "equal": True}}],
+                "mark": {"type": "point", "filled": True, "size": 52, "opacity": 1},
+                "encoding": {**at, "shape": series_shape(names), "tooltip": tooltip},
+            },
+            text_at(only("crossing")),
+        ],
+    }

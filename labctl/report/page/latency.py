@@ -1,0 +1,209 @@
+"""A report on a latency match: which model to use within which time."""
+
+from collections.abc import Iterator, Sequence
+
+from labctl.compare.equal_latency.result import (
+    Axis,
+    Crossing,
+    LatencyMatch,
+    ModelTiming,
+    PointAtBudget,
+)
+from labctl.report.figures import Figure, Missing
+from labctl.report.figures.latency import AXES, latency_figures
+from labctl.report.figures.words import Words
+from labctl.report.page.content import Cell, Column, Report, Table
+from labctl.report.page.evaluation_tables import limit_text
+from labctl.report.page.language import Language
+from labctl.report.page.tables import ABSENT, quantity
+from labctl.units import duration
+
+_AXIS = {"budget": "Time of the limit", "deadline": "Deadline"}
+
+
+def latency_report(found: LatencyMatch, words: Language) -> Report:
+    """Return the report on a latency match."""
+    drawn = latency_figures(found, Words(words.code))
+    return Report(
+        title=words("Accuracy at equal latency"),
+        about=_about(found, words),
+        marks=found.heading,
+        answers=[*(one.sentence for one in found.choices), *(c.sentence for c in found.crossings)]
+        or [words("No curves can be compared: see the notes below.")],
+        tables=list(_tables(found, words)),
+        figures=[one for one in drawn if isinstance(one, Figure)],
+        missing=[one for one in drawn if isinstance(one, Missing)],
+        runs=(),
+        damaged=(),
+        method=[*found.notes, *_method(words)],
+    )
+
+
+def _about(found: LatencyMatch, words: Language) -> dict[str, str]:
+    about = {
+        words("Models"): words.listed(one.model for one in found.timings),
+        words("Evaluations"): words.listed(found.evaluations) or "–",
+        words("Timing runs"): words.listed(
+            dict.fromkeys(run for one in found.timings for run in one.runs)
+        )
+        or "–",
+        words("Board"): words.listed(dict.fromkeys(one.board for one in found.timings)) or "–",
+    }
+    if found.grader:
+        about[words("Grader")] = found.grader
+    if found.questions:
+        about[words("Common questions")] = str(found.questions)
+    return about
+
+
+def _tables(found: LatencyMatch, words: Language) -> Iterator[Table]:
+    if found.timings:
+        yield _timings(found.timings, words)
+    for grid in found.grids:
+        columns = (
+            Column(words("Tokens of {model}", model=grid.faster), numeric=True),
+            Column(words("Tokens of {model}", model=grid.slower), numeric=True),
+            Column(words("Time"), numeric=True),
+        )
+        rows = [
+            [
+                quantity(row.faster_tokens, "count"),
+                quantity(row.slower_tokens, "count"),
+                quantity(row.seconds * 1e9, "ns"),
+            ]
+            for row in grid.rows
+        ]
+        caption = words("Limits of equal time: ratio {ratio}", ratio=f"{grid.ratio:.3f}")
+        yield Table(caption, columns, rows)
+    for axis in AXES:
+        if crossings := [one for one in found.crossings if one.axis == axis]:
+            yield _crossings(crossings, axis, words)
+    if found.shifts:
+        rows = [[Cell(one.sentence, recorded=True)] for one in found.shifts]
+        yield Table(words("From prompt to prompt"), (Column(words("Shift"), wide=True),), rows)
+    if found.points:
+        yield _points(found.points, words)
+    if found.quoted:
+        yield _quoted(found, words)
+
+
+def _timings(timings: Sequence[ModelTiming], words: Language) -> Table:
+    columns = (
+        Column(words("Model")),
+        Column(words("Board")),
+        Column(words("Time per token"), numeric=True),
+        Column(words("{level} interval", level="95%"), numeric=True),
+        Column(words("Prefill"), numeric=True),
+        Column(words("Measured to token"), numeric=True),
+        Column(words("Trials"), numeric=True),
+    )
+    rows = []
+    for one in timings:
+        ends = ABSENT
+        if one.interval is not None:
+            low, high = (duration(end * 1e9) for end in (one.interval.low, one.interval.high))
+            ends = Cell(f"{low} – {high}", one.interval.low)
+        prefill = one.prefill_tokens_per_second
+        rows.append(
+            [
+                Cell(one.model, recorded=True),
+                Cell(
+                    one.board,
+                    recorded=True,
+                    mark="" if one.execution == "board" else one.execution.upper(),
+                ),
+                quantity(one.token_seconds * 1e9, "ns"),
+                ends,
+                ABSENT if prefill is None else Cell(f"{prefill:.3g} tokens/s", prefill),
+                quantity(one.longest_position, "count"),
+                quantity(one.repeats, "count"),
+            ]
+        )
+    return Table(words("Time of the models"), columns, rows)
+
+
+def _crossings(crossings: Sequence[Crossing], axis: Axis, words: Language) -> Table:
+    columns = (
+        Column(words("Faster")),
+        Column(words("Slower")),
+        Column(words("Crossing"), numeric=True),
+        Column(words("{level} interval", level="95%"), numeric=True),
+        Column(words("Meaning"), wide=True),
+    )
+    rows = []
+    for one in crossings:
+        ends = [None if end is None else duration(end * 1e9) for end in (one.low, one.high)]
+        shown = " – ".join(end or "…" for end in ends) if any(ends) else "–"
+        rows.append(
+            [
+                Cell(one.faster, recorded=True),
+                Cell(one.slower, recorded=True),
+                quantity(None if one.seconds is None else one.seconds * 1e9, "ns"),
+                Cell(shown, one.low),
+                Cell(one.sentence, recorded=True),
+            ]
+        )
+    return Table(words("Crossings: {axis}", axis=words(_AXIS[axis])), columns, rows)
+
+
+def _points(points: Sequence[PointAtBudget], words: Language) -> Table:
+    columns = (
+        Column(words("Model")),
+        Column(words("Prompt")),
+        Column(words("Limit")),
+        Column(words("Accuracy"), numeric=True),
+        Column(words("Time of the limit"), numeric=True),
+        Column(words("Time of an answer"), numeric=True, tip=words("Mean of all answers.")),
+        Column(words("Right per joule"), numeric=True),
+        Column(words("Pareto front"), tip=words("No other point is as right in less time.")),
+    )
+    rows = []
+    for one in points:
+        share = one.accuracy
+        ns = (None if s is None else s * 1e9 for s in (one.budget_seconds, one.answer_seconds))
+        per_joule = one.right_per_joule
+        rows.append(
+            [
+                Cell(one.model, recorded=True),
+                Cell(one.prompt, recorded=True),
+                Cell(limit_text(one.budget, words), one.budget),
+                Cell(
+                    f"{share.mean * 100:.1f} % ({share.low * 100:.1f} – {share.high * 100:.1f})",
+                    share.mean,
+                ),
+                *(quantity(time, "ns") for time in ns),
+                ABSENT if per_joule is None else Cell(f"{per_joule:.3g} /J", per_joule),
+                Cell(words("extrapolated") if one.extrapolated else "●" if one.on_front else ""),
+            ]
+        )
+    return Table(words("Accuracy and time"), columns, rows)
+
+
+def _quoted(found: LatencyMatch, words: Language) -> Table:
+    columns = (
+        Column(words("Quoted")),
+        Column(words("Model")),
+        Column(words("Value"), numeric=True),
+        Column(words("Source"), wide=True),
+    )
+    rows = [
+        [
+            Cell(one.name, recorded=True),
+            Cell(" ".join(filter(None, (one.model, one.quantization))), recorded=True),
+            Cell(f"{one.value:g} {one.unit}", one.value),
+            Cell(one.source, recorded=True),
+        ]
+        for one in found.quoted
+    ]
+    note = words("Published figures; nothing is computed from them, and no point is made up.")
+    return Table(words("Published figures"), columns, rows, note)
+
+
+def _method(words: Language) -> list[str]:
+    return [
+        words(
+            "Crossing: a paired bootstrap over the questions, which all models and prompts share,"
+            " and over the repeats of the timing runs. Its interval may be open; no recommendation"
+            " rests on extrapolated times."
+        )
+    ]

@@ -1,0 +1,69 @@
+"""The page of a latency match: curves, crossings, and what is only extrapolated or quoted."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import vl_convert
+from latency_made import made_match
+
+from labctl.report.page.html import html
+from labctl.report.page.language import Language
+from labctl.report.page.latency import latency_report
+from labctl.report.page.markdown import markdown
+
+EN, ZH = Language("en"), Language("zh")
+
+
+def test_the_answer_is_the_choice_and_the_crossings() -> None:
+    report = latency_report(made_match(), EN)
+    assert report.answers[0] == "At a deadline of 60 s use q2_k/step: 20.0 %."
+    assert len(report.answers) == 3
+
+
+def test_the_grid_is_that_of_the_experiment() -> None:
+    text = markdown(latency_report(made_match(), EN), EN)
+    assert "Limits of equal time: ratio 2.735" in text
+    assert "| 100 | 37 | 30.3 min |" in text
+
+
+def test_figures_compile_and_mark_what_is_extrapolated(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for words in (EN, ZH):
+        report = latency_report(made_match(), words)
+        assert [one.name for one in report.figures] == [
+            *("accuracy-over-budget", "accuracy-over-deadline")
+        ]
+        for one in report.figures:
+            for chart in (one.chart("light"), one.chart("dark", width=340)):
+                vl_convert.vegalite_to_vega(json.loads(json.dumps(chart)), show_warnings=True)
+    assert "".join(capfd.readouterr()) == ""
+    rows = report.figures[0].rows
+    beyond = [row for row in rows if row["kind"] == "extrapolated" and row["tokens"] == 350]
+    assert len(beyond) == 2
+    assert not [row for row in rows if row["kind"] == "measured" and row["tokens"] == 350]
+
+
+def test_an_open_crossing_is_not_told_as_shown() -> None:
+    _, deadline = latency_report(made_match(), EN).figures
+    (told,) = [row["text"] for row in deadline.rows if row["kind"] == "crossing"]
+    assert told == "q8_0/step may overtake at about 86.7 min (not shown)"
+
+
+def test_emulated_times_stay_marked() -> None:
+    page = html(latency_report(made_match(execution="emulated"), EN), EN)
+    assert page.count("EMULATED: times do not show the speed of a board") >= 2
+    assert not any(one.warning for one in latency_report(made_match(), EN).figures)
+
+
+def test_published_figures_alone_make_no_curve() -> None:
+    alone = replace(made_match(), curves=(), crossings=(), choices=(), points=(), evaluations=())
+    report = latency_report(alone, EN)
+    assert report.figures == []
+    assert [one.name for one in report.missing] == [
+        "accuracy-over-budget",
+        "accuracy-over-deadline",
+    ]
+    assert any(table.caption == "Published figures" for table in report.tables)
+    assert "70.9 %" in markdown(report, EN)
