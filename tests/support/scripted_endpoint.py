@@ -101,7 +101,8 @@ class ScriptedEndpoint:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
-            return await self._respond(request, writer)
+            stays = await self._respond(request, writer)
+            return stays and headers.get("connection") != "close"
         except ConnectionError:
             request.broke_off = True
             raise
@@ -197,9 +198,10 @@ def _event(writer: asyncio.StreamWriter, document: Any) -> None:
 
 
 async def _end(writer: asyncio.StreamWriter) -> bool:
+    """End a stream, and the connection without a word of it, as llama-server does."""
     _chunk(writer, b"")
     await writer.drain()
-    return True
+    return False
 
 
 async def _send(

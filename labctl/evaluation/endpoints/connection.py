@@ -49,11 +49,17 @@ class Connection:
     ):
         self.address = address
         self._key = key
-        host = urlsplit(address).hostname or ""
+        parts = urlsplit(address)
+        host = parts.hostname or ""
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        if parts.scheme == "http":
+            # llama-server promises to keep a connection, but closes it after a stream: the next
+            # request would be lost. A new one costs a round trip; over TLS it would cost more.
+            headers["Connection"] = "close"
         self._client = many_at_once(
             address,
             connections=connections,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+            headers=headers,
             silence_s=silence_s,
             # A proxy cannot reach this host's own servers.
             direct=host in ("localhost", "::1") or host.startswith("127."),
