@@ -46,7 +46,8 @@ class ServerRequest:
     """A server as a recipe asks for it.
 
     ``name`` is the endpoint's key, ``model`` a key of ``models``; ``board`` None is this host.
-    ``target``: the one that the program is built for, by default the machine's own. ``max_seconds``: the longest that the server may run, also when its controller dies.
+    ``target``: the one that the program is built for, by default the machine's own.
+    ``max_seconds``: the longest that the server may run, also when its controller dies.
     """
 
     name: str
