@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         GenerationRecord,
         GradeRecord,
         PromptRecord,
+        QuestionRecord,
         SamplingRecord,
         TokenCounter,
         TruncationRecord,
@@ -82,7 +83,7 @@ else:
             "board": "BoardFacts CpuFacts Execution",
             "energy": "EnergyRecord",
             "evaluation": "AccuracyRecord DatasetRecord EndpointRecord EvaluationEnd"
-            " EvaluationRecord FinishReason GenerationRecord GradeRecord PromptRecord"
+            " EvaluationRecord FinishReason GenerationRecord GradeRecord PromptRecord QuestionRecord"
             " SamplingRecord TokenCounter TruncationRecord TruncationSlots",
             "migrations": "NewerRecord read_record written_version",
             "model": "ModelIdentity TensorMix",
@@ -140,6 +141,7 @@ __all__ = [
     "PlanRecord",
     "PlannedRecord",
     "PromptRecord",
+    "QuestionRecord",
     "RequestRecord",
     "ResidentFile",
     "RunEnd",

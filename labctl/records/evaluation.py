@@ -31,6 +31,17 @@ class DatasetRecord(Record):
     shots: int = Field(0, description="number of worked examples before each question")
 
 
+class QuestionRecord(FileRecord):
+    """A line of ``questions.jsonl``: a question as it was asked, or a worked example."""
+
+    id: str
+    text: str
+    answer: str = Field(description="the right answer alone; a letter where there are choices")
+    choices: tuple[str, ...] = ()
+    solution: str | None = Field(None, description="derivation of the answer")
+    example: bool = Field(False, description="True: a worked example, not asked")
+
+
 class PromptRecord(Record):
     """One way to put a question."""
 

@@ -45,6 +45,7 @@ STEPS: Mapping[str, tuple[Step, ...]] = {
     "EvaluationRecord": (_unchanged,),
     "GenerationRecord": (_unchanged,),
     "GradeRecord": (_unchanged,),
+    "QuestionRecord": (_unchanged,),
 }
 #: Kinds whose documents named no version in version 1.
 _UNNAMED_1 = ("JournalEntry",)

@@ -9,7 +9,7 @@ import pytest
 
 from labctl.config.yaml import document
 from labctl.errors import ConfigError
-from labctl.evaluation.datasets import DatasetSource, load_dataset
+from labctl.evaluation.datasets import DatasetSource, keep_questions, kept_questions, load_dataset
 from labctl.evaluation.question import Dataset
 
 
@@ -282,3 +282,16 @@ def test_a_recipe_that_cannot_be(text: str, says: str) -> None:
 )
 def test_names(source: dict[str, Any], name: str) -> None:
     assert DatasetSource.model_validate(source).label == name
+
+
+def test_the_questions_of_a_run_are_kept_as_they_were(tmp_path: Path) -> None:
+    inner = {"solution": "so", "question": "\u2028 line", "answer": "1"}
+    written(tmp_path, [*sums(6), inner])
+    dataset = load(tmp_path, shots={"count": 2}, limit=4)
+    keep_questions(tmp_path, dataset)
+    kept = kept_questions(tmp_path)
+    assert (kept.questions, kept.examples) == (dataset.questions, dataset.examples)
+    with (tmp_path / "questions.jsonl").open("ab") as file:
+        file.write(b"{torn")
+    with pytest.raises(ConfigError, match=r"questions\.jsonl:7: not a line that this labctl knows"):
+        kept_questions(tmp_path)
