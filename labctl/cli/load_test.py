@@ -264,7 +264,8 @@ def _shown(view: ProgressView) -> Callable[[LoadProgress], None]:
             steps[progress.stage] = view.open(progress.stage)
         step = steps[progress.stage]
         if progress.requests is not None:
-            step.update(progress.ended, progress.requests, unit="requests")
+            remark = "warming up" if progress.is_warming_up else ""
+            step.update(progress.ended, progress.requests, remark, unit="requests")
         elif progress.duration_s is not None:
             left = max(0.0, progress.duration_s - progress.elapsed_s)
             step.clock(progress.elapsed_s, left, f"{progress.ended} answers")

@@ -51,10 +51,14 @@ _MOST_STAGES = 1000
 
 @dataclass(frozen=True)
 class LoadProgress:
-    """Progress of a stage: measured requests that ended, of ``requests`` or in ``duration_s``."""
+    """Progress of a stage: measured requests that ended, of ``requests`` or in ``duration_s``.
+
+    ``is_warming_up``: none of them has, only those that are not counted.
+    """
 
     stage: str
     ended: int
+    is_warming_up: bool
     requests: int | None
     elapsed_s: float
     duration_s: float | None
@@ -271,8 +275,9 @@ class LoadTest:
                 await asyncio.sleep(_TICK_SECONDS)
                 ended = sum(not row.warm_up for row in self._rows)
                 elapsed = time.monotonic() - began
+                warming = not ended and plan.warm_up > 0
                 self._progress(
-                    LoadProgress(plan.name, ended, plan.requests, elapsed, plan.duration_s)
+                    LoadProgress(plan.name, ended, warming, plan.requests, elapsed, plan.duration_s)
                 )
 
         task = asyncio.create_task(tick())
