@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeAlias
 
 import click
 from rich.table import Table
@@ -15,15 +16,20 @@ from labctl.cli.root import Invocation
 from labctl.config.init_files import for_target
 from labctl.config.recipe import Recipe, find_recipe, known_recipes
 from labctl.config.target import load_target
-from labctl.config.written import is_evaluation
+from labctl.config.written import is_evaluation, is_load_test
 from labctl.config.yaml.document import Document, read_text
 from labctl.errors import ConfigError
-from labctl.evaluation.needs import evaluation_needs
+from labctl.evaluation.needs import evaluation_needs, load_test_needs
 from labctl.evaluation.recipe import EvaluationRecipe, load_evaluation
+from labctl.evaluation.serving.recipe import LoadTestRecipe, load_load_test
 from labctl.files import host_reads, write_atomic
 from labctl.report.details import plain, print_fitting
 from labctl.runs import read_recipe
 from labctl.runs.inputs.needs import Need, recipe_needs
+
+AnyRecipe: TypeAlias = Recipe | EvaluationRecipe | LoadTestRecipe
+#: In place of an engine.
+_INSTEAD = {"evaluation": "questions (labctl eval)", "load-test": "load (labctl load-test)"}
 
 
 @click.group(epilog="Example: labctl recipes copy q8_latency recipes/mine.yaml")
@@ -59,7 +65,7 @@ def list_command(invocation: Invocation, *, as_json: bool) -> None:
         if isinstance(recipe, Recipe):
             kind = (recipe.target, _engine(recipe))
         else:
-            kind = ("-", "questions (labctl eval)")
+            kind = ("-", _INSTEAD[_kind(recipe)])
         cells = (name, origin, *kind, _short(needs))
         table.add_row(*map(plain, cells))
     if as_json:
@@ -114,13 +120,22 @@ def copy(invocation: Invocation, recipe: str, file: Path | None, target: str | N
     click.echo(f"wrote {place}")
 
 
-def _read(path: Path, lab_root: Path) -> tuple[Recipe | EvaluationRecipe, list[Need]]:
+def _read(path: Path, lab_root: Path) -> tuple[AnyRecipe, list[Need]]:
     document = Document.read(path)
+    if is_load_test(document):
+        loaded = load_load_test(document)
+        return loaded, load_test_needs(loaded, lab_root)
     if is_evaluation(document):
         asked = load_evaluation(document, lab_root=lab_root)
         return asked, evaluation_needs(asked, lab_root)
     recipe = read_recipe(document, lab_root=lab_root)
     return recipe, recipe_needs(recipe, lab_root)
+
+
+def _kind(recipe: AnyRecipe) -> str:
+    if isinstance(recipe, LoadTestRecipe):
+        return "load-test"
+    return "timing" if isinstance(recipe, Recipe) else "evaluation"
 
 
 def _engine(recipe: Recipe) -> str:
@@ -142,15 +157,13 @@ def _word(need: Need) -> str:
     return f"{verb} {need.name}"
 
 
-def _document(
-    name: str, path: Path, recipe: Recipe | EvaluationRecipe, needs: list[Need]
-) -> dict[str, object]:
+def _document(name: str, path: Path, recipe: AnyRecipe, needs: list[Need]) -> dict[str, object]:
     timing = recipe if isinstance(recipe, Recipe) else None
     return {
         "name": name,
         "path": str(path),
         "description": recipe.description,
-        "kind": "evaluation" if timing is None else "timing",
+        "kind": _kind(recipe),
         "target": timing and timing.target,
         "engine": timing and timing.engine.name,
         "task": timing and timing.engine.task,

@@ -69,7 +69,7 @@ def check_kind(document: Document, wanted: str) -> None:
         found = "timing"
     elif is_evaluation(document):
         found = "evaluation"
-    elif "endpoint" in value:
+    elif is_load_test(document):
         found = "load test"
     if found != wanted:
         does, kind, command = _KINDS[found]
@@ -83,3 +83,9 @@ def is_evaluation(document: Document) -> bool:
     """Tell whether a recipe asks questions (``labctl eval``) instead of measuring times."""
     value = document.value
     return isinstance(value, dict) and "dataset" in value and "engine" not in value
+
+
+def is_load_test(document: Document) -> bool:
+    """Tell whether a recipe loads a server (``labctl load-test``)."""
+    value = document.value
+    return isinstance(value, dict) and "endpoint" in value and not {"engine", "dataset"} & {*value}

@@ -1,8 +1,8 @@
-"""Needs of an evaluation's recipe on this host, and whether they are met."""
+"""Needs of recipes of evaluations and load tests on this host, and whether they are met."""
 
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from labctl.build import build_command, find_artifacts
@@ -10,6 +10,9 @@ from labctl.errors import ConfigError
 from labctl.evaluation.datasets import DatasetSource, Shots
 from labctl.evaluation.datasets.load import local_file
 from labctl.evaluation.recipe import EvaluationRecipe
+from labctl.evaluation.recipe_parts import EndpointSource, EvaluatedModel
+from labctl.evaluation.serving.recipe import LoadTestRecipe
+from labctl.evaluation.serving.served import NAME
 from labctl.runs.inputs.needs import Need, file_need, model_needs
 
 _PRODUCT = "llama.cpp"
@@ -19,15 +22,32 @@ _PROGRAM = "llama-server"
 def evaluation_needs(recipe: EvaluationRecipe, lab_root: Path) -> list[Need]:
     """List what an evaluation needs of this host; nothing is fetched, built or asked."""
     return [
-        *_servers(recipe, lab_root),
-        *model_needs(_files(recipe), recipe.models, lab_root),
-        *_questions(recipe, lab_root),
+        *_answering(recipe.endpoints, recipe.models, lab_root),
+        *_questions(recipe.dataset, lab_root),
     ]
 
 
-def _servers(recipe: EvaluationRecipe, lab_root: Path) -> Iterator[Need]:
+def load_test_needs(recipe: LoadTestRecipe, lab_root: Path) -> list[Need]:
+    """List what a load test needs of this host; nothing is fetched, built or asked."""
+    asked = recipe.workload.dataset
+    return [
+        *_answering({NAME: recipe.endpoint}, recipe.models, lab_root),
+        *([] if asked is None else _questions(asked, lab_root)),
+    ]
+
+
+def _answering(
+    endpoints: Mapping[str, EndpointSource], models: Mapping[str, EvaluatedModel], lab_root: Path
+) -> list[Need]:
+    """List servers and, of those that labctl starts, the models."""
+    started = {endpoint.model for endpoint in endpoints.values() if endpoint.start}
+    files = [key for key in models if key in started]
+    return [*_servers(endpoints, lab_root), *model_needs(files, models, lab_root)]
+
+
+def _servers(endpoints: Mapping[str, EndpointSource], lab_root: Path) -> Iterator[Need]:
     wanted: dict[tuple[str, str | None], None] = {}
-    for name, endpoint in recipe.endpoints.items():
+    for name, endpoint in endpoints.items():
         if endpoint.start is None:
             yield Need("server", f"{name}, {endpoint.url}", here=True)
             variable = endpoint.key_env
@@ -46,16 +66,10 @@ def _servers(recipe: EvaluationRecipe, lab_root: Path) -> Iterator[Need]:
         yield Need("program", f"{_PROGRAM} for {target}", here=here, action=action)
 
 
-def _files(recipe: EvaluationRecipe) -> list[str]:
-    """Return the models whose files have to be here: those of servers that labctl starts."""
-    started = {endpoint.model for endpoint in recipe.endpoints.values() if endpoint.start}
-    return [key for key in recipe.models if key in started]
-
-
-def _questions(recipe: EvaluationRecipe, lab_root: Path) -> Iterator[Need]:
-    sources: list[DatasetSource | Shots] = [recipe.dataset]
-    if recipe.dataset.shots:
-        sources.append(recipe.dataset.shots)
+def _questions(dataset: DatasetSource, lab_root: Path) -> Iterator[Need]:
+    sources: list[DatasetSource | Shots] = [dataset]
+    if dataset.shots:
+        sources.append(dataset.shots)
     for source in sources:
         if source.file is not None and local_file(source.file, lab_root).is_file():
             yield Need("file", source.file, here=True)

@@ -18,7 +18,8 @@ from labctl.shipped import DOCS
 ROOT = Path(__file__).parents[2]
 
 #: Pages to read from beginning to end; the others are looked things up in.
-GUIDES = ["getting-started", "first-recipe", "measuring", "deploying", "accuracy", "virtual-boards"]
+GUIDES = ["getting-started", "first-recipe", "measuring", "deploying", "accuracy", "serving"]
+GUIDES += ["virtual-boards"]
 
 PAGES = sorted(path.stem for path in DOCS.glob("*.md"))
 

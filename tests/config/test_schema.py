@@ -13,7 +13,7 @@ from labctl.config.init_files import devices_yaml
 from labctl.config.lab import lab_model
 from labctl.config.schema import KINDS, Kind, document_model
 from labctl.config.schema import json_schema as schema_of
-from labctl.config.written import is_evaluation
+from labctl.config.written import is_evaluation, is_load_test
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Value, read_yaml
 from labctl.engines.schema import recipe_model
@@ -96,7 +96,9 @@ def valid(text: str, kind: Kind) -> bool:
 
 
 def _asks(path: Path) -> bool:
-    return is_evaluation(Document.read(path))
+    """Evaluations and load tests have schemas of their own."""
+    document = Document.read(path)
+    return is_evaluation(document) or is_load_test(document)
 
 
 SHIPPED = [

@@ -9,19 +9,21 @@ from labctl.config import find_lab
 from labctl.config.init_files import devices_yaml, recipe_yaml
 from labctl.config.recipe import Recipe
 from labctl.config.target import load_target
-from labctl.config.written import is_evaluation
+from labctl.config.written import is_evaluation, is_load_test
 from labctl.config.yaml.document import Document, read_text
 from labctl.engines import ServerEngine, engine_names, engine_tasks
 from labctl.evaluation.datasets import load_dataset
 from labctl.evaluation.prompts import PATTERNS
 from labctl.evaluation.recipe import load_evaluation
+from labctl.evaluation.serving.recipe import load_load_test
 from labctl.runs.inputs.prepare import read_recipe
 from labctl.transport.registry import TRANSPORTS
 
 ROOT = Path(__file__).parents[2]
 ALL = sorted(shipped.RECIPES.glob("*.yaml"))
 EVALUATIONS = [path for path in ALL if is_evaluation(Document.read(path))]
-RECIPES = [path for path in ALL if path not in EVALUATIONS]
+LOAD_TESTS = [path for path in ALL if is_load_test(Document.read(path))]
+RECIPES = [path for path in ALL if path not in (*EVALUATIONS, *LOAD_TESTS)]
 
 
 def shipped_recipe(name: str) -> Recipe:
@@ -52,6 +54,13 @@ def test_every_engine_has_an_example_and_the_reference_names_it() -> None:
 @pytest.mark.parametrize("path", EVALUATIONS, ids=lambda path: path.stem)
 def test_every_shipped_evaluation_is_valid(path: Path) -> None:
     assert load_evaluation(path).name == path.stem.replace("_", "-")
+
+
+@pytest.mark.parametrize("path", LOAD_TESTS, ids=lambda path: path.stem)
+def test_every_shipped_load_test_is_valid_and_bounded(path: Path) -> None:
+    recipe = load_load_test(path)
+    assert recipe.name == path.stem.replace("_", "-")
+    assert recipe.max_time is not None
 
 
 def test_the_experiments_questions_are_put_in_its_four_ways() -> None:
