@@ -83,8 +83,8 @@ else:
             "board": "BoardFacts CpuFacts Execution",
             "energy": "EnergyRecord",
             "evaluation": "AccuracyRecord DatasetRecord EndpointRecord EvaluationEnd"
-            " EvaluationRecord FinishReason GenerationRecord GradeRecord PromptRecord QuestionRecord"
-            " SamplingRecord TokenCounter TruncationRecord TruncationSlots",
+            " EvaluationRecord FinishReason GenerationRecord GradeRecord PromptRecord"
+            " QuestionRecord SamplingRecord TokenCounter TruncationRecord TruncationSlots",
             "migrations": "NewerRecord read_record written_version",
             "model": "ModelIdentity TensorMix",
             "probe": "BoardProbe ComputeRate CpuClock MemoryRate Slowdown StorageRate",

@@ -39,7 +39,7 @@ class QuestionRecord(FileRecord):
     answer: str = Field(description="the right answer alone; a letter where there are choices")
     choices: tuple[str, ...] = ()
     solution: str | None = Field(None, description="derivation of the answer")
-    example: bool = Field(False, description="True: a worked example, not asked")
+    example: bool = Field(default=False, description="True: a worked example, not asked")
 
 
 class PromptRecord(Record):
