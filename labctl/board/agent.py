@@ -165,18 +165,27 @@ class BoardAgent:
             )
             if on_progress:
                 on_progress(progress)
-            if progress.status is not None:
-                return progress.status
-            if progress.boot_id != started.boot_id:  # what was not on its disk yet is gone
-                raise self._restarted()
-            if progress.state is not JobState.RUNNING:
-                raise self._vanished(started, progress.state)
+            if (status := self.end_of(started, progress)) is not None:
+                return status
             if time.monotonic() > until:
                 raise CommandTimeout(
                     f"{self._transport.label}: the agent did not end the job in"
                     f" {started.directory} although its {timeout_s:g} s are over",
                     hint="restart the board",
                 )
+
+    def end_of(self, started: Started, progress: JobProgress) -> JobStatus | None:
+        """Return the end that a look at a job tells; None while it runs.
+
+        Raises BoardRebooted, BoardError (supervisor killed, directory gone).
+        """
+        if progress.status is not None:
+            return progress.status
+        if progress.boot_id != started.boot_id:  # what was not on its disk yet is gone
+            raise self._restarted()
+        if progress.state is not JobState.RUNNING:
+            raise self._vanished(started, progress.state)
+        return None
 
     def stop(self, directory: str) -> JobProgress:
         """End the job and everything it started; how it stands afterwards. Raises BoardRebooted."""

@@ -18,7 +18,14 @@ from labctl import process
 from labctl.config.lab import LabFile, find_lab
 from labctl.config.models import ModelSource
 from labctl.config.recipe import EngineChoice
-from labctl.errors import BoardBusy, BoardRebooted, ConfigError, LeaseLost, ProgramFailed
+from labctl.errors import (
+    BoardBusy,
+    BoardError,
+    BoardRebooted,
+    ConfigError,
+    LeaseLost,
+    ProgramFailed,
+)
 from labctl.evaluation.servers import ServerRequest, StartedEndpoint, started_endpoint
 from labctl.records import Execution
 from labctl.retry import wait_until
@@ -181,6 +188,21 @@ def test_a_board_that_restarts_is_no_fault_of_the_server(shouting: LabUnderTest)
         started.restart()
         assert say(started, "again") == "AGAIN"
         assert len(jobs(shouting)) == 1
+    assert jobs(shouting) == []
+
+
+def test_a_supervisor_that_was_killed_is_no_fault_of_the_server(shouting: LabUnderTest) -> None:
+    with start(shouting, on_board=True) as started:
+        Control(shouting.board.directory).add(f.KillProcesses(on="now"))
+
+        def noticed() -> bool:
+            started.check()
+            return False
+
+        with pytest.raises(BoardError, match="the agent was killed on the board"):
+            wait_until(noticed, timeout=60, interval=0.1)
+        started.restart()
+        assert say(started, "again") == "AGAIN"
     assert jobs(shouting) == []
 
 

@@ -141,10 +141,9 @@ class BoardServer:
         if self._lost is not None:
             raise self._lost.again()
         if self._end is None and time.monotonic() >= self._seen + _LOOK_SECONDS:
-            look = self._again(lambda: self.host.held.agent.poll(self.started.directory))
-            if look.status is None and look.boot_id != self.started.boot_id:
-                raise BoardRebooted(f"board {self.host.held.board.name} restarted under a server")
-            self._end, self._seen = look.status, time.monotonic()
+            agent = self.host.held.agent
+            look = self._again(lambda: agent.poll(self.started.directory))
+            self._end, self._seen = agent.end_of(self.started, look), time.monotonic()
         return self._end
 
     def output(self) -> RawOutput:
