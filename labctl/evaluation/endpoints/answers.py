@@ -25,6 +25,8 @@ _FINISHED: Mapping[str, FinishReason] = {
     "word": "stop",
     "limit": "length",
 }
+#: The server gave the answer up: LMDeploy, SGLang, MLC LLM.
+_GIVEN_UP = ("error", "abort", "preempt")
 _SHOWN = 200
 _LIMIT_HINT = "it does not keep max_tokens: budgets cannot be measured with it"
 #: A server may send a token in several pieces, but not in so many.
@@ -101,6 +103,8 @@ class Growing:
         """
         if self.finish is None:
             raise TryAgain("the answer broke off before its end")
+        if self.finish in _GIVEN_UP:
+            raise TryAgain(f"the server gave the answer up: {self.finish}")
         count, most = self.completion_tokens, self._request.max_tokens
         told = max(self.told, len(self.ids))
         if count is not None and told > count:

@@ -28,6 +28,7 @@ class _Piece(Told):
     # The thoughts of a model apart from its answer: vLLM and SGLang, and newer vLLM.
     reasoning_content: str | None = None
     reasoning: str | None = None
+    gen_tokens: list[int] | None = None  # LMDeploy, where asked for
 
 
 class _Token(Told):
@@ -63,6 +64,16 @@ class _Choice(Told):
     finish_reason: str | None = None
     logprobs: _Logprobs | None = None
     token_ids: list[int] | None = None  # vLLM, where asked for
+    gen_tokens: list[int] | None = None  # LMDeploy
+
+    @property
+    def part(self) -> _Piece:
+        return self.delta or self.message or _Piece(content=self.text, gen_tokens=self.gen_tokens)
+
+    @property
+    def ids(self) -> list[int]:
+        told = self.logprobs.ids if self.logprobs else []
+        return self.token_ids or self.part.gen_tokens or told
 
 
 class _Cached(Told):
@@ -129,7 +140,7 @@ class OpenAiClient(EndpointClient):
         self._connection = connection
         self._served_name = served_name
         self._version = version
-        self._is_vllm = False
+        self._tells_ids = False
         self._tells_tokens = True
         self._has_tokenizer = True
 
@@ -172,7 +183,7 @@ class OpenAiClient(EndpointClient):
             if event.error is not None:
                 raise self._connection.error_in_stream(event.error)
             for choice in event.choices[:1]:
-                part = choice.delta or choice.message or _Piece(content=choice.text)
+                part = choice.part
                 if part.reasoning_content or part.reasoning:
                     thinks = True
                     answer.arrivals.append(stamp_ns)
@@ -180,7 +191,7 @@ class OpenAiClient(EndpointClient):
                 answer.finish = choice.finish_reason or answer.finish
                 if choice.logprobs:
                     pieces.extend(choice.logprobs.pieces)
-                answer.ids += choice.token_ids or (choice.logprobs.ids if choice.logprobs else ())
+                answer.ids += choice.ids
             if event.usage:
                 answer.prompt_tokens = event.usage.prompt_tokens
                 answer.completion_tokens = event.usage.completion_tokens
@@ -246,10 +257,10 @@ class OpenAiClient(EndpointClient):
             return ServerIdentity()
         models, server = read(_Models, found[0]).data, found[1]
         owner = next((model.owned_by for model in models if model.owned_by), None)
-        self._is_vllm = owner == "vllm"
+        self._tells_ids = owner in ("vllm", "lmdeploy")
         context = next((model.max_model_len for model in models if model.max_model_len), None)
         template = None
-        if self._is_vllm and (told := await self._connection.fact("GET", "/version")):
+        if owner == "vllm" and (told := await self._connection.fact("GET", "/version")):
             server = f"vllm {read(_Version, told[0]).version}"
         if owner == "llamacpp" and (told := await self._connection.fact("GET", "/props")):
             properties = read(_Properties, told[0])
@@ -284,7 +295,7 @@ class OpenAiChatClient(OpenAiClient):
         return {"messages": documents(request.prompt), **(limit if request.max_tokens else {})}
 
     def _tokens_asked(self) -> dict[str, JsonValue]:
-        more: dict[str, JsonValue] = {"return_token_ids": True} if self._is_vllm else {}
+        more: dict[str, JsonValue] = {"return_token_ids": True} if self._tells_ids else {}
         return {"logprobs": True, **more}
 
 
@@ -303,5 +314,5 @@ class OpenAiCompletionsClient(OpenAiClient):
         return {"prompt": request.prompt, "max_tokens": limit}
 
     def _tokens_asked(self) -> dict[str, JsonValue]:
-        more: dict[str, JsonValue] = {"return_token_ids": True} if self._is_vllm else {}
+        more: dict[str, JsonValue] = {"return_token_ids": True} if self._tells_ids else {}
         return {"logprobs": 1, **more}

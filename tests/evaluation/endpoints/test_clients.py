@@ -23,7 +23,7 @@ def test_an_answer_comes_with_its_tokens_and_counts(api: Api) -> None:
     assert (answer.completion_tokens, answer.counted_by) == (9, "usage")
     assert answer.prompt_tokens == 5
     assert answer.sent_ns + 50e6 <= answer.arrivals[0] < answer.arrivals[-1] <= answer.done_ns
-    assert answer.arrivals[-1] - answer.arrivals[0] >= 60e6
+    assert answer.sent_ns + 120e6 <= answer.arrivals[-1]
     if api == "openai-completions":  # its tokens are texts: half a code point is none
         assert answer.token_ends is None
     else:
