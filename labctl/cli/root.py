@@ -70,6 +70,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "compare",
         "Compare runs, variants or baselines with the first of them.",
     ),
+    "latency-match": (
+        "labctl.cli.latency_match",
+        "latency_match",
+        "Tell which model answers better in the same time.",
+    ),
     "baseline": (
         "labctl.cli.baseline",
         "baseline",

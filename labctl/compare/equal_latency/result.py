@@ -196,6 +196,7 @@ class Quoted:
     value: float
     unit: str
     source: str
+    is_accuracy: bool
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,9 @@ def _signed(seconds: float) -> str:
 
 
 def ratio_text(grid: RescaledGrid) -> str:
-    """Return ``ratio 2.735 (49.73 s / 18.18 s a token)``."""
+    """Return ``q8_0 takes 2.735 times as long a token as q2_k (49.73 / 18.18 s)``."""
     times = (digits(one, 4) for one in (grid.slower_token_seconds, grid.faster_token_seconds))
-    return f"ratio {grid.ratio:.3f} ({' / '.join(times)} s a token)"
+    return (
+        f"{grid.slower} takes {grid.ratio:.3f} times as long a token as {grid.faster}"
+        f" ({' / '.join(times)} s)"
+    )

@@ -1,0 +1,287 @@
+"""Joining of evaluations and timing runs: what must agree, and what differs.
+
+The model's file, its chat template, the sampling and the type of the KV cache must agree, as far as
+both sides tell them. What one side does not tell is said in the heading.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from labctl.compare.equal_latency.answers import AnswerSet, answer_set, common_questions
+from labctl.compare.equal_latency.sources import Evaluation, Sources, TimingRun
+from labctl.compare.equal_latency.timing import AnswerTimes, answer_times
+from labctl.config.names import unknown
+from labctl.errors import ConfigError
+from labctl.evaluation.accuracy import Accuracy
+from labctl.records import EndpointRecord, Execution, ModelIdentity, TrialRecord, TrialState
+
+_CACHE = ("cache_type_k", "cache_type_v")
+_DEFAULT_CACHE = "f16"
+_TEMPLATE = "template_sha256"
+_DIGITS = 12
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Answers and times of the same models. ``heading`` belongs to every output."""
+
+    sets: tuple[AnswerSet, ...]
+    times: dict[str, AnswerTimes]
+    questions: int
+    grader: str
+    heading: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass
+class _Findings:
+    differences: list[str] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
+
+
+def join(sources: Sources, *, grader: str | None = None, assume: bool = False) -> Joined:
+    """Join what belongs together. Raises ConfigError with a list of all that differs.
+
+    ``assume``: models are joined by name where their files differ, and nothing is refused; the
+    heading tells all differences.
+    """
+    chosen = _grader(sources.evaluations, grader)
+    findings = _Findings()
+    _same_questions(sources.evaluations, findings)
+    times: dict[str, AnswerTimes] = {}
+    for evaluation in sources.evaluations:
+        for model in evaluation.record.models:
+            trials, runs = _trials_of(model, sources.timings, findings, assume=assume)
+            if trials:
+                _agree(evaluation, model, trials, findings)
+                try:
+                    times[model.key] = answer_times(model.key, trials, runs)
+                except ValueError as error:
+                    raise ConfigError(
+                        f"{', '.join(runs)}: {error}", hint="measure it again, or name another run"
+                    ) from None
+    if findings.differences and not assume:
+        raise ConfigError(
+            "evaluation and timing do not belong together",
+            hint="name the runs that do; --assume-same-model compares nevertheless, and says so",
+            details="\n".join(dict.fromkeys(findings.differences)),
+        )
+    cells = _cells(sources.evaluations, chosen, times)
+    common = common_questions([cell for _, several, _ in cells for cell in several])
+    if not common:
+        raise ConfigError(
+            "no question has a grade of every model, prompt and limit",
+            hint="`labctl resume` ends an evaluation that was interrupted",
+        )
+    sets = [
+        answer_set(several, common, one.prompt_tokens, states_budget=states)
+        for one, several, states in cells
+    ]
+    notes = [*_evaluation_notes(sources.evaluations, len(common)), *_timing_notes(sets, times)]
+    heading = _heading(sources, times, findings)
+    return Joined(tuple(sets), times, len(common), chosen, tuple(heading), tuple(notes))
+
+
+def _grader(evaluations: Sequence[Evaluation], named: str | None) -> str:
+    known = [g for g in evaluations[0].table.graders if _all_have(evaluations, g)]
+    order = [g for g in evaluations[0].record.graders if g in known] or known
+    if named is None and order:
+        return order[0]
+    if named is not None and named in known:
+        return named
+    if named is not None:
+        raise ConfigError(unknown("grader", named, known, where=" of these evaluations"))
+    raise ConfigError(
+        "these evaluations have no grader in common", hint="`labctl grade RUN --grader NAME`"
+    )
+
+
+def _all_have(evaluations: Iterable[Evaluation], grader: str) -> bool:
+    return all(grader in one.table.graders for one in evaluations)
+
+
+def _same_questions(evaluations: Sequence[Evaluation], findings: _Findings) -> None:
+    """Check what must agree between several evaluations."""
+    first = evaluations[0].record
+    names: dict[str, str] = {}
+    for one in evaluations:
+        for variant in one.record.variants:
+            if variant in names:
+                raise ConfigError(
+                    f"{names[variant]} and {one.id} both evaluated {variant}",
+                    hint="name one of them",
+                )
+            names[variant] = one.id
+        other = one.record
+        pairs = (
+            ("data set", first.dataset.sha256[:_DIGITS], other.dataset.sha256[:_DIGITS]),
+            ("worked examples", first.dataset.shots, other.dataset.shots),
+            ("temperature", first.sampling.temperature, other.sampling.temperature),
+            ("top_p", first.sampling.top_p, other.sampling.top_p),
+        )
+        findings.differences += [
+            f"{what}: {evaluations[0].id} has {mine}, {one.id} {theirs}"
+            for what, mine, theirs in pairs
+            if mine != theirs
+        ]
+
+
+def _trials_of(
+    model: ModelIdentity, timings: Sequence[TimingRun], findings: _Findings, *, assume: bool
+) -> tuple[list[TrialRecord], list[str]]:
+    """Return the good trials of a model with the runs that they are of."""
+    good = [
+        (run, trial)
+        for run in timings
+        for trial in run.trials
+        if trial.state is TrialState.OK and trial.repeat > 0 and trial.timing
+    ]
+    found = [(run, one) for run, one in good if model.sha256 and one.model.sha256 == model.sha256]
+    if not found:
+        named = [(run, one) for run, one in good if one.model.key == model.key]
+        known = dict.fromkeys(
+            f"{one.model.file} {one.model.sha256[:_DIGITS] or 'unknown'}"
+            for _, one in (named or good)
+        )
+        mine = model.sha256[:_DIGITS] or "not known"
+        findings.differences.append(
+            f"model {model.key}: the evaluation's file is {model.file} {mine}, the timing's"
+            f" {', '.join(known) or 'none'}"
+        )
+        found = named if assume else []
+        if assume and not found:
+            raise ConfigError(
+                f"no timing of a model named {model.key}",
+                hint=f"the runs have: {', '.join(dict.fromkeys(t.model.key for _, t in good))}",
+            )
+    variants = {(run.id, trial.variant): None for run, trial in found}
+    if len({variant for _, variant in variants}) > 1:
+        first = next(iter(variants))
+        raise ConfigError(
+            f"model {model.key} was measured in several variants:"
+            f" {', '.join(':'.join(one) for one in variants)}",
+            hint=f"name one: `labctl latency-match … {':'.join(first)}`",
+        )
+    return [trial for _, trial in found], list(dict.fromkeys(run.id for run, _ in found))
+
+
+def _agree(
+    evaluation: Evaluation,
+    model: ModelIdentity,
+    trials: Sequence[TrialRecord],
+    findings: _Findings,
+) -> None:
+    """Compare template, sampling and KV type of both sides, and of a model's servers."""
+    endpoints = [one for one in evaluation.record.endpoints if one.model == model.key]
+    first = trials[0]
+    served = [_served(one) for one in endpoints]
+    sides = (
+        ("chat template", [one.template_sha256 for one in endpoints], _timed(first, _TEMPLATE)),
+        ("temperature", [evaluation.record.sampling.temperature], _timed(first, "temperature")),
+        ("KV type", served, _cache(first.parameters)),
+    )
+    for what, mine, theirs in sides:
+        told = list(dict.fromkeys(_text(one) for one in mine if one is not None))
+        if len(told) > 1:
+            findings.differences.append(f"{what} of {model.key}: its servers have {told}")
+        elif not told or theirs is None:
+            side = "the timing run" if theirs is None else "the server"
+            findings.untold.append(f"{what} ({side} does not tell it)")
+        elif told[0] != _text(theirs):
+            findings.differences.append(
+                f"{what} of {model.key}: evaluated with {told[0]}, timed with {_text(theirs)}"
+            )
+
+
+def _timed(trial: TrialRecord, key: str) -> JsonValue:
+    return trial.parameters.get(key, trial.comparability.get(key))
+
+
+def _served(endpoint: EndpointRecord) -> str | None:
+    return _cache(endpoint.parameters) if endpoint.sha256_proven else None
+
+
+def _cache(parameters: dict[str, JsonValue]) -> str:
+    """Return the types of keys and values; llama.cpp's own are f16."""
+    types = [str(parameters.get(name) or _DEFAULT_CACHE) for name in _CACHE]
+    return "/".join(dict.fromkeys(types))
+
+
+def _text(value: object) -> str:
+    text = f"{value:g}" if isinstance(value, int | float) else str(value)
+    return text[:_DIGITS] if len(text) == 64 else text
+
+
+def _cells(
+    evaluations: Iterable[Evaluation], grader: str, times: dict[str, AnswerTimes]
+) -> list[tuple[Evaluation, list[Accuracy], bool]]:
+    """Return for each variant its accuracies, and if its prompt states the budget."""
+    found = []
+    for one in evaluations:
+        states = {p.name: p.budget_statement is not None for p in one.record.prompts}
+        for variant in one.record.variants:
+            model, _, prompt = variant.partition("/")
+            cells = [
+                cell
+                for budget in one.table.budgets
+                if (cell := one.table.cell(variant, budget, grader)) is not None
+            ]
+            if cells and model in times:
+                found.append((one, cells, states.get(prompt, False)))
+    return found
+
+
+def _heading(sources: Sources, times: dict[str, AnswerTimes], findings: _Findings) -> list[str]:
+    lines = []
+    not_boards = [
+        f"{one.timing.model} ({', '.join(one.timing.runs)})"
+        for one in times.values()
+        if one.timing.execution != Execution.BOARD
+    ]
+    if not_boards:
+        lines.append(f"EMULATED timing, not the speed of a board: {', '.join(not_boards)}")
+    lines += [f"ASSUMED SAME MODEL: {one}" for one in dict.fromkeys(findings.differences)]
+    declared = {
+        endpoint.model
+        for one in sources.evaluations
+        for endpoint in one.record.endpoints
+        if not endpoint.sha256_proven
+    }
+    if declared:
+        lines.append(f"model as declared, not proven: {', '.join(sorted(declared))}")
+    if findings.untold:
+        lines.append(f"not compared: {', '.join(dict.fromkeys(findings.untold))}")
+    return lines
+
+
+def _evaluation_notes(evaluations: Sequence[Evaluation], common: int) -> list[str]:
+    notes = [f"evaluation {one.id} has not ended" for one in evaluations if not one.is_ended]
+    asked = max(len(one.record.dataset.questions) for one in evaluations)
+    if common < asked:
+        notes.append(f"{asked - common} of {asked} questions lack a grade somewhere: left out")
+    return notes
+
+
+def _timing_notes(sets: Sequence[AnswerSet], times: dict[str, AnswerTimes]) -> list[str]:
+    notes = []
+    for name, one in times.items():
+        timing = one.timing
+        if timing.repeats == 1:
+            notes.append(f"{name} was timed once: its noise is in no interval")
+        prompts = [
+            float(cell.prompt_tokens.max())
+            for answers in sets
+            if answers.model == name
+            for cell in answers.cells
+            if cell.prompt_tokens is not None and len(cell.prompt_tokens)
+        ]
+        if timing.longest_prompt and prompts and max(prompts) > timing.longest_prompt:
+            notes.append(
+                f"{name}: prompts have up to {max(prompts):.0f} tokens, prefill was measured with"
+                f" {timing.longest_prompt}; its time is taken proportional"
+            )
+        if not one.has_prefill:
+            notes.append(f"{name}: prefill was not measured, so no deadline can be told")
+    return notes

@@ -1,0 +1,185 @@
+"""Evaluations and timing runs of a lab, by the words of a command line."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from labctl.config.names import unknown
+from labctl.errors import ConfigError
+from labctl.evaluation.accuracy import AccuracyTable, accuracy_table
+from labctl.records import (
+    EvaluationRecord,
+    GenerationRecord,
+    GradeRecord,
+    RunRecord,
+    TrialRecord,
+    read_record,
+)
+from labctl.records.migrations import RecordT
+from labctl.runs.record.directory import RunDirectory, all_directories, find_directory
+from labctl.runs.record.disk import read_file, reading
+
+EVALUATION = "evaluation.json"
+_GENERATIONS, _GRADES, _END = "generations.jsonl", "grades.jsonl", "end.json"
+#: ``RUN:VARIANT``: one variant of a timing run.
+_VARIANT = re.compile(r"(?P<run>.+):(?P<variant>[^:]+)")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A graded evaluation. ``prompt_tokens`` is by variant, question and sample."""
+
+    id: str
+    record: EvaluationRecord
+    table: AccuracyTable
+    prompt_tokens: dict[tuple[str, str, int], int]
+    is_ended: bool
+
+
+@dataclass(frozen=True)
+class TimingRun:
+    """A timing run, or of it the one ``variant`` that was named."""
+
+    id: str
+    record: RunRecord
+    trials: tuple[TrialRecord, ...]
+    variant: str | None = None
+
+
+@dataclass(frozen=True)
+class Sources:
+    """All that was named, or found."""
+
+    evaluations: tuple[Evaluation, ...]
+    timings: tuple[TimingRun, ...]
+
+
+def find_sources(runs: Path, words: Sequence[str]) -> Sources:
+    """Return the runs of these names, each an evaluation or a timing run (or its variant).
+
+    Without an evaluation the newest graded one is taken; without a timing run, for each of its
+    models, the newest run that measured the model. Raises ConfigError.
+    """
+    evaluations: list[Evaluation] = []
+    timings: list[TimingRun] = []
+    for word in dict.fromkeys(words):
+        directory, variant = _named(runs, word)
+        if not (directory.path / EVALUATION).is_file():
+            timings.append(_timing(directory, variant))
+        elif variant is not None:
+            raise ConfigError(
+                f"{word}: an evaluation is matched with all its variants",
+                hint="name a variant of a timing run, or the evaluation alone",
+            )
+        else:
+            evaluations.append(_evaluation(directory))
+    evaluations = evaluations or [_newest_evaluation(runs)]
+    if not timings:
+        timings = _newest_timings(runs, evaluations)
+    return Sources(tuple(evaluations), tuple(timings))
+
+
+def _named(runs: Path, word: str) -> tuple[RunDirectory, str | None]:
+    direct = Path(word)
+    if word and (direct / EVALUATION).is_file():
+        return RunDirectory(direct), None
+    try:
+        return find_directory(runs, word), None
+    except ConfigError:
+        named = _VARIANT.fullmatch(word)
+        if named is None:
+            raise
+        return find_directory(runs, named["run"]), named["variant"]
+
+
+def _timing(directory: RunDirectory, variant: str | None = None) -> TimingRun:
+    record, trials = directory.run(), directory.trials()
+    known = list(dict.fromkeys(trial.variant for trial in trials))
+    name = directory.path.resolve().name
+    if variant is not None and variant not in known:
+        raise ConfigError(unknown("variant", variant, known, where=f" in {name}"))
+    chosen = tuple(trial for trial in trials if variant in (None, trial.variant))
+    return TimingRun(name, record, chosen, variant)
+
+
+def _evaluation(directory: RunDirectory) -> Evaluation:
+    path = directory.path
+    name = path.resolve().name
+    record = read_file(path / EVALUATION, EvaluationRecord)
+    generations = _lines(path / _GENERATIONS, GenerationRecord)
+    grades = _lines(path / _GRADES, GradeRecord)
+    if not grades:
+        raise ConfigError(
+            f"evaluation {name} has no grades yet",
+            hint=f"`labctl resume {name}` ends it; `labctl grade {name}` grades it",
+        )
+    table = accuracy_table(
+        generations,
+        grades,
+        questions=record.dataset.questions,
+        variants=record.variants,
+    )
+    tokens = {
+        (one.variant, one.question, one.sample): one.prompt_tokens
+        for one in generations
+        if one.prompt_tokens is not None
+    }
+    return Evaluation(name, record, table, tokens, (path / _END).is_file())
+
+
+def _lines(path: Path, kind: type[RecordT]) -> list[RecordT]:
+    """Return the records of a file, a line each; a last line without its end was never written."""
+    if not path.is_file():
+        return []
+
+    def read(text: bytes, source: Path) -> list[RecordT]:
+        whole = text[: text.rfind(b"\n") + 1]
+        return [read_record(kind, line, source) for line in whole.splitlines()]
+
+    return reading(path, read)
+
+
+def _newest_evaluation(runs: Path) -> Evaluation:
+    for directory in reversed(all_directories(runs)):
+        if (directory.path / EVALUATION).is_file() and (directory.path / _GRADES).is_file():
+            return _evaluation(directory)
+    raise ConfigError(
+        f"no graded evaluation in {runs}",
+        hint="make one: `labctl eval RECIPE`; published figures alone: `labctl latency-match"
+        " --references all`",
+    )
+
+
+def _newest_timings(runs: Path, evaluations: Iterable[Evaluation]) -> list[TimingRun]:
+    """Return the newest run with good trials of each model, by the model's hash."""
+    wanted = {
+        model.sha256: model.key
+        for one in evaluations
+        for model in one.record.models
+        if model.sha256
+    }
+    found: dict[str, TimingRun] = {}
+    for directory in reversed(all_directories(runs)):
+        if len(found) == len(wanted):
+            break
+        if not (directory.path / "run.json").is_file():
+            continue
+        here = {model.sha256 for model in directory.run().models}
+        if new := (here & wanted) - found.keys():
+            run = _timing(directory)
+            measured = {one.model.sha256 for one in run.trials if one.timing and one.repeat > 0}
+            found.update(dict.fromkeys(new & measured, run))
+    unseen = dict.fromkeys(one.key for one in models if one.sha256 in wanted - found.keys())
+    if missing := ", ".join(unseen):
+        raise ConfigError(
+            f"no run in {runs} measured the time of {missing} (by its SHA-256)",
+            hint="measure it: `labctl run RECIPE`; or name a timing run of another file with"
+            " --assume-same-model",
+        )
+    if not wanted:
+        raise ConfigError(
+            "the evaluation does not tell which files its models are (no SHA-256)",
+            hint="name a timing run, and add --assume-same-model",
+        )
+    return list({run.id: run for run in found.values()}.values())

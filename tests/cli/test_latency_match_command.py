@@ -1,0 +1,220 @@
+"""``labctl latency-match``: what a person sees."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from matched_lab import EVALUATION, MODELS, TIMING, evaluation, matched_lab, timing_run
+from records_made import model
+
+from labctl.cli.root import run_cli
+from labctl.records import EndpointRecord, Execution
+
+Printed = pytest.CaptureFixture[str]
+#: 0.5 / 0.9 of the answers of q8_0, of 10 to 400 tokens, take so long
+CROSSING = (10 + 0.5 / 0.9 * 390) * 0.273
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return matched_lab(tmp_path_factory.mktemp("matched") / "lab")
+
+
+@pytest.fixture
+def lab(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(made)
+    return made
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A lab of a test's own, with a timing run."""
+    root = tmp_path / "lab"
+    root.mkdir()
+    (root / "devices.yaml").write_text(
+        "boards: {rk1: {target: rk3568, transport: {kind: local}, workdir: w}}\n"
+    )
+    timing_run(root)
+    monkeypatch.chdir(root)
+    return root
+
+
+def test_one_command_says_which_model_to_use(lab: Path, capsys: Printed) -> None:
+    assert run_cli(["latency-match", "--deadline", "30s", "--deadline", "100s"]) == 0
+    text = capsys.readouterr().out
+    assert "At a deadline of 30.0 s use q2_k/steps:" in text
+    assert "At a deadline of 100 s use q8_0/steps:" in text
+    assert "shown to be more than all others" in text
+    found = re.findall(r"Use q2_k/steps for (\w+) below about ([0-9.]+) s and q8_0/steps", text)
+    assert [axis for axis, _ in found] == ["budgets", "deadlines"]
+    for _, seconds in found:
+        assert float(seconds) == pytest.approx(CROSSING, rel=0.25)
+    assert "q8_0 takes 2.730 times as long a token as q2_k (0.2730 / 0.1000 s)" in text
+    assert re.search(r"^100 +37 +10\.0 s", text, re.MULTILINE)
+    assert "model as declared" not in text
+    assert "EMULATED" not in text
+
+
+def test_all_of_it_as_json(lab: Path, capsys: Printed) -> None:
+    assert run_cli(["latency-match", TIMING, EVALUATION, "--json", "--deadline", "60s"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["questions"] == 300
+    assert found["evaluations"] == [EVALUATION]
+    assert {one["axis"] for one in found["curves"]} == {"budget", "deadline"}
+    for one in found["crossings"]:
+        assert one["kind"] == "crossing"
+        assert one["low"] < CROSSING < one["high"]
+    assert found["grids"][0]["ratio"] == pytest.approx(2.73)
+    assert [one["longest_position"] for one in found["timings"]] == [576, 576]
+    assert found["choices"][0]["seconds"] == 60
+    assert any(one["on_front"] for one in found["points"])
+
+
+def test_the_points_of_the_curves_as_csv(lab: Path, tmp_path: Path, capsys: Printed) -> None:
+    out = tmp_path / "curves.csv"
+    assert run_cli(["latency-match", "-o", str(out)]) == 0
+    rows = list(csv.DictReader(io.StringIO(out.read_text())))
+    limits = [row for row in rows if row["axis"] == "budget" and row["model"] == "q8_0"]
+    assert [row["budget"] for row in limits] == ["50", "100", "200", "300", "400"]
+    assert float(limits[0]["seconds"]) == pytest.approx(50 * 0.273)
+    assert all(float(row["low"]) <= float(row["accuracy"]) <= float(row["high"]) for row in rows)
+    assert run_cli(["latency-match", "-o", str(tmp_path / "curves.xlsx")]) == 2
+    assert "unknown file type .xlsx" in capsys.readouterr().err
+
+
+def test_published_figures_alone_make_no_curve(lab: Path, capsys: Printed) -> None:
+    assert run_cli(["latency-match", "--references", "all"]) == 0
+    text = capsys.readouterr().out
+    assert "49.73 / 18.18 = 2.7354: 2.73 when cut" in text
+    for small, large in ((100, 37), (200, 73), (300, 110)):
+        assert re.search(rf"^{small} +{large} ", text, re.MULTILINE)
+    for share in ("51.6 %", "70.9 %", "85.6 %"):
+        assert re.search(rf"{re.escape(share)}  no limit", text)
+    assert "no curve was published" in text
+    assert "QUOTED" in text
+    assert run_cli(["latency-match", "--references", "all", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["curves"] == []
+
+
+def test_a_reference_that_nobody_knows(lab: Path, capsys: Printed) -> None:
+    assert run_cli(["latency-match", "--references", "rk3568-llama31-8b-q2k"]) == 2
+    assert "did you mean 'rk3568-llama31-8b-q2-k'" in capsys.readouterr().err
+
+
+def test_another_file_of_the_model_is_refused(own: Path, capsys: Printed) -> None:
+    other = tuple(one.model_copy(update={"sha256": "f" * 64}) for one in MODELS)
+    evaluation(own, questions=40, models=other)
+    assert run_cli(["latency-match"]) == 2
+    assert "measured the time of q2_k, q8_0 (by its SHA-256)" in capsys.readouterr().err
+    assert run_cli(["latency-match", TIMING, EVALUATION]) == 2
+    told = capsys.readouterr().err
+    assert "do not belong together" in told
+    assert f"the evaluation's file is q2_k.gguf {'f' * 12}, the timing's q2_k.gguf" in told
+    assert run_cli(["latency-match", TIMING, EVALUATION, "--assume-same-model"]) == 0
+    assert "ASSUMED SAME MODEL: model q2_k: the evaluation's file" in capsys.readouterr().out
+    assert run_cli(["latency-match", TIMING, EVALUATION, "--assume-same-model", "-o", "x.csv"]) == 0
+    with (own / "x.csv").open() as file:
+        assert all("ASSUMED SAME MODEL" in row["heading"] for row in csv.DictReader(file))
+
+
+def test_what_differs_is_listed(own: Path, capsys: Printed) -> None:
+    def server(name: str) -> EndpointRecord:
+        return EndpointRecord(
+            name=name, api="llama-server", model=name, sha256_proven=True, board=None,
+            execution=Execution.NATIVE_HOST, parameters={"cache_type_k": "q8_0"},
+        )  # fmt: skip
+
+    record = evaluation(own, questions=40, endpoints=(server("q2_k"), server("q8_0")))
+    sampling = record.sampling.model_copy(update={"temperature": 0.8})
+    path = own / "runs" / EVALUATION / "evaluation.json"
+    path.write_text(record.model_copy(update={"sampling": sampling}).model_dump_json())
+    assert run_cli(["latency-match"]) == 2
+    told = capsys.readouterr().err
+    assert "KV type of q2_k: evaluated with q8_0/f16, timed with f16" in told
+    assert "temperature of q8_0: evaluated with 0.8, timed with 0" in told
+
+
+def test_a_server_that_others_started_is_as_declared(own: Path, capsys: Printed) -> None:
+    endpoints = tuple(
+        EndpointRecord(name=one.key, api="openai-chat", model=one.key, sha256_proven=False)
+        for one in MODELS
+    )
+    evaluation(own, questions=40, endpoints=endpoints)
+    assert run_cli(["latency-match"]) == 0
+    text = capsys.readouterr().out
+    assert "model as declared, not proven: q2_k, q8_0" in text
+    assert "KV type (the server does not tell it)" in text
+
+
+def test_emulated_times_are_said_to_be(own: Path, capsys: Printed) -> None:
+    timing_run(own, "20261121T223000Z-q8-q2-222222", execution=Execution.EMULATED)
+    evaluation(own, questions=40)
+    assert run_cli(["latency-match"]) == 0
+    assert capsys.readouterr().out.startswith("EMULATED timing, not the speed of a board")
+
+
+def test_a_model_timed_in_several_variants(own: Path, capsys: Printed) -> None:
+    several = "20261121T223000Z-threads-333333"
+    timing_run(own, several, variants=({"threads": 2}, {"threads": 4}))
+    evaluation(own, questions=40)
+    assert run_cli(["latency-match", several, EVALUATION]) == 2
+    assert f"{several}:q2_k, {several}:q2_k-1" in capsys.readouterr().err
+    names = [f"{several}:q2_k-1", f"{several}:q8_0-1", EVALUATION]
+    assert run_cli(["latency-match", *names]) == 0
+    assert run_cli(["latency-match", f"{several}:q9", EVALUATION]) == 2
+    assert "no variant 'q9'" in capsys.readouterr().err
+
+
+def test_short_timing_recommends_nothing_beyond_it(own: Path, capsys: Printed) -> None:
+    short = "20261121T223000Z-short-444444"
+    timing_run(own, short, tokens=16)
+    evaluation(own, questions=100)
+    assert run_cli(["latency-match", short, EVALUATION, "--deadline", "100s"]) == 0
+    text = capsys.readouterr().out
+    assert "At a deadline of 100 s every time is extrapolated: nothing is recommended." in text
+    assert "extrapolated" in text
+    assert "below about" not in text
+
+
+def test_an_evaluation_that_has_not_ended_says_so(own: Path, capsys: Printed) -> None:
+    evaluation(own, questions=40, unfinished=True)
+    grades = own / "runs" / EVALUATION / "grades.jsonl"
+    lines = grades.read_text().splitlines(keepends=True)
+    grades.write_text("".join(lines[:-20]) + lines[-1][:30])  # killed in the middle of a line
+    assert run_cli(["latency-match"]) == 0
+    text = capsys.readouterr().out
+    assert f"evaluation {EVALUATION} has not ended" in text
+    assert "questions lack a grade somewhere: left out" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--deadline", "60"], "'60': must be a duration such as 90s"),
+        (["--grader", "boxd"], "did you mean 'boxed'"),
+        ([EVALUATION, "nothing"], "no run 'nothing'"),
+        ([f"{EVALUATION}:q2_k"], "matched with all its variants"),
+    ],
+)
+def test_mistakes(lab: Path, capsys: Printed, words: list[str], says: str) -> None:
+    assert run_cli(["latency-match", *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_lab_without_an_evaluation(own: Path, capsys: Printed) -> None:
+    assert run_cli(["latency-match"]) == 2
+    assert "no graded evaluation in" in capsys.readouterr().err
+
+
+def test_energy_gives_right_answers_per_joule(own: Path, capsys: Printed) -> None:
+    from records_made import energy
+
+    timing_run(own, "20261121T223000Z-power-555555", energy=energy(joules_per_token=0.5))
+    evaluation(own, questions=40)
+    assert run_cli(["latency-match"]) == 0
+    text = capsys.readouterr().out
+    assert "right per kJ" in text
+    assert model().key in text
