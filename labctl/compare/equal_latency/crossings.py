@@ -54,7 +54,9 @@ def locate(
     """
     import numpy as np
 
-    spread = np.sqrt(draws.var(axis=0) + 1.0 / questions**2)
+    # By quantiles: the mean of three repeats has Student's distribution, without a variance.
+    low, high = np.quantile(draws, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2], axis=0)
+    spread = np.hypot((high - low) / (2 * _POINTWISE), 1.0 / questions)
     far = np.abs(draws - difference) / spread
     together = max(_POINTWISE, float(np.quantile(far.max(axis=1), _LEVEL)))
     score = difference / spread

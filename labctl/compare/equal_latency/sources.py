@@ -153,12 +153,8 @@ def _newest_evaluation(runs: Path) -> Evaluation:
 
 def _newest_timings(runs: Path, evaluations: Iterable[Evaluation]) -> list[TimingRun]:
     """Return the newest run with good trials of each model, by the model's hash."""
-    wanted = {
-        model.sha256: model.key
-        for one in evaluations
-        for model in one.record.models
-        if model.sha256
-    }
+    models = [model for one in evaluations for model in one.record.models]
+    wanted = {model.sha256 for model in models if model.sha256}
     found: dict[str, TimingRun] = {}
     for directory in reversed(all_directories(runs)):
         if len(found) == len(wanted):
