@@ -35,8 +35,11 @@ def boards(ctx: click.Context) -> Iterable[str]:
 def runs(ctx: click.Context) -> Iterable[str]:
     """Name the lab's runs, the newest first."""
     root = _root(ctx)
-    found = [] if root is None else (root / "runs").glob("*/run.json")
-    return ["latest", *sorted((path.parent.name for path in found), reverse=True)]
+    if root is None:
+        return ["latest"]
+    files = ("run.json", "evaluation.json")
+    found = {path.parent.name for name in files for path in root.glob(f"runs/*/{name}")}
+    return ["latest", *sorted(found, reverse=True)]
 
 
 def trashed(ctx: click.Context) -> Iterable[str]:

@@ -66,6 +66,8 @@ def plan(
     target's expected rates. They are lower bounds, and close to the truth if the model does not fit
     in memory. Without a prediction, the time of the last trial of the same kind is shown.
 
+    Of an evaluation it shows how many generations it would ask for; no server is asked.
+
     With --target the board is one that nobody has yet: cores and rates are those that its target
     expects, and all of --memory counts as free. Such a plan is marked EXPECTED, not measured.
     """
@@ -78,6 +80,8 @@ def plan(
             raise click.UsageError("--target is for a board that you do not have")
         _plan_expected(invocation, recipe, (*set_values, f"target={target}"), memory, as_json)
         return
+    if _plan_evaluation(invocation, recipe, set_values, as_json=as_json):
+        return
     lab, chosen = lab_and_board(invocation, board)
     wanted = read_recipe(find_recipe(recipe, lab.root), set_values, lab_root=lab.root)
     with ProgressView() as view:
@@ -86,6 +90,19 @@ def plan(
         seen = preview_run(request, partial(connect_board, chosen), Observer(shown.show), ask=ask)
         shown.end_step()
     _show(wanted.name, chosen.name, seen, as_json)
+
+
+def _plan_evaluation(
+    invocation: Invocation, recipe: str, set_values: tuple[str, ...], *, as_json: bool
+) -> bool:
+    """Show the plan of an evaluation's recipe; return False if it is none."""
+    from labctl.cli.eval_view import names_evaluation, read_evaluation, show_plan
+
+    lab = lab_or_own(invocation)
+    if not names_evaluation(recipe, lab.root):
+        return False
+    show_plan(read_evaluation(recipe, lab.root, set_values), lab, as_json=as_json)
+    return True
 
 
 def _plan_expected(

@@ -78,12 +78,7 @@ def report(
     is computed again from the files in the run directories.
     """
     names = names or ("latest",)
-    if form == "experiment" and result_format != "table":
-        raise click.UsageError("--form experiment is a text; it has no other format")
-    if language and result_format != PAGE:
-        raise click.UsageError("--language is for reports: -o FILE.html, .md, .pdf, .svg or .png")
-    if figure and (output is None or output.suffix.lower() not in (".svg", ".png")):
-        raise click.UsageError("--figure is for pictures: -o FILE.svg or FILE.png")
+    _check_options(form, language, figure, result_format, output)
     runs = runs_folder(invocation, names[0])
     if list_all:
         if output or form == "experiment" or result_format not in (*TABLES, "json"):
@@ -97,6 +92,9 @@ def report(
         )
         return
     directories = [found for name in names for found in find_runs(invocation, name)]
+    if len(directories) == 1 and directories[0].is_evaluation:
+        _print_evaluation(directories[0], form, result_format, output, ci)
+        return
     quoted = [name for name in (references or "").split(",") if name]
     if len(directories) > 1 and (ci.files or ci.strict or result_format not in (*TABLES, PAGE)):
         raise click.UsageError(
@@ -115,6 +113,33 @@ def report(
         if number:
             click.echo()
         _print(directory, form, result_format, output, references=quoted, ci=ci)
+
+
+def _check_options(
+    form: str,
+    language: str | None,
+    figure: str | None,
+    result_format: str,
+    output: Path | None,
+) -> None:
+    """Refuse options that do not go together."""
+    if form == "experiment" and result_format != "table":
+        raise click.UsageError("--form experiment is a text; it has no other format")
+    if language and result_format != PAGE:
+        raise click.UsageError("--language is for reports: -o FILE.html, .md, .pdf, .svg or .png")
+    if figure and (output is None or output.suffix.lower() not in (".svg", ".png")):
+        raise click.UsageError("--figure is for pictures: -o FILE.svg or FILE.png")
+
+
+def _print_evaluation(
+    directory: RunDirectory, form: str, result_format: str, output: Path | None, ci: CiOutput
+) -> None:
+    """Print the accuracies of an evaluation."""
+    from labctl.cli.eval_view import check_format, show_evaluation
+
+    if form == "experiment" or ci.files or ci.strict:
+        raise click.UsageError("the options of timing runs do not go with an evaluation")
+    show_evaluation(directory, as_json=check_format(result_format, output))
 
 
 def _print(

@@ -7,7 +7,7 @@ import click
 
 from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.complete import BOARD, UNFINISHED
-from labctl.cli.lab import connect_board, lab_and_board, runs_folder
+from labctl.cli.lab import connect_board, lab_and_board, lab_or_own, runs_folder
 from labctl.cli.output import result_options, tell
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
@@ -15,7 +15,7 @@ from labctl.cli.run import comparing_with
 from labctl.cli.run_view import RunView
 from labctl.errors import LabctlError
 from labctl.runs import Observer, ResumeRequest
-from labctl.runs.record.directory import find_run, find_unfinished
+from labctl.runs.record.directory import RunDirectory, find_run, find_unfinished
 from labctl.runs.resume import last_board
 from labctl.runs.resume import resume as resume_run
 
@@ -39,17 +39,21 @@ def resume(
 ) -> int:
     """Resume an unfinished run.
 
-    RUN is a run's id, the start or end of one, or `latest`; default: the only unfinished run. If
-    there are several, they are listed. Works after Ctrl-C, a kill, a lost link
-    or a restart of the board: finished trials stay, a job that still runs on the board or ended
-    there is taken over, and the other trials follow. Refused if programs, models, prompt, files or
-    board have changed. With --board the run moves to another board of the same kind, system and
-    speed (by the probes of both); an incomplete round of repeats is measured again there, so that
-    variants are compared on one board. Exit status as with `labctl run`.
+    RUN is a run of `labctl run` or `labctl eval`: its id, the start or end of one, or `latest`;
+    default: the only unfinished run. If there are several, they are listed. Works after Ctrl-C, a
+    kill, a lost link or a restart of the board: finished trials stay, a job that still runs on the
+    board or ended there is taken over, and the other trials follow. Refused if programs, models,
+    prompt, files or board have changed. With --board the run moves to another board of the same
+    kind, system and speed (by the probes of both); an incomplete round of repeats is measured again
+    there, so that variants are compared on one board. Exit status as with `labctl run`.
     """
     runs = runs_folder(invocation, run or "latest")
     directory = find_run(runs, run) if run else find_unfinished(runs)
     directory.refuse_if_finished()  # also where its board is no board of this lab
+    if directory.is_evaluation:
+        if board is not None:
+            raise click.UsageError("--board: an evaluation goes on where its recipe says")
+        return _resume_evaluation(invocation, directory, result_format, output)
     lab, on = lab_and_board(invocation, board or last_board(directory))
     try:
         with ProgressView() as view:
@@ -62,3 +66,17 @@ def resume(
         ci.write_failed(error, directory)
         raise
     return tell(outcome, result_format, output, ci)
+
+
+def _resume_evaluation(
+    invocation: Invocation, directory: RunDirectory, result_format: str, output: Path | None
+) -> int:
+    """Go on with an evaluation; its exit status."""
+    from labctl.cli.eval_view import check_format, tell_outcome
+    from labctl.evaluation.run import resume_evaluation
+
+    as_json = check_format(result_format, output)
+    with ProgressView() as view:
+        shown = Observer(RunView(view).show)
+        outcome = resume_evaluation(directory, lab_or_own(invocation), connect_board, shown)
+    return tell_outcome(outcome, as_json=as_json)

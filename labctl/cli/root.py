@@ -41,6 +41,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Show what a recipe would do on a board, and how long it would take.",
     ),
     "run": ("labctl.cli.run", "run", "Run a recipe on a board and print its timing table."),
+    "eval": (
+        "labctl.cli.eval",
+        "eval_",
+        "Ask models the questions of a recipe, and print how many answers are right.",
+    ),
     "bench": ("labctl.cli.bench", "bench", "Measure GGUF files on a board, without a recipe."),
     "load-test": (
         "labctl.cli.load_test",

@@ -9,7 +9,7 @@ import click
 
 from labctl.cli.complete import BOARD, PARAMETER, TAG
 from labctl.index import Filter
-from labctl.index.filters import STATES, VERDICTS, no_state, parse_moment
+from labctl.index.filters import KINDS, STATES, VERDICTS, no_state, parse_moment
 
 
 class Moment(click.ParamType[datetime]):
@@ -63,7 +63,10 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         parameters: tuple[tuple[str, str], ...],
         **options: Any,
     ) -> Any:
-        names = ("recipe", "board", "model", "quantization", "build", "since", "until", "verdict")
+        names = (
+            "recipe", "board", "model", "quantization", "build", "since", "until", "verdict",
+            "kind",
+        )  # fmt: skip
         chosen = {name: options.pop(name) for name in names}
         wanted = Filter(states=state, tags=tag, parameters=parameters, **chosen)
         return command(*words, wanted=wanted, **options)
@@ -81,6 +84,11 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Engine parameter; repeatable: all names, any value of a name.",
         ),
         click.option("--tag", multiple=True, shell_complete=TAG, help="Tag; repeatable: all."),
+        click.option(
+            "--kind",
+            type=click.Choice(KINDS),
+            help="Kind of run: measured times, or answered questions.",
+        ),
         click.option(
             "--verdict", type=click.Choice(VERDICTS), help="Verdict on a run that has ended."
         ),

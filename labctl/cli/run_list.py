@@ -84,7 +84,8 @@ def _columns(states: dict[str, str], *, wide: bool) -> list[Column]:
         return one.run.verdict or states[one.run.id]
 
     def mark(one: IndexedRun) -> str:
-        words = ["imported"] if one.run.imported_from is not None else []
+        words = ["evaluation"] if one.run.kind == "evaluation" else []
+        words += ["imported"] if one.run.imported_from is not None else []
         words += [one.run.execution] if one.run.execution in ("emulated", "native-host") else []
         return " ".join(words).upper()
 
@@ -96,6 +97,7 @@ def _columns(states: dict[str, str], *, wide: bool) -> list[Column]:
         ("state", state),
         ("ok", lambda one: f"{one.run.trials_ok}/{one.run.trials_planned}"),
         ("token", lambda one: between(one.run.token_low_ns, one.run.token_high_ns)),
+        ("right", _accuracy),
     ]
     if wide:
         shown += [
@@ -110,6 +112,15 @@ def _columns(states: dict[str, str], *, wide: bool) -> list[Column]:
     if wide:
         shown.append(("note", lambda one: one.run.note or ""))
     return shown
+
+
+def _accuracy(one: IndexedRun) -> str:
+    """Return ``51.6-85.6 %`` for an evaluation, nothing for a run that measured times."""
+    low, high = one.run.accuracy_low, one.run.accuracy_high
+    if low is None or high is None:
+        return ""
+    first, last = f"{100 * low:.1f}", f"{100 * high:.1f}"
+    return f"{first} %" if first == last else f"{first}-{last} %"
 
 
 def between(low: int | None, high: int | None) -> str:

@@ -5,10 +5,12 @@ from datetime import UTC, datetime
 from labctl.cli.progress import ProgressView, Step, Steps
 from labctl.errors import Blame
 from labctl.records.events import (
+    Answers,
     AnyEvent,
     Contact,
     Deploy,
     End,
+    Evaluation,
     Event,
     Fetch,
     Loss,
@@ -58,9 +60,11 @@ class RunView:
                 self._start(event)
             case Trial():
                 self._end(event)
+            case Answers():
+                self._answers(event)
             case Loss():
                 self._lose_link(event)
-            case Contact() | End():
+            case Contact() | Evaluation() | End():
                 self.close()
 
     def _show_step(self, name: str, event: Fetch | Deploy | Progress) -> None:
@@ -137,6 +141,16 @@ class RunView:
             self._trial[0].clock(event.elapsed_s + age, left, self._seen)
             self.now = f"{_title(self._trial[1])}: {self._seen}"
 
+    def _answers(self, event: Answers) -> None:
+        age, left = _age_s(event), event.remaining_s
+        if self._overall is None:
+            self.end_step(event)
+            self._overall = self._view.open("answers", event.planned, age_s=age)
+        left = None if left is None else max(0.0, left - age)
+        note = answers_text(event)
+        self._overall.update(event.done, event.planned, note, remaining_s=left)
+        self.now = f"{event.done} of {event.planned} answers"
+
     def _end(self, event: Trial) -> None:
         """One line of result; of trials that are not run, one line for each variant."""
         self.now = ""
@@ -164,6 +178,18 @@ def progress_text(progress: Progress) -> str:
         parts.append(f"{digits(progress.per_second)} {progress.unit}/s")
     if progress.temperature_mc is not None:
         parts.append(f"{progress.temperature_mc / 1000:.1f} °C")
+    return ", ".join(parts)
+
+
+def answers_text(event: Answers) -> str:
+    """Format ``small/plain 51.6 % (48.9-54.3), 3 retries``, as far as it is known."""
+    parts = [
+        f"{one.variant} {100 * one.correct / one.graded:.1f} %"
+        f" ({100 * one.low:.1f}-{100 * one.high:.1f})"
+        for one in event.accuracies
+    ]
+    if event.retries:
+        parts.append("1 retry" if event.retries == 1 else f"{event.retries} retries")
     return ", ".join(parts)
 
 

@@ -14,8 +14,8 @@ from labctl.config.schema import KINDS, Kind, json_schema
 def schema(kind: Kind) -> None:
     """Print the JSON Schema of a file format.
 
-    KIND is the file: a recipe, a lab's devices.yaml, models.yaml or references.yaml, or a
-    target.yaml of toolchains/. Editors complete and check with it: put
+    KIND is the file: a recipe, an evaluation's recipe, a lab's devices.yaml, models.yaml or
+    references.yaml, or a target.yaml of toolchains/. Editors complete and check with it: put
     `# yaml-language-server: $schema=recipe.schema.json` on top. That of a recipe has the keys of
     all engines that are installed.
     """
@@ -26,6 +26,10 @@ def schema(kind: Kind) -> None:
         model, unusable = recipe_model()
         for error in unusable:
             note(f"left out: {error.message}")
+    elif kind == "evaluation":
+        from labctl.evaluation.recipe import EvaluationRecipe
+
+        model = EvaluationRecipe
     elif kind == "devices":
         from labctl.config.lab import lab_model
         from labctl.transport.registry import TRANSPORTS

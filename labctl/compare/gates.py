@@ -203,7 +203,7 @@ def _good_runs(lab: LabFile, recipe: str, board: str, without: str = "") -> Iter
     """
     runs = lab.root / "runs"
     repository = RunRepository(runs)
-    passed = repository.query(Filter(recipe=recipe, board=board, verdict="passed"))
+    passed = repository.query(Filter(recipe=recipe, board=board, verdict="passed", kind="timing"))
     names = [one.run.id for one in passed if one.run.id != without]
     is_any = False
     for first in range(0, len(names), _LAST_RUNS):

@@ -67,7 +67,7 @@ def board_history(repository: RunRepository) -> History:
 
 def _past(repository: RunRepository, board: str, without: frozenset[str]) -> list[_Past]:
     """Return the good trials of the last runs on a board."""
-    last = repository.query(Filter(board=board), limit=_RUNS + len(without))
+    last = repository.query(Filter(board=board, kind="timing"), limit=_RUNS + len(without))
     ids = tuple(one.run.id for one in last if one.run.id not in without)[:_RUNS]
     trials = repository.trials(Filter(ids=ids, board=board)) if ids else []
     return [

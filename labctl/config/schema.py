@@ -11,11 +11,12 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
-Kind = Literal["recipe", "devices", "models", "references", "target"]
+Kind = Literal["recipe", "evaluation", "devices", "models", "references", "target"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _TITLES: dict[Kind, str] = {
     "recipe": "labctl recipe",
+    "evaluation": "labctl evaluation recipe",
     "devices": "labctl devices.yaml",
     "models": "labctl models.yaml",
     "references": "labctl references.yaml",
@@ -28,7 +29,7 @@ def json_schema(kind: Kind, model: type[BaseModel] | None = None) -> dict[str, A
 
     It accepts what labctl accepts. Rules between keys (a model that another key names) and an
     engine's own parameters are beyond it. ``model`` stands in for the document's own: one that
-    knows more, such as the keys of all engines.
+    knows more, such as the keys of all engines; an evaluation's recipe is known above this floor.
     """
     schema = described(model or document_model(kind))
     _close(schema)
@@ -98,6 +99,8 @@ def document_model(kind: Kind) -> type[BaseModel]:
         from labctl.config.references import References
 
         return References
+    if kind == "evaluation":
+        raise ValueError("the model of an evaluation's recipe has to be given")
     from labctl.config.target import Target
 
     return Target

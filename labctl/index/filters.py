@@ -9,6 +9,7 @@ from labctl.config.types import parse_duration
 from labctl.index.rows import held_text, moment, parameter_text
 
 STATES = ("finished", "failed", "interrupted", "unfinished", "damaged")
+KINDS = ("timing", "evaluation")
 VERDICTS = ("passed", "failed", "infra", "config")
 _DAYS = re.compile(r"(\d{1,5})d")
 #: Digits of any number, which a float would round.
@@ -34,6 +35,8 @@ class Filter:
     #: Any of these.
     states: tuple[str, ...] = ()
     verdict: str | None = None
+    #: ``timing`` or ``evaluation``.
+    kind: str | None = None
     #: All of these.
     tags: tuple[str, ...] = ()
     #: All of these names of engine parameters, each with any of its values: of one variant.
@@ -141,7 +144,7 @@ def _own_parts(wanted: Filter) -> Iterator[Condition]:
     """Yield the conditions on columns of the run alone."""
     if wanted.ids:
         yield _any_of("run.id", "id", wanted.ids)
-    for column in ("recipe", "verdict", "imported_sha256"):
+    for column in ("recipe", "verdict", "kind", "imported_sha256"):
         if (word := getattr(wanted, column)) is not None:
             yield f"run.{column} = :{column}", {column: word}
     if wanted.build is not None:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias, get_type_hints
 
 #: Version of the tables. Another one is no error: they are made again from the run directories.
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 #: A row of PostgreSQL's index has 2704 bytes.
 _LONGEST = 400
@@ -31,6 +31,8 @@ class RunRow:
     state: str
     recipe: str
     started: str
+    #: ``timing``, or ``evaluation``: then trials are generations, and no time is in any column.
+    kind: str = "timing"
     finished: str | None = None
     board: str | None = None
     target: str | None = None
@@ -50,6 +52,9 @@ class RunRow:
     token_high_ns: int | None = None
     ttft_low_ns: int | None = None
     ttft_high_ns: int | None = None
+    #: Of an evaluation by its first grader: the least and the greatest share of right answers.
+    accuracy_low: float | None = None
+    accuracy_high: float | None = None
     engine: str | None = None
     task: str | None = None
     product: str | None = None

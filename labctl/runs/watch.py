@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from labctl.errors import ConfigError, ExitStatus
-from labctl.records.events import AnyEvent, Contact, End
+from labctl.records.events import AnyEvent, Contact, End, Evaluation
 from labctl.runs.record.directory import RunDirectory, all_directories, find_directory
 from labctl.runs.record.event_log import EVENTS
 from labctl.runs.record.event_reader import EventReader, follow
@@ -49,7 +49,7 @@ class Watch:
         self._wait = wait
         self._reader = EventReader(directory.path / EVENTS)
         self._last: AnyEvent | None = None
-        self._contact: Contact | None = None
+        self._contact: Contact | Evaluation | None = None
 
     def events(self) -> Iterator[AnyEvent | None]:
         """Yield all events, old and new; None for each look that found nothing new.
@@ -58,7 +58,7 @@ class Watch:
         """
         for event in follow(self._directory.path, self._reader, wait=self._wait):
             self._last = event or self._last
-            if isinstance(event, Contact):
+            if isinstance(event, Contact | Evaluation):
                 self._contact = event
             yield event
 
@@ -83,7 +83,10 @@ class Watch:
         begun = logged or self._contact
         if end is None or (begun and end.finished < begun.utc):
             return logged
-        if end.state == "finished":
+        if end.state == "finished" and self._directory.is_evaluation:
+            missed = any(gate.passed is False for gate in end.gates)
+            status = ExitStatus.JOB if missed else ExitStatus.OK
+        elif end.state == "finished":
             run, trials = self._directory.run(), tuple(self._directory.trials())
             status = Outcome(self._directory, run, trials, end.gates).exit_status
         elif end.state == "interrupted":

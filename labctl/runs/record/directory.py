@@ -7,6 +7,9 @@ files as pulled and ``record.json``, and ``records.jsonl`` (the same records, a 
 ``annotations.json`` has the tags and the note that people gave it, and ``origin.json`` where an
 imported run comes from. The directory begins when the board has answered and can take the run; it
 is a run once it has a ``run.json``.
+
+An evaluation has ``evaluation.json`` in place of it, and ``generations.jsonl`` for a journal; see
+:mod:`labctl.evaluation.directory`.
 """
 
 import re
@@ -25,12 +28,12 @@ from labctl.files import (
     host_writes,
     is_locked,
     locked,
-    scratch,
     sync_directory,
     write_atomic,
 )
 from labctl.records import (
     Annotations,
+    EvaluationRecord,
     Origin,
     PlanRecord,
     RunEnd,
@@ -40,6 +43,9 @@ from labctl.records import (
 )
 from labctl.runs.record.disk import COMPRESSED, check_space, compress, read_file, reading
 
+RUN = "run.json"
+EVALUATION = "evaluation.json"
+GENERATIONS = "generations.jsonl"
 RECORD = "record.json"
 ANNOTATIONS = "annotations.json"
 ORIGIN = "origin.json"
@@ -79,12 +85,17 @@ class RunDirectory:
         if recipe is not None:
             write_atomic(self.path / RECIPE, recipe)
         write_atomic(self.path / "plan.json", plan.model_dump_json(indent=2) + "\n")
-        write_atomic(self.path / "run.json", record.model_dump_json(indent=2) + "\n")
+        write_atomic(self.path / RUN, record.model_dump_json(indent=2) + "\n")
 
     @property
     def is_planned(self) -> bool:
-        """True if it is planned: its trials can begin."""
-        return (self.path / "run.json").is_file()
+        """True if it is planned: its trials, or its questions, can begin."""
+        return (self.path / RUN).is_file() or self.is_evaluation
+
+    @property
+    def is_evaluation(self) -> bool:
+        """True if it asks questions; False: it measures times."""
+        return (self.path / EVALUATION).is_file()
 
     def forget_if_refused(self, error: Exception) -> None:
         """Remove the directory when its run was refused before it was planned."""
@@ -183,6 +194,10 @@ class RunDirectory:
     def summary(self) -> str:
         """Return a line for people: id, recipe, board, trials, how it ended."""
         try:
+            if self.is_evaluation:
+                asked, end = self.evaluation(), self.end()
+                state = end.state if end else "killed"
+                return f"{asked.id}  {asked.recipe}, evaluation of {asked.dataset.name}, {state}"
             run, end = self.run(), self.end()
         except ConfigError as error:
             return f"{self.path.name}  {error.message}"
@@ -203,18 +218,33 @@ class RunDirectory:
             )
         end, run = self.end(), self.path.name
         if end and end.state == "finished":
-            hint = f"show it: `labctl report {run}`; start a new one: `labctl run`"
+            again = "labctl eval" if self.is_evaluation else "labctl run"
+            hint = f"show it: `labctl report {run}`; start a new one: `{again}`"
             if others := [found.path.name for found in reversed(unfinished_runs(self.path.parent))]:
                 hint = f"unfinished: {', '.join(others)}; finish it: `labctl resume {others[0]}`"
             raise ConfigError(f"run {run} is finished; nothing to resume", hint=hint)
 
     def run(self) -> RunRecord:
-        """Return the run's own record. Raises ConfigError if it cannot be read."""
-        return read_file(self.path / "run.json", RunRecord)
+        """Return the run's own record. Raises ConfigError if it cannot be read, or has none."""
+        if self.is_evaluation:
+            run = self.path.resolve().name
+            raise ConfigError(
+                f"run {run} is an evaluation: it has answers to questions, and no timed trials",
+                hint=f"`labctl report {run}` prints its accuracies",
+            )
+        return read_file(self.path / RUN, RunRecord)
+
+    def evaluation(self) -> EvaluationRecord:
+        """Return the record of an evaluation. Raises ConfigError if it is none."""
+        if not self.is_evaluation:
+            run = self.path.resolve().name
+            hint = f"`labctl report {run}` prints its times"
+            raise ConfigError(f"run {run} measured times: it is no evaluation", hint=hint)
+        return read_file(self.path / EVALUATION, EvaluationRecord)
 
     def schema_version(self) -> int:
         """Return the version in which its files were written. Raises as :meth:`run` does."""
-        return reading(self.path / "run.json", partial(written_version, RunRecord))
+        return reading(self.path / RUN, partial(written_version, RunRecord))
 
     def plan(self) -> PlanRecord:
         """Return its plan. Raises ConfigError if it cannot be read."""
@@ -263,16 +293,6 @@ def plain_file(path: Path) -> tuple[str, bytes]:
     if name not in (f"{RECORD}{COMPRESSED}", f"{LINES}{COMPRESSED}"):
         return name, path.read_bytes()
     return name.removesuffix(COMPRESSED), reading(path, lambda content, _: content)
-
-
-@contextmanager
-def importing(runs: Path) -> Iterator[Path]:
-    """Hold the lock of imports, and give a folder in which to make a run before it has its name.
-
-    What a killed import left is removed. Raises HostError.
-    """
-    with locked(runs / ".import-lock", timeout=60), scratch(runs, ".import-new-") as aside:
-        yield aside
 
 
 def is_run_id(name: str) -> bool:

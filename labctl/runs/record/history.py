@@ -104,7 +104,7 @@ def runs_on(repository: RunRepository, board: str, limit: int = _RUNS) -> list[s
     """Return the ids of the last runs that began on a board of this lab, newest first."""
     return [
         one.run.id
-        for one in repository.query(Filter(board=board), limit=limit)
+        for one in repository.query(Filter(board=board, kind="timing"), limit=limit)
         # Another lab's board of this name is another board.
         if one.run.board == board and one.run.imported_from is None
     ]

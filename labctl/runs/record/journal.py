@@ -72,8 +72,8 @@ class Journal:
         """Number of times that the run was resumed."""
         return sum(entry.event == "resumed" for entry in self._entries)
 
-    def resumed(self, board: str) -> None:
-        """Another controller takes the run up, on this board."""
+    def resumed(self, board: str | None = None) -> None:
+        """Another controller takes the run up, on this board; None: an evaluation."""
         self._note(JournalEntry(event="resumed", board=board))
 
     @property

@@ -39,9 +39,15 @@ from labctl.index import (
     RunRow,
 )
 from labctl.index.index import Stamps
-from labctl.records import Annotations
-from labctl.runs.record.directory import RunDirectory, is_run_id
-from labctl.runs.record.disk import directory_bytes
+from labctl.records import Annotations, EvaluationEnd
+from labctl.runs.record.directory import (
+    EVALUATION,
+    GENERATIONS,
+    RUN,
+    RunDirectory,
+    is_run_id,
+)
+from labctl.runs.record.disk import directory_bytes, read_file
 from labctl.units import counted
 
 #: Runs that are added in one transaction: others write in between, and a kill loses little.
@@ -244,6 +250,8 @@ def _facts(directory: RunDirectory, stamp: str) -> Entry:
     annotations = Annotations()
     try:
         annotations = directory.annotations()
+        if directory.is_evaluation:
+            return _evaluation_facts(directory, stamp, annotations)
         run, trials, end = directory.run(), directory.trials(), directory.end()
         origin = directory.origin()
         warm_ups = sum(trial.repeat == 0 for trial in directory.plan().trials)
@@ -265,6 +273,24 @@ def _facts(directory: RunDirectory, stamp: str) -> Entry:
     return entry
 
 
+def _evaluation_facts(directory: RunDirectory, stamp: str, annotations: Annotations) -> Entry:
+    from labctl.index.evaluation_entry import evaluation_entry
+
+    end = directory.path / "end.json"
+    with host_reads(directory.path), suppress(FileNotFoundError):
+        recorded = 0
+        with (directory.path / GENERATIONS).open("rb") as file:
+            recorded = sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+    return evaluation_entry(
+        directory.path.name,
+        directory.evaluation(),
+        read_file(end, EvaluationEnd) if end.exists() else None,
+        annotations=annotations,
+        stamp=stamp,
+        recorded=recorded,
+    )
+
+
 def _stamps(runs: Path) -> dict[str, str]:
     """Return the stamp of every run by its id."""
     with host_reads(runs):
@@ -278,16 +304,21 @@ def stamp_of(directory: Path) -> str | None:
     """Return what changes with a run directory; None if it is no planned run.
 
     Files that are replaced change the time of the directory, lines that are appended that of
-    records.jsonl. A kill may have come between a trial's record and its line: of a run without an
-    end the records are counted too.
+    records.jsonl, or generations.jsonl. A kill may have come between a trial's record and its line:
+    of a run without an end the records are counted too.
     """
     folder = str(directory)
     try:
-        times = [os.stat(folder).st_mtime_ns, os.stat(f"{folder}/run.json").st_mtime_ns]
+        times, lines_in = [os.stat(folder).st_mtime_ns], "records.jsonl"
+        try:
+            times.append(os.stat(f"{folder}/{RUN}").st_mtime_ns)
+        except FileNotFoundError:
+            times.append(os.stat(f"{folder}/{EVALUATION}").st_mtime_ns)
+            lines_in = GENERATIONS
     except (FileNotFoundError, NotADirectoryError):
         return None
     with suppress(FileNotFoundError):
-        lines = os.stat(f"{folder}/records.jsonl")
+        lines = os.stat(f"{folder}/{lines_in}")
         times += [lines.st_mtime_ns, lines.st_size]
     if not os.path.exists(f"{folder}/end.json"):
         times.append(len(RunDirectory(directory).records()))

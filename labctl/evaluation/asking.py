@@ -1,0 +1,316 @@
+"""Asks all that an evaluation wants: several endpoints, each with a limit of questions at a time.
+
+The endpoints of a model take from one queue, so that the fastest does most. One that dies hands its
+questions back. Nothing is counted before it is on disk.
+"""
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from labctl.errors import HostError, JobError
+from labctl.evaluation.directory import EvaluationDirectory
+from labctl.evaluation.endpoints.base import EndpointClient, Generation, GenerationRequest
+from labctl.evaluation.endpoints.errors import TryAgain
+from labctl.evaluation.endpoints.retries import generate_with_retries
+from labctl.evaluation.ledger import Ledger
+from labctl.evaluation.plan import Ask, EvaluationPlan, Key
+from labctl.evaluation.prompts import render
+from labctl.evaluation.question import Dataset, Question
+from labctl.evaluation.recipe_parts import Sampling
+from labctl.records import Failure, GenerationRecord
+
+#: Questions in a row that a server cannot answer, though it says what it is: it is dead as well.
+_MOST_IN_A_ROW = 3
+_IDENTIFY_SECONDS = 30.0
+
+#: Gets each record that is on disk.
+Heard = Callable[[GenerationRecord], None]
+
+
+@dataclass
+class OpenEndpoint:
+    """A server, and what is under way there."""
+
+    name: str
+    model: str
+    client: EndpointClient
+    concurrency: int
+    active: int = 0
+    in_a_row: int = 0
+    #: Why it is not asked any more.
+    dead: HostError | None = None
+    #: Held while the next question is chosen, and for all of one that is to be alone.
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Asking:
+    """One controller's part of an evaluation."""
+
+    def __init__(
+        self,
+        *,
+        plan: EvaluationPlan,
+        ledger: Ledger,
+        dataset: Dataset,
+        sampling: Sampling,
+        timeout_s: float,
+        endpoints: Sequence[OpenEndpoint],
+        directory: EvaluationDirectory,
+        note: Callable[[str], None],
+        heard: Heard,
+    ):
+        self._plan, self._ledger, self._sampling = plan, ledger, sampling
+        self._questions: Mapping[str, Question] = {one.id: one for one in dataset.questions}
+        self._examples = dataset.examples
+        self._timeout_s = timeout_s
+        self._endpoints = endpoints
+        self._directory, self._note, self._heard = directory, note, heard
+        self._order = itertools.count()
+        self._queues: dict[str, list[tuple[tuple[int, int, int], int, Ask]]] = {
+            variant.model: [] for variant in plan.variants
+        }
+        #: All that is queued or under way, by model.
+        self._pending: dict[str, set[Ask]] = {model: set() for model in self._queues}
+        self._changed = asyncio.Condition()
+        self._writing = asyncio.Lock()
+        self._enough = False
+        self.retries = 0
+        self._cutting = {model: ledger.cuts(model) for model in self._queues}
+        self._model = {variant.name: variant.model for variant in plan.variants}
+        for question in plan.questions:
+            for sample in range(1, plan.samples + 1):
+                for variant in plan.variants:
+                    self._want(ledger.missing(Key(question, variant.name, sample)))
+        for model in self._queues:
+            self._want(ledger.missing_checks(model))
+
+    @property
+    def left(self) -> int:
+        """Number of generations that are queued or under way."""
+        return sum(map(len, self._pending.values()))
+
+    async def run(self, deadline: float | None) -> bool:
+        """Ask until all is answered, enough is known or ``deadline`` (of this loop's clock) comes.
+
+        Return False if time was too short. Raises HostError when a model has no endpoint left.
+        """
+        try:
+            async with asyncio.timeout_at(deadline), asyncio.TaskGroup() as group:
+                for endpoint in self._endpoints:
+                    for _ in range(endpoint.concurrency):
+                        group.create_task(self._work(endpoint))
+        except TimeoutError:
+            return False
+        except ExceptionGroup as errors:  # one error ends all; it alone is told
+            first: Exception = errors
+            while isinstance(first, ExceptionGroup):
+                first = first.exceptions[0]
+            raise first from None
+        return True
+
+    async def stop(self) -> None:
+        """Ask nothing more; what is under way is waited for."""
+        self._enough = True
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _want(self, asks: Sequence[Ask]) -> None:
+        for ask in asks:
+            model = self._model[ask.key.variant]
+            if ask not in self._pending[model] and ask not in self._ledger.failed:
+                self._pending[model].add(ask)
+                self._queue(ask)
+
+    def _queue(self, ask: Ask) -> None:
+        item = (self._plan.order(ask), next(self._order), ask)
+        heapq.heappush(self._queues[self._model[ask.key.variant]], item)
+
+    async def _work(self, endpoint: OpenEndpoint) -> None:
+        """Take one question after the other."""
+        while endpoint.dead is None and not self._enough:
+            async with endpoint.turn:
+                ask = await self._next(endpoint)
+                if ask is None:
+                    return
+                endpoint.active += 1
+                if ask.check == "one":
+                    async with self._changed:
+                        await self._changed.wait_for(lambda: endpoint.active == 1)
+                    await self._one(endpoint, ask)
+                    continue
+            await self._one(endpoint, ask)
+
+    async def _next(self, endpoint: OpenEndpoint) -> Ask | None:
+        """Return the next question for an endpoint; None if there will be none."""
+        queue, pending = self._queues[endpoint.model], self._pending[endpoint.model]
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: queue or not pending or endpoint.dead is not None or self._enough
+            )
+        if endpoint.dead is not None or self._enough or not queue:
+            return None
+        return heapq.heappop(queue)[2]
+
+    async def _one(self, endpoint: OpenEndpoint, ask: Ask) -> None:
+        record: GenerationRecord | None = None
+        try:
+            record = await self._asked(endpoint, ask)
+            if record is not None:
+                async with self._writing:
+                    # Shielded: what a thread writes is written, whoever waits for it no more.
+                    await asyncio.shield(asyncio.to_thread(self._directory.add, record))
+        finally:
+            endpoint.active -= 1
+            if record is None:  # handed back
+                self._queue(ask)
+            async with self._changed:
+                self._changed.notify_all()
+        if record is not None:
+            self._count(ask, record)
+        async with self._changed:
+            self._changed.notify_all()
+        if endpoint.dead is not None:
+            self._lose(endpoint)
+
+    def _count(self, ask: Ask, record: GenerationRecord) -> None:
+        """Draw the consequences of what is on disk."""
+        model = self._model[ask.key.variant]
+        self._ledger.add(record)
+        self._pending[model].discard(ask)
+        self.retries += record.attempts - 1
+        self._want(self._ledger.missing(ask.key))
+        if self._cutting[model] and not self._ledger.cuts(model):
+            self._cutting[model] = False
+            self._stop_cutting(model)
+        self._heard(record)
+
+    def _stop_cutting(self, model: str) -> None:
+        """Ask at every limit from now on, and again where answers were cut."""
+        self._note(
+            f"{model}: real limits gave other answers than cut ones; from here on every budget is"
+            " asked for"
+        )
+        queue, pending = self._queues[model], self._pending[model]
+        for item in [item for item in queue if item[2].check is not None]:
+            queue.remove(item)
+            pending.discard(item[2])
+        heapq.heapify(queue)
+        for question in self._plan.questions:
+            for sample in range(1, self._plan.samples + 1):
+                for variant in self._plan.variants:
+                    if variant.model == model:
+                        self._want(self._ledger.missing(Key(question, variant.name, sample)))
+
+    def _lose(self, endpoint: OpenEndpoint) -> None:
+        """Go on without an endpoint. Raises its error if its model has no other."""
+        assert endpoint.dead is not None
+        others = [
+            one.name for one in self._endpoints if one.model == endpoint.model and one.dead is None
+        ]
+        if not others:
+            raise endpoint.dead
+        self._note(
+            f"endpoint {endpoint.name} is lost: {endpoint.dead.message};"
+            f" its questions go to {', '.join(others)}"
+        )
+
+    async def _asked(self, endpoint: OpenEndpoint, ask: Ask) -> GenerationRecord | None:
+        """Ask once; None if the endpoint is lost, and the question has to be asked elsewhere."""
+        began = time.monotonic_ns()
+        try:
+            answered = await generate_with_retries(
+                endpoint.client, self._request(ask), timeout=self._timeout_s
+            )
+        except TryAgain as error:
+            if endpoint.dead is None and await self._is_lost(endpoint):
+                endpoint.dead = HostError(
+                    f"endpoint {endpoint.name}: {error.message}",
+                    hint="see to the server, then `labctl resume`: what is answered stays",
+                    details=error.details,
+                )
+            if endpoint.dead is not None:
+                return None
+            return self._failed(endpoint, ask, error, began, error.attempts)
+        except JobError as error:
+            return self._failed(endpoint, ask, error, began, 1)
+        endpoint.in_a_row = 0
+        return self._record(endpoint, ask, answered.generation, answered.attempts)
+
+    async def _is_lost(self, endpoint: OpenEndpoint) -> bool:
+        """Tell whether a server answers nothing any more, or nothing but what it is."""
+        endpoint.in_a_row += 1
+        if endpoint.in_a_row >= _MOST_IN_A_ROW:
+            return True
+        try:
+            async with asyncio.timeout(_IDENTIFY_SECONDS):
+                await endpoint.client.identify()
+        except (TryAgain, JobError, TimeoutError):
+            return True
+        return False
+
+    def _request(self, ask: Ask) -> GenerationRequest:
+        variant, sampling = self._plan.variant(ask.key.variant), self._sampling
+        seed = sampling.seed
+        return GenerationRequest(
+            prompt=render(
+                variant.prompt, self._questions[ask.key.question], self._examples, ask.max_tokens
+            ),
+            max_tokens=ask.max_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            seed=None if seed is None else (seed + ask.key.sample - 1) % (1 << 32),
+            stop=variant.prompt.stop_words,
+            offsets=variant.cut and len(variant.limits) > 1 and ask.check is None,
+        )
+
+    def _record(
+        self, endpoint: OpenEndpoint, ask: Ask, found: Generation, attempts: int
+    ) -> GenerationRecord:
+        first = found.arrivals[0] - found.sent_ns if found.arrivals else None
+        return GenerationRecord(
+            **self._facts(endpoint, ask, found.sent_ns),
+            # A lone surrogate is in no UTF-8 file.
+            text=found.text.encode("utf-8", "replace").decode(),
+            finish=found.finish,
+            prompt_tokens=found.prompt_tokens,
+            completion_tokens=found.completion_tokens,
+            counted_by=found.counted_by,
+            token_ids=found.token_ids,
+            token_ends=found.token_ends,
+            ttft_ns=first,
+            total_ns=found.done_ns - found.sent_ns,
+            prompt_eval_ns=found.prompt_eval_ns,
+            eval_ns=found.eval_ns,
+            attempts=attempts,
+        )
+
+    def _failed(
+        self, endpoint: OpenEndpoint, ask: Ask, error: Exception, began: int, attempts: int
+    ) -> GenerationRecord:
+        return GenerationRecord(
+            **self._facts(endpoint, ask, began),
+            text="",
+            finish="unknown",
+            total_ns=time.monotonic_ns() - began,
+            attempts=attempts,
+            failure=Failure.of(error),
+        )
+
+    def _facts(self, endpoint: OpenEndpoint, ask: Ask, sent_ns: int) -> dict[str, object]:
+        ago = timedelta(microseconds=(time.monotonic_ns() - sent_ns) / 1000)
+        prompt = self._plan.variant(ask.key.variant).prompt
+        return {
+            "question": ask.key.question,
+            "variant": ask.key.variant,
+            "sample": ask.key.sample,
+            "max_tokens": ask.max_tokens,
+            "stated_budget": prompt.stated(ask.max_tokens),
+            "endpoint": endpoint.name,
+            "check": ask.check,
+            "sent": datetime.now(UTC) - ago,
+        }

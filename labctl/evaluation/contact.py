@@ -1,0 +1,181 @@
+"""First contact with the servers of an evaluation: started where asked, identified, recorded."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from labctl.config.lab import Board, LabFile
+from labctl.config.recipe import EngineChoice
+from labctl.errors import HostError
+from labctl.evaluation.asking import OpenEndpoint
+from labctl.evaluation.endpoints.base import ServerIdentity
+from labctl.evaluation.endpoints.errors import TryAgain
+from labctl.evaluation.endpoints.opening import open_client
+from labctl.evaluation.recipe import EvaluationRecipe
+from labctl.evaluation.servers import ServerRequest, StartedEndpoint, started_endpoint
+from labctl.records import EndpointRecord, ModelIdentity
+from labctl.runs.observer import Observer
+from labctl.transport import Transport
+
+#: A server that labctl starts may run as long as the evaluation; this ends one that is left over.
+_LONGEST_SECONDS = 30 * 86400.0
+_IDENTIFY_SECONDS = 60.0
+
+
+@dataclass
+class Contacted:
+    """A server that answered, or was started."""
+
+    record: EndpointRecord
+    started: StartedEndpoint | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def model(self) -> ModelIdentity | None:
+        """Its model, where labctl gave it the file."""
+        return self.started.model if self.started else None
+
+
+def start_servers(
+    recipe: EvaluationRecipe,
+    lab: LabFile,
+    folder: Path,
+    *,
+    observer: Observer,
+    connect: Callable[[Board], Transport],
+    stack: ExitStack,
+) -> dict[str, StartedEndpoint]:
+    """Start the servers that a recipe asks for; ``stack`` stops them.
+
+    What they print is kept below ``folder``. Raises what
+    :func:`~labctl.evaluation.servers.started_endpoint` raises.
+    """
+    started = {}
+    for name, endpoint in recipe.endpoints.items():
+        if endpoint.start is None:
+            continue
+        board = lab.board(endpoint.board) if endpoint.start == "board" else None
+        if board and endpoint.target not in (None, board.target):
+            path = ("endpoints", name, "target")
+            raise recipe.refusal(path, f"board {board.name} is a {board.target}")
+        observer.note(f"starting {name} on {board.name if board else 'this host'}")
+        request = ServerRequest(
+            name=name,
+            model=endpoint.model,
+            models=recipe.models,
+            parameters=endpoint.parameters,
+            max_seconds=recipe.max_time or _LONGEST_SECONDS,
+            board=board,
+            engine=EngineChoice(name="llama_cpp", task="serve", version=endpoint.version),
+        )
+        started[name] = stack.enter_context(
+            started_endpoint(
+                request,
+                lab,
+                folder / name,
+                observer,
+                connect=partial(connect, board) if board else None,
+            )
+        )
+    return started
+
+
+def open_endpoint(
+    recipe: EvaluationRecipe, name: str, started: StartedEndpoint | None
+) -> OpenEndpoint:
+    """Return a client of an endpoint, for use in one event loop. Raises ConfigError."""
+    endpoint, connections = recipe.endpoints[name], recipe.concurrency_of(name)
+    if started is not None:
+        client = open_client(
+            api="llama-server",
+            address=started.address,
+            served_name=started.served_name,
+            connections=connections,
+        )
+    else:
+        assert endpoint.url is not None
+        assert endpoint.api is not None
+        client = open_client(
+            api=endpoint.api,
+            address=endpoint.url,
+            key_env=endpoint.key_env,
+            served_name=endpoint.served_name,
+            connections=connections,
+        )
+    return OpenEndpoint(name, endpoint.model, client, connections)
+
+
+def contact(
+    recipe: EvaluationRecipe, started: dict[str, StartedEndpoint]
+) -> tuple[EndpointRecord, ...]:
+    """Ask every server what it is. Raises HostError for one that does not answer, ConfigError."""
+    return asyncio.run(_contact(recipe, started))
+
+
+async def _contact(
+    recipe: EvaluationRecipe, started: dict[str, StartedEndpoint]
+) -> tuple[EndpointRecord, ...]:
+    opened = [open_endpoint(recipe, name, started.get(name)) for name in recipe.endpoints]
+    try:
+        identities = await asyncio.gather(*map(_identity, opened))
+    finally:
+        for endpoint in opened:
+            await endpoint.client.aclose()
+    records = zip(opened, identities, strict=True)
+    return tuple(_record(recipe, one.name, told, started.get(one.name)) for one, told in records)
+
+
+async def _identity(endpoint: OpenEndpoint) -> ServerIdentity:
+    try:
+        async with asyncio.timeout(_IDENTIFY_SECONDS):
+            return await endpoint.client.identify()
+    except TimeoutError:
+        raise HostError(f"endpoint {endpoint.name} says nothing for a minute") from None
+    except TryAgain as error:
+        raise HostError(
+            f"endpoint {endpoint.name}: {error.message}",
+            hint=error.hint or "is the server running, and its address right?",
+            details=error.details,
+        ) from error
+
+
+def _record(
+    recipe: EvaluationRecipe, name: str, told: ServerIdentity, started: StartedEndpoint | None
+) -> EndpointRecord:
+    if started is not None:
+        return started.record
+    endpoint = recipe.endpoints[name]
+    assert endpoint.api is not None
+    served, names = endpoint.served_name, told.served_names
+    if served is not None and names and served not in names:
+        raise recipe.refusal(
+            ("endpoints", name, "served_name"),
+            f"the server has no model {served!r}; it has {', '.join(names[:10])}",
+        )
+    return EndpointRecord(
+        name=name,
+        api=endpoint.api,
+        address=endpoint.url,
+        server=told.server,
+        model=endpoint.model,
+        served_name=served or (names[0] if len(names) == 1 else None),
+        sha256_proven=False,
+        template_sha256=told.template and hashlib.sha256(told.template.encode()).hexdigest(),
+    )
+
+
+def differences(was: Sequence[EndpointRecord], now: Sequence[EndpointRecord]) -> list[str]:
+    """Say what of the servers changed between two contacts; their answers are not alike then."""
+    known, found = {one.name: one for one in was}, []
+    for one in now:
+        before = known[one.name]
+        for what in ("served_name", "template_sha256", "execution"):
+            old, new = getattr(before, what), getattr(one, what)
+            if None not in (old, new) and old != new:
+                label = {"template_sha256": "chat template", "served_name": "model"}.get(what, what)
+                found.append(f"the {label} of endpoint {one.name} is another one now")
+    return found

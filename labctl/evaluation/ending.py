@@ -1,0 +1,100 @@
+"""The end of an evaluation: all grades, the accuracies, the gates, and how it ended."""
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from labctl.evaluation.accuracy import AccuracyTable, accuracy_table
+from labctl.evaluation.directory import EvaluationDirectory
+from labctl.evaluation.gates import judge_accuracies
+from labctl.evaluation.grading import grade_answers
+from labctl.evaluation.ledger import Ledger
+from labctl.evaluation.plan import EvaluationPlan
+from labctl.evaluation.work import Work
+from labctl.records import AccuracyRecord, EvaluationEnd, Failure, GenerationRecord
+
+State = Literal["finished", "failed", "interrupted"]
+
+
+def finish(
+    work: Work,
+    state: State,
+    *,
+    failure: Failure | None = None,
+    notes: tuple[str, ...] = (),
+    resumed: int = 0,
+) -> tuple[EvaluationEnd, AccuracyTable]:
+    """Grade all answers, judge the gates of a finished run, and say how it ended.
+
+    Everything is computed from the journal. Raises HostError when the disk is full.
+    """
+    directory, recipe = work.directory, work.recipe
+    ledger = ledger_of(directory, work.plan)
+    grades = list(grade_answers(ledger, directory.generations(), work))
+    directory.write_grades(grades)
+    table = accuracy_table(
+        without_checks(directory),
+        grades,
+        questions=work.plan.questions,
+        variants=[variant.name for variant in work.plan.variants],
+        stopped=recipe.stop_when is not None,
+    )
+    end = EvaluationEnd(
+        state=state,
+        failure=failure,
+        gates=judge_accuracies(recipe.gates, table) if state == "finished" else (),
+        resumed=resumed,
+        finished=datetime.now(UTC),
+        answered=ledger.answered,
+        failed=len(ledger.failed | ledger.refused),
+        questions=ledger.complete_questions,
+        accuracies=_accuracies(table),
+        truncation=ledger.truncation(),
+        notes=notes,
+    )
+    directory.finish(end)
+    return end, table
+
+
+def ledger_of(directory: EvaluationDirectory, plan: EvaluationPlan) -> Ledger:
+    """Return what a journal says."""
+    ledger = Ledger(plan)
+    for record in directory.generations():
+        ledger.add(record)
+    return ledger
+
+
+def unanswered(directory: EvaluationDirectory, plan: EvaluationPlan) -> Failure | None:
+    """Return the failure of host or server that left a question without an answer, if one did."""
+    failed = ledger_of(directory, plan).failed
+    if not failed:
+        return None
+    last = [record for record in directory.generations() if record.failure is not None][-1]
+    assert last.failure is not None
+    more = f" ({len(failed)} generations have no answer)" if len(failed) > 1 else ""
+    return last.failure.model_copy(update={"message": f"{last.failure.message}{more}"})
+
+
+def without_checks(directory: EvaluationDirectory) -> list[GenerationRecord]:
+    """Return all answers without their texts and tokens, of which no accuracy is made."""
+    light = {"text": "", "token_ids": None, "token_ends": None}
+    return [
+        record.model_copy(update=light)
+        for record in directory.generations()
+        if record.check is None
+    ]
+
+
+def _accuracies(table: AccuracyTable) -> tuple[AccuracyRecord, ...]:
+    return tuple(
+        AccuracyRecord(
+            variant=cell.variant,
+            budget=cell.budget,
+            grader=cell.grader,
+            correct=cell.right,
+            graded=cell.total,
+            low=interval.low,
+            high=interval.high,
+        )
+        for cell in table.cells
+        if (interval := cell.interval) is not None
+    )

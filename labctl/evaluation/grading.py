@@ -1,0 +1,147 @@
+"""Grades of an evaluation's answers: as they come, for the running accuracy, and all at the end."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from functools import partial
+
+from labctl.evaluation.budgets import cut
+from labctl.evaluation.graders import make_grader
+from labctl.evaluation.graders.base import Grade
+from labctl.evaluation.graders.pool import GradingItem
+from labctl.evaluation.ledger import Ledger
+from labctl.evaluation.plan import EvaluationPlan, Key, Limit
+from labctl.evaluation.work import Work
+from labctl.records import GenerationRecord, GradeRecord
+from labctl.records.events import RunningAccuracy
+from labctl.stats import half_width_reached, wilson_interval
+
+
+class Tally:
+    """The right answers so far, by the first grader."""
+
+    def __init__(self, plan: EvaluationPlan):
+        self._plan = plan
+        #: (variant, limit) -> (question, sample) -> is it right
+        self._right: dict[tuple[str, Limit], dict[tuple[str, int], bool]] = {
+            (variant.name, limit): {} for variant in plan.variants for limit in variant.limits
+        }
+        #: Number of leading questions whose grades are all there.
+        self._ahead = 0
+
+    def note(self, key: Key, limit: Limit, *, right: bool) -> None:
+        """Take one grade; a later one of the same answer replaces it."""
+        self._right[key.variant, limit][key.question, key.sample] = right
+
+    def accuracies(self) -> tuple[RunningAccuracy, ...]:
+        """Return each variant's accuracy within its largest budget."""
+        found = []
+        for variant in self._plan.variants:
+            grades = self._right[variant.name, variant.limits[-1]]
+            if not grades:
+                continue
+            correct = sum(grades.values())
+            questions = len({question for question, _ in grades})
+            within = wilson_interval(correct * questions / len(grades), questions)
+            found.append(
+                RunningAccuracy(
+                    variant=variant.name,
+                    correct=correct,
+                    graded=len(grades),
+                    low=within.low,
+                    high=within.high,
+                )
+            )
+        return tuple(found)
+
+    def is_known(self, half_width: float, level: float, least: int) -> bool:
+        """Tell whether all accuracies are known well enough, over the leading questions.
+
+        Only those without a gap count: short answers come first, and are not like the others.
+        """
+        while self._ahead < len(self._plan.questions) and self._has_all(self._ahead):
+            self._ahead += 1
+            if self._ahead >= least and all(
+                half_width_reached(self._correct(cell), self._ahead, half_width, level=level)
+                for cell in self._right
+            ):
+                return True
+        return False
+
+    def _has_all(self, number: int) -> bool:
+        question = self._plan.questions[number]
+        return all(
+            (question, sample) in grades
+            for grades in self._right.values()
+            for sample in range(1, self._plan.samples + 1)
+        )
+
+    def _correct(self, cell: tuple[str, Limit]) -> float:
+        """Return the sum over the leading questions of the share of right samples."""
+        grades, samples = self._right[cell], range(1, self._plan.samples + 1)
+        leading = self._plan.questions[: self._ahead]
+        right = sum(grades[question, sample] for question in leading for sample in samples)
+        return right / self._plan.samples
+
+
+class LiveGrader:
+    """Grades answers as they come, for the tally. ``graded`` is called after each."""
+
+    def __init__(self, work: Work, tally: Tally, graded: Callable[[], None]):
+        self._pool, self._grader = work.pool, work.recipe.graders[0]
+        self._tally, self._graded = tally, graded
+        self._answers = _right_answers(work)
+
+    def add(self, record: GenerationRecord, limits: Iterable[Limit]) -> None:
+        """Begin to grade one generation within each limit that it serves."""
+        key = Key(record.question, record.variant, record.sample)
+        for limit in limits:
+            item = _item(record, limit, self._answers[record.question], (self._grader,))
+            future = self._pool.submit(item)
+            future.add_done_callback(partial(self._note, key, limit))
+
+    def _note(self, key: Key, limit: Limit, done: "Future[tuple[Grade, ...]]") -> None:
+        """Take a grade, in a thread of the pool; the final grades tell what failed here."""
+        if not done.cancelled() and done.exception() is None:
+            self._tally.note(key, limit, right=done.result()[0].correct)
+            self._graded()
+
+
+def _right_answers(work: Work) -> dict[str, str]:
+    return {question.id: question.answer for question in work.dataset.questions}
+
+
+def _item(
+    record: GenerationRecord, limit: Limit, answer: str, graders: tuple[str, ...]
+) -> GradingItem:
+    found = cut(record, limit)
+    return GradingItem(found.text, answer, found.complete, graders)
+
+
+def grade_answers(
+    ledger: Ledger,
+    records: Iterable[GenerationRecord],
+    work: Work,
+) -> Iterator[GradeRecord]:
+    """Yield the grades of all answers within every budget, by every grader. Raises HostError."""
+    answers, graders = _right_answers(work), work.recipe.graders
+    versions = {name: make_grader(name).version for name in graders}
+    served, again = itertools.tee(ledger.served(records))
+    items = (_item(one, limit, answers[one.question], graders) for one, limit in served)
+    for (record, limit), grades in zip(again, work.pool.grade_all(items), strict=True):
+        found = cut(record, limit)
+        for name, grade in zip(graders, grades, strict=True):
+            yield GradeRecord(
+                question=record.question,
+                variant=record.variant,
+                sample=record.sample,
+                budget=limit,
+                grader=name,
+                version=versions[name],
+                extracted=grade.extracted,
+                correct=grade.correct,
+                complete=found.complete,
+                truncated_here=found.truncated_here,
+                tokens=found.tokens,
+                notes=grade.notes,
+            )

@@ -1,0 +1,101 @@
+"""Limits of generated tokens for each model: as written, or from a time and its time per token."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from labctl.evaluation.budgets import equal_tokens, tokens_within
+from labctl.evaluation.recipe import EvaluationRecipe
+from labctl.records import ModelIdentity, TrialRecord
+from labctl.results.summary import good_trials, token_time
+from labctl.runs.record.directory import find_run
+from labctl.stats import median
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of all models, ascending, None (= no limit) last.
+
+    ``by_model`` is empty where they are the same for all; otherwise those at one position are the
+    same time, ``seconds``. ``run``: id of the timing run that measured ``token_seconds``.
+    """
+
+    all_tokens: tuple[int | None, ...]
+    by_model: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
+    seconds: tuple[float | None, ...] = ()
+    token_seconds: dict[str, float] = field(default_factory=dict)
+    run: str | None = None
+
+
+def limits_of(recipe: EvaluationRecipe, runs: Path, models: Mapping[str, ModelIdentity]) -> Limits:
+    """Return the limits of a recipe; ``runs`` is the lab's folder of runs.
+
+    Raises ConfigError, with the recipe's line, for a timing run that does not tell a model's time,
+    and for a time in which a model makes no token.
+    """
+    budgets = recipe.budgets
+    if not budgets.is_timed:
+        assert budgets.tokens is not None
+        return Limits(budgets.tokens)
+    measured_in, times = None, dict(budgets.time_per_token)
+    if budgets.timing_run is not None:
+        measured_in, times = _measured(recipe, budgets.timing_run, runs, models)
+    times_ns = {model: round(seconds * 1e9) for model, seconds in times.items()}
+    by_model: dict[str, tuple[int | None, ...]] = {}
+    if budgets.seconds is not None:
+        seconds = budgets.seconds
+        for model in recipe.evaluated_models():
+            by_model[model] = tuple(
+                None if one is None else tokens_within(round(one * 1e9), times_ns[model])
+                for one in seconds
+            )
+            if 0 in by_model[model]:
+                path = ("budgets", "seconds", by_model[model].index(0))
+                raise recipe.refusal(path, f"{model} makes not even one token in that time")
+    else:
+        assert budgets.tokens is not None
+        assert budgets.equal_to is not None
+        own = times_ns[budgets.equal_to]
+        seconds = tuple(None if n is None else n * own / 1e9 for n in budgets.tokens)
+        for model in recipe.evaluated_models():
+            other = times_ns[model]
+            by_model[model] = tuple(
+                n
+                if n is None or model == budgets.equal_to
+                else equal_tokens(n, time_per_token_ns=own, other_time_per_token_ns=other)
+                for n in budgets.tokens
+            )
+    every = {limit for limits in by_model.values() for limit in limits}
+    in_order = tuple(sorted(every, key=lambda one: (one is None, one or 0)))
+    return Limits(in_order, by_model, tuple(seconds), times, measured_in)
+
+
+def _measured(
+    recipe: EvaluationRecipe, name: str, runs: Path, models: Mapping[str, ModelIdentity]
+) -> tuple[str, dict[str, float]]:
+    directory = find_run(runs, name)
+    record, trials = directory.run(), good_trials(directory.trials())
+    found = {}
+    for key in recipe.evaluated_models():
+        of_model = _of_model(trials, models[key])
+        if len({trial.variant for trial in of_model}) != 1:
+            count = len({trial.variant for trial in of_model})
+            problem = (
+                f"run {record.id} has {count} variants of {key}; write its time_per_token"
+                if count
+                else f"run {record.id} has no good trial of {key}"
+            )
+            raise recipe.refusal(("budgets", "timing_run"), problem)
+        times = [time for trial in of_model if (time := token_time(trial)) is not None]
+        if not times:
+            problem = f"run {record.id} tells no time per token of {key}"
+            raise recipe.refusal(("budgets", "timing_run"), problem)
+        found[key] = median(times) / 1e9
+    return record.id, found
+
+
+def _of_model(trials: Sequence[TrialRecord], model: ModelIdentity) -> list[TrialRecord]:
+    """Return a model's trials: by the hash of its file, or where none is known by its key."""
+    if model.sha256:
+        return [trial for trial in trials if trial.model.sha256 == model.sha256]
+    return [trial for trial in trials if trial.model.key == model.key]

@@ -1,0 +1,151 @@
+"""The plan of an evaluation: which generations there are, and in which order they are asked for.
+
+Questions are the outermost loop: what is done at any time compares all variants on the same
+questions. Where the prompt does not state the budget, one generation at the largest serves all
+smaller ones by truncation; otherwise each budget is asked for.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from labctl.evaluation.prompts import Prompt
+from labctl.evaluation.recipe import EvaluationRecipe, variant_name
+from labctl.records import EvaluationRecord, TruncationSlots
+
+#: A limit of generated tokens; None = no limit.
+Limit = int | None
+#: Number of questions on which real limits are held against cut answers, for each model.
+CHECKED_QUESTIONS = 100
+
+
+class Key(NamedTuple):
+    """One sample of a variant's answers to one question."""
+
+    question: str
+    variant: str
+    sample: int
+
+
+class Ask(NamedTuple):
+    """One generation that is wanted: its key, its limit, and the truncation check it is for."""
+
+    key: Key
+    max_tokens: Limit
+    check: TruncationSlots | None = None
+
+
+@dataclass(frozen=True)
+class PlannedVariant:
+    """A model with a prompt, its limits (ascending, None last), and whether answers are cut."""
+
+    name: str
+    model: str
+    prompt_name: str
+    prompt: Prompt
+    limits: tuple[Limit, ...]
+    cut: bool
+
+    @property
+    def first_limits(self) -> tuple[Limit, ...]:
+        """The limits to ask for first, largest first."""
+        largest_first = self.limits[::-1]
+        return largest_first[:1] if self.cut else largest_first
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """All generations of an evaluation."""
+
+    questions: tuple[str, ...]
+    variants: tuple[PlannedVariant, ...]
+    samples: int
+    #: Requests of each model at a time, over all of its endpoints, are more than one.
+    concurrent: Mapping[str, bool]
+    #: At another temperature two generations differ by chance: nothing can be held against.
+    greedy: bool
+
+    def variant(self, name: str) -> PlannedVariant:
+        """Return a variant by its name."""
+        return next(one for one in self.variants if one.name == name)
+
+    @property
+    def planned(self) -> int:
+        """Number of generations that are asked for first, without checks."""
+        each = sum(len(variant.first_limits) for variant in self.variants)
+        return len(self.questions) * self.samples * each
+
+    def asks_of(self, number: int) -> Iterator[Ask]:
+        """Yield what is asked first of a question, variants in turns."""
+        question = self.questions[number]
+        for sample in range(1, self.samples + 1):
+            for variant in self.variants:
+                for limit in variant.first_limits:
+                    yield Ask(Key(question, variant.name, sample), limit)
+
+    def checks(self, model: str) -> Iterator[Ask]:
+        """Yield the generations at real limits that cut answers of a model are held against.
+
+        Each of up to 100 questions has one of the smaller limits and one of the prompts in turns;
+        at one request at a time, and where the run has more, also at its own concurrency.
+        """
+        cut = [one for one in self.variants if one.model == model and one.cut]
+        if not self.greedy or not cut:
+            return
+        pairs = [(one, limit) for limit in cut[0].limits[:-1] for one in cut]
+        slots: tuple[TruncationSlots, ...] = ("one",)
+        if self.concurrent[model]:
+            slots = ("concurrent", "one")
+        if pairs:
+            for slot in slots:
+                for number, question in enumerate(self.questions[:CHECKED_QUESTIONS]):
+                    variant, limit = pairs[number % len(pairs)]
+                    yield Ask(Key(question, variant.name, 1), limit, slot)
+
+    def order(self, ask: Ask) -> tuple[int, int, int]:
+        """Return the place of an ask: by question; those for one request at a time in one block."""
+        number = self._number[ask.key.question]
+        if ask.check == "one":
+            return min(len(self.questions), CHECKED_QUESTIONS) - 1, 2, number
+        return number, 0 if ask.check is None else 1, 0
+
+    @cached_property
+    def _number(self) -> dict[str, int]:
+        return {question: number for number, question in enumerate(self.questions)}
+
+
+def make_plan(recipe: EvaluationRecipe, record: EvaluationRecord) -> EvaluationPlan:
+    """Return the plan of a recipe whose questions and limits are recorded."""
+    return plan_of(recipe, record.dataset.questions, record.budgets, record.model_budgets)
+
+
+def plan_of(
+    recipe: EvaluationRecipe,
+    questions: tuple[str, ...],
+    budgets: tuple[Limit, ...],
+    model_budgets: Mapping[str, tuple[Limit, ...]],
+) -> EvaluationPlan:
+    """Return the plan of a recipe; ``model_budgets`` where limits are a time."""
+    models = recipe.evaluated_models()
+    variants = []
+    for model in models:
+        limits = model_budgets.get(model, budgets)
+        for name, prompt in recipe.prompts.items():
+            # Two limits may fall together where they are a time.
+            distinct = tuple(dict.fromkeys(limits))
+            cut = recipe.cut and not prompt.state_budget
+            variants.append(
+                PlannedVariant(variant_name(model, name), model, name, prompt, distinct, cut)
+            )
+    concurrent = {
+        model: any(recipe.concurrency_of(key) > 1 for key in recipe.endpoints_of(model))
+        for model in models
+    }
+    return EvaluationPlan(
+        questions=questions,
+        variants=tuple(variants),
+        samples=recipe.sampling.samples,
+        concurrent=concurrent,
+        greedy=recipe.sampling.temperature == 0,
+    )

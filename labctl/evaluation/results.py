@@ -1,0 +1,56 @@
+"""Results of an evaluation, read from its directory."""
+
+from typing import Any
+
+from labctl.errors import ConfigError
+from labctl.evaluation.accuracy import AccuracyTable, accuracy_table
+from labctl.evaluation.directory import EvaluationDirectory
+from labctl.evaluation.ending import without_checks
+from labctl.records import EvaluationEnd, EvaluationRecord
+
+
+def table_of(directory: EvaluationDirectory) -> AccuracyTable:
+    """Return the accuracies that are graded. Raises ConfigError where nothing is."""
+    record = directory.record()
+    grades = list(directory.grades())
+    if not grades:
+        raise ConfigError(
+            f"run {directory.id} has no graded answer",
+            hint=f"`labctl resume {directory.id}` asks what is missing, and grades",
+        )
+    return accuracy_table(
+        without_checks(directory),
+        grades,
+        questions=record.dataset.questions,
+        variants=record.variants,
+        stopped="stop_when" in record.recipe_resolved,
+    )
+
+
+def document(
+    record: EvaluationRecord, end: EvaluationEnd | None, table: AccuracyTable
+) -> dict[str, Any]:
+    """Return an evaluation's result as JSON."""
+    return {
+        "run": record.model_dump(mode="json", exclude_none=True),
+        "end": end and end.model_dump(mode="json", exclude_none=True),
+        "rows": [
+            {
+                "variant": cell.variant,
+                "budget": cell.budget,
+                "grader": cell.grader,
+                "grader_version": cell.version,
+                "right": cell.right,
+                "answers": cell.total,
+                "accuracy": cell.share,
+                "low": cell.interval and cell.interval.low,
+                "high": cell.interval and cell.interval.high,
+                "cut": cell.cut,
+                "cut_by_labctl": cell.cut_by_labctl,
+                "no_answer": cell.unanswered,
+                "overruns": cell.overruns,
+                "failed": len(cell.failed),
+            }
+            for cell in table.cells
+        ],
+    }

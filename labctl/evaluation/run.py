@@ -1,0 +1,286 @@
+"""Runs an evaluation, or goes on with one: from its recipe to ``end.json``."""
+
+import importlib.metadata
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+from labctl.config.lab import Board, LabFile
+from labctl.errors import ConfigError, ExitStatus
+from labctl.evaluation.accuracy import AccuracyTable
+from labctl.evaluation.contact import contact, differences, start_servers
+from labctl.evaluation.datasets.kept import keep_questions
+from labctl.evaluation.datasets.load import load_dataset
+from labctl.evaluation.directory import EvaluationDirectory
+from labctl.evaluation.ending import State, finish, unanswered
+from labctl.evaluation.graders.pool import GraderPool
+from labctl.evaluation.limits import limits_of
+from labctl.evaluation.plan import make_plan
+from labctl.evaluation.question import Dataset
+from labctl.evaluation.recipe import EvaluationRecipe, recipe_of
+from labctl.evaluation.servers import StartedEndpoint
+from labctl.evaluation.session import Session
+from labctl.evaluation.work import Work
+from labctl.models import find_quantizer
+from labctl.models.resolve import resolve
+from labctl.records import (
+    DatasetRecord,
+    EvaluationEnd,
+    EvaluationRecord,
+    Failure,
+    ModelIdentity,
+    SamplingRecord,
+)
+from labctl.records.events import Evaluation
+from labctl.runs.context import lab_revision
+from labctl.runs.observer import Observer
+from labctl.runs.record.directory import RunDirectory, new_run_id
+from labctl.runs.record.journal import Journal
+from labctl.runs.record.repository import note_in_index
+from labctl.runs.run_session import RunSession
+from labctl.transport import Transport
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """An evaluation in a lab; ``connect`` opens the link to a board that a server runs on."""
+
+    recipe: EvaluationRecipe
+    lab: LabFile
+    connect: Callable[[Board], Transport]
+
+
+@dataclass(frozen=True)
+class EvaluationOutcome:
+    """An evaluation that came to its end."""
+
+    directory: EvaluationDirectory
+    record: EvaluationRecord
+    end: EvaluationEnd
+    table: AccuracyTable
+
+    @property
+    def exit_status(self) -> int:
+        """0: every question has an answer and no gate is missed."""
+        return status_of(self.end)
+
+
+def status_of(end: EvaluationEnd) -> int:
+    """Return the exit status of an evaluation that came to its end, or ended without an answer."""
+    if end.failure is not None:
+        return ExitStatus.INFRA
+    missed = any(gate.passed is False for gate in end.gates)
+    return ExitStatus.JOB if missed or not end.accuracies else ExitStatus.OK
+
+
+def prepare(
+    recipe: EvaluationRecipe, lab: LabFile, observer: Observer
+) -> tuple[Dataset, dict[str, ModelIdentity]]:
+    """Read the questions, and find the models' files where there are any."""
+    dataset = load_dataset(recipe.dataset, lab.root, observer.step)
+    identities = {}
+    for key in recipe.evaluated_models():
+        declared = recipe.models[key].declared
+        if declared is not None:
+            identities[key] = ModelIdentity(
+                key=key,
+                file="",
+                sha256=declared.sha256 or "",
+                size_bytes=None,
+                name=declared.name,
+            )
+            continue
+        target = f"host-{platform.machine()}"
+        found = resolve(
+            recipe.models,
+            [key],
+            root=lab.root,
+            find_quantizer=partial(find_quantizer, target, lab.root),
+            progress=observer.step,
+        )
+        identities[key] = found[key].identity
+    return dataset, identities
+
+
+def run_evaluation(request: EvaluationRequest, observer: Observer) -> EvaluationOutcome:
+    """Run an evaluation: everything is asked, graded and judged.
+
+    Raises ConfigError for what cannot be, HostError for servers out of reach, and what starting a
+    server raises; what is answered stays, and :func:`resume_evaluation` goes on.
+    """
+    recipe, lab = request.recipe, request.lab
+    dataset, identities = prepare(recipe, lab, observer)
+    limits = limits_of(recipe, lab.root / "runs", identities)
+    run = RunDirectory(lab.root / "runs" / new_run_id(recipe.name))
+    directory = EvaluationDirectory(run)
+    with RunSession(observer) as session, ExitStack() as servers:
+        run.begin()
+        session.begin(run)
+        observer.note(f"run directory: {run.path}")
+        for note in dataset.notes:
+            observer.note(f"note: {note}")
+        started = start_servers(
+            recipe,
+            lab,
+            run.path / "servers",
+            observer=observer,
+            connect=request.connect,
+            stack=servers,
+        )
+        endpoints = contact(recipe, started)
+        record = EvaluationRecord(
+            id=run.path.name,
+            recipe=recipe.name,
+            recipe_resolved=recipe.resolved(),
+            settings=recipe.settings,
+            dataset=_dataset_record(dataset),
+            models=tuple(identities.values()),
+            prompts=tuple(p.record(name, dataset.examples) for name, p in recipe.prompts.items()),
+            endpoints=endpoints,
+            sampling=SamplingRecord(**recipe.sampling.model_dump()),
+            budgets=limits.all_tokens,
+            model_budgets=limits.by_model,
+            budget_seconds=limits.seconds,
+            token_seconds=limits.token_seconds,
+            token_seconds_from=limits.run,
+            graders=recipe.graders,
+            variants=tuple(f"{m}/{p}" for m in recipe.evaluated_models() for p in recipe.prompts),
+            planned=0,
+            plan_notes=dataset.notes,
+            labctl_version=importlib.metadata.version("labctl"),
+            lab_revision=lab_revision(lab.root),
+            host=platform.node(),
+            started=datetime.now(UTC),
+        )
+        record = record.model_copy(update={"planned": make_plan(recipe, record).planned})
+        keep_questions(run.path, dataset)
+        directory.start(record, recipe.as_written)
+        outcome = _ask(
+            recipe, directory, record, dataset, started=started, observer=observer, resumed=0
+        )
+        session.finished(outcome.exit_status)
+        return outcome
+
+
+def resume_evaluation(
+    run: RunDirectory, lab: LabFile, connect: Callable[[Board], Transport], observer: Observer
+) -> EvaluationOutcome:
+    """Go on with an evaluation: what is answered is not asked again.
+
+    The recipe is the run's own. Raises ConfigError when questions, models or servers changed, and
+    what :func:`run_evaluation` raises.
+    """
+    directory = EvaluationDirectory(run)
+    record = directory.record()
+    recipe = recipe_of(record)
+    dataset, identities = prepare(recipe, lab, observer)
+    _refuse(record, _other_inputs(record, dataset, identities))
+    with RunSession(observer) as session, ExitStack() as servers:
+        session.begin(run)
+        directory.mend()
+        started = start_servers(
+            recipe, lab, run.path / "servers", observer=observer, connect=connect, stack=servers
+        )
+        _refuse(record, differences(record.endpoints, contact(recipe, started)))
+        journal = Journal(run.path, record.id)
+        journal.resumed()
+        directory.reopen()
+        outcome = _ask(
+            recipe,
+            directory,
+            record,
+            dataset,
+            started=started,
+            observer=observer,
+            resumed=journal.resumptions,
+        )
+        session.finished(outcome.exit_status)
+        return outcome
+
+
+def _ask(
+    recipe: EvaluationRecipe,
+    directory: EvaluationDirectory,
+    record: EvaluationRecord,
+    dataset: Dataset,
+    *,
+    started: dict[str, StartedEndpoint],
+    observer: Observer,
+    resumed: int,
+) -> EvaluationOutcome:
+    """Ask what is missing, then grade and judge; the run says how it ended, whatever happens."""
+    plan = make_plan(recipe, record)
+    with GraderPool() as pool:
+        work = Work(recipe, directory, plan, dataset, pool)
+        session = Session(work, observer)
+        observer.tell(
+            Evaluation(
+                run=record.id,
+                recipe=record.recipe,
+                planned=record.planned,
+                done=session.answered,
+                resumed=resumed,
+            )
+        )
+        state: State = "failed"
+        failure = None
+        try:
+            session.run(started)
+            failure = unanswered(directory, plan)
+            state = "failed" if failure else "finished"
+        except KeyboardInterrupt:
+            state = "interrupted"
+            raise
+        except Exception as error:  # a bug too: the run says how it ended
+            failure = Failure.of(error)
+            raise
+        finally:
+            end, table = finish(
+                work,
+                state,
+                failure=failure,
+                notes=tuple(session.notes),
+                resumed=resumed,
+            )
+            note_in_index(directory.run, observer.note)
+            if state != "finished":
+                observer.note(f"answers are kept; to continue: labctl resume {record.id}")
+    return EvaluationOutcome(directory, record, end, table)
+
+
+def _dataset_record(dataset: Dataset) -> DatasetRecord:
+    return DatasetRecord(
+        name=dataset.name,
+        source=dataset.source,
+        sha256=dataset.sha256,
+        split=dataset.split,
+        size=dataset.size,
+        questions=tuple(question.id for question in dataset.questions),
+        subset_seed=dataset.subset_seed,
+        shots=len(dataset.examples),
+    )
+
+
+def _other_inputs(
+    record: EvaluationRecord, dataset: Dataset, models: Mapping[str, ModelIdentity]
+) -> Iterator[str]:
+    if dataset.sha256 != record.dataset.sha256:
+        yield f"the data set {dataset.source} changed"
+    elif tuple(question.id for question in dataset.questions) != record.dataset.questions:
+        yield "other questions are chosen now"
+    for was in record.models:
+        now = models[was.key]
+        if now.sha256 != was.sha256:
+            yield f"model {was.key} was {was.sha256[:12]}, now it is {now.sha256[:12]}"
+
+
+def _refuse(record: EvaluationRecord, changed: Iterable[str]) -> None:
+    if found := list(changed):
+        raise ConfigError(
+            f"run {record.id} cannot be resumed: {found[0]}",
+            hint="start a new one: `labctl eval`; do not combine the answers of both",
+            details="\n".join(found[1:]) or None,
+        )

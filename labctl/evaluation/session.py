@@ -1,0 +1,135 @@
+"""One controller's session of an evaluation: asks what is missing, and tells how it goes."""
+
+import asyncio
+import time
+
+from labctl.evaluation.asking import Asking
+from labctl.evaluation.contact import open_endpoint
+from labctl.evaluation.grading import LiveGrader, Tally
+from labctl.evaluation.ledger import Ledger
+from labctl.evaluation.plan import Key
+from labctl.evaluation.servers import StartedEndpoint
+from labctl.evaluation.work import Work
+from labctl.progress import Throughput
+from labctl.records import GenerationRecord
+from labctl.records.events import Answers
+from labctl.runs.observer import Observer
+from labctl.units import counted
+
+#: Progress is reported at most this often.
+_REPORT_SECONDS = 0.5
+
+
+class Session:
+    """Everything between the first question and the last; for one use."""
+
+    def __init__(self, work: Work, observer: Observer):
+        self._recipe, self._plan = work.recipe, work.plan
+        self._work, self._observer = work, observer
+        self._ledger = Ledger(self._plan)
+        self._tally = Tally(self._plan)
+        self._live = LiveGrader(work, self._tally, self._graded)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._asking: Asking | None = None
+        self._is_known = False
+        self._throughput = Throughput()
+        self._reported = float("-inf")
+        #: Reasons why questions were left out.
+        self.notes: list[str] = []
+        for record in work.directory.generations():
+            self._ledger.add(record)
+        # What host or server failed is asked again.
+        self._ledger.failed.clear()
+        if work.recipe.stop_when is not None or self._ledger.answered:
+            for record, limit in self._ledger.served(work.directory.generations()):
+                self._live.add(record, [limit])
+
+    @property
+    def answered(self) -> int:
+        """Number of answers that are on disk."""
+        return self._ledger.answered
+
+    def run(self, started: dict[str, StartedEndpoint]) -> None:
+        """Ask until all is answered, or a limit ends it.
+
+        Raises HostError when a model has no endpoint left, ConfigError for a server that no request
+        can please.
+        """
+        asyncio.run(self._run(started))
+
+    async def _run(self, started: dict[str, StartedEndpoint]) -> None:
+        recipe = self._recipe
+        self._loop = asyncio.get_running_loop()
+        endpoints = [open_endpoint(recipe, name, started.get(name)) for name in recipe.endpoints]
+        try:
+            asking = Asking(
+                plan=self._plan,
+                ledger=self._ledger,
+                dataset=self._work.dataset,
+                sampling=recipe.sampling,
+                timeout_s=recipe.timeouts.answer,
+                endpoints=endpoints,
+                directory=self._work.directory,
+                note=self._observer.note,
+                heard=self._heard,
+            )
+            self._asking = asking
+            self._report(force=True)
+            until = None if recipe.max_time is None else self._loop.time() + recipe.max_time
+            in_time = await asking.run(until)
+        finally:
+            for endpoint in endpoints:
+                await endpoint.client.aclose()
+        self._report(force=True)
+        left = asking.left
+        if not in_time:
+            self._leave_out(f"max_time is over: {counted(left, 'generation')} not asked for")
+        elif self._is_known and left:
+            known = "every accuracy is known as well as stop_when asks for"
+            self._leave_out(f"{known}: {counted(left, 'generation')} not asked for")
+
+    def _leave_out(self, why: str) -> None:
+        self.notes.append(why)
+        self._observer.note(f"note: {why}")
+
+    def _heard(self, record: GenerationRecord) -> None:
+        if record.failure is None and record.check is None:
+            key = Key(record.question, record.variant, record.sample)
+            served = (
+                limit
+                for limit in self._plan.variant(record.variant).limits
+                if self._ledger.serving(key, limit) == (record.max_tokens,)
+            )
+            self._live.add(record, served)
+        self._report()
+
+    def _graded(self) -> None:
+        """Hear, in a thread of the pool, that the tally has one more."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._look)
+
+    def _look(self) -> None:
+        rule = self._recipe.stop_when
+        if rule is None or self._is_known or self._asking is None:
+            return
+        if self._tally.is_known(rule.half_width, rule.level, rule.min_questions):
+            self._is_known = True
+            assert self._loop is not None
+            self._stopping = self._loop.create_task(self._asking.stop())
+
+    def _report(self, *, force: bool = False) -> None:
+        now = time.monotonic()
+        if self._asking is None or (not force and now - self._reported < _REPORT_SECONDS):
+            return
+        self._reported = now
+        done = self._ledger.answered
+        planned = done + self._asking.left
+        self._observer.tell(
+            Answers(
+                done=done,
+                planned=planned,
+                retries=self._asking.retries,
+                remaining_s=self._throughput.remaining_s(now, done, planned),
+                accuracies=self._tally.accuracies(),
+            )
+        )

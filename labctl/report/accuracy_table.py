@@ -1,0 +1,121 @@
+"""The accuracies of an evaluation as a table of text."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+
+from labctl.evaluation.accuracy import Accuracy, AccuracyTable
+from labctl.records import EvaluationEnd, EvaluationRecord, Execution
+from labctl.report.details import plain, print_lines, print_table
+from labctl.stats import median
+from labctl.units import counted, digits
+
+_HEADINGS = (
+    "variant", ">budget", "grader", ">right", ">accuracy", ">95 % interval", ">tokens", ">cut",
+    ">no answer", "",
+)  # fmt: skip
+
+
+def print_accuracies(
+    console: Console, record: EvaluationRecord, table: AccuracyTable, end: EvaluationEnd | None
+) -> None:
+    """Print a row for each variant, budget and grader, and what is to be known of them."""
+    dataset = record.dataset
+    console.print(
+        f"[bold]{escape(record.recipe)}[/]: {counted(len(dataset.questions), 'question')} of"
+        f" {escape(dataset.name)}",
+        highlight=False,
+    )
+    rows = [(*_row(record, cell), plain(_marks(record, cell.variant))) for cell in table.cells]
+    print_table(console, _HEADINGS, rows)
+    print_lines(console, [escape(line) for line in _lines(record, table, end)])
+
+
+def _row(record: EvaluationRecord, cell: Accuracy) -> tuple[str, ...]:
+    share, interval, tokens = cell.share, cell.interval, cell.tokens
+    return (
+        plain(cell.variant),
+        _budget(record, cell),
+        cell.grader,
+        f"{cell.right}/{cell.total}",
+        "-" if share is None else _percent(share),
+        "-" if interval is None else f"{_percent(interval.low)} to {_percent(interval.high)}",
+        digits(median(tokens)) if tokens else "-",
+        str(cell.cut),
+        str(cell.unanswered),
+    )
+
+
+def _budget(record: EvaluationRecord, cell: Accuracy) -> str:
+    """Return a limit, with its time where it comes from one."""
+    text = "unlimited" if cell.budget is None else str(cell.budget)
+    limits = record.model_budgets.get(cell.variant.partition("/")[0], ())
+    if cell.budget in limits and cell.budget is not None:
+        seconds = record.budget_seconds[limits.index(cell.budget)]
+        text += "" if seconds is None else f" ({digits(seconds)} s)"
+    return text
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _marks(record: EvaluationRecord, variant: str) -> str:
+    """Say where answers were emulated, and whose model is what the recipe declares."""
+    model = variant.partition("/")[0]
+    served = [one for one in record.endpoints if one.model == model]
+    marks = []
+    if any(one.execution is Execution.EMULATED for one in served):
+        marks.append("EMULATED")
+    if not all(one.sha256_proven for one in served):
+        marks.append("as declared")
+    return ", ".join(marks)
+
+
+def _lines(
+    record: EvaluationRecord, table: AccuracyTable, end: EvaluationEnd | None
+) -> Iterator[str]:
+    overrun = [cell for cell in table.cells if cell.overruns and cell.grader == table.graders[0]]
+    for cell in overrun:
+        yield (
+            f"{cell.variant} at {_budget(record, cell)}: {counted(cell.overruns or 0, 'answer')}"
+            f" of {cell.total} longer than the prompt allows"
+        )
+    missing = max((len(cell.failed) for cell in table.cells), default=0)
+    if missing:
+        yield f"without an answer, and not counted: up to {counted(missing, 'question')} of a row"
+    limited = sum(cell.limited for cell in table.cells)
+    if limited:
+        yield f"{counted(limited, 'text')} met a limit of the grader, and counted as wrong"
+    if table.disagreements:
+        yield f"the graders judge {counted(len(table.disagreements), 'text')} differently"
+    if any(not one.sha256_proven for one in record.endpoints):
+        yield (
+            "as declared: labctl did not start the server, so that nothing proves which model"
+            " answered"
+        )
+    if end is not None:
+        yield from _lines_of_end(end)
+
+
+def _lines_of_end(end: EvaluationEnd) -> Iterator[str]:
+    for check in end.truncation:
+        load = "one request at a time" if check.slots == "one" else "the run's concurrency"
+        verdict = "answers are cut" if check.cutting else "every budget was asked for instead"
+        yield (
+            f"{check.model}, {load}: {check.disagreements} of"
+            f" {counted(check.questions, 'cut answer')} differ from real limits; {verdict}"
+        )
+    for note in end.notes:
+        yield f"note: {note}"
+
+
+def gate_lines(end: EvaluationEnd) -> Sequence[str]:
+    """Return a line of markup for each gate."""
+    words = {True: "[green]met[/]", False: "[red]MISSED[/]", None: "[yellow]open[/]"}
+    return [
+        f"gate {words[gate.passed]}: {plain(gate.variant)}: {gate.metric} {escape(gate.limit)}:"
+        f" {escape(gate.detail)}"
+        for gate in end.gates
+    ]
