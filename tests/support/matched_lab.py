@@ -13,7 +13,14 @@ from typing import Any
 from evaluations_made import BEGAN, made_evaluation
 from records_made import model, plan, planned_run, run, timing, trial
 
-from labctl.records import EvaluationRecord, Execution, GenerationRecord, GradeRecord, RunEnd
+from labctl.records import (
+    EvaluationEnd,
+    EvaluationRecord,
+    Execution,
+    GenerationRecord,
+    GradeRecord,
+    RunEnd,
+)
 
 TIMING = "20261120T223000Z-q8-q2-abcdef"
 EVALUATION = "20261122T093000Z-arithmetic-123456"
@@ -109,7 +116,10 @@ def evaluation(
     for name, lines in (("generations.jsonl", answers), ("grades.jsonl", grades)):
         (folder / name).write_text("".join(f"{one.model_dump_json()}\n" for one in lines))
     if not unfinished:
-        end = RunEnd(state="finished", finished=BEGAN + timedelta(hours=1))
+        end = EvaluationEnd(
+            state="finished", finished=BEGAN + timedelta(hours=1), answered=len(answers), failed=0,
+            questions=questions,
+        )  # fmt: skip
         (folder / "end.json").write_text(end.model_dump_json())
     return record
 

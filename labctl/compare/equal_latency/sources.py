@@ -7,21 +7,13 @@ from pathlib import Path
 
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
-from labctl.evaluation.accuracy import AccuracyTable, accuracy_table
-from labctl.records import (
-    EvaluationRecord,
-    GenerationRecord,
-    GradeRecord,
-    RunRecord,
-    TrialRecord,
-    read_record,
-)
-from labctl.records.migrations import RecordT
-from labctl.runs.record.directory import RunDirectory, all_directories, find_directory
-from labctl.runs.record.disk import read_file, reading
+from labctl.evaluation.accuracy import AccuracyTable
+from labctl.evaluation.directory import GRADES, EvaluationDirectory
+from labctl.evaluation.ending import without_checks
+from labctl.evaluation.results import table_of
+from labctl.records import EvaluationRecord, RunRecord, TrialRecord
+from labctl.runs.record.directory import RunDirectory, find_run, run_directories
 
-EVALUATION = "evaluation.json"
-_GENERATIONS, _GRADES, _END = "generations.jsonl", "grades.jsonl", "end.json"
 #: ``RUN:VARIANT``: one variant of a timing run.
 _VARIANT = re.compile(r"(?P<run>.+):(?P<variant>[^:]+)")
 
@@ -65,7 +57,7 @@ def find_sources(runs: Path, words: Sequence[str]) -> Sources:
     timings: list[TimingRun] = []
     for word in dict.fromkeys(words):
         directory, variant = _named(runs, word)
-        if not (directory.path / EVALUATION).is_file():
+        if not directory.is_evaluation:
             timings.append(_timing(directory, variant))
         elif variant is not None:
             raise ConfigError(
@@ -81,16 +73,13 @@ def find_sources(runs: Path, words: Sequence[str]) -> Sources:
 
 
 def _named(runs: Path, word: str) -> tuple[RunDirectory, str | None]:
-    direct = Path(word)
-    if word and (direct / EVALUATION).is_file():
-        return RunDirectory(direct), None
     try:
-        return find_directory(runs, word), None
+        return find_run(runs, word), None
     except ConfigError:
         named = _VARIANT.fullmatch(word)
         if named is None:
             raise
-        return find_directory(runs, named["run"]), named["variant"]
+        return find_run(runs, named["run"]), named["variant"]
 
 
 def _timing(directory: RunDirectory, variant: str | None = None) -> TimingRun:
@@ -103,46 +92,20 @@ def _timing(directory: RunDirectory, variant: str | None = None) -> TimingRun:
     return TimingRun(name, record, chosen, variant)
 
 
-def _evaluation(directory: RunDirectory) -> Evaluation:
-    path = directory.path
-    name = path.resolve().name
-    record = read_file(path / EVALUATION, EvaluationRecord)
-    generations = _lines(path / _GENERATIONS, GenerationRecord)
-    grades = _lines(path / _GRADES, GradeRecord)
-    if not grades:
-        raise ConfigError(
-            f"evaluation {name} has no grades yet",
-            hint=f"`labctl resume {name}` ends it; `labctl grade {name}` grades it",
-        )
-    table = accuracy_table(
-        generations,
-        grades,
-        questions=record.dataset.questions,
-        variants=record.variants,
-    )
+def _evaluation(run: RunDirectory) -> Evaluation:
+    directory = EvaluationDirectory(run)
     tokens = {
         (one.variant, one.question, one.sample): one.prompt_tokens
-        for one in generations
+        for one in without_checks(directory)
         if one.prompt_tokens is not None
     }
-    return Evaluation(name, record, table, tokens, (path / _END).is_file())
-
-
-def _lines(path: Path, kind: type[RecordT]) -> list[RecordT]:
-    """Return the records of a file, a line each; a last line without its end was never written."""
-    if not path.is_file():
-        return []
-
-    def read(text: bytes, source: Path) -> list[RecordT]:
-        whole = text[: text.rfind(b"\n") + 1]
-        return [read_record(kind, line, source) for line in whole.splitlines()]
-
-    return reading(path, read)
+    ended = directory.end() is not None
+    return Evaluation(directory.id, directory.record(), table_of(directory), tokens, ended)
 
 
 def _newest_evaluation(runs: Path) -> Evaluation:
-    for directory in reversed(all_directories(runs)):
-        if (directory.path / EVALUATION).is_file() and (directory.path / _GRADES).is_file():
+    for directory in reversed(run_directories(runs)):
+        if directory.is_evaluation and (directory.path / GRADES).is_file():
             return _evaluation(directory)
     raise ConfigError(
         f"no graded evaluation in {runs}",
@@ -156,10 +119,10 @@ def _newest_timings(runs: Path, evaluations: Iterable[Evaluation]) -> list[Timin
     models = [model for one in evaluations for model in one.record.models]
     wanted = {model.sha256 for model in models if model.sha256}
     found: dict[str, TimingRun] = {}
-    for directory in reversed(all_directories(runs)):
+    for directory in reversed(run_directories(runs)):
         if len(found) == len(wanted):
             break
-        if not (directory.path / "run.json").is_file():
+        if directory.is_evaluation:
             continue
         here = {model.sha256 for model in directory.run().models}
         if new := (here & wanted) - found.keys():

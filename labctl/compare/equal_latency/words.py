@@ -12,7 +12,7 @@ _IN = {"budget": "budgets", "deadline": "deadlines"}
 
 def seconds_text(seconds: float) -> str:
     """Return ``40.2 s``, ``12 min``."""
-    return duration(seconds * 1e9)
+    return duration(seconds * 1e9) if seconds else "0 s"
 
 
 def share_text(share: float) -> str:
