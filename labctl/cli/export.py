@@ -2,7 +2,9 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,8 +19,12 @@ from labctl.index import Filter, IndexedTrial
 from labctl.runs.record.repository import RunRepository
 from labctl.units import counted
 
+if TYPE_CHECKING:
+    from labctl.runs.record.directory import RunDirectory
+
 _OF_LLAMA_BENCH = ("llama-bench-json", "llama-bench-sql")
-FORMATS = ("csv", "jsonl", "parquet", *_OF_LLAMA_BENCH)
+_LM_EVAL = "lm-eval"
+FORMATS = ("csv", "jsonl", "parquet", *_OF_LLAMA_BENCH, _LM_EVAL)
 #: How the name of an output file ends -> its format.
 _BY_SUFFIX = {
     ".jsonl": "jsonl",
@@ -37,9 +43,10 @@ _BY_SUFFIX = {
     type=click.Choice(FORMATS),
     show_default="by the name of the output file, else csv",
     help="csv: a cell for each value; jsonl: an object on each line; parquet: typed columns;"
-    " llama-bench-json and llama-bench-sql: as llama-bench prints its tests.",
+    " llama-bench-json and llama-bench-sql: as llama-bench prints its tests; lm-eval: samples of"
+    " evaluations, as lm-evaluation-harness has them.",
 )
-@output_option
+@partial(output_option, folders=True)
 @click.pass_obj
 def export(
     invocation: Invocation,
@@ -55,14 +62,25 @@ def export(
     for a formula gets a ' before it; JSON Lines have every text as it is. The formats of
     llama-bench have a row for each test of its own, and of each text completion of llama.cpp; its
     compare-llama-bench.py reads them.
+
+    Of an evaluation (`labctl eval`) it is a line for each graded answer: csv, or samples of
+    lm-evaluation-harness. Where -o is a folder they are its own files, one for each model, prompt
+    and budget, with results beside them.
     """
     from dataclasses import replace
 
+    named = [found for name in names for found in find_runs(invocation, name)]
+    if any(run.is_evaluation for run in named):
+        _export_evaluation(named, form, output)
+        return
+    if form == _LM_EVAL:
+        raise click.UsageError("lm-eval is the format of evaluations: name one (`labctl runs`)")
     form = form or _form_of(output)
+    if output is not None and output.is_dir():
+        raise click.UsageError(f"{output} is a folder; name a file")
     if form == "parquet" and output is None and sys.stdout.isatty():
         raise click.UsageError("Parquet is no text for a terminal; name a file: -o trials.parquet")
     runs = runs_folder(invocation, names[0] if names else "latest")
-    named = (found for name in names for found in find_runs(invocation, name))
     ids = tuple(dict.fromkeys(one.path.resolve().name for one in named))
     repository = RunRepository(runs, note)
     found = repository.trials(replace(wanted, ids=ids))
@@ -77,6 +95,41 @@ def export(
     write_result(result, output)
     if output is not None:
         note(f"wrote {count} to {output}")
+
+
+def _export_evaluation(
+    named: "Sequence[RunDirectory]", form: str | None, output: Path | None
+) -> None:
+    """Write the graded answers of one evaluation."""
+    from labctl.files import write_named
+    from labctl.report.evaluation_export import (
+        answers_csv,
+        lm_eval_files,
+        read_evaluation,
+        samples_of,
+    )
+
+    if len(named) > 1:
+        raise click.UsageError("answers are exported one evaluation at a time; name one")
+    if form is None:
+        form = "csv" if output is not None and output.suffix.lower() == ".csv" else _LM_EVAL
+    if form not in ("csv", "jsonl", _LM_EVAL):
+        raise click.UsageError(f"{form} is for timed trials; an evaluation has csv and lm-eval")
+    found = read_evaluation(named[0])
+    if form != "csv" and output is not None and (output.is_dir() or not output.suffix):
+        files = list(lm_eval_files(found))
+        for path, text in files:
+            write_named(output / path, text)
+        note(f"wrote {counted(len(files), 'file')} to {output}")
+        return
+    if output is not None and output.is_dir():
+        raise click.UsageError(f"{output} is a folder; name a file")
+    if form == "csv":
+        write_result(answers_csv(found), output)
+    else:
+        write_result("".join(task.jsonl(named=True) for task in samples_of(found)), output)
+    if output is not None:
+        note(f"wrote {counted(sum(len(c.grades) for c in found.table.cells), 'grade')} to {output}")
 
 
 def _form_of(output: Path | None) -> str:

@@ -131,7 +131,7 @@ def write_output(piece: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def output_option(command: F) -> F:
+def output_option(command: F, *, folders: bool = False) -> F:
     """Add ``-o``; the command gets ``output``, None for standard output."""
 
     def checked(
@@ -148,7 +148,7 @@ def output_option(command: F) -> F:
     return click.option(
         "-o",
         "--output",
-        type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+        type=click.Path(path_type=Path, dir_okay=folders, allow_dash=True),
         metavar="FILE",
         callback=checked,
         help="Write to this file instead of standard output, which is -.",

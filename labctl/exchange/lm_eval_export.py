@@ -48,9 +48,11 @@ class TaskSamples:
         """Return the name of the file with the samples."""
         return f"samples_{_NO_FILE_NAME.sub('_', self.task)}_{date_of(record)}.jsonl"
 
-    def jsonl(self) -> str:
-        """Return the samples, a line each."""
-        return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in self.samples)
+    def jsonl(self, *, named: bool = False) -> str:
+        """Return the samples, a line each; ``named``: with model and task, for one file of all."""
+        names = {"model": self.model, "task": self.task} if named else {}
+        lines = (json.dumps({**names, **one}, ensure_ascii=False) for one in self.samples)
+        return "".join(f"{line}\n" for line in lines)
 
 
 def date_of(record: EvaluationRecord) -> str:
@@ -72,7 +74,7 @@ def task_samples(
     """
     questions = {one.id: one for one in kept.questions}
     rank = {one.id: number for number, one in enumerate(kept.questions)}
-    answers = _Answers(generations)
+    answers = GradedTexts(generations)
     found: dict[tuple[str, int | None], TaskSamples] = {}
     for cell in table.cells:
         model, _, prompt = cell.variant.partition("/")
@@ -144,7 +146,7 @@ def results_document(record: EvaluationRecord, tasks: Iterable[TaskSamples]) -> 
     }
 
 
-class _Answers:
+class GradedTexts:
     """Generations, to find the text that a grade judged."""
 
     def __init__(self, generations: Iterable[GenerationRecord]):

@@ -1,0 +1,95 @@
+"""Graded answers of an evaluation for other programs."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from labctl.errors import ConfigError
+from labctl.evaluation.accuracy import AccuracyTable
+from labctl.evaluation.datasets import KeptQuestions, kept_questions
+from labctl.evaluation.directory import EvaluationDirectory
+from labctl.evaluation.recipe import recipe_of
+from labctl.evaluation.results import table_of
+from labctl.exchange.lm_eval_export import (
+    GradedTexts,
+    TaskSamples,
+    date_of,
+    results_document,
+    task_samples,
+)
+from labctl.records import EvaluationRecord, GenerationRecord
+from labctl.report.trial_export import csv_cell
+from labctl.runs.record.directory import RunDirectory
+
+_COLUMNS = (
+    "run", "model", "prompt", "budget", "question", "sample", "grader", "version", "correct",
+    "extracted", "right_answer", "complete", "truncated_here", "tokens", "notes", "text",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ReadEvaluation:
+    """An evaluation with all that an export needs."""
+
+    record: EvaluationRecord
+    kept: KeptQuestions
+    generations: list[GenerationRecord]
+    table: AccuracyTable
+
+
+def read_evaluation(run: RunDirectory) -> ReadEvaluation:
+    """Read an evaluation. Raises ConfigError: not graded yet, or damaged."""
+    directory = EvaluationDirectory(run)
+    return ReadEvaluation(
+        directory.record(),
+        kept_questions(run.path),
+        list(directory.generations()),
+        table_of(directory),
+    )
+
+
+def samples_of(one: ReadEvaluation) -> list[TaskSamples]:
+    """Return its samples in the form of lm-evaluation-harness. Raises ConfigError."""
+    prompts = recipe_of(one.record).prompts
+    if missing := {name for name in one.table.variants if name.partition("/")[2] not in prompts}:
+        raise ConfigError(f"the recipe of {one.record.id} has no prompt of {sorted(missing)[0]}")
+    return task_samples(one.record, one.kept, prompts, one.generations, one.table)
+
+
+def lm_eval_files(one: ReadEvaluation) -> Iterator[tuple[Path, str]]:
+    """Yield the files that lm-evaluation-harness writes: a folder for each model."""
+    tasks = samples_of(one)
+    for model in dict.fromkeys(task.model for task in tasks):
+        of_model = [task for task in tasks if task.model == model]
+        for task in of_model:
+            yield Path(task.folder, task.file_name(one.record)), task.jsonl()
+        name = f"results_{date_of(one.record)}.json"
+        results = json.dumps(results_document(one.record, of_model), indent=2, ensure_ascii=False)
+        yield Path(of_model[0].folder, name), f"{results}\n"
+
+
+def answers_csv(one: ReadEvaluation) -> str:
+    """Return a line for each grade; what is not known is an empty cell, as is no limit."""
+    texts = GradedTexts(one.generations)
+    right = {question.id: question.answer for question in one.kept.questions}
+    written = io.StringIO()
+    writer = csv.DictWriter(written, _COLUMNS, lineterminator="\r\n")
+    writer.writeheader()
+    for cell in one.table.cells:
+        model, _, prompt = cell.variant.partition("/")
+        for grade in cell.grades:
+            row = {
+                "run": one.record.id,
+                "model": model,
+                "prompt": prompt,
+                "right_answer": right.get(grade.question),
+                "text": texts.text(grade),
+                **{name: getattr(grade, name) for name in _COLUMNS if hasattr(grade, name)},
+                "notes": " ".join(grade.notes),
+            }
+            shown = {name: csv_cell(value) for name, value in row.items() if value is not None}
+            writer.writerow(shown)
+    return written.getvalue()
