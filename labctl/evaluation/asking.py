@@ -79,6 +79,8 @@ class Asking:
         self._changed = asyncio.Condition()
         self._writing = asyncio.Lock()
         self._enough = False
+        #: Endpoints at which a question failed.
+        self._tried: dict[Ask, set[str]] = {}
         self.retries = 0
         self._cutting = {model: ledger.cuts(model) for model in self._queues}
         self._model = {variant.name: variant.model for variant in plan.variants}
@@ -220,7 +222,7 @@ class Asking:
         )
 
     async def _asked(self, endpoint: OpenEndpoint, ask: Ask) -> GenerationRecord | None:
-        """Ask once; None if the endpoint is lost, and the question has to be asked elsewhere."""
+        """Ask once; None if the question has to be asked again, elsewhere."""
         began = time.monotonic_ns()
         try:
             answered = await generate_with_retries(
@@ -233,7 +235,7 @@ class Asking:
                     hint="see to the server, then `labctl resume`: what is answered stays",
                     details=error.details,
                 )
-            if endpoint.dead is not None:
+            if endpoint.dead is not None or self._may_succeed_elsewhere(endpoint, ask):
                 return None
             return self._failed(endpoint, ask, error, began, error.attempts)
         except JobError as error:
@@ -252,6 +254,15 @@ class Asking:
         except (TryAgain, JobError, TimeoutError):
             return True
         return False
+
+    def _may_succeed_elsewhere(self, endpoint: OpenEndpoint, ask: Ask) -> bool:
+        """Tell whether another endpoint should try a question that failed at this one."""
+        tried = self._tried.setdefault(ask, set())
+        tried.add(endpoint.name)
+        return any(
+            one.model == endpoint.model and one.dead is None and one.name not in tried
+            for one in self._endpoints
+        )
 
     def _request(self, ask: Ask) -> GenerationRequest:
         variant, sampling = self._plan.variant(ask.key.variant), self._sampling

@@ -1,13 +1,22 @@
 """Evaluations of scripted servers: exact accuracies, and what goes wrong on the way."""
 
 from pathlib import Path
+from typing import Any
 
-from evaluations import boxed, evaluate, number_of, recipe_of, recipe_text, sums_lab
-from scripted_answers import Asked
+import pytest
+from evaluations import boxed, evaluate, no_board, number_of, recipe_of, recipe_text, sums_lab
+from scripted_answers import Answer, Asked
 from scripted_endpoint import scripted_endpoint
 
-from labctl.errors import ExitStatus
+from labctl.errors import Blame, ExitStatus, HostError
+from labctl.evaluation.directory import EvaluationDirectory
+from labctl.evaluation.run import resume_evaluation
 from labctl.records.events import Answers, AnyEvent, End, Evaluation
+from labctl.runs import Observer
+from labctl.runs.record.directory import RunDirectory
+
+#: Busy, and to be asked again at once.
+BUSY: Any = {"status": 503, "headers": {"Retry-After": "0"}}
 
 
 def right(asked: Asked) -> str:
@@ -59,3 +68,162 @@ def test_a_stated_budget_is_asked_for_each_time(tmp_path: Path) -> None:
     stated = [one.stated_budget for one in outcome.directory.generations()]
     assert sorted(filter(None, stated)) == [10, 10, 10, 20, 20, 20]
     assert outcome.end.truncation == ()
+
+
+def test_a_busy_server_is_asked_again(tmp_path: Path) -> None:
+    def busy_first(asked: Asked) -> Answer | str:
+        if asked.attempt == 1:
+            return Answer(status=429, headers={"Retry-After": "0"})
+        return right(asked)
+
+    lab, events = sums_lab(tmp_path / "lab", 4), list[AnyEvent]()
+    with scripted_endpoint(busy_first) as server:
+        outcome = evaluate(lab, recipe_of(recipe_text({"m": [server.address]})), events)
+    assert [one.attempts for one in outcome.directory.generations()] == [2] * 4
+    assert [event for event in events if isinstance(event, Answers)][-1].retries == 4
+    assert outcome.end.accuracies[0].correct == 4
+
+
+def test_the_questions_of_a_dead_endpoint_go_to_the_others(tmp_path: Path) -> None:
+    def dies(asked: Asked) -> Answer | str:
+        return right(asked) if number_of(asked) < 4 else Answer(**BUSY)
+
+    lab, events = sums_lab(tmp_path / "lab", 20), list[AnyEvent]()
+    with (
+        scripted_endpoint(dies) as dying,
+        scripted_endpoint(lambda asked: Answer(right(asked), first_s=0.05)) as other,
+    ):
+        dying.missing |= {"/props", "/v1/models", "/health"}
+        text = recipe_text({"m": [dying.address, other.address]})
+        outcome = evaluate(lab, recipe_of(text), events)
+    assert outcome.end.accuracies[0].correct == 20
+    assert outcome.exit_status == ExitStatus.OK
+    notes = [event.text for event in events if event.event == "note"]
+    assert any("endpoint m-0 is lost" in text and "go to m-1" in text for text in notes)
+
+
+def test_without_an_endpoint_the_run_ends_and_can_go_on(tmp_path: Path) -> None:
+    alive = False
+
+    def mortal(asked: Asked) -> Answer | str:
+        return right(asked) if alive or number_of(asked) < 4 else Answer(**BUSY)
+
+    lab = sums_lab(tmp_path / "lab", 6)
+    with scripted_endpoint(mortal) as server:
+        recipe = recipe_of(recipe_text({"m": [server.address]}))
+        with pytest.raises(HostError, match="endpoint m-0"):
+            evaluate(lab, recipe)
+        (run,) = lab.root.glob("runs/2*")
+        directory = EvaluationDirectory(RunDirectory(run))
+        end = directory.end()
+        assert end is not None
+        assert end.state == "failed"
+        assert end.failure is not None
+        assert end.failure.blame is Blame.INFRA
+        alive = True
+        outcome = resume_evaluation(directory.run, lab, no_board, Observer())
+    assert outcome.end.accuracies[0].correct == 6
+    assert (outcome.end.resumed, outcome.end.failed) == (1, 0)
+
+
+def test_a_refused_question_is_a_result_of_the_server(tmp_path: Path) -> None:
+    def choosy(asked: Asked) -> Answer | str:
+        return Answer(status=400, message="too long") if number_of(asked) == 2 else right(asked)
+
+    lab = sums_lab(tmp_path / "lab", 4)
+    with scripted_endpoint(choosy) as server:
+        outcome = evaluate(lab, recipe_of(recipe_text({"m": [server.address]})))
+    (failed,) = [one for one in outcome.directory.generations() if one.failure]
+    assert failed.failure is not None
+    assert failed.failure.blame is Blame.JOB
+    assert (outcome.end.answered, outcome.end.failed) == (3, 1)
+    (cell,) = outcome.table.cells
+    assert (cell.right, cell.total, len(cell.failed)) == (3, 3, 1)
+
+
+def test_cutting_ends_where_real_limits_contradict_it(tmp_path: Path) -> None:
+    def two_faced(asked: Asked) -> str:
+        """Under a limit it answers at once, as some servers do that know their limit."""
+        limited = asked.body.get("n_predict") not in (None, -1)
+        return boxed(2 * number_of(asked), words=0 if limited else 9)
+
+    lab, events = sums_lab(tmp_path / "lab", 12), list[AnyEvent]()
+    with scripted_endpoint(two_faced) as server:
+        text = recipe_text({"m": [server.address]}, budgets=[5, "unlimited"])
+        outcome = evaluate(lab, recipe_of(text), events)
+    (check,) = outcome.end.truncation
+    assert not check.cutting
+    # Cut at 5 tokens none would have its box.
+    assert {cell.budget: cell.right for cell in outcome.table.cells} == {5: 12, None: 12}
+    assert not any(grade.truncated_here for grade in outcome.directory.grades())
+    notes = [event.text for event in events if event.event == "note"]
+    assert any("every budget is asked for" in text for text in notes)
+
+
+def test_where_no_tokens_are_told_each_budget_is_asked_for(tmp_path: Path) -> None:
+    lab = sums_lab(tmp_path / "lab", 4)
+    with scripted_endpoint(lambda asked: Answer(half_right(asked), no_tokens=True)) as server:
+        text = recipe_text({"m": [server.address]}, api="openai-completions", budgets=[3, 50])
+        outcome = evaluate(lab, recipe_of(text))
+    answers = [one for one in outcome.directory.generations() if one.check is None]
+    assert {one.max_tokens for one in answers} == {3, 50}
+    assert {cell.budget: cell.right for cell in outcome.table.cells} == {3: 1, 50: 2}
+
+
+def test_a_run_that_is_cut_off_compares_the_same_questions(tmp_path: Path) -> None:
+    lab = sums_lab(tmp_path / "lab", 200)
+    slow = Answer("\\boxed{1}", first_s=0.05)
+    with scripted_endpoint(lambda _: slow) as one, scripted_endpoint(lambda _: slow) as two:
+        text = recipe_text(
+            {"a": [one.address], "b": [two.address]}, max_time="2s",
+            prompts={"p": {"layout": "plain"}, "q": {"layout": "plain", "system": "Hm."}},
+        )  # fmt: skip
+        outcome = evaluate(lab, recipe_of(text))
+    asked = {cell.variant: [g.question for g in cell.grades] for cell in outcome.table.cells}
+    for model in "ab":
+        assert abs(len(asked[f"{model}/p"]) - len(asked[f"{model}/q"])) <= 1
+    assert outcome.end.questions >= min(map(len, asked.values())) - 1 > 0
+    assert any("max_time is over" in note for note in outcome.end.notes)
+    assert outcome.end.state == "finished"
+
+
+def test_asking_stops_once_the_accuracy_is_known(tmp_path: Path) -> None:
+    lab = sums_lab(tmp_path / "lab", 300)
+    with scripted_endpoint(right) as server:
+        rule = {"half_width": "10%", "min_questions": 20}
+        text = recipe_text({"m": [server.address]}, stop_when=rule)
+        outcome = evaluate(lab, recipe_of(text))
+    assert 20 <= outcome.end.questions < 300
+    assert any("stop_when" in note for note in outcome.end.notes)
+
+
+def test_a_missed_gate_is_a_failure_of_the_job(tmp_path: Path) -> None:
+    lab = sums_lab(tmp_path / "lab", 8)
+    gates = [
+        {"metric": "accuracy", "min": 0.9, "where": {"model": "m"}},
+        {"metric": "accuracy", "max": 0.9},
+    ]
+    with scripted_endpoint(half_right) as server:
+        text = recipe_text({"m": [server.address]}, gates=gates)
+        outcome = evaluate(lab, recipe_of(text))
+    assert [gate.passed for gate in outcome.end.gates] == [False, True]
+    assert outcome.exit_status == ExitStatus.JOB
+
+
+def test_the_same_time_is_another_limit_for_each_model(tmp_path: Path) -> None:
+    lab = sums_lab(tmp_path / "lab", 2)
+    with scripted_endpoint(right) as server:
+        text = recipe_text(
+            {"small": [server.address], "large": [server.address]},
+            budgets={
+                "equal_to": "small",
+                "tokens": [100, 200, 300, "unlimited"],
+                "time_per_token": {"small": "18.18s", "large": "49.73s"},
+            },
+        )
+        outcome = evaluate(lab, recipe_of(text))
+    assert outcome.record.model_budgets == {
+        "small": (100, 200, 300, None),
+        "large": (37, 73, 110, None),
+    }
+    assert outcome.record.budget_seconds == (1818.0, 3636.0, 5454.0, None)

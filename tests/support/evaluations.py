@@ -69,8 +69,9 @@ def evaluate(
 ) -> EvaluationOutcome:
     """Run a recipe that needs no board."""
     observer = Observer() if events is None else Observer(events.append)
+    return run_evaluation(EvaluationRequest(recipe, lab, no_board), observer)
 
-    def connect(board: object) -> Any:
-        raise AssertionError(board)
 
-    return run_evaluation(EvaluationRequest(recipe, lab, connect), observer)
+def no_board(board: object) -> Any:
+    """Fail: nothing here runs on a board."""
+    raise AssertionError(board)
