@@ -75,6 +75,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "compare",
         "Compare runs, variants or baselines with the first of them.",
     ),
+    "agreement": (
+        "labctl.cli.agreement",
+        "agreement",
+        "Compare the answers of two servers of one model: is a host as good as the board?",
+    ),
     "latency-match": (
         "labctl.cli.latency_match",
         "latency_match",

@@ -67,7 +67,8 @@ def start_servers(
             name=name,
             model=endpoint.model,
             models=recipe.models,
-            parameters=endpoint.parameters,
+            # Else questions that are asked at once would wait for each other in the server.
+            parameters={"parallel": recipe.concurrency_of(name), **endpoint.parameters},
             max_seconds=recipe.max_time or _LONGEST_SECONDS,
             board=board,
             engine=EngineChoice(name="llama_cpp", task="serve", version=endpoint.version),
