@@ -1,10 +1,12 @@
 """Accuracy over time: planted crossings, equal models, and what nobody measured."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from records_made import energy, timing, trial
-from simulated_latency import LARGE, SMALL, Model, answered, crossing, timed
+from simulated_latency import LARGE, PROMPT, SMALL, Model, answered, crossing, timed
 
 from labctl.compare.equal_latency.crossings import locate, zero
 from labctl.compare.equal_latency.matching import budget_points, match, rescaled_grid
@@ -125,6 +127,20 @@ def test_a_prompt_moves_the_crossing() -> None:
         assert one.low < truth < one.high < 0
         assert "With stated q8_0 overtakes" in one.sentence
         assert "earlier than with plain" in one.sentence
+
+
+def test_a_stated_budget_belongs_to_the_deadline() -> None:
+    chance = np.random.default_rng(9)
+    times = {SMALL.name: timed(SMALL, chance, repeats=3, noise=0)}
+    plain = answered(SMALL, chance, chance.random(400), budgets=(200, 600))
+    stated = replace(plain, prompt="stated", states_budget=True)
+    prefill = PROMPT * 1e-3 * SMALL.token_seconds
+    at = [20 + prefill, 40 + prefill, 60 + prefill]
+    found = match([stated], times, 400, resamples=50, deadlines=at)
+    few, middle, many = (choice.candidates[0].accuracy for choice in found.choices)
+    shares = [float(cell.correct.mean()) for cell in stated.cells]
+    assert [few, many] == pytest.approx(shares)
+    assert middle == pytest.approx(sum(shares) / 2, abs=1e-6)  # nobody asked for 400 tokens
 
 
 def test_several_samples_of_a_question_are_one_cluster() -> None:

@@ -6,6 +6,7 @@ model's timing for all its prompts. So the draws of two curves can be subtracted
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from labctl.compare.equal_latency.answers import Answers, AnswerSet
@@ -172,9 +173,10 @@ def deadline_curves(
 ) -> list[DrawnCurve]:
     """Return curves of the share of answers that are right and complete within a time.
 
-    A prompt that states no budget has one curve, from its answers under the largest limit. Of one
-    that states it the budget belongs to the deadline: it is the largest whose last token comes in
-    time, and the smallest where none does. ``deadlines`` are among the times.
+    A prompt that states no budget has one curve, from its answers under the largest limit. With one
+    that states it, the budget belongs to the deadline: it is the one whose last token comes just in
+    time. Between the budgets that were asked for the accuracy is interpolated in a straight line,
+    before and after them it is that of the nearest one. ``deadlines`` are among the times.
     """
     import numpy as np
 
@@ -183,18 +185,16 @@ def deadline_curves(
         return []
     numbers = _numbers(pairs)
     parts = [[_Timed.of(cell, t) for cell in _asked(s)] for s, t in pairs]
-    end = max([one.last for timed in parts for one in timed] + list(deadlines))
-    common = np.union1d(np.linspace(0.0, end, STEPS + 1), np.array(deadlines, dtype=float))
+    fulls = [cell.full for timed in parts for cell in timed]
+    end = max([cell.last for timed in parts for cell in timed] + fulls + list(deadlines))
+    marks = np.array([*fulls, *deadlines], dtype=float)
+    common = np.union1d(np.linspace(0.0, end, STEPS + 1), marks)
     found = []
     for (one, timing), timed in zip(pairs, parts, strict=True):
         repeats = draws.repeats(timing, numbers[timing.timing.model])
         plain = np.ones((1, draws.size))
-        begins = [0.0, *(later.full for later in timed[1:])]
-        values, drawn = np.zeros(len(common)), np.zeros((draws.count, len(common)))
-        for begin, cell in zip(begins, timed, strict=True):
-            here = common >= begin
-            values[here] = cell.within(common, plain, timing.mean(), timing)[0, here]
-            drawn[:, here] = cell.within(common, draws.questions, repeats, timing)[:, here]
+        values = _over_limits(common, timed, plain, timing.mean(), timing)[0]
+        drawn = _over_limits(common, timed, draws.questions, repeats, timing)
         # A cut answer might have become right later; a stated limit is part of the question.
         known = timed[-1].cut_from
         if one.states_budget and known < np.inf:
@@ -203,6 +203,27 @@ def deadline_curves(
         drawn[:, common > known] = np.nan
         measured = min(cell.beyond_from for cell in timed)
         found.append(DrawnCurve(one, "deadline", common, values, drawn, measured, known))
+    return found
+
+
+def _over_limits(
+    common: "NDArray[np.float64]",
+    timed: Sequence["_Timed"],
+    questions: "NDArray[np.float64]",
+    repeats: "NDArray[np.float64]",
+    times: AnswerTimes,
+) -> "NDArray[np.float64]":
+    """Join the curves of several limits: each at its own time, a straight line between."""
+    import numpy as np
+
+    found = timed[0].within(common, questions, repeats, times)
+    for one, following in pairwise(timed):
+        first, last = np.searchsorted(common, [one.full, following.full])
+        part = slice(first, last + 1)
+        share = (common[part] - one.full) / (following.full - one.full)
+        after = following.within(common, questions, repeats, times)
+        found[:, part] = found[:, [first]] * (1 - share) + after[:, [last]] * share
+        found[:, last + 1 :] = after[:, last + 1 :]
     return found
 
 
