@@ -13,6 +13,7 @@ from labctl.config.recipe import EngineChoice, Recipe
 from labctl.config.schema import Kind, described, json_schema
 from labctl.config.yaml.document import parse
 from labctl.engines import Engine, engine_names, engine_tasks, make_engine
+from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.results.gates import METRICS
 from labctl.transport.registry import TRANSPORTS
 
@@ -42,7 +43,8 @@ def rows(model: dict[str, Any]) -> list[str]:
         default = "required" if key in model.get("required", ()) else ""
         if isinstance(value, str | int | float):
             default = f"`{value if isinstance(value, str) else json.dumps(value)}`"
-        found.append(f"| `{key}` | {default} | {' '.join(member['description'].split())} |")
+        row = f"`{key}` | {default} | {' '.join(member['description'].split())}"
+        found.append(f"| {row} |".replace("\n", "\\n").replace("<|im_end|>", "<\\|im_end\\|>"))
     return found
 
 
@@ -71,17 +73,30 @@ def test_the_reference_has_every_key_as_the_model_has_it(kind: Kind) -> None:
         assert block in text, f"the table of {name} in {FILES[kind].name} should be:\n{block}"
 
 
+def test_the_reference_of_evaluations_has_every_key() -> None:
+    text = (DOCS / "evaluation-recipes.md").read_text()
+    schema = described(EvaluationRecipe)
+    known = tables("recipe")
+    for name, model in {"evaluation": schema, **schema["$defs"]}.items():
+        # Sources of models are those of timing recipes, and documented there.
+        if not model.get("properties") or name in known or name == "EvaluatedModel":
+            continue
+        block = "| key | default | |\n|---|---|---|\n" + "\n".join(rows(model)) + "\n"
+        assert block in text, f"the table of {name} should be:\n{block}"
+
+
 @pytest.mark.parametrize(
     ("path", "model"),
     [
         (FILES["recipe"], Recipe),
+        (DOCS / "evaluation-recipes.md", EvaluationRecipe),
         (DOCS / "first-recipe.md", Recipe),
         (FILES["devices"], lab_model(TRANSPORTS)),
         (FILES["models"], Catalogue),
     ],
 )
 def test_the_examples_of_the_pages_are_valid(
-    path: Path, model: type[Recipe | Lab | Catalogue]
+    path: Path, model: type[Recipe | EvaluationRecipe | Lab | Catalogue]
 ) -> None:
     examples = re.findall(r"```yaml\n(.*?)```", path.read_text(), re.DOTALL)
     assert examples

@@ -155,7 +155,7 @@ def test_a_line_that_is_no_question_is_named(
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     assert "no question in this file" in refused(tmp_path, b"\n\n").message
-    with pytest.raises(ConfigError, match=r"cannot read nothing\.jsonl: No such file"):
+    with pytest.raises(ConfigError, match=r"there is no file nothing\.jsonl with questions"):
         load(tmp_path, file="nothing.jsonl")
 
 

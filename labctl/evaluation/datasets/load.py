@@ -84,7 +84,13 @@ def _rows(
     progress: Progress,
 ) -> tuple[Rows, str]:
     if file is not None:
-        return read_rows(local_file(file, root), source, file), file
+        path = local_file(file, root)
+        if not path.exists():
+            raise ConfigError(
+                f"there is no file {file} with questions",
+                hint=f"put it at {path}, or name another: --set dataset.file=FILE",
+            ).at(file)
+        return read_rows(path, source, file), file
     assert hub is not None
     from labctl.evaluation.datasets.hub import fetch_dataset  # http is slow to import
 
@@ -94,10 +100,9 @@ def _rows(
 
 def local_file(file: str, root: Path) -> Path:
     """Return the lab's file, or the one that comes with labctl."""
-    own = root / file
-    if not own.exists() and Path(file).parts[:1] == ("recipes",):
-        from_labctl = shipped.RECIPES.parent / file
-        return from_labctl if from_labctl.exists() else own
+    own, from_labctl = root / file, shipped.RECIPES.parent / file
+    if not own.exists() and Path(file).parts[:1] == ("recipes",) and from_labctl.exists():
+        return from_labctl
     return own
 
 
