@@ -8,7 +8,7 @@ import click
 
 from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.complete import BOARD, RECIPE
-from labctl.cli.lab import connect_board, lab_and_board
+from labctl.cli.lab import connect_board, lab_and_board, lab_or_own
 from labctl.cli.output import note, result_options, tell
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
@@ -76,8 +76,9 @@ def run(
     the run, also after Ctrl-C or a kill. With --spare the run continues on another board if it is
     equal: of the same kind, system and speed (by the probes of both).
     """
+    root = lab_or_own(invocation).root
+    wanted = read_recipe(find_recipe(recipe, root), set_values, lab_root=root)
     lab, chosen = lab_and_board(invocation, board)
-    wanted = read_recipe(find_recipe(recipe, lab.root), set_values, lab_root=lab.root)
     others = [lab.board(name) for name in dict.fromkeys(spares) if name != chosen.name]
     request = RunRequest(wanted, chosen, lab, compare=comparing_with(lab))
     note_missing(lab, wanted, chosen.name)

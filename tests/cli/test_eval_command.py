@@ -1,0 +1,94 @@
+"""``labctl eval``, and what the other commands make of its runs."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from evaluations import boxed, number_of, recipe_text, sums_lab
+from scripted_answers import Asked
+from scripted_endpoint import scripted_endpoint
+
+from labctl.cli.root import run_cli
+
+Capture = pytest.CaptureFixture[str]
+
+
+def half_right(asked: Asked) -> str:
+    n = number_of(asked)
+    return boxed(2 * n if n % 2 else 0)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A lab with one evaluation of eight questions, half of them answered rightly."""
+    root = sums_lab(tmp_path_factory.mktemp("labs") / "lab", 8).root
+    (root / "recipes").mkdir()
+    with scripted_endpoint(half_right) as server:
+        text = recipe_text({"m": [server.address]}, prompts={"p": {"layout": "plain"}})
+        (root / "recipes" / "sums.yaml").write_text(text)
+        assert run_cli(["--lab", str(root), "eval", "sums"]) == 0
+        yield root
+
+
+def told(lab: Path, capsys: Capture, *words: str, status: int = 0) -> str:
+    capsys.readouterr()
+    assert run_cli(["--lab", str(lab), *words]) == status
+    output = capsys.readouterr()
+    return output.out if status == 0 else output.err
+
+
+def test_the_report_has_a_row_for_each_accuracy(lab: Path, capsys: Capture) -> None:
+    text = told(lab, capsys, "report", "latest")
+    assert "sums: 8 questions of sums" in text
+    (row,) = [line.split() for line in text.splitlines() if line.startswith("m/p")]
+    assert row[:6] == ["m/p", "unlimited", "boxed", "4/8", "50.0", "%"]
+    assert "as declared" in text
+    found = json.loads(told(lab, capsys, "report", "latest", "--json"))
+    (figures,) = found["rows"]
+    assert (figures["right"], figures["answers"], figures["accuracy"]) == (4, 8, 0.5)
+
+
+def test_the_list_of_runs_marks_it(lab: Path, capsys: Capture) -> None:
+    text = told(lab, capsys, "runs", "--kind", "evaluation")
+    assert "8/8" in text
+    assert "50.0 %" in text
+    assert "EVALUATION" in text
+    assert told(lab, capsys, "runs", "--kind", "timing") == ""
+    told(lab, capsys, "index", "rebuild")
+    assert told(lab, capsys, "runs", "--recipe", "sums", "--state", "finished") == text
+
+
+def test_what_is_for_timing_runs_says_so_in_a_sentence(lab: Path, capsys: Capture) -> None:
+    for words in (["compare", "latest", "latest"], ["bundle", "latest"]):
+        text = told(lab, capsys, *words, status=2)
+        assert "is an evaluation: it has answers to questions, and no timed trials" in text
+
+
+def test_its_facts_are_shown_and_it_is_tagged(lab: Path, capsys: Capture) -> None:
+    assert "dataset.size: 8" in told(lab, capsys, "show", "latest")
+    assert "nice" in told(lab, capsys, "runs", "tag", "latest", "nice")
+    assert "sums" in told(lab, capsys, "runs", "--tag", "nice")
+
+
+def test_watch_shows_one_that_has_ended(lab: Path, capsys: Capture) -> None:
+    capsys.readouterr()
+    assert run_cli(["--lab", str(lab), "watch", "latest"]) == 0
+    assert "is finished; its tables: labctl report" in capsys.readouterr().err
+
+
+def test_the_plan_counts_generations(lab: Path, capsys: Capture) -> None:
+    settings = ["--set", "budgets=[10, 20, unlimited]"]
+    text = told(lab, capsys, "plan", "sums", *settings)
+    assert text == told(lab, capsys, "eval", "sums", "--dry-run", *settings)
+    assert "8 generations in all" in text
+    assert "cut at 10, 20" in text
+    assert "up to 8 more to hold cut answers against real limits" in text
+
+
+def test_run_names_the_command_for_questions(lab: Path, capsys: Capture) -> None:
+    assert "run it with `labctl eval" in told(lab, capsys, "run", "sums", status=2)
+
+
+def test_resume_has_nothing_to_do(lab: Path, capsys: Capture) -> None:
+    assert "start a new one: `labctl eval`" in told(lab, capsys, "resume", "latest", status=2)
