@@ -1,0 +1,86 @@
+"""Long loads: queueing theory, a sweep over HTTP, and a real llama-server."""
+
+import json
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from loaded import Loaded
+from scripted_answers import Answer
+from scripted_endpoint import scripted_endpoint
+from timed_client import TimedClient
+
+from labctl import shipped
+from labctl.cli.root import run_cli
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.fixture(autouse=True)
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "devices.yaml").write_text("boards: {}\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
+def test_the_mean_wait_is_that_of_an_m_d_1_queue(load: float) -> None:
+    """W = rho S / (2 (1 - rho)) before the service (F. Pollaczek 1930, A. Khinchine 1932)."""
+    service = 0.02
+    loaded = Loaded(TimedClient(service, slots=1), rate=load / service, requests=3000, warm_up=50)
+    latency = loaded.run().metrics().latency_ns
+    assert latency
+    real = fmean(loaded.client.services)  # a busy host serves slower than asked
+    busy = load * real / service
+    expected = real + busy * real / (2 * (1 - busy))
+    print(f"\nrho {busy:.3f}: mean {latency.mean / 1e6:.1f} ms, theory {expected * 1e3:.1f} ms")
+    assert latency.mean / 1e9 == pytest.approx(expected, rel=0.35 if load > 0.7 else 0.2)
+
+
+def test_a_stall_of_2_s_is_in_the_p99_of_an_open_loop() -> None:
+    loaded = Loaded(TimedClient(0.004, slots=1, stall=(3.0, 5.0)), rate=20.0, requests=400).run()
+    latency = loaded.metrics().latency_ns
+    assert latency
+    print(f"\np50 {latency.p50 / 1e6:.0f} ms, p99 {latency.p99 / 1e6:.0f} ms")
+    assert 1.6 < latency.p99 / 1e9 < 2.2
+    assert latency.p50 / 1e9 < 0.1
+
+
+def test_a_sweep_over_http_finds_the_capacity(capsys: pytest.CaptureFixture[str]) -> None:
+    """One slot of 100 ms: ten requests a second."""
+    answer = Answer([" word"] * 7, first_s=0.03, token_s=0.01)
+    with scripted_endpoint({"": answer}, slots=1) as server:
+        words = ["--sweep", "-n", "150", "--output-tokens", "8", "--json"]
+        assert run_cli(["load-test", "--url", server.address, *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    single = found["stages"][0]["metrics"]["requests_per_second"]
+    rates = [(one["rate"], one["metrics"]["departures"]) for one in found["stages"][1:]]
+    print(f"\nsingle stream {single:.2f}/s, tried {rates}, knee {found['knee']}")
+    assert 0.6 * single < found["knee"]["rate"] < 1.15 * single
+    assert found["knee"]["beyond"] > 0.85 * single
+
+
+def test_a_real_llama_server_is_started_loaded_and_stopped(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--set", "concurrency=[1,2]", "--set", "sweep=false", "-r", "0.5", "-n", "5"]
+    words += ["--warm-up", "1", "--output-tokens", "8", "--prompt-tokens", "8-16", "--json"]
+    assert run_cli(["load-test", str(shipped.RECIPES / "serving.yaml"), *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["run"]["endpoint"]["sha256_proven"] is True
+    assert found["run"]["workload"]["exact_lengths"] is True
+    assert found["run"]["workload"]["prompt_cache"] == "off"
+    assert [one["name"] for one in found["stages"]] == [
+        "concurrency 1",
+        "concurrency 2",
+        "rate 0.5",
+    ]
+    for one in found["stages"]:
+        metrics = one["metrics"]
+        assert (metrics["completed"], metrics["failed"]) == (5, 0)
+        assert (metrics["output_tokens"]["low"], metrics["output_tokens"]["high"]) == (8, 8)
+        # The template of a text alone adds one token, which begins it.
+        asked, got = metrics["asked_prompt_tokens"], metrics["prompt_tokens"]
+        assert got["mean"] == pytest.approx(asked["mean"] + 1, abs=1)
+        assert metrics["cached_share"] == 0
+        assert metrics["tokens_per_piece"] == pytest.approx(1, abs=0.2)
