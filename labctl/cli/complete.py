@@ -37,8 +37,9 @@ def runs(ctx: click.Context) -> Iterable[str]:
     root = _root(ctx)
     if root is None:
         return ["latest"]
-    files = ("run.json", "evaluation.json")
-    found = {path.parent.name for name in files for path in root.glob(f"runs/*/{name}")}
+    from labctl.runs.record.directory import KINDS
+
+    found = {path.parent.name for name in KINDS for path in root.glob(f"runs/*/{name}")}
     return ["latest", *sorted(found, reverse=True)]
 
 

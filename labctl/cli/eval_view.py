@@ -112,12 +112,17 @@ def show_evaluation(run: RunDirectory, *, as_json: bool) -> None:
 def facts_of_evaluation(run: RunDirectory, *, as_json: bool) -> None:
     """Print the record of an evaluation, a line for each fact."""
     record = run.evaluation().model_dump(mode="json", exclude_none=True)
+    print_facts(run, "evaluation", record, as_json=as_json)
+
+
+def print_facts(run: RunDirectory, kind: str, record: dict[str, object], *, as_json: bool) -> None:
+    """Print a record, a line for each fact; ``kind`` is the name of its file."""
     if as_json:
-        found = {"directory": str(run.path), "evaluation": record}
+        found = {"directory": str(run.path), kind: record}
         click.echo(json.dumps(found, indent=2))
         return
     click.echo(printable_line(str(run.path)))
-    click.echo("evaluation.json")
+    click.echo(f"{kind}.json")
     for name, value in _flat("", record):
         click.echo(printable_line(f"  {name}: {value}"))
 

@@ -69,9 +69,8 @@ def runs_folder(invocation: Invocation, run: str) -> Path:
     """Find where the lab keeps its runs; a run named by its path needs no lab."""
     direct = Path(run)
     with host_reads(run):
-        if any(
-            (direct / name).is_file() for name in ("run.json", "evaluation.json", "events.jsonl")
-        ):
+        files = ("run.json", "evaluation.json", "serving.json", "events.jsonl")
+        if any((direct / name).is_file() for name in files):
             return direct.resolve().parent
     own = lab_or_own(invocation).root / "runs"
     return own if own.is_dir() else lab_of(invocation).root / "runs"

@@ -9,25 +9,23 @@ import click
 
 from labctl.cli.complete import RECIPE
 from labctl.cli.lab import connect_board, lab_or_own
-from labctl.cli.output import json_option, note, output_console, output_option, write_result
+from labctl.cli.load_test_view import chosen_format, tell_load_test
+from labctl.cli.output import json_option, output_option
 from labctl.cli.progress import ProgressView
-from labctl.cli.root import Invocation, show_error
+from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
 from labctl.config.recipe import find_recipe
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.config.yaml.loader import Value
-from labctl.errors import ConfigError
 from labctl.evaluation.serving.load_test import LoadProgress
 from labctl.evaluation.serving.recipe import load_load_test
-from labctl.evaluation.serving.run import LoadTestOutcome, run_load_test
+from labctl.evaluation.serving.run import run_load_test
 from labctl.runs.observer import Observer
 
 _APIS = ("openai-chat", "openai-completions", "llama-server", "tgi")
 _ORIGIN = "labctl load-test"
 _PLAIN_NAME = "load-test"
-#: Ends of a file's name, and what is written.
-_FORMATS = {"": "table", ".txt": "table", ".csv": "csv", ".json": "json"}
 
 
 class _Numbers(click.ParamType[list[Value]]):
@@ -201,7 +199,7 @@ def load_test(
     .json or .txt. Exit status 0: measured, all gates kept; 1: a gate was missed, or nothing was
     answered; 3: the server was lost. Ctrl-C keeps what was measured.
     """
-    form = _format(output, as_json=as_json)
+    form = chosen_format(output, as_json=as_json)
     if wide and form != "table":
         raise click.UsageError(f"--wide is for the table; {form} has everything anyway")
     lab = lab_or_own(invocation)
@@ -213,20 +211,8 @@ def load_test(
         outcome = run_load_test(
             test, lab, Observer(RunView(view).show), _shown(view), connect_board
         )
-    _tell(outcome, form, output, wide=wide)
+    tell_load_test(outcome, form, output, wide=wide)
     return outcome.exit_status
-
-
-def _format(output: Path | None, *, as_json: bool) -> str:
-    if as_json or output is None:
-        return "json" if as_json else "table"
-    form = _FORMATS.get(output.suffix.lower())
-    if form is None:
-        raise ConfigError(
-            f"nothing can be written as {output.name}: unknown file type {output.suffix}",
-            hint="name it .csv, .json or .txt",
-        )
-    return form
 
 
 def _document(recipe: str | None, root: Path, options: dict[str, Value]) -> Document:
@@ -271,19 +257,3 @@ def _shown(view: ProgressView) -> Callable[[LoadProgress], None]:
             step.clock(progress.elapsed_s, left, f"{progress.ended} answers")
 
     return show
-
-
-def _tell(outcome: LoadTestOutcome, form: str, output: Path | None, *, wide: bool) -> None:
-    """Print or write the results, then what ended the test."""
-    from labctl.report.serving import load_test_text, print_load_test
-
-    if form == "table" and output is None:
-        end = outcome.directory.end()
-        print_load_test(output_console(), outcome.results, outcome.gates, end, wide=wide)
-        click.echo(f"run directory: {outcome.directory.path}")
-    else:
-        write_result(load_test_text(form, outcome.results, outcome.gates), output)
-    if outcome.state == "interrupted":
-        note("interrupted; what was measured is kept")
-    if outcome.error is not None:
-        show_error(outcome.error)

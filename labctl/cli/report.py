@@ -95,6 +95,13 @@ def report(
     if len(directories) == 1 and directories[0].is_evaluation:
         _print_evaluation(directories[0], form, result_format, output, ci)
         return
+    if len(directories) == 1 and directories[0].is_load_test:
+        from labctl.cli.load_test_view import report_load_test
+
+        if form == "experiment" or ci.files or ci.strict:
+            raise click.UsageError("the options of timing runs do not go with a load test")
+        report_load_test(directories[0], result_format, output)
+        return
     quoted = [name for name in (references or "").split(",") if name]
     if len(directories) > 1 and (ci.files or ci.strict or result_format not in (*TABLES, PAGE)):
         raise click.UsageError(

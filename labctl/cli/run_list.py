@@ -84,7 +84,7 @@ def _columns(states: dict[str, str], *, wide: bool) -> list[Column]:
         return one.run.verdict or states[one.run.id]
 
     def mark(one: IndexedRun) -> str:
-        words = ["evaluation"] if one.run.kind == "evaluation" else []
+        words = [] if one.run.kind == "timing" else [one.run.kind.replace("-", " ")]
         words += ["imported"] if one.run.imported_from is not None else []
         words += [one.run.execution] if one.run.execution in ("emulated", "native-host") else []
         return " ".join(words).upper()
@@ -95,7 +95,7 @@ def _columns(states: dict[str, str], *, wide: bool) -> list[Column]:
         ("recipe", lambda one: one.run.recipe),
         ("board", lambda one: one.run.board or "-"),
         ("state", state),
-        ("ok", lambda one: f"{one.run.trials_ok}/{one.run.trials_planned}"),
+        ("ok", _trials),
         ("token", lambda one: between(one.run.token_low_ns, one.run.token_high_ns)),
         ("right", _accuracy),
     ]
@@ -112,6 +112,12 @@ def _columns(states: dict[str, str], *, wide: bool) -> list[Column]:
     if wide:
         shown.append(("note", lambda one: one.run.note or ""))
     return shown
+
+
+def _trials(one: IndexedRun) -> str:
+    """Return ``3/4``; nothing for a load test, which has no trials."""
+    is_load_test = one.run.kind == "load-test"
+    return "" if is_load_test else f"{one.run.trials_ok}/{one.run.trials_planned}"
 
 
 def _accuracy(one: IndexedRun) -> str:

@@ -14,10 +14,10 @@ from labctl.config.schema import KINDS, Kind, json_schema
 def schema(kind: Kind) -> None:
     """Print the JSON Schema of a file format.
 
-    KIND is the file: a recipe, an evaluation's recipe, a lab's devices.yaml, models.yaml or
-    references.yaml, or a target.yaml of toolchains/. Editors complete and check with it: put
-    `# yaml-language-server: $schema=recipe.schema.json` on top. That of a recipe has the keys of
-    all engines that are installed.
+    KIND is the file: a recipe, that of an evaluation or of a load test, a lab's devices.yaml,
+    models.yaml or references.yaml, or a target.yaml of toolchains/. Editors complete and check with
+    it: put `# yaml-language-server: $schema=recipe.schema.json` on top. That of a recipe has the
+    keys of all engines that are installed.
     """
     model: type[BaseModel] | None = None
     if kind == "recipe":
@@ -30,6 +30,10 @@ def schema(kind: Kind) -> None:
         from labctl.evaluation.recipe import EvaluationRecipe
 
         model = EvaluationRecipe
+    elif kind == "load-test":
+        from labctl.evaluation.serving.recipe import LoadTestRecipe
+
+        model = LoadTestRecipe
     elif kind == "devices":
         from labctl.config.lab import lab_model
         from labctl.transport.registry import TRANSPORTS

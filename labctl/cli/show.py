@@ -52,6 +52,11 @@ def show(invocation: Invocation, name: str, *, as_json: bool, allowed_signers: P
 
         facts_of_evaluation(directory, as_json=as_json)
         return
+    if directory.is_load_test and not trial:
+        from labctl.cli.load_test_view import facts_of_load_test
+
+        facts_of_load_test(directory, as_json=as_json)
+        return
     facts = trial_facts(directory, int(trial["number"])) if trial else run_facts(directory)
     if as_json:
         found = {"directory": str(directory.path), "facts": [asdict(fact) for fact in facts]}

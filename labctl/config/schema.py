@@ -11,12 +11,13 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
-Kind = Literal["recipe", "evaluation", "devices", "models", "references", "target"]
+Kind = Literal["recipe", "evaluation", "load-test", "devices", "models", "references", "target"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _TITLES: dict[Kind, str] = {
     "recipe": "labctl recipe",
     "evaluation": "labctl evaluation recipe",
+    "load-test": "labctl load test recipe",
     "devices": "labctl devices.yaml",
     "models": "labctl models.yaml",
     "references": "labctl references.yaml",
@@ -99,8 +100,8 @@ def document_model(kind: Kind) -> type[BaseModel]:
         from labctl.config.references import References
 
         return References
-    if kind == "evaluation":
-        raise ValueError("the model of an evaluation's recipe has to be given")
+    if kind in ("evaluation", "load-test"):
+        raise ValueError(f"the model of the recipe of this kind has to be given: {kind}")
     from labctl.config.target import Target
 
     return Target

@@ -9,7 +9,7 @@ from labctl.config.types import parse_duration
 from labctl.index.rows import held_text, moment, parameter_text
 
 STATES = ("finished", "failed", "interrupted", "unfinished", "damaged")
-KINDS = ("timing", "evaluation")
+KINDS = ("timing", "evaluation", "load-test")
 VERDICTS = ("passed", "failed", "infra", "config")
 _DAYS = re.compile(r"(\d{1,5})d")
 #: Digits of any number, which a float would round.

@@ -31,7 +31,8 @@ class RunRow:
     state: str
     recipe: str
     started: str
-    #: ``timing``, or ``evaluation``: then trials are generations, and no time is in any column.
+    #: ``timing``; ``evaluation``: trials are generations, and no time is in any column;
+    #: ``load-test``: there are no trials, and no time is in any column.
     kind: str = "timing"
     finished: str | None = None
     board: str | None = None

@@ -206,14 +206,16 @@ def load_test_json(results: LoadTestResults, gates: Sequence[GateRecord]) -> str
     return json.dumps(document, indent=2) + "\n"
 
 
-def load_test_text(form: str, results: LoadTestResults, gates: Sequence[GateRecord]) -> str:
+def load_test_text(
+    form: str, results: LoadTestResults, gates: Sequence[GateRecord], end: RunEnd | None
+) -> str:
     """Return the results as ``csv``, ``json`` or ``table``."""
     if form == "csv":
         return load_test_csv(results)
     if form == "json":
         return load_test_json(results, gates)
     console = Console(file=io.StringIO(), width=200, color_system=None, emoji=False)
-    print_load_test(console, results, gates, wide=True)
+    print_load_test(console, results, gates, end, wide=True)
     file = console.file
     assert isinstance(file, io.StringIO)
     return file.getvalue()

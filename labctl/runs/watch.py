@@ -6,7 +6,7 @@ from pathlib import Path
 
 from labctl.errors import ConfigError, ExitStatus
 from labctl.records.events import AnyEvent, Contact, End, Evaluation
-from labctl.runs.record.directory import RunDirectory, all_directories, find_directory
+from labctl.runs.record.directory import RUN, RunDirectory, all_directories, find_directory
 from labctl.runs.record.event_log import EVENTS
 from labctl.runs.record.event_reader import EventReader, follow
 from labctl.runs.runner import Outcome
@@ -83,7 +83,7 @@ class Watch:
         begun = logged or self._contact
         if end is None or (begun and end.finished < begun.utc):
             return logged
-        if end.state == "finished" and self._directory.is_evaluation:
+        if end.state == "finished" and not (self._directory.path / RUN).is_file():
             missed = any(gate.passed is False for gate in end.gates)
             status = ExitStatus.JOB if missed else ExitStatus.OK
         elif end.state == "finished":

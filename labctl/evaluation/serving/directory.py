@@ -14,10 +14,8 @@ from labctl.files import append_line, write_atomic
 from labctl.records import RequestRecord, ServingRecord, StageRecord, read_record
 from labctl.records.base import FileRecord
 from labctl.records.migrations import RecordT
-from labctl.runs.record.directory import RECIPE, RunDirectory
-from labctl.runs.record.disk import read_file
+from labctl.runs.record.directory import RECIPE, SERVING, RunDirectory
 
-SERVING = "serving.json"
 STAGES = "stages.jsonl"
 REQUESTS = "requests.jsonl"
 _FLUSH_SECONDS = 1.0
@@ -31,15 +29,6 @@ class LoadTestDirectory(RunDirectory):
         if recipe is not None:
             write_atomic(self.path / RECIPE, recipe)
         write_atomic(self.path / SERVING, record.model_dump_json(indent=2) + "\n")
-
-    @property
-    def is_planned(self) -> bool:
-        """True if it is a load test."""
-        return (self.path / SERVING).is_file()
-
-    def serving(self) -> ServingRecord:
-        """Return the test's own record. Raises ConfigError if it cannot be read."""
-        return read_file(self.path / SERVING, ServingRecord)
 
     def append(self, name: str, records: Sequence[FileRecord]) -> None:
         """Append records to a file, a line each. Raises HostError."""

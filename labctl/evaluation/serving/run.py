@@ -18,6 +18,7 @@ from labctl.evaluation.serving.served import serving
 from labctl.records import Failure, GateRecord, RunEnd
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import new_run_id
+from labctl.runs.record.repository import note_in_index
 from labctl.transport import Transport
 
 #: Folder of a run directory with what a started server printed.
@@ -94,4 +95,5 @@ def run_load_test(
                 finished=datetime.now(UTC),
             )
         )
+    note_in_index(directory, observer.note)
     return LoadTestOutcome(directory, results, state, gates, error)

@@ -8,7 +8,8 @@ files as pulled and ``record.json``, and ``records.jsonl`` (the same records, a 
 imported run comes from. The directory begins when the board has answered and can take the run; it
 is a run once it has a ``run.json``.
 
-An evaluation has ``evaluation.json`` in place of it, and ``generations.jsonl`` for a journal; see
+A load test has ``serving.json`` in place of it; see :mod:`labctl.evaluation.serving.directory`. An
+evaluation has ``evaluation.json`` in place of it, and ``generations.jsonl`` for a journal; see
 :mod:`labctl.evaluation.directory`.
 """
 
@@ -38,6 +39,7 @@ from labctl.records import (
     PlanRecord,
     RunEnd,
     RunRecord,
+    ServingRecord,
     TrialRecord,
     written_version,
 )
@@ -45,6 +47,9 @@ from labctl.runs.record.disk import COMPRESSED, check_space, compress, read_file
 
 RUN = "run.json"
 EVALUATION = "evaluation.json"
+SERVING = "serving.json"
+#: The files of which one makes a directory a run, whatever its kind.
+KINDS = (RUN, EVALUATION, SERVING)
 GENERATIONS = "generations.jsonl"
 RECORD = "record.json"
 ANNOTATIONS = "annotations.json"
@@ -90,12 +95,17 @@ class RunDirectory:
     @property
     def is_planned(self) -> bool:
         """True if it is planned: its trials, or its questions, can begin."""
-        return (self.path / RUN).is_file() or self.is_evaluation
+        return any((self.path / name).is_file() for name in KINDS)
 
     @property
     def is_evaluation(self) -> bool:
         """True if it asks questions; False: it measures times."""
         return (self.path / EVALUATION).is_file()
+
+    @property
+    def is_load_test(self) -> bool:
+        """True if it loads a server."""
+        return (self.path / SERVING).is_file()
 
     def forget_if_refused(self, error: Exception) -> None:
         """Remove the directory when its run was refused before it was planned."""
@@ -181,9 +191,10 @@ class RunDirectory:
     def is_unfinished(self) -> bool:
         """True if it did not come to its end, or nobody can read whether it did.
 
-        An imported run cannot be continued here: it is as finished as it will be.
+        An imported run cannot be continued here, nor a load test that was cut off: they are as
+        finished as they will be.
         """
-        if self.is_imported:
+        if self.is_imported or self.is_load_test:
             return False
         try:
             end = self.end()
@@ -198,6 +209,9 @@ class RunDirectory:
                 asked, end = self.evaluation(), self.end()
                 state = end.state if end else "killed"
                 return f"{asked.id}  {asked.recipe}, evaluation of {asked.dataset.name}, {state}"
+            if self.is_load_test:
+                test, end = self.serving(), self.end()
+                return f"{test.id}  {test.recipe}, load test, {end.state if end else 'killed'}"
             run, end = self.run(), self.end()
         except ConfigError as error:
             return f"{self.path.name}  {error.message}"
@@ -217,6 +231,11 @@ class RunDirectory:
                 hint=f"show it: `labctl report {self.path.name}`",
             )
         end, run = self.end(), self.path.name
+        if self.is_load_test:
+            raise ConfigError(
+                f"run {run} is a load test: what was cut off cannot be resumed",
+                hint=f"show it: `labctl report {run}`; start a new one: `labctl load-test`",
+            )
         if end and end.state == "finished":
             again = "labctl eval" if self.is_evaluation else "labctl run"
             hint = f"show it: `labctl report {run}`; start a new one: `{again}`"
@@ -232,6 +251,12 @@ class RunDirectory:
                 f"run {run} is an evaluation: it has answers to questions, and no timed trials",
                 hint=f"`labctl report {run}` prints its accuracies",
             )
+        if self.is_load_test:
+            run = self.path.resolve().name
+            raise ConfigError(
+                f"run {run} is a load test: it has requests to a server, and no timed trials",
+                hint=f"`labctl report {run}` prints its table",
+            )
         return read_file(self.path / RUN, RunRecord)
 
     def evaluation(self) -> EvaluationRecord:
@@ -241,6 +266,10 @@ class RunDirectory:
             hint = f"`labctl report {run}` prints its times"
             raise ConfigError(f"run {run} measured times: it is no evaluation", hint=hint)
         return read_file(self.path / EVALUATION, EvaluationRecord)
+
+    def serving(self) -> ServingRecord:
+        """Return the record of a load test. Raises ConfigError if it cannot be read."""
+        return read_file(self.path / SERVING, ServingRecord)
 
     def schema_version(self) -> int:
         """Return the version in which its files were written. Raises as :meth:`run` does."""

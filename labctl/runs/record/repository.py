@@ -44,6 +44,7 @@ from labctl.runs.record.directory import (
     EVALUATION,
     GENERATIONS,
     RUN,
+    SERVING,
     RunDirectory,
     is_run_id,
 )
@@ -252,6 +253,12 @@ def _facts(directory: RunDirectory, stamp: str) -> Entry:
         annotations = directory.annotations()
         if directory.is_evaluation:
             return _evaluation_facts(directory, stamp, annotations)
+        if directory.is_load_test:
+            from labctl.index.load_test_entry import load_test_entry
+
+            return load_test_entry(
+                name, directory.serving(), directory.end(), annotations=annotations, stamp=stamp
+            )
         run, trials, end = directory.run(), directory.trials(), directory.end()
         origin = directory.origin()
         warm_ups = sum(trial.repeat == 0 for trial in directory.plan().trials)
@@ -313,7 +320,8 @@ def stamp_of(directory: Path) -> str | None:
         try:
             times.append(os.stat(f"{folder}/{RUN}").st_mtime_ns)
         except FileNotFoundError:
-            times.append(os.stat(f"{folder}/{EVALUATION}").st_mtime_ns)
+            other = EVALUATION if os.path.exists(f"{folder}/{EVALUATION}") else SERVING
+            times.append(os.stat(f"{folder}/{other}").st_mtime_ns)
             lines_in = GENERATIONS
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -14,6 +14,7 @@ import pytest
 from scripted_answers import Answer, Asked
 from scripted_endpoint import ScriptedEndpoint, scripted_endpoint
 
+from labctl import shipped
 from labctl.cli.root import run_cli
 
 QUICK = Answer([" word"] * 15, first_s=0.02, token_s=0.002)
@@ -117,7 +118,7 @@ def test_questions_of_a_file_are_asked_in_their_order(lab: Path) -> None:
         (["-c", "1", "--ttft", "2"], "--ttft: limits.ttft: must be a duration such as 90s"),
         (["-c", "one"], "'one' is not a list of numbers such as 1,2,4"),
         (["-c", "1", "--prompt-tokens", "9-3"], "min 9 is above max 3"),
-        (["-c", "1", "-o", "x.png"], "nothing can be written as x.png"),
+        (["-c", "1", "-o", "x.png"], "a load test cannot be written as x.png"),
     ],
 )
 def test_wrong_use_is_one_error_and_leaves_nothing(
@@ -192,3 +193,45 @@ def test_an_interrupt_keeps_and_shows_what_was_measured(lab: Path) -> None:
     assert lines(run / "stages.jsonl")[0]["stop"] == "interrupted"
     assert len(lines(run / "requests.jsonl")) >= 10
     assert json.loads((run / "end.json").read_text())["state"] == "interrupted"
+
+
+def test_a_load_test_is_a_run_like_others(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with scripted_endpoint({"": QUICK}) as server:
+        assert load(server, "-c", "1", "-n", "5", "--output-tokens", "16") == 0
+    measured = capsys.readouterr().out
+    run = only_run(lab).name
+
+    def told(*words: str) -> tuple[int, str, str]:
+        status = run_cli(list(words))
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    # The same table, computed again from the files.
+    status, out, _ = told("report", run)
+    assert (status, out) == (0, measured.partition("run directory:")[0])
+    status, out, _ = told("report", "latest", "--json")
+    assert json.loads(out)["stages"][0]["metrics"]["completed"] == 5
+    assert told("report", run, "-o", "again.csv")[0] == 0
+    assert "concurrency 1" in (lab / "again.csv").read_text()
+    status, out, _ = told("runs")
+    assert (status, "LOAD TEST" in out, run[-6:] in out) == (0, True, True)
+    status, out, _ = told("runs", "--kind", "load-test", "--json")
+    assert [one["id"] for one in json.loads(out)] == [run]
+    status, out, _ = told("show", run)
+    assert "endpoint.api: openai-chat" in out
+    assert told("runs", "tag", run, "first")[0] == 0
+    status, _, err = told("resume", run)
+    assert (status, "cannot be resumed" in err) == (2, True)
+    status, _, err = told("compare", run, run)
+    assert (status, "is a load test" in err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["run", "eval"])
+def test_a_recipe_of_a_load_test_names_its_command(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = str(shipped.RECIPES / "serving.yaml")
+    assert run_cli([command, recipe]) == 2
+    err = capsys.readouterr().err
+    if command == "eval" or "no board" not in err:
+        assert f"`labctl load-test {recipe}`" in err

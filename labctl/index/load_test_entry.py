@@ -1,0 +1,55 @@
+"""Rows of a load test, made from its records."""
+
+from labctl.errors import Blame
+from labctl.index.rows import Entry, ModelRow, RunRow, moment
+from labctl.records import Annotations, RunEnd, ServingRecord
+
+
+def load_test_entry(
+    run_id: str,
+    record: ServingRecord,
+    end: RunEnd | None,
+    *,
+    annotations: Annotations,
+    stamp: str,
+) -> Entry:
+    """Return the rows of a load test. ``run_id`` is the name of its directory."""
+    gates = [gate.passed for gate in end.gates] if end else []
+    row = RunRow(
+        id=run_id,
+        stamp=stamp,
+        state=end.state if end else "unfinished",
+        recipe=record.recipe,
+        started=moment(record.started),
+        kind="load-test",
+        finished=moment(end.finished) if end else None,
+        board=record.endpoint.board,
+        execution=record.endpoint.execution,
+        verdict=_verdict(end),
+        failure=end.failure.kind if end and end.failure else None,
+        gates_passed=gates.count(True),
+        gates_missed=gates.count(False),
+        labctl_version=record.labctl_version or None,
+        lab_revision=record.lab_revision,
+        host=record.host or None,
+        note=annotations.note,
+    )
+    model = record.model
+    models = (
+        ()
+        if model is None
+        else (
+            ModelRow(
+                run_id, model.key, model.file, model.sha256 or None, model.name, model.quantization
+            ),
+        )
+    )
+    return Entry(row, models, tuple(dict.fromkeys(annotations.tags)))
+
+
+def _verdict(end: RunEnd | None) -> str | None:
+    if end is None or end.state == "interrupted":
+        return None
+    if end.failure is not None:
+        return "failed" if end.failure.blame is Blame.JOB else str(end.failure.blame)
+    return "failed" if any(gate.passed is False for gate in end.gates) else "passed"
