@@ -38,6 +38,7 @@ def server(tokens: int, first_s: float, token_s: float) -> Iterator[str]:
     finally:
         program.stdin.close()
         program.stdout.read()
+        program.stdout.close()
         program.wait(60)
 
 

@@ -18,6 +18,7 @@ from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Value, read_yaml
 from labctl.engines.schema import recipe_model
 from labctl.evaluation.recipe import EvaluationRecipe
+from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.transport.registry import TRANSPORTS
 
 Schema = dict[str, Any]
@@ -36,6 +37,7 @@ def json_schema(kind: Kind) -> Schema:
     models = {
         "recipe": lambda: recipe_model()[0],
         "evaluation": lambda: EvaluationRecipe,
+        "load-test": lambda: LoadTestRecipe,
         "devices": lambda: lab_model(TRANSPORTS),
     }
     return schema_of(kind, models[kind]() if kind in models else None)
@@ -185,11 +187,13 @@ def test_the_command_prints_the_schema(kind: Kind, capsys: pytest.CaptureFixture
 def test_the_command_refuses_other_kinds(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["schema", "board"]) == 2
     assert (
-        "'recipe', 'evaluation', 'devices', 'models', 'references', 'target'"
+        "'recipe', 'evaluation', 'load-test', 'devices', 'models', 'references', 'target'"
         in capsys.readouterr().err
     )
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "evaluation"])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind not in ("evaluation", "load-test")]
+)
 def test_every_kind_has_a_model(kind: Kind) -> None:
     assert document_model(kind).model_config["extra"] == "forbid"

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from itertools import pairwise
 
 from timed_client import TimedClient
 
@@ -44,3 +45,12 @@ class Loaded:
         found = measure(self.rows, LatencyLimits(**limits))
         assert found is not None
         return found
+
+
+def waits(times: list[float], services: list[float]) -> list[float]:
+    """Latencies in a queue of one server (D. V. Lindley, 1952), in s."""
+    wait, found = 0.0, [services[0]]
+    for number, (before, at) in enumerate(pairwise(times)):
+        wait = max(0.0, wait + services[number] - (at - before))
+        found.append(wait + services[number + 1])
+    return found

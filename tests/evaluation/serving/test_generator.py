@@ -5,7 +5,7 @@ from itertools import islice, pairwise
 from statistics import fmean
 
 import pytest
-from loaded import Loaded
+from loaded import Loaded, waits
 from timed_client import TimedClient
 
 from labctl.errors import HostError, ProgramFailed
@@ -14,15 +14,6 @@ from labctl.evaluation.serving.arrivals import arrival_times
 
 #: Timers of a busy host are late.
 SLACK_S = 0.03
-
-
-def waits(times: list[float], services: list[float]) -> list[float]:
-    """Latencies in a queue of one server (D. V. Lindley, 1952), in s."""
-    wait, found = 0.0, [services[0]]
-    for number, (before, at) in enumerate(pairwise(times)):
-        wait = max(0.0, wait + services[number] - (at - before))
-        found.append(wait + services[number + 1])
-    return found
 
 
 def test_open_loop_latencies_are_those_of_the_queue() -> None:

@@ -1,17 +1,19 @@
 """Long loads: queueing theory, a sweep over HTTP, and a real llama-server."""
 
 import json
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 
 import pytest
-from loaded import Loaded
+from loaded import Loaded, waits
 from scripted_answers import Answer
 from scripted_endpoint import scripted_endpoint
 from timed_client import TimedClient
 
 from labctl import shipped
 from labctl.cli.root import run_cli
+from labctl.evaluation.serving.arrivals import arrival_times
 
 pytestmark = pytest.mark.soak
 
@@ -23,18 +25,21 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
-def test_the_mean_wait_is_that_of_an_m_d_1_queue(load: float) -> None:
-    """W = rho S / (2 (1 - rho)) before the service (F. Pollaczek 1930, A. Khinchine 1932)."""
-    service = 0.02
-    loaded = Loaded(TimedClient(service, slots=1), rate=load / service, requests=3000, warm_up=50)
-    latency = loaded.run().metrics().latency_ns
+@pytest.mark.parametrize("load", [0.5, 0.7])
+def test_waits_are_those_of_a_queue_of_one_server(load: float) -> None:
+    """Lindley's recursion for these arrivals; Pollaczek's and Khinchine's mean beside."""
+    service, rate = 0.1, load / 0.1
+    loaded = Loaded(TimedClient(service, slots=1), rate=rate, requests=800).run()
+    latency = loaded.metrics().latency_ns
     assert latency
-    real = fmean(loaded.client.services)  # a busy host serves slower than asked
-    busy = load * real / service
-    expected = real + busy * real / (2 * (1 - busy))
-    print(f"\nrho {busy:.3f}: mean {latency.mean / 1e6:.1f} ms, theory {expected * 1e3:.1f} ms")
-    assert latency.mean / 1e9 == pytest.approx(expected, rel=0.35 if load > 0.7 else 0.2)
+    services = loaded.client.services  # a busy host serves slower than asked
+    times = list(islice(arrival_times(rate, "poisson", loaded.plan.seed), 800))
+    expected = fmean(waits(times, services))
+    busy, square = rate * fmean(services), fmean(one**2 for one in services)
+    formula = fmean(services) + rate * square / (2 * (1 - busy))
+    told = f"Lindley {expected * 1e3:.1f}, Pollaczek-Khinchine {formula * 1e3:.1f} ms"
+    print(f"\nrho {busy:.3f}: mean {latency.mean / 1e6:.1f} ms; {told}")
+    assert latency.mean / 1e9 == pytest.approx(expected, rel=0.15)
 
 
 def test_a_stall_of_2_s_is_in_the_p99_of_an_open_loop() -> None:
@@ -56,8 +61,9 @@ def test_a_sweep_over_http_finds_the_capacity(capsys: pytest.CaptureFixture[str]
     single = found["stages"][0]["metrics"]["requests_per_second"]
     rates = [(one["rate"], one["metrics"]["departures"]) for one in found["stages"][1:]]
     print(f"\nsingle stream {single:.2f}/s, tried {rates}, knee {found['knee']}")
-    assert 0.6 * single < found["knee"]["rate"] < 1.15 * single
-    assert found["knee"]["beyond"] > 0.85 * single
+    # No answer takes less than 100 ms, though a busy host may take more for some time.
+    assert 0.5 * single < found["knee"]["rate"] <= 10 / 0.95
+    assert found["knee"]["beyond"] < 1.1 * found["knee"]["rate"]
 
 
 def test_a_real_llama_server_is_started_loaded_and_stopped(
