@@ -14,7 +14,7 @@ from labctl.evaluation.plan import EvaluationPlan, Key, Limit
 from labctl.evaluation.work import Work
 from labctl.records import GenerationRecord, GradeRecord
 from labctl.records.events import RunningAccuracy
-from labctl.stats import half_width_reached, wilson_interval
+from labctl.stats import LOOK, half_width_reached, wilson_interval
 
 
 class Tally:
@@ -61,9 +61,13 @@ class Tally:
         """
         while self._ahead < len(self._plan.questions) and self._has_all(self._ahead):
             self._ahead += 1
-            if self._ahead >= least and all(
-                half_width_reached(self._correct(cell), self._ahead, half_width, level=level)
-                for cell in self._right
+            if (
+                self._ahead >= least
+                and self._ahead % LOOK == 0
+                and all(
+                    half_width_reached(self._correct(cell), self._ahead, half_width, level=level)
+                    for cell in self._right
+                )
             ):
                 return True
         return False

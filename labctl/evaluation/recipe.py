@@ -77,6 +77,7 @@ class EvaluationRecipe(WrittenRecipe):
         problems = [
             *self._model_problems(),
             *self._endpoint_problems(),
+            *self._layout_problems(),
             *self._budget_problems(),
             *self._gate_problems(),
         ]
@@ -120,6 +121,18 @@ class EvaluationRecipe(WrittenRecipe):
                         (*path, "start"),
                         f"endpoint {other} has the same board; a board serves one model in a run",
                     )
+
+    def _layout_problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        for key, endpoint in self.endpoints.items():
+            for name, prompt in self.prompts.items():
+                if prompt.is_chat and endpoint.api in ("openai-completions", "tgi"):
+                    problem = (
+                        f"{endpoint.api} has no messages, which prompt {name} is (layout: chat)"
+                    )
+                    yield ("endpoints", key, "api"), problem
+                elif not prompt.is_chat and endpoint.api == "openai-chat":
+                    problem = f"openai-chat takes messages; prompt {name} is a text"
+                    yield ("endpoints", key, "api"), f"{problem} (layout: {prompt.layout})"
 
     def _budget_problems(self) -> Iterable[tuple[DocumentPath, str]]:
         budgets, used = self.budgets, self.evaluated_models()

@@ -18,6 +18,8 @@ from labctl.units import counted
 
 #: Progress is reported at most this often.
 _REPORT_SECONDS = 0.5
+#: And at least this often.
+_BEAT_SECONDS = 10.0
 
 
 class Session:
@@ -76,7 +78,11 @@ class Session:
             self._asking = asking
             self._report(force=True)
             until = None if recipe.max_time is None else self._loop.time() + recipe.max_time
-            in_time = await asking.run(until)
+            beating = asyncio.create_task(self._beat())
+            try:
+                in_time = await asking.run(until)
+            finally:
+                beating.cancel()
         finally:
             for endpoint in endpoints:
                 await endpoint.client.aclose()
@@ -87,6 +93,12 @@ class Session:
         elif self._is_known and left:
             known = "every accuracy is known as well as stop_when asks for"
             self._leave_out(f"{known}: {counted(left, 'generation')} not asked for")
+
+    async def _beat(self) -> None:
+        """Report now and then, also where one answer takes minutes."""
+        while True:
+            await asyncio.sleep(_BEAT_SECONDS)
+            self._report(force=True)
 
     def _leave_out(self, why: str) -> None:
         self.notes.append(why)

@@ -74,6 +74,16 @@ def test_a_recipe_is_read_back_from_its_record() -> None:
             "http://me:secret@127.0.0.1:9/v1",
             "must not hold a password: put the key into a variable, see key_env",
         ),
+        (
+            "api: openai-chat, model: small",
+            "api: openai-completions, model: small",
+            "openai-completions has no messages, which prompt plain is (layout: chat)",
+        ),
+        (
+            "plain: {",
+            "plain: {layout: chatml, ",
+            "openai-chat takes messages; prompt plain is a text (layout: chatml)",
+        ),
         ("model: small}", "model: large}", "models.small: no endpoint serves this model"),
         (
             "budgets: [200, unlimited, 100]",
