@@ -7,6 +7,7 @@ from labctl.evaluation.endpoints.base import (
     Message,
     ServerIdentity,
 )
+from labctl.evaluation.endpoints.counting import CountCheck, check_count
 from labctl.evaluation.endpoints.errors import Refused, TryAgain
 from labctl.evaluation.endpoints.opening import Api, open_client
 from labctl.evaluation.endpoints.retries import Answered, generate_with_retries
@@ -14,6 +15,7 @@ from labctl.evaluation.endpoints.retries import Answered, generate_with_retries
 __all__ = [
     "Answered",
     "Api",
+    "CountCheck",
     "EndpointClient",
     "Generation",
     "GenerationRequest",
@@ -21,6 +23,7 @@ __all__ = [
     "Refused",
     "ServerIdentity",
     "TryAgain",
+    "check_count",
     "generate_with_retries",
     "open_client",
 ]

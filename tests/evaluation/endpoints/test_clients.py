@@ -5,7 +5,15 @@ from asked import APIS, ask, request, with_client
 from scripted_endpoint import Answer, scripted_endpoint
 
 from labctl.errors import ConfigError, OutputNotUnderstood
-from labctl.evaluation.endpoints import Api, EndpointClient, Message, ServerIdentity, TryAgain
+from labctl.evaluation.endpoints import (
+    Api,
+    CountCheck,
+    EndpointClient,
+    Message,
+    ServerIdentity,
+    TryAgain,
+    check_count,
+)
 
 EURO = ["The", " price", " is", " ", b"\xe2\x82", b"\xac", "4", "."]
 TEXT = "The price is €4."
@@ -124,6 +132,23 @@ def test_without_usage_the_tokenizer_counts_and_without_one_the_stream() -> None
         counted = ask(server.address, "openai-chat")
         assert (counted.completion_tokens, counted.counted_by) == (3, "stream")
         assert counted.token_ends is None
+
+
+@every_api
+def test_a_count_is_held_against_the_tokenizer(api: Api) -> None:
+    async def counted(client: EndpointClient) -> CountCheck | None:
+        return await check_count(client, await client.generate(request(api), timeout=10))
+
+    text = "word " * 20
+    with scripted_endpoint({"": text}) as server:
+        assert with_client(server.address, api, counted) == CountCheck(22, 21)
+        server.missing.add("/tokenize")
+        assert with_client(server.address, api, counted) is None
+    assert CountCheck(22, 21).agrees
+    with scripted_endpoint({"": Answer(text, usage=60, no_tokens=True)}) as server:
+        found = with_client(server.address, api, counted)
+    assert found is not None
+    assert not found.agrees
 
 
 @every_api
