@@ -65,7 +65,8 @@ def check_format(result_format: str, output: Path | None) -> bool:
     """
     if result_format not in (*TABLES, "json") or output is not None:
         raise click.UsageError(
-            "an evaluation is printed as a table, or with --json; its grades are in grades.jsonl"
+            "an evaluation is printed as a table or with --json; `labctl report` writes .html,"
+            " .md, .pdf, .svg or .png, `labctl export` its answers"
         )
     return result_format == "json"
 

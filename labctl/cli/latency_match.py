@@ -9,7 +9,7 @@ import click
 
 from labctl.cli.complete import REFERENCE, RUN
 from labctl.cli.lab import lab_or_own, runs_folder
-from labctl.cli.output import json_option, output_console, output_option, write_result
+from labctl.cli.output import PAGE, json_option, note, output_console, output_option, write_result
 from labctl.cli.root import Invocation
 from labctl.config.types import parse_duration
 from labctl.errors import ConfigError, ExitStatus
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from labctl.compare.equal_latency.result import LatencyMatch
 
 #: Ends of a file's name, and what is written.
-_FORMATS = {"": "text", ".txt": "text", ".csv": "csv", ".json": "json"}
+_FORMATS = {
+    "": "text",
+    ".txt": "text",
+    ".csv": "csv",
+    ".json": "json",
+    **dict.fromkeys((".html", ".htm", ".md", ".pdf", ".svg", ".png"), PAGE),
+}
 
 
 class _Deadline(click.ParamType[float]):
@@ -65,6 +71,12 @@ class _Deadline(click.ParamType[float]):
     shell_complete=REFERENCE,
     help="Published figures to quote; without a RUN they are all that is shown.",
 )
+@click.option(
+    "--language",
+    type=click.Choice(["en", "zh"]),
+    show_default="en",
+    help="Language of a report that is written as .html, .md, .pdf, .svg or .png.",
+)
 @json_option("Print curves, crossings and choices as JSON, times in s.")
 @output_option
 @click.argument("names", metavar="[RUN]...", nargs=-1, shell_complete=RUN)
@@ -77,6 +89,7 @@ def latency_match(
     grader: str | None,
     assume_same_model: bool,
     references: str | None,
+    language: str | None,
     as_json: bool,
     output: Path | None,
 ) -> int:
@@ -85,11 +98,17 @@ def latency_match(
     RUN is an evaluation, or a run (RUN:VARIANT) that measured the time of its models. Without one:
     the newest graded evaluation, and of each of its models the newest run with the same file.
 
-    -o FILE.csv writes the points of the curves, FILE.json all, FILE.txt the tables.
+    -o FILE.csv writes the points of the curves, FILE.json all, FILE.txt the tables; FILE.html, .md
+    and .pdf a report, .svg and .png its figures.
     """
     form = "json" if as_json else _form(output)
+    if language and form != PAGE:
+        raise click.UsageError("--language is for reports: -o FILE.html, .md, .pdf, .svg or .png")
     quoted = [name for name in (references or "").split(",") if name]
     found = _match(invocation, names, deadlines, grader, quoted, assume=assume_same_model)
+    if form == PAGE and output is not None:
+        _write_page(found, output, language)
+        return ExitStatus.OK
     if output is None and form == "text":
         from labctl.report.latency_match import print_latency_match
 
@@ -104,6 +123,17 @@ def latency_match(
     }
     write_result(texts[form](found), output)
     return ExitStatus.OK
+
+
+def _write_page(found: "LatencyMatch", output: Path, language: str | None) -> None:
+    from labctl.report.page.files import check_report, write_pages
+    from labctl.report.page.language import Language
+    from labctl.report.page.latency import latency_report
+
+    check_report(output)
+    words = Language("zh" if language == "zh" else "en")
+    for path in write_pages(latency_report(found, words), output, words=words):
+        note(f"wrote {path}")
 
 
 def _form(output: Path | None) -> str:

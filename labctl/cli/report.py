@@ -92,9 +92,12 @@ def report(
         )
         return
     directories = [found for name in names for found in find_runs(invocation, name)]
-    if len(directories) == 1 and directories[0].is_evaluation:
-        _print_evaluation(directories[0], form, result_format, output, ci)
-        return
+    if any(directory.is_evaluation for directory in directories):
+        if form == "experiment" or ci.files or ci.strict:
+            raise click.UsageError("the options of timing runs do not go with an evaluation")
+        if len(directories) == 1 and result_format != PAGE:
+            _print_evaluation(directories[0], result_format, output)
+            return
     if len(directories) == 1 and directories[0].is_load_test:
         from labctl.cli.load_test_view import report_load_test
 
@@ -138,14 +141,10 @@ def _check_options(
         raise click.UsageError("--figure is for pictures: -o FILE.svg or FILE.png")
 
 
-def _print_evaluation(
-    directory: RunDirectory, form: str, result_format: str, output: Path | None, ci: CiOutput
-) -> None:
+def _print_evaluation(directory: RunDirectory, result_format: str, output: Path | None) -> None:
     """Print the accuracies of an evaluation."""
     from labctl.cli.eval_view import check_format, show_evaluation
 
-    if form == "experiment" or ci.files or ci.strict:
-        raise click.UsageError("the options of timing runs do not go with an evaluation")
     show_evaluation(directory, as_json=check_format(result_format, output))
 
 

@@ -9,6 +9,7 @@ from labctl.evaluation.accuracy import accuracy_table
 from labctl.records import (
     DatasetRecord,
     EndpointRecord,
+    EvaluationEnd,
     EvaluationRecord,
     Execution,
     GenerationRecord,
@@ -114,4 +115,11 @@ def made_evaluation(
         generations,
         accuracy_table(generations, grades, questions=ids, variants=tuple(right)),
         {question: (f"What is {question}?", "7") for question in ids},
+        EvaluationEnd(
+            state="finished",
+            finished=BEGAN,
+            answered=len(generations),
+            failed=0,
+            questions=questions,
+        ),
     )

@@ -94,6 +94,24 @@ CHINESE_EVALUATION = {
         "上限：生成词元的最大数目。若提示中没有说明上限，较小上限内的回答可取自较长的回答，"
         "在该上限会使其结束的词元处截断。"
     ),
+    (
+        "{model}, {slots}: {count} of {total} answers cut at a smaller limit differ from what the"
+        " server gave at that limit."
+    ): (
+        "{model}（{slots}）：{total} 个按较小上限截断的回答中，"
+        "有 {count} 个与服务器在该上限下的不同。"
+    ),
+    "None of the {total} answers of any variant is right, {limit}.": (
+        "{limit}时，各变体的 {total} 个回答全部错误。"
+    ),
+    "UNFINISHED: these are the accuracies of what was answered so far.": (
+        "UNFINISHED（未完成）：以下为目前已回答部分的正确率。"
+    ),
+    "Gate kept: ": "满足门限：",
+    "Gate MISSED: ": "未满足门限：",
+    "Gate not judged: ": "门限未判定：",
+    "one at a time": "逐个请求",
+    "side by side": "并发请求",
     # equal latency
     "Accuracy at equal latency": "相同时间下的正确率",
     "Models": "模型",

@@ -89,7 +89,9 @@ def _server(endpoint: EndpointRecord) -> str:
 
 
 def _marks(one: MeasuredEvaluation, words: Language) -> list[str]:
-    marks = [one.unfinished] if one.unfinished else []
+    marks = []
+    if one.end is None or one.end.state != "finished":
+        marks.append(words("UNFINISHED: these are the accuracies of what was answered so far."))
     if Execution.EMULATED in one.executions:
         marks.append(
             words(
@@ -119,6 +121,14 @@ def _answers(one: MeasuredEvaluation, words: Language) -> list[str]:
     if not known:
         return [words("Nothing is graded yet.")]
     most = max(cell.share or 0 for cell in known)
+    if not most:
+        return [
+            words(
+                "None of the {total} answers of any variant is right, {limit}.",
+                total=max(cell.total for cell in known),
+                limit=limit_text(budget, words),
+            )
+        ]
     best = [cell for cell in known if cell.share == most]
     assert best[0].interval
     told = words(
@@ -193,7 +203,7 @@ def _section(one: MeasuredEvaluation, words: Language) -> RunSection:
     return RunSection(
         id=record.id,
         heading=words("Run {id}", id=record.id),
-        remarks=[Remark(note) for note in record.plan_notes],
+        remarks=list(_remarks(one, words)),
         tables=(),
         facts=list(evaluation_facts(record)),
         commands=[
@@ -203,6 +213,39 @@ def _section(one: MeasuredEvaluation, words: Language) -> RunSection:
         recipe=yaml.safe_dump(record.recipe_resolved, sort_keys=False, allow_unicode=True),
         files=files_table(record.id, one.path, words),
     )
+
+
+def _remarks(one: MeasuredEvaluation, words: Language) -> Iterator[Remark]:
+    end = one.end
+    if end is None:
+        yield Remark(words("The run has not ended, or its controller died."), tone="bad")
+    elif end.failure is not None:
+        lead = words("Ended early ({blame}): ", blame=end.failure.blame)
+        yield Remark(end.failure.message, lead, "bad")
+    elif end.state == "interrupted":
+        yield Remark(words("The run was interrupted."), tone="bad")
+    for gate in end.gates if end else ():
+        lead = {
+            True: words("Gate kept: "),
+            False: words("Gate MISSED: "),
+            None: words("Gate not judged: "),
+        }[gate.passed]
+        text = f"{gate.variant}, {gate.metric} {gate.limit}: {gate.detail}"
+        yield Remark(text, lead, "bad" if gate.passed is False else "")
+    for note in (*one.record.plan_notes, *(end.notes if end else ())):
+        yield Remark(note)
+    for held in end.truncation if end else ():
+        yield Remark(
+            words(
+                "{model}, {slots}: {count} of {total} answers cut at a smaller limit differ from"
+                " what the server gave at that limit.",
+                model=held.model,
+                slots=words("one at a time" if held.slots == "one" else "side by side"),
+                count=held.disagreements,
+                total=held.questions,
+            ),
+            tone="" if held.cutting else "bad",
+        )
 
 
 def _method(words: Language) -> list[str]:

@@ -6,10 +6,14 @@ from functools import cached_property
 from pathlib import Path
 
 from labctl.evaluation.accuracy import Accuracy, AccuracyTable, Budget
-from labctl.records import EvaluationRecord, Execution, GenerationRecord, GradeRecord
+from labctl.evaluation.datasets import kept_questions
+from labctl.evaluation.directory import EvaluationDirectory
+from labctl.evaluation.results import table_of
+from labctl.records import EvaluationEnd, EvaluationRecord, Execution, GenerationRecord, GradeRecord
 from labctl.report.page.content import Answer, Cell, Column, Table, Transcript
 from labctl.report.page.language import Language
 from labctl.report.page.tables import ABSENT, quantity
+from labctl.runs.record.directory import RunDirectory
 from labctl.stats import median
 
 #: Questions whose answers a page shows, and code points of one answer.
@@ -25,9 +29,9 @@ class MeasuredEvaluation:
     record: EvaluationRecord
     generations: Sequence[GenerationRecord]
     table: AccuracyTable
-    #: Text and right answer of each question, by its id; empty where the data set is gone.
+    #: Text and right answer of each question, by its id.
     questions: dict[str, tuple[str, str]]
-    unfinished: str = ""
+    end: EvaluationEnd | None = None
 
     @cached_property
     def executions(self) -> set[Execution]:
@@ -47,6 +51,19 @@ def limit_text(budget: Budget, words: Language) -> str:
     if budget is None:
         return words("no limit")
     return words("{count} tokens", count=budget)
+
+
+def measured_evaluation(run: RunDirectory) -> MeasuredEvaluation:
+    """Read an evaluation from its directory. Raises ConfigError, also where nothing is graded."""
+    directory = EvaluationDirectory(run)
+    return MeasuredEvaluation(
+        path=run.path.resolve(),
+        record=directory.record(),
+        generations=[one for one in directory.generations() if one.check is None],
+        table=table_of(directory),
+        questions={one.id: (one.text, one.answer) for one in kept_questions(run.path).questions},
+        end=directory.end(),
+    )
 
 
 def evaluation_tables(one: MeasuredEvaluation, words: Language) -> Iterator[Table]:

@@ -11,6 +11,8 @@ from labctl.report.figures import Figure, write_figure
 from labctl.report.figures.files import FORMATS as PICTURES
 from labctl.report.page.build import build_report
 from labctl.report.page.content import Report
+from labctl.report.page.evaluation import evaluation_report
+from labctl.report.page.evaluation_tables import MeasuredEvaluation, measured_evaluation
 from labctl.report.page.html import html
 from labctl.report.page.language import Language
 from labctl.report.page.markdown import markdown
@@ -47,7 +49,17 @@ def write_report(
     HostError.
     """
     check_report(path)
-    report = build_report(directories, words, references)
+    if any(directory.is_evaluation for directory in directories):
+        report = evaluation_report(_only_evaluation(directories), words)
+    else:
+        report = build_report(directories, words, references)
+    return write_pages(report, path, words=words, figure=figure)
+
+
+def write_pages(
+    report: Report, path: Path, *, words: Language, figure: str | None = None
+) -> list[Path]:
+    """Write a report that is made already, as :func:`write_report` does."""
     suffix = path.suffix.lower()
     if suffix in PICTURES:
         return _pictures(report, path, figure)
@@ -57,6 +69,15 @@ def write_report(
         page = html(report, words)
         write_named(path, pdf(page) if suffix == ".pdf" else page)
     return [path]
+
+
+def _only_evaluation(directories: Sequence[RunDirectory]) -> MeasuredEvaluation:
+    if len(directories) > 1:
+        raise ConfigError(
+            "an evaluation has a report of its own",
+            hint="write one for each; `labctl latency-match` joins evaluations and timing runs",
+        )
+    return measured_evaluation(directories[0])
 
 
 def _pictures(report: Report, path: Path, name: str | None) -> list[Path]:
