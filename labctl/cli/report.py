@@ -92,18 +92,10 @@ def report(
         )
         return
     directories = [found for name in names for found in find_runs(invocation, name)]
-    if any(directory.is_evaluation for directory in directories):
-        if form == "experiment" or ci.files or ci.strict:
-            raise click.UsageError("the options of timing runs do not go with an evaluation")
-        if len(directories) == 1 and result_format != PAGE:
-            _print_evaluation(directories[0], result_format, output)
-            return
-    if len(directories) == 1 and directories[0].is_load_test:
-        from labctl.cli.load_test_view import report_load_test
-
-        if form == "experiment" or ci.files or ci.strict:
-            raise click.UsageError("the options of timing runs do not go with a load test")
-        report_load_test(directories[0], result_format, output)
+    others = [one for one in directories if one.is_evaluation or one.is_load_test]
+    if others and (form == "experiment" or ci.files or ci.strict):
+        raise click.UsageError("the options of timing runs do not go with other kinds of runs")
+    if len(directories) == 1 and _print_other(directories[0], result_format, output):
         return
     quoted = [name for name in (references or "").split(",") if name]
     if len(directories) > 1 and (ci.files or ci.strict or result_format not in (*TABLES, PAGE)):
@@ -141,11 +133,19 @@ def _check_options(
         raise click.UsageError("--figure is for pictures: -o FILE.svg or FILE.png")
 
 
-def _print_evaluation(directory: RunDirectory, result_format: str, output: Path | None) -> None:
-    """Print the accuracies of an evaluation."""
+def _print_other(directory: RunDirectory, result_format: str, output: Path | None) -> bool:
+    """Print a run that is no timing run; False: it is one, or a page is wanted of it."""
+    if directory.is_load_test:
+        from labctl.cli.load_test_view import report_load_test
+
+        report_load_test(directory, result_format, output)
+        return True
+    if not directory.is_evaluation or result_format == PAGE:
+        return False
     from labctl.cli.eval_view import check_format, show_evaluation
 
     show_evaluation(directory, as_json=check_format(result_format, output))
+    return True
 
 
 def _print(

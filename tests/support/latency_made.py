@@ -79,7 +79,11 @@ def made_match(*, execution: str = "board") -> LatencyMatch:
                 "At a deadline of 60 s use q2_k/step: 20.0 %.",
             ),
         ),
-        quoted=(Quoted("q8-accuracy", "Llama-3.1-8B", "Q8_0", 70.9, "%", "the experiment"),),
+        quoted=(
+            Quoted(
+                "q8-accuracy", "Llama-3.1-8B", "Q8_0", 70.9, "%", "the experiment", is_accuracy=True
+            ),
+        ),
         notes=("The experiment published no curve as numbers.",),
     )
 
