@@ -46,6 +46,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "eval_",
         "Ask models the questions of a recipe, and print how many answers are right.",
     ),
+    "grade": (
+        "labctl.cli.grade",
+        "grade",
+        "Grade the kept answers of an evaluation again, without any server.",
+    ),
     "bench": ("labctl.cli.bench", "bench", "Measure GGUF files on a board, without a recipe."),
     "load-test": (
         "labctl.cli.load_test",

@@ -6,7 +6,7 @@ from typing import Literal
 from labctl.evaluation.accuracy import AccuracyTable, accuracy_table
 from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.gates import judge_accuracies
-from labctl.evaluation.grading import grade_answers
+from labctl.evaluation.grading import grade_answers, right_answers
 from labctl.evaluation.ledger import Ledger
 from labctl.evaluation.plan import EvaluationPlan
 from labctl.evaluation.work import Work
@@ -29,7 +29,16 @@ def finish(
     """
     directory, recipe = work.directory, work.recipe
     ledger = ledger_of(directory, work.plan)
-    grades = list(grade_answers(ledger, directory.generations(), work))
+    grades = list(
+        grade_answers(
+            ledger,
+            directory.generations(),
+            answers=right_answers(work.dataset.questions),
+            graders=recipe.graders,
+            pool=work.pool,
+            known=directory.grades(),
+        )
+    )
     directory.write_grades(grades)
     table = accuracy_table(
         without_checks(directory),

@@ -1,16 +1,17 @@
 """Grades of an evaluation's answers: as they come, for the running accuracy, and all at the end."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 
 from labctl.evaluation.budgets import cut
-from labctl.evaluation.graders import make_grader
+from labctl.evaluation.graders import grader_class
 from labctl.evaluation.graders.base import Grade
-from labctl.evaluation.graders.pool import GradingItem
+from labctl.evaluation.graders.pool import GraderPool, GradingItem
 from labctl.evaluation.ledger import Ledger
 from labctl.evaluation.plan import EvaluationPlan, Key, Limit
+from labctl.evaluation.question import Question
 from labctl.evaluation.work import Work
 from labctl.records import GenerationRecord, GradeRecord
 from labctl.records.events import RunningAccuracy
@@ -94,7 +95,7 @@ class LiveGrader:
     def __init__(self, work: Work, tally: Tally, graded: Callable[[], None]):
         self._pool, self._grader = work.pool, work.recipe.graders[0]
         self._tally, self._graded = tally, graded
-        self._answers = _right_answers(work)
+        self._answers = right_answers(work.dataset.questions)
 
     def add(self, record: GenerationRecord, limits: Iterable[Limit]) -> None:
         """Begin to grade one generation within each limit that it serves."""
@@ -111,8 +112,9 @@ class LiveGrader:
             self._graded()
 
 
-def _right_answers(work: Work) -> dict[str, str]:
-    return {question.id: question.answer for question in work.dataset.questions}
+def right_answers(questions: Iterable[Question]) -> dict[str, str]:
+    """Return the right answers by question."""
+    return {question.id: question.answer for question in questions}
 
 
 def _item(
@@ -125,27 +127,67 @@ def _item(
 def grade_answers(
     ledger: Ledger,
     records: Iterable[GenerationRecord],
-    work: Work,
+    *,
+    answers: Mapping[str, str],
+    graders: Sequence[str],
+    pool: GraderPool,
+    known: Iterable[GradeRecord] = (),
 ) -> Iterator[GradeRecord]:
-    """Yield the grades of all answers within every budget, by every grader. Raises HostError."""
-    answers, graders = _right_answers(work), work.recipe.graders
-    versions = {name: make_grader(name).version for name in graders}
+    """Yield the grades of all answers within every budget, by every grader.
+
+    ``answers`` are the right ones, by question. What is among the ``known`` grades by the same
+    version of a grader is not graded again; known grades of other graders are yielded too. Raises
+    ConfigError for an unknown grader, HostError.
+    """
+    versions = {name: grader_class(name).version for name in graders}
+    kept: dict[tuple[object, ...], dict[str, GradeRecord]] = {}
+    for one in known:
+        if one.version == versions.get(one.grader, one.version):
+            kept.setdefault(_text_of(one), {})[one.grader] = one
     served, again = itertools.tee(ledger.served(records))
-    items = (_item(one, limit, answers[one.question], graders) for one, limit in served)
-    for (record, limit), grades in zip(again, work.pool.grade_all(items), strict=True):
-        found = cut(record, limit)
-        for name, grade in zip(graders, grades, strict=True):
-            yield GradeRecord(
-                question=record.question,
-                variant=record.variant,
-                sample=record.sample,
-                budget=limit,
-                grader=name,
-                version=versions[name],
-                extracted=grade.extracted,
-                correct=grade.correct,
-                complete=found.complete,
-                truncated_here=found.truncated_here,
-                tokens=found.tokens,
-                notes=grade.notes,
+    ungraded = (_ungraded(record, limit) for record, limit in again)
+
+    def items() -> Iterator[GradingItem]:
+        for record, limit in served:
+            have = kept.get(_text_of(_ungraded(record, limit)), {})
+            missing = tuple(name for name in graders if name not in have)
+            yield _item(record, limit, answers[record.question], missing)
+
+    for blank, grades in zip(ungraded, pool.grade_all(items()), strict=True):
+        have = kept.get(_text_of(blank), {})
+        missing = (name for name in graders if name not in have)
+        for name, grade in zip(missing, grades, strict=True):
+            have[name] = blank.model_copy(
+                update={
+                    "grader": name,
+                    "version": versions[name],
+                    "extracted": grade.extracted,
+                    "correct": grade.correct,
+                    "notes": grade.notes,
+                }
             )
+        yield from (have[name] for name in (*graders, *(one for one in have if one not in graders)))
+
+
+def _ungraded(record: GenerationRecord, limit: Limit) -> GradeRecord:
+    """Return what a grade tells of its text."""
+    found = cut(record, limit)
+    return GradeRecord(
+        question=record.question,
+        variant=record.variant,
+        sample=record.sample,
+        budget=limit,
+        grader="",
+        version="",
+        extracted=None,
+        correct=False,
+        complete=found.complete,
+        truncated_here=found.truncated_here,
+        tokens=found.tokens,
+    )
+
+
+def _text_of(grade: GradeRecord) -> tuple[object, ...]:
+    """Return what tells one text from another."""
+    text = (grade.question, grade.variant, grade.sample, grade.budget)
+    return (*text, grade.complete, grade.truncated_here, grade.tokens)

@@ -54,3 +54,24 @@ def document(
             for cell in table.cells
         ],
     }
+
+
+def disagreement_document(table: AccuracyTable) -> list[dict[str, Any]]:
+    """Return all answers that the graders judge differently, as JSON."""
+    return [
+        {
+            "question": one.question,
+            "variant": one.variant,
+            "sample": one.sample,
+            "budget": one.budget,
+            "grades": {
+                grade.grader: {
+                    "correct": grade.correct,
+                    "extracted": grade.extracted,
+                    "notes": list(grade.notes),
+                }
+                for grade in one.grades
+            },
+        }
+        for one in table.disagreements
+    ]

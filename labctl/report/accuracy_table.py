@@ -1,11 +1,11 @@
 """The accuracies of an evaluation as a table of text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.markup import escape
 
-from labctl.evaluation.accuracy import Accuracy, AccuracyTable
+from labctl.evaluation.accuracy import Accuracy, AccuracyTable, Disagreement
 from labctl.records import EvaluationEnd, EvaluationRecord, Execution
 from labctl.report.details import plain, print_lines, print_table
 from labctl.stats import median
@@ -15,6 +15,8 @@ _HEADINGS = (
     "variant", ">budget", "grader", ">right", ">accuracy", ">95 % interval", ">tokens", ">cut",
     ">no answer", "",
 )  # fmt: skip
+#: Characters of an answer in a table.
+_SHOWN = 40
 
 
 def print_accuracies(
@@ -30,6 +32,35 @@ def print_accuracies(
     rows = [(*_row(record, cell), plain(_marks(record, cell.variant))) for cell in table.cells]
     print_table(console, _HEADINGS, rows)
     print_lines(console, [escape(line) for line in _lines(record, table, end)])
+
+
+def print_disagreements(console: Console, table: AccuracyTable, answers: Mapping[str, str]) -> None:
+    """Print every answer that the graders judge differently; ``answers`` are the right ones."""
+    rows = [
+        (
+            plain(one.question),
+            plain(one.variant),
+            "unlimited" if one.budget is None else str(one.budget),
+            plain(_shortened(answers.get(one.question, ""))),
+            *(plain(_verdict(one, name)) for name in table.graders),
+        )
+        for one in table.disagreements
+    ]
+    if rows:
+        print_table(console, ("question", "variant", ">budget", "answer", *table.graders), rows)
+
+
+def _verdict(one: Disagreement, grader: str) -> str:
+    """Return a grader's verdict and what it took for the answer."""
+    for grade in one.grades:
+        if grade.grader == grader:
+            found = "no answer" if grade.extracted is None else _shortened(grade.extracted)
+            return f"{'right' if grade.correct else 'wrong'}: {found}"
+    return "-"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _row(record: EvaluationRecord, cell: Accuracy) -> tuple[str, ...]:

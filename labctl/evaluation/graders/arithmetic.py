@@ -84,7 +84,7 @@ class _Expression:
 
     def _product(self) -> Fraction:
         value = self._signed()
-        while sign := self._take("*/"):
+        while sign := self._take("*/") or (self._next() == "(" and "*"):
             value = value * self._signed() if sign == "*" else value / self._signed()
             if max(abs(value.numerator), value.denominator).bit_length() > 4 * MAX_CHARACTERS:
                 raise _NoValue

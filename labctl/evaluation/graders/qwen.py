@@ -3,7 +3,9 @@ r"""The grader ``qwen``: the answer and the verdict of Qwen2.5-Math's evaluation
 The comparison follows ``math_equal`` in its ``evaluation/grader.py`` (commit 29a82a8): equal texts,
 numbers equal within 0.01 %, also as hundredths or a hundredfold, lists and matrices member by
 member, equations. It differs where that goes to sympy: here only arithmetic of numbers is
-evaluated, exactly and within bounds; ``x+x`` is not ``2x`` (math-verify is for that).
+evaluated, exactly and within bounds; ``x+x`` is not ``2x`` (math-verify is for that). Where sympy
+stops reading at what it does not understand and takes the beginning, as of ``18}``, the answer is
+wrong here.
 """
 
 import math
@@ -111,6 +113,8 @@ def _close(one: float, other: float) -> bool:
 
 
 def _same_arithmetic(found: str, right: str) -> bool:
+    if not found.isascii():  # a degree sign, say: no arithmetic there
+        return False
     one, other = (evaluate(plain(text), mixed=False) for text in (found, right))
     if one is None or other is None:
         return False
