@@ -2,7 +2,7 @@ r"""Numbers as people and models write them, exactly.
 
 Read are groups of thousands (``1,234``), decimals, ``1.5e3``, ``1.5 * 10^3``, powers of integers,
 ``3/4``, ``\frac{3}{4}``, ``2 1/2``, a sign also before a currency (``-$5``), and a percent sign.
-A comma is never a decimal point.
+A comma is never a decimal point: ``10,00`` has no value.
 """
 
 import re
@@ -15,7 +15,8 @@ MAX_EXPONENT = 400
 #: Two values are equal if they are so within this share, unless both are integers.
 TOLERANCE = Fraction(1, 1_000_000)
 
-_UNSIGNED = r"(?>(?>\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|(?<!\.)\.\d+)"
+_UNSIGNED = r"(?>\d+(?:,\d+)*+(?:\.\d+)?|(?<!\.)\.\d+)"
+_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d*)?")
 _EXPONENT = (
     r"(?>[eE][+-]?\d{1,4}(?![\d.])|\s?\*\s?10\s?\^\s?(?:\{\s?[+-]?\d{1,4}\s?\}|[+-]?\d{1,4}))"
 )
@@ -40,7 +41,7 @@ _NUMBER = re.compile(_PATTERN, re.VERBOSE)
 
 @dataclass(frozen=True)
 class Number:
-    """A number as written. ``value`` is None where it is beyond all bounds."""
+    """A number as written. ``value`` is None where it is beyond all bounds, or unclear: 10,00."""
 
     written: str
     value: Fraction | None
@@ -80,9 +81,12 @@ def _magnitude(match: re.Match[str]) -> Fraction:
 
 
 def decimal(written: str) -> Fraction:
-    """Return the value of digits with commas and a point. Raises ValueError if too long."""
-    if len(written) > MAX_DIGITS:
-        raise ValueError("too many digits")
+    """Return the value of digits with commas and a point.
+
+    Raises ValueError if there are too many, or if the commas do not stand between thousands.
+    """
+    if len(written) > MAX_DIGITS or ("," in written and not _GROUPED.fullmatch(written)):
+        raise ValueError("no number")
     return Fraction(written.replace(",", ""))
 
 

@@ -17,5 +17,5 @@ class Numeric(Grader):
         if found is None:
             return Grade(None, correct=False, notes=("no-answer",))
         right = last_number(plain(answer))
-        notes = ("out-of-range",) if found.value is None else ()
+        notes = ("unclear-number",) if found.value is None else ()
         return Grade(found.written, right is not None and same_value(found, right), notes)

@@ -26,6 +26,7 @@ from labctl.evaluation.graders import make_grader
         ("50 percent", "50"),
         (r"1\,234", "1234"),
         ("1{,}234,567 km", "1234567"),
+        ("of 1,234, 18", "18"),
         ("1\u202f234", "1234"),
         ("12 cm^2", "12"),
         ("12 m²", "12"),
@@ -65,6 +66,9 @@ def test_a_number_is_read_as_a_person_reads_it(text: str, answer: str) -> None:
         ("9^{999}", "9"),
         ("1e9999", "1"),
         ("eighteen", "18"),
+        ("10,00", "0"),  # cut off, or a decimal comma
+        ("10,00", "10"),
+        ("1,2,3", "3"),
         ("", "0"),
     ],
 )
