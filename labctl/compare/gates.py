@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 
+from labctl.compare.estimates import History
 from labctl.compare.figures import FIGURES
 from labctl.compare.history import board_history
 from labctl.compare.judging import compare
@@ -101,7 +102,7 @@ def _judge(
         side for side in run_sides(run, trials) if side.variant in {row.variant for row in rows}
     ]
     limits = _limits(gate, run)
-    history = board_history(RunRepository(lab.root / "runs"))
+    history = _steady_history(lab, run.recipe, run.board)
     pairs = [pair for pair in match_sides(references, sides) if pair[1].variant not in refused]
     compared = compare(pairs, figures=(gate.metric,), thresholds=limits, history=history)
     by_variant = {
@@ -125,6 +126,24 @@ def _judge(
             record = _judged(record, *by_variant[row.variant], limits)
         judged.append(record)
     return judged
+
+
+def _steady_history(lab: LabFile, recipe: str, board: str) -> History:
+    """Return the sessions of the past without the runs that missed such a gate.
+
+    A step in the speed is no chance difference of runs: counted as one, it would hide itself.
+    """
+    runs, repository = lab.root / "runs", RunRepository(lab.root / "runs")
+    known = board_history(repository)
+    failed = repository.query(Filter(recipe=recipe, board=board, verdict="failed"))
+    ids = (one.run.id for one in failed[:_LAST_RUNS])
+    missed = {run for run in ids if _has_missed(RunDirectory(runs / run))}
+    return lambda side, without: known(side, {*without, *missed})
+
+
+def _has_missed(directory: RunDirectory) -> bool:
+    end = directory.end()
+    return end is not None and any(g.passed is False and g.reference for g in end.gates)
 
 
 def _judged(record: GateRecord, reference: Side, row: Row, limits: Thresholds) -> GateRecord:
@@ -176,12 +195,20 @@ def _reference(
     """
     if against != LAST_GOOD:
         return baseline_sides(_baseline(lab, against), lab.root / "runs")
+    found: dict[str, list[Side]] = {}
+    unlike: dict[str, Side] = {}
     own = run_sides(run, trials)
     good = _good_runs(lab, run.recipe, run.board, without=run.id)
-    found = (directory_sides(one) for one in islice(good, _LAST_RUNS))
-    newest = next(found)
-    alike = (sides for sides in chain([newest], found) if _is_alike(sides, own))
-    return pool_sides(islice(alike, _POOLED)) or newest
+    for directory, variants in islice(good, _LAST_RUNS):
+        sides = [side for side in directory_sides(directory) if side.variant in variants]
+        for side, mine in match_sides(sides, own):
+            pooled = found.setdefault(mine.variant, [])
+            unlike.setdefault(mine.variant, side)
+            if len(pooled) < _POOLED and _is_alike(side, mine):
+                pooled.append(side)
+        if all(len(found.get(side.variant, ())) == _POOLED for side in own):
+            break
+    return pool_sides(pooled or [unlike[variant]] for variant, pooled in found.items())
 
 
 def _baseline(lab: LabFile, name: str) -> Baseline:
@@ -195,11 +222,15 @@ def _baseline(lab: LabFile, name: str) -> Baseline:
     return found
 
 
-def _good_runs(lab: LabFile, recipe: str, board: str, without: str = "") -> Iterator[RunDirectory]:
-    """Yield the runs that passed, the newest first. Raises _NoReference, HostError.
+def _good_runs(
+    lab: LabFile, recipe: str, board: str, without: str = ""
+) -> Iterator[tuple[RunDirectory, set[str]]]:
+    """Yield the runs that passed, the newest first, each with its variants that count.
 
-    None is one that its own checks contradict, or that looked slower than is allowed, though its
-    gate could not tell: the next runs would be compared with it, and keep the gate.
+    None counts that its own checks contradict, or that is suspected to be slower: the next runs
+    would be compared with it, and keep the gate. Where a gate could not tell, all count: without
+    the slow ones, luck would be the reference, and equal runs would miss. Raises _NoReference,
+    HostError.
     """
     runs = lab.root / "runs"
     repository = RunRepository(runs)
@@ -208,45 +239,30 @@ def _good_runs(lab: LabFile, recipe: str, board: str, without: str = "") -> Iter
     is_any = False
     for first in range(0, len(names), _LAST_RUNS):
         some = names[first : first + _LAST_RUNS]
-        trials = repository.trials(Filter(ids=tuple(some)))
-        bad = {one.run.id for one in trials if is_good(one.trial) and one.trial.checks_failed}
-        for one in (RunDirectory(runs / name) for name in some if name not in bad):
-            if not one.is_imported and not _looks_slower(one):
+        measured = [one for one in repository.trials(Filter(ids=tuple(some))) if is_good(one.trial)]
+        for name in some:
+            directory = RunDirectory(runs / name)
+            own = [one.trial for one in measured if one.run.id == name]
+            good = {row.variant for row in own} - {row.variant for row in own if row.checks_failed}
+            if not directory.is_imported and (good := good - _suspected(directory)):
                 is_any = True
-                yield one
+                yield directory, good
     if not is_any:
-        left = f" ({len(names)} left out: checks failed, or perhaps slower)" if names else ""
+        left = f" ({len(names)} left out: checks failed, or suspected slower)" if names else ""
         raise _NoReference(f"no earlier run of recipe {recipe} on {board} passed{left}")
 
 
-def _looks_slower(directory: RunDirectory) -> bool:
-    """Tell if a gate of a run is open where the run looked slower than the gate allows.
-
-    Any other open run is good: to take the fast ones alone would make luck the reference.
-    """
+def _suspected(directory: RunDirectory) -> set[str]:
+    """Return the variants of which a gate suspects that they are slower than their reference."""
     end = directory.end()
-    unknown = [gate for gate in end.gates if gate.passed is None and gate.ratio] if end else []
-    if not unknown:
+    return {gate.variant for gate in end.gates if _is_suspected(gate)} if end else set()
+
+
+def _is_suspected(gate: GateRecord) -> bool:
+    if gate.verdict != Verdict.SUSPECTED or not gate.ratio:
         return False
-    run = directory.run()
-    allowed = {
-        (gate.metric, limit_of(gate)): _limits(gate, run).practical for gate in comparing_gates(run)
-    }
-    return any(
-        _slowdown(gate) > 1 + allowed.get((gate.metric, gate.limit), 0.0)
-        for gate in unknown
-        if gate.verdict == Verdict.SUSPECTED or gate.limit.split(",")[0] == f"against {LAST_GOOD}"
-    )
+    return (gate.ratio > 1) is not FIGURES[gate.metric].more_is_faster
 
 
-def _slowdown(gate: GateRecord) -> float:
-    assert gate.ratio
-    return 1 / gate.ratio if FIGURES[gate.metric].more_is_faster else gate.ratio
-
-
-def _is_alike(references: Sequence[Side], sides: Sequence[Side]) -> bool:
-    return all(
-        one.allowed is not None
-        for pair in match_sides(references, sides)
-        for one in differences(*pair)
-    )
+def _is_alike(reference: Side, side: Side) -> bool:
+    return all(one.allowed is not None for one in differences(reference, side))

@@ -1,6 +1,7 @@
 """Gates against a baseline and the last good run: nothing is judged that nobody can tell."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ class Nights(Lab):
         self.night(90, ms, gates=gates, **changes)
         assert self.last is not None
         record, trials = self.last
-        return list(judge_gates(self.file, record, trials, {"q2_k": {"threads": 4}}))
+        parameters = {variant: {"threads": 4} for variant in record.variants}
+        return list(judge_gates(self.file, record, trials, parameters))
 
     def write_gates(self, *gates: GateRecord) -> None:
         """Let the last run end with these."""
@@ -168,35 +170,98 @@ def test_a_run_that_is_suspected_is_no_last_good_one(lab: Nights) -> None:
     assert record.reference == (good,)
 
 
-def test_an_open_run_is_a_good_one_unless_it_looks_slower_than_allowed(lab: Nights) -> None:
-    """Else a few percent a night would pass, or luck alone would choose the reference."""
+def test_a_run_of_which_nobody_can_tell_is_a_good_one(lab: Nights) -> None:
+    """Without those that look slower, luck would choose the reference, and equal runs miss."""
     good = lab.night(1, 100)
     (unknown,) = lab.judged(LAST, ms=101)
     assert (unknown.passed, unknown.verdict) == (None, "can't tell")
-    lab.write_gates(unknown)
-    (record,) = lab.judged(LAST, ms=101)
-    assert len(record.reference) == 2
-    lab.write_gates(
-        record.model_copy(update={"passed": None, "verdict": "can't tell", "ratio": 1.03})
-    )
-    (other,) = lab.judged(LAST, ms=101)
-    assert other.reference == record.reference
-    assert good in other.reference
+    for ratio in (1.03, 0.97):
+        lab.write_gates(unknown.model_copy(update={"ratio": ratio}))
+        (record,) = lab.judged(LAST, ms=101)
+        assert good in record.reference
+    assert len(record.reference) == 3
 
 
-def test_runs_of_equal_speed_seldom_miss_and_a_step_is_never_kept(lab: Nights) -> None:
-    """Runs differ by 1 % by chance: the last nights of two labs, then 20 % slower."""
-    missed = 0
-    for seed in (0, 1):
-        one = Nights(lab.file.root / str(seed))
-        one._sigma, one._chance = 0.01, np.random.default_rng(seed)
+def test_a_rate_is_suspected_where_it_fell_and_a_time_where_it_rose(lab: Nights) -> None:
+    """Records of old runs have gates of other metrics, and such without a ratio."""
+    good = lab.night(1, 100)
+    (seen,) = lab.judged(LAST, ms=112)
+    assert seen.verdict == "suspected"
+    for metric, ratio, counts in (
+        ("tokens_per_second", 0.9, False), ("tokens_per_second", 1.1, True),
+        ("tpot_ms", 1.1, False), ("tpot_ms", 0.9, True), ("tpot_ms", None, True),
+    ):  # fmt: skip
+        lab.write_gates(seen.model_copy(update={"metric": metric, "ratio": ratio}))
+        name = lab.last[0].id if lab.last else ""
+        (record,) = lab.judged(LAST, ms=100)
+        assert (name in record.reference) is counts, (metric, ratio)
+    assert good in record.reference
+
+
+def test_one_slow_variant_leaves_the_others_of_its_run(lab: Nights) -> None:
+    names = [lab.night(n, 100, variants=("q2_k", "q8_0")) for n in range(7)]
+    assert lab.last is not None
+    directory = RunDirectory(lab.file.root / "runs" / names[-1])
+    slow = GateRecord(
+        variant="q8_0", metric="tpot_ms", limit="against last-good", value=112, passed=None,
+        detail="", verdict="suspected", reference=(names[0],), ratio=1.12,
+    )  # fmt: skip
+    directory.finish(RunEnd(state="finished", gates=(slow,), finished=lab.last[0].started))
+    found = {one.variant: one for one in lab.judged(LAST, variants=("q2_k", "q8_0"))}
+    assert found["q2_k"].reference == tuple(names[:1:-1])
+    assert found["q8_0"].reference == tuple(names[-2:0:-1])
+
+
+def test_a_good_run_behind_many_that_do_not_count_is_found(lab: Nights) -> None:
+    """They are read in windows; the reference is looked for in the last ones only."""
+    good = lab.night(1, 100)
+    failed = (Check(name="drift", ok=False, detail="fell"),)
+    lab.nights(range(2, 34), 100, checks=failed)
+    (record,) = lab.judged(LAST)
+    assert record.reference == (good,)
+    (only,) = lab.judged(LAST, board="rk2")
+    assert "no earlier run of recipe q2 on rk2 passed" in only.detail
+    lab.nights(range(3), 100, board="rk3", checks=failed)
+    (left,) = lab.judged(LAST, board="rk3")
+    assert left.detail.endswith("(3 left out: checks failed, or suspected slower)")
+
+
+def test_a_step_stays_missed_since_runs_that_missed_are_no_noise(lab: Nights) -> None:
+    lab.nights(range(9), 100)
+    for _ in range(9):
+        (record,) = lab.judged(LAST, ms=106)
+        assert record.passed is False
+        lab.write_gates(record)
+
+
+def missed_nights(root: Path, seeds: Iterable[int], sigma: float) -> tuple[int, int]:
+    """How many of the equal nights of labs miss, and of those after a step of 20 %."""
+    equal = after = 0
+    for seed in seeds:
+        one = Nights(root / str(seed))
+        one._sigma, one._chance = sigma, np.random.default_rng(seed)
         for night in range(26):
             failed = (Check(name="drift", ok=False, detail="fell"),) if night == 20 else ()
             (gate,) = one.judged(LAST, ms=100 if night < 20 else 120, checks=failed)
             one.write_gates(gate)
-            missed += 7 <= night < 20 and gate.passed is False
-            assert night < 20 or gate.passed is False
-    assert missed <= 2
+            equal += 7 <= night < 20 and gate.passed is False
+            after += night >= 20 and gate.passed is False
+    return equal, after
+
+
+def test_runs_of_equal_speed_seldom_miss_and_a_step_always_does(lab: Nights) -> None:
+    """Runs differ by 1 % by chance: the last nights of two labs, then 20 % slower."""
+    equal, after = missed_nights(lab.file.root, (0, 1), 0.01)
+    assert equal <= 2
+    assert after == 12
+
+
+@pytest.mark.soak
+def test_equal_runs_seldom_miss_where_runs_differ_much(lab: Nights) -> None:
+    """By 2 %, as much as the gate allows; 10 % of them missed when slow nights were left out."""
+    equal, after = missed_nights(lab.file.root, range(40), 0.02)
+    assert equal <= 0.07 * 40 * 13
+    assert after >= 0.98 * 40 * 6
 
 
 def test_a_run_that_its_checks_contradict_is_no_last_good_one(lab: Nights) -> None:

@@ -63,6 +63,7 @@ class Lab:
         gates: Sequence[Mapping[str, Any]] = (),
         comparison: Mapping[str, Any] | None = None,
         committed: bool = False,
+        variants: Sequence[str] = ("q2_k",),
         **changes: Any,
     ) -> str:
         """Measure a source whose tokens take so long; the run's id.
@@ -78,7 +79,7 @@ class Lab:
             started=now,
             artifacts=(own,) if known else (),
             board=board,
-            variants=("q2_k",),
+            variants=tuple(variants),
             recipe_resolved={"name": "q2", "gates": list(gates), "comparison": comparison},
             facts=run().facts.model_copy(update={"execution": execution}),
         )
@@ -87,9 +88,11 @@ class Lab:
             source["build_committed"] = (BEGAN - timedelta(days=1000 - commit)).isoformat()
         level = ms * math.exp(self._sigma * self._chance.standard_normal())
         trials: list[TrialRecord] = []
-        for n in range(1, REPEATS + 1):
+        for n, variant in enumerate((v for v in variants for _ in range(REPEATS)), 1):
             gap = level * math.exp(0.003 * self._chance.standard_normal())
             values: dict[str, Any] = {
+                "variant": variant,
+                "repeat": (n - 1) % REPEATS + 1,
                 "board": board,
                 "execution": execution,
                 "comparability": {"threads": 4, "build_spec": spec, **(source if known else {})},
