@@ -90,11 +90,11 @@ class Tally:
 
 
 class LiveGrader:
-    """Grades answers as they come, for the tally. ``graded`` is called after each."""
+    """Grades answers as they come. ``graded`` gets each verdict, in a thread of the pool."""
 
-    def __init__(self, work: Work, tally: Tally, graded: Callable[[], None]):
+    def __init__(self, work: Work, graded: Callable[[Key, Limit, bool], None]):
         self._pool, self._grader = work.pool, work.recipe.graders[0]
-        self._tally, self._graded = tally, graded
+        self._graded = graded
         self._answers = right_answers(work.dataset.questions)
 
     def add(self, record: GenerationRecord, limits: Iterable[Limit]) -> None:
@@ -106,10 +106,9 @@ class LiveGrader:
             future.add_done_callback(partial(self._note, key, limit))
 
     def _note(self, key: Key, limit: Limit, done: "Future[tuple[Grade, ...]]") -> None:
-        """Take a grade, in a thread of the pool; the final grades tell what failed here."""
+        """Take a grade; the final grades tell what failed here."""
         if not done.cancelled() and done.exception() is None:
-            self._tally.note(key, limit, right=done.result()[0].correct)
-            self._graded()
+            self._graded(key, limit, done.result()[0].correct)
 
 
 def right_answers(questions: Iterable[Question]) -> dict[str, str]:

@@ -2,12 +2,13 @@
 
 import asyncio
 import time
+from contextlib import suppress
 
 from labctl.evaluation.asking import Asking
 from labctl.evaluation.contact import open_endpoint
 from labctl.evaluation.grading import LiveGrader, Tally
 from labctl.evaluation.ledger import Ledger
-from labctl.evaluation.plan import Key
+from labctl.evaluation.plan import Key, Limit
 from labctl.evaluation.servers import StartedEndpoint
 from labctl.evaluation.work import Work
 from labctl.progress import Throughput
@@ -30,7 +31,7 @@ class Session:
         self._work, self._observer = work, observer
         self._ledger = Ledger(self._plan)
         self._tally = Tally(self._plan)
-        self._live = LiveGrader(work, self._tally, self._graded)
+        self._live = LiveGrader(work, self._graded)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._asking: Asking | None = None
         self._is_known = False
@@ -42,9 +43,6 @@ class Session:
             self._ledger.add(record)
         # What host or server failed is asked again.
         self._ledger.failed.clear()
-        if work.recipe.stop_when is not None or self._ledger.answered:
-            for record, limit in self._ledger.served(work.directory.generations()):
-                self._live.add(record, [limit])
 
     @property
     def answered(self) -> int:
@@ -76,6 +74,8 @@ class Session:
                 heard=self._heard,
             )
             self._asking = asking
+            for record, limit in self._ledger.served(self._work.directory.generations()):
+                self._live.add(record, [limit])
             self._report(force=True)
             until = None if recipe.max_time is None else self._loop.time() + recipe.max_time
             beating = asyncio.create_task(self._beat())
@@ -115,12 +115,14 @@ class Session:
             self._live.add(record, served)
         self._report()
 
-    def _graded(self) -> None:
-        """Hear, in a thread of the pool, that the tally has one more."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._look)
+    def _graded(self, key: Key, limit: Limit, right: bool) -> None:
+        """Take a verdict in a thread of the pool: the tally belongs to the loop's."""
+        assert self._loop is not None
+        with suppress(RuntimeError):  # the loop is closed: all that was to be asked is
+            self._loop.call_soon_threadsafe(self._noted, key, limit, right)
 
-    def _look(self) -> None:
+    def _noted(self, key: Key, limit: Limit, right: bool) -> None:
+        self._tally.note(key, limit, right=right)
         rule = self._recipe.stop_when
         if rule is None or self._is_known or self._asking is None:
             return
