@@ -193,7 +193,8 @@ class _Stage:
             number = self._next(zero + at)
             if number is None:
                 break
-            await asyncio.sleep(max(0.0, zero + at - time.monotonic()))
+            if (early := zero + at - time.monotonic()) > 0:
+                await asyncio.sleep(early)  # who is late gives the loop no turn before the next
             if len(self._outstanding) >= MOST_OUTSTANDING:
                 self._stop = "overloaded"
                 return  # what is outstanding is cut off: it says nothing of a steady load

@@ -1,6 +1,7 @@
 """The loads of one test, one after the other, and the facts of its record."""
 
 import asyncio
+import hashlib
 import importlib.metadata
 import platform
 import time
@@ -178,15 +179,18 @@ class LoadTest:
         if not self._directory.path.exists():
             self._directory.begin()
         self._stack.enter_context(self._directory.held())
-        said = identity.server or server
+        template, own = identity.template, self._served.record
+        told = {
+            "server": own.server or identity.server or server,
+            "template_sha256": own.template_sha256
+            or (template and hashlib.sha256(template.encode()).hexdigest()),
+        }
         record = ServingRecord(
             id=self._directory.path.name,
             recipe=recipe.name,
             recipe_resolved=recipe.resolved(),
             settings=recipe.settings,
-            endpoint=self._served.record.model_copy(
-                update={"server": self._served.record.server or said}
-            ),
+            endpoint=own.model_copy(update=told),
             model=self._served.model,
             workload=WorkloadRecord(
                 dataset=_dataset_record(self._dataset),

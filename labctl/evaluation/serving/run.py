@@ -83,6 +83,7 @@ def run_load_test(
             state = "interrupted"
         except LabctlError as failure:
             if not directory.is_planned:
+                directory.forget_if_refused(failure)
                 raise
             state, error = "failed", failure
         results = results_of(directory)

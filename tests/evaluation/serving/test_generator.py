@@ -1,6 +1,7 @@
 """Loads against a server whose times are known: what the load generator says is what was."""
 
 import asyncio
+import time
 from itertools import islice, pairwise
 from statistics import fmean
 
@@ -159,3 +160,23 @@ def test_arrivals_are_a_poisson_process_and_the_same_again() -> None:
     variance = sum((gap - mean) ** 2 for gap in gaps) / len(gaps)
     assert variance / mean**2 == pytest.approx(1, rel=0.1)  # exponential
     assert list(islice(arrival_times(4.0, "constant", 1), 3)) == [0, 0.25, 0.5]
+
+
+def test_a_busy_client_sends_all_that_is_due_at_once() -> None:
+    """Each turn of the event loop takes 20 ms; 200 requests a second are due: four a turn."""
+    loaded = Loaded(TimedClient(0.001), rate=200.0, arrivals="constant", requests=100)
+
+    async def busy() -> None:
+        async def hog() -> None:
+            while True:
+                time.sleep(0.02)
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(hog())
+        await loaded.start()
+        task.cancel()
+
+    asyncio.run(busy())
+    lateness = loaded.metrics().lateness_ns
+    assert lateness
+    assert lateness.p50 < 3e8  # one a turn would be 750 ms
