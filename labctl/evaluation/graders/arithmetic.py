@@ -14,7 +14,7 @@ MAX_CHARACTERS = 500
 MAX_DEPTH = 20
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+\.?\d*|\.\d+)|\\(?P<name>frac|sqrt)"
+    r"\s*(?:(?P<number>\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3}(?![\d.]))?)|\\(?P<name>frac|sqrt)"
     r"|(?P<sign>[-+*/^(){}]))"
 )
 # \frac12 is \frac{1}{2}.
@@ -84,11 +84,18 @@ class _Expression:
 
     def _product(self) -> Fraction:
         value = self._signed()
-        while sign := self._take("*/") or (self._next() == "(" and "*"):
+        while sign := self._take("*/") or self._implied():
             value = value * self._signed() if sign == "*" else value / self._signed()
             if max(abs(value.numerator), value.denominator).bit_length() > 4 * MAX_CHARACTERS:
                 raise _NoValue
         return value
+
+    def _implied(self) -> str | None:
+        """Return the sign that nobody writes before a bracket or a root."""
+        if self._at == len(self._tokens):
+            return None
+        token = self._tokens[self._at]
+        return "*" if token["sign"] == "(" or token["name"] == "sqrt" else None
 
     def _signed(self) -> Fraction:
         self._depth += 1

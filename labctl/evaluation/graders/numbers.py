@@ -81,7 +81,7 @@ def _magnitude(match: re.Match[str]) -> Fraction:
 
 
 def decimal(written: str) -> Fraction:
-    """Return the value of digits with commas and a point.
+    """Return the value of digits with commas and a point, or of ``1.5e3``.
 
     Raises ValueError if there are too many, or if the commas do not stand between thousands.
     """

@@ -6,7 +6,9 @@ from labctl.evaluation.graders.arithmetic import MAX_CHARACTERS, evaluate
 from labctl.evaluation.graders.numbers import Number, same_value
 from labctl.evaluation.graders.plain import plain
 
-_CURRENCY = re.compile("[$€£¥₹]")
+_CURRENCY = re.compile(r"[$€£¥₹]|^\s*(?:USD|US|EUR|GBP|RMB|CNY|Rs)\b")
+# Nearly equal signs before a number, and dots after it.
+_ROUNDED = re.compile(r"\\(?:approx|sim|ldots|dots|cdots)(?![a-z])|\u2248|\u2026")
 _PERCENT = re.compile(r"\s*(?:%|percent)$", re.IGNORECASE)
 # Words after a number. A single letter that stands by itself is a unit only if it is a usual one:
 # 2x is no length.
@@ -34,7 +36,7 @@ def same_answer(found: str, right: str) -> tuple[bool, tuple[str, ...]]:
 
 def _value(answer: str) -> tuple[Number | None, tuple[str, ...]]:
     """Return the value of an answer, if it has one, and notes on what was left out for it."""
-    text = _CURRENCY.sub("", plain(answer)).strip(" *.\t\n")
+    text = _ROUNDED.sub("", _CURRENCY.sub("", plain(answer))).strip(" *.\t\n")
     text = text.rpartition("=")[2].strip()
     without = _PERCENT.sub("", text)
     percent = ("percent-removed",) if without != text else ()

@@ -41,6 +41,13 @@ def boxed(text: str, answer: str = "18") -> Grade:
         (r"\boxed{\left(3+6\right)\times 2}", "18"),
         (r"\boxed{2^{3}}", "8"),
         (r"\boxed{\sqrt{16}}", "4"),
+        (r"\boxed{1.8e1}", "18"),
+        (r"\boxed{2(9)}", "18"),
+        (r"\boxed{\approx 18}", "18"),
+        (r"\boxed{18\ldots}", "18"),
+        (r"\boxed{USD 18}", "18"),
+        (r"\boxed{€18}", "18"),
+        (r"\boxed{18°}", "18"),
         (r"\boxed{50\%}", "0.5"),
         (r"\boxed{50\%}", "50"),
         (r"\boxed{\text{Sunday}}", "sunday"),
@@ -74,6 +81,8 @@ def test_the_last_complete_box_is_read(text: str, answer: str) -> None:
         (r"\boxed{9^{9^{9^{9}}}}", "9"),
         (r"\boxed{1/0}", "0"),
         (r"\boxed{\frac{1}{0}}", "0"),
+        (r"\boxed{1e999}", "1"),
+        (r"\boxed{18!}", "18"),
     ],
 )
 def test_another_box_is_wrong(text: str, answer: str) -> None:

@@ -61,6 +61,9 @@ def test_an_answer_is_extracted_as_there(text: str, extracted: str) -> None:
         (r"\boxed{x=5}", "5"),
         (r"\boxed{\text{(B)}}", "B"),
         (r"\boxed{18", "18"),
+        (r"\boxed{2\sqrt{81}}", "18"),
+        (r"\boxed{2(9)}", "18"),
+        (r"\boxed{[18]}", "18"),
     ],
 )
 def test_it_is_right_where_it_is_right_there(text: str, answer: str) -> None:
@@ -80,6 +83,8 @@ def test_it_is_right_where_it_is_right_there(text: str, answer: str) -> None:
         (r"\boxed{9*2=18}", "18"),
         (r"\boxed{(1,3)}", "(1,2)"),
         (r"\boxed{18.002}", "18"),
+        (r"\boxed{18°}", "18"),
+        ("The answer is **18**.", "18"),
     ],
 )
 def test_it_is_wrong_where_it_is_wrong_there(text: str, answer: str) -> None:
