@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from labctl.cli.output import TABLES, note, output_console, write_result
-from labctl.cli.root import show_error
 from labctl.cli.streams import lead_nowhere
 from labctl.errors import ConfigError
 from labctl.runs.record.directory import RunDirectory
@@ -35,7 +34,7 @@ def chosen_format(output: Path | None, *, as_json: bool) -> str:
 def tell_load_test(
     outcome: "LoadTestOutcome", form: str, output: Path | None, *, wide: bool
 ) -> None:
-    """Print or write the results of a load test, then what ended it. Raises HostError."""
+    """Print or write the results of a load test. Raises what ended it, and HostError."""
     try:
         _print(outcome.directory, form, output, wide=wide)
         if form == "table" and output is None:
@@ -46,7 +45,7 @@ def tell_load_test(
     if outcome.state == "interrupted":
         note("interrupted; what was measured is kept")
     if outcome.error is not None:
-        show_error(outcome.error)
+        raise outcome.error
 
 
 def report_load_test(run: RunDirectory, result_format: str, output: Path | None) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -235,3 +236,34 @@ def test_a_recipe_of_a_load_test_names_its_command(
     err = capsys.readouterr().err
     if command == "eval" or "no board" not in err:
         assert f"`labctl load-test {recipe}`" in err
+
+
+def test_a_server_that_dies_is_status_3_and_what_was_measured_stays(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ready, done = threading.Event(), threading.Event()
+    found: list[ScriptedEndpoint] = []
+
+    def serve() -> None:
+        with scripted_endpoint({"": QUICK}) as server:
+            found.append(server)
+            ready.set()
+            while len(server.answered) < 12 and not done.wait(0.01):
+                pass
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    try:
+        assert ready.wait(30)
+        status = load(found[0], "-c", "1", "-n", "10000", "--json")
+    finally:
+        done.set()
+        serving.join()
+    out, err = capsys.readouterr()
+    assert status == 3
+    assert "the server is gone: " in json.loads(err.splitlines()[-1])["message"]
+    (stage,) = json.loads(out)["stages"]
+    assert stage["stop"] == "server-lost"
+    assert stage["metrics"]["completed"] >= 5
+    end = json.loads((only_run(lab) / "end.json").read_text())
+    assert (end["state"], end["failure"]["blame"]) == ("failed", "infra")
