@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from labctl.errors import HostError, JobError
+from labctl.errors import HostError, JobError, LabctlError
 from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.endpoints.base import EndpointClient, Generation, GenerationRequest
 from labctl.evaluation.endpoints.errors import TryAgain
@@ -27,6 +27,8 @@ from labctl.records import Failure, GenerationRecord
 #: Questions in a row that a server cannot answer, though it says what it is: it is dead as well.
 _MOST_IN_A_ROW = 3
 _IDENTIFY_SECONDS = 30.0
+#: Number of times that a lost server is started again.
+_MOST_RESTARTS = 2
 
 #: Gets each record that is on disk.
 Heard = Callable[[GenerationRecord], None]
@@ -34,18 +36,33 @@ Heard = Callable[[GenerationRecord], None]
 
 @dataclass
 class OpenEndpoint:
-    """A server, and what is under way there."""
+    """A server, and what is under way there.
+
+    ``restart`` makes a server answer again that labctl started, and returns its new client; it may
+    take minutes, and raises LabctlError. None: the server is not labctl's.
+    """
 
     name: str
     model: str
     client: EndpointClient
     concurrency: int
+    restart: Callable[[], EndpointClient] | None = None
+    restarts: int = 0
+    #: Clients of before it was started again.
+    former: list[EndpointClient] = field(default_factory=list)
     active: int = 0
     in_a_row: int = 0
     #: Why it is not asked any more.
     dead: HostError | None = None
     #: Held while the next question is chosen, and for all of one that is to be alone.
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    #: Held while it is started again.
+    restarting: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def aclose(self) -> None:
+        """Close all its connections."""
+        for client in (self.client, *self.former):
+            await client.aclose()
 
 
 class Asking:
@@ -223,13 +240,19 @@ class Asking:
 
     async def _asked(self, endpoint: OpenEndpoint, ask: Ask) -> GenerationRecord | None:
         """Ask once; None if the question has to be asked again, elsewhere."""
-        began = time.monotonic_ns()
+        began, client = time.monotonic_ns(), endpoint.client
         try:
             answered = await generate_with_retries(
-                endpoint.client, self._request(ask), timeout=self._timeout_s
+                client, self._request(ask), timeout=self._timeout_s
             )
         except TryAgain as error:
-            if endpoint.dead is None and await self._is_lost(endpoint):
+            async with endpoint.restarting:
+                if endpoint.client is not client:  # meanwhile, for another question
+                    return None
+                is_lost = endpoint.dead is None and await self._is_lost(endpoint)
+                if is_lost and await self._restarted(endpoint):
+                    return None
+            if is_lost:
                 endpoint.dead = HostError(
                     f"endpoint {endpoint.name}: {error.message}",
                     hint="see to the server, then `labctl resume`: what is answered stays",
@@ -254,6 +277,22 @@ class Asking:
         except (TryAgain, JobError, TimeoutError):
             return True
         return False
+
+    async def _restarted(self, endpoint: OpenEndpoint) -> bool:
+        """Start a lost server again, if it is labctl's and was not lost too often."""
+        if endpoint.restart is None or endpoint.restarts >= _MOST_RESTARTS:
+            return False
+        endpoint.restarts += 1
+        self._note(f"endpoint {endpoint.name} is lost: it is started again")
+        former = endpoint.client  # other questions may still wait for it
+        try:
+            endpoint.client = await asyncio.to_thread(endpoint.restart)
+        except LabctlError as error:
+            self._note(f"endpoint {endpoint.name} cannot be started again: {error.message}")
+            return False
+        endpoint.former.append(former)
+        endpoint.in_a_row = 0
+        return True
 
     def _may_succeed_elsewhere(self, endpoint: OpenEndpoint, ask: Ask) -> bool:
         """Tell whether another endpoint should try a question that failed at this one."""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import EngineChoice
-from labctl.errors import HostError
+from labctl.errors import HostError, LabctlError
 from labctl.evaluation.asking import OpenEndpoint
-from labctl.evaluation.endpoints.base import ServerIdentity
+from labctl.evaluation.endpoints.base import EndpointClient, ServerIdentity
 from labctl.evaluation.endpoints.errors import TryAgain
 from labctl.evaluation.endpoints.opening import open_client
 from labctl.evaluation.recipe import EvaluationRecipe
@@ -107,7 +107,20 @@ def open_endpoint(
             served_name=endpoint.served_name,
             connections=connections,
         )
-    return OpenEndpoint(name, endpoint.model, client, connections)
+    again = partial(_again, recipe, name, started) if started else None
+    return OpenEndpoint(name, endpoint.model, client, connections, again)
+
+
+def _again(recipe: EvaluationRecipe, name: str, started: StartedEndpoint) -> EndpointClient:
+    """Wait for the link to a server; start the server again unless it runs.
+
+    Raises what :meth:`labctl.evaluation.servers.StartedEndpoint.restart` raises.
+    """
+    try:
+        started.check()
+    except LabctlError:
+        started.restart()
+    return open_endpoint(recipe, name, started).client
 
 
 def contact(

@@ -85,7 +85,7 @@ class Session:
                 beating.cancel()
         finally:
             for endpoint in endpoints:
-                await endpoint.client.aclose()
+                await endpoint.aclose()
         self._report(force=True)
         left = asking.left
         if not in_time:
