@@ -13,127 +13,13 @@ from typing import Any
 
 import click
 
+from labctl.cli.commands import COMMANDS
 from labctl.cli.output import Invocation, coloured, print_command
 from labctl.cli.streams import explaining, lead_nowhere, unfailing
 from labctl.errors import Blame, ExitStatus, LabctlError, printable
 from labctl.progress import reading_commands
 
 __all__ = ["Invocation", "LazyGroup", "cli", "main", "run_cli", "show_error", "version_line"]
-
-#: name -> (module, attribute, one line of help). A test holds the lines against the commands.
-COMMANDS: dict[str, tuple[str, str, str]] = {
-    "init": ("labctl.cli.init", "init", "Write a first devices.yaml and recipe."),
-    "doctor": ("labctl.cli.doctor", "doctor", "List what is missing on this host."),
-    "build": ("labctl.cli.build", "build", "Build tools for a target."),
-    "targets": ("labctl.cli.targets", "targets", "List machine types that tools are built for."),
-    "models": ("labctl.cli.models", "models", "Manage the lab's models."),
-    "artifacts": (
-        "labctl.cli.artifacts",
-        "artifacts",
-        "List, verify, compare and remove built artifacts.",
-    ),
-    "deploy": ("labctl.cli.deploy", "deploy", "Send tools and models to boards."),
-    "store": ("labctl.cli.store", "store", "List, verify, prune and pin the files of boards."),
-    "recipes": ("labctl.cli.recipes", "recipes", "List, show and copy recipes."),
-    "plan": (
-        "labctl.cli.plan",
-        "plan",
-        "Show what a recipe would do on a board, and how long it would take.",
-    ),
-    "run": ("labctl.cli.run", "run", "Run a recipe on a board and print its timing table."),
-    "eval": (
-        "labctl.cli.eval",
-        "eval_",
-        "Ask models the questions of a recipe, and print how many answers are right.",
-    ),
-    "grade": (
-        "labctl.cli.grade",
-        "grade",
-        "Grade the kept answers of an evaluation again, without any server.",
-    ),
-    "bench": ("labctl.cli.bench", "bench", "Measure GGUF files on a board, without a recipe."),
-    "load-test": (
-        "labctl.cli.load_test",
-        "load_test",
-        "Load a model server, and measure requests, tokens and times.",
-    ),
-    "resume": ("labctl.cli.resume", "resume", "Resume an unfinished run."),
-    "watch": ("labctl.cli.watch", "watch", "Show a run that another process drives."),
-    "report": (
-        "labctl.cli.report",
-        "report",
-        "Print the tables of finished runs, or write a report on them.",
-    ),
-    "runs": ("labctl.cli.runs", "runs", "List the lab's runs, newest first."),
-    "show": (
-        "labctl.cli.show",
-        "show",
-        "Print all facts of a run or of a trial, each with its origin; or what a bundle is.",
-    ),
-    "export": (
-        "labctl.cli.export",
-        "export",
-        "Write a row for each trial of the runs that are named, or that meet the conditions.",
-    ),
-    "compare": (
-        "labctl.cli.compare",
-        "compare",
-        "Compare runs, variants or baselines with the first of them.",
-    ),
-    "agreement": (
-        "labctl.cli.agreement",
-        "agreement",
-        "Compare the answers of two servers of one model: is a host as good as the board?",
-    ),
-    "latency-match": (
-        "labctl.cli.latency_match",
-        "latency_match",
-        "Tell which model answers better in the same time.",
-    ),
-    "baseline": (
-        "labctl.cli.baseline",
-        "baseline",
-        "Name runs that later runs are compared with.",
-    ),
-    "state": (
-        "labctl.cli.state",
-        "state",
-        "Back up and restore the lab's state: its baselines.",
-    ),
-    "bundle": (
-        "labctl.cli.bundle",
-        "bundle",
-        "Write a run into one file that others can check and make again.",
-    ),
-    "import": (
-        "labctl.cli.import_",
-        "import_",
-        "Import runs that were measured elsewhere: bundles, and results of llama-bench.",
-    ),
-    "regressions": (
-        "labctl.cli.regressions",
-        "regressions",
-        "Find where results changed over time, and with which commits.",
-    ),
-    "reproduce": (
-        "labctl.cli.reproduce",
-        "reproduce",
-        "Measure a bundle's run again on a board, and compare.",
-    ),
-    "index": ("labctl.cli.index", "index", "Manage the index of the lab's runs."),
-    "boards": ("labctl.cli.boards", "boards", "List the lab's boards and their state."),
-    "shell": ("labctl.cli.shell", "shell", "Run a command on a board."),
-    "hdc": ("labctl.cli.hdc", "hdc", "Use a board over hdc, without hdc's own program."),
-    "virtual-board": (
-        "labctl.cli.virtual_board",
-        "virtual_board",
-        "Serve virtual boards until interrupted.",
-    ),
-    "schema": ("labctl.cli.schema", "schema", "Print the JSON Schema of a file format."),
-    "docs": ("labctl.cli.docs", "docs", "Print a page of the documentation."),
-    "completion": ("labctl.cli.completion", "completion", "Print a shell completion script."),
-    "help": ("labctl.cli.help", "help_", "Show the help of labctl or of a command."),
-}
 
 #: Commands that pass a remote exit status on, and need one of their own for their failures.
 _PASSING_STATUS = ("shell", "hdc shell")
