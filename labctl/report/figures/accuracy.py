@@ -95,7 +95,7 @@ def _spec(names: Sequence[str], limits: Sequence[int], without: float | None, wo
         "field": "at",
         "type": "quantitative",
         "title": words("budget-tokens"),
-        "scale": {"zero": True, "nice": False, "padding": 18},
+        "scale": {"zero": False, "nice": False, "padding": 28},
         "axis": axis,
     }
     y: Spec = {"field": "share", **share_axis(words("share-right"))}

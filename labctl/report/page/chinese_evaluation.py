@@ -64,6 +64,7 @@ CHINESE_EVALUATION = {
     "right": "正确",
     "wrong: {answer}": "错误：{answer}",
     "not graded": "未评分",
+    "{right} of {total} right": "{total} 个中 {right} 个正确",
     "Answers side by side": "回答对照",
     "Answer of {variant}": "{variant} 的回答",
     (
