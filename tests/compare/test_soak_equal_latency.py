@@ -53,7 +53,8 @@ def test_a_planted_crossing_is_held(
             f"{questions} questions x {samples}, {repeats} repeats at {noise:.0%}, {axis}:"
             f" held in {held:.1%}, closed in {closed:.1%}"
         )
-        assert 0.93 <= held <= 0.97
+        error = (0.05 * 0.95 / runs) ** 0.5  # of the simulation itself
+        assert 0.93 - error <= held <= 0.97 + error
 
 
 @pytest.mark.parametrize(("questions", "accuracy"), [(100, 0.1), (300, 0.5), (300, 0.9)])
