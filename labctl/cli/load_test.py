@@ -18,6 +18,7 @@ from labctl.config.recipe import find_recipe
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.config.yaml.loader import Value
+from labctl.errors import printable_line
 from labctl.evaluation.serving.load_test import LoadProgress
 from labctl.evaluation.serving.recipe import load_load_test
 from labctl.evaluation.serving.run import run_load_test
@@ -203,6 +204,8 @@ def load_test(
     if wide and form != "table":
         raise click.UsageError(f"--wide is for the table; {form} has everything anyway")
     lab = lab_or_own(invocation)
+    if recipe is not None and recipe.startswith(("http://", "https://")):
+        raise click.UsageError(f"an address is no recipe: --url {printable_line(recipe)}")
     if recipe is None and options.get("url") is None:
         raise click.UsageError("name the server, --url http://HOST:PORT, or a recipe")
     document = _document(recipe, lab.root, options)

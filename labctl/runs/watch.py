@@ -31,6 +31,9 @@ def find_watched(runs: Path, name: str | None) -> RunDirectory:
 
 
 def _why_no_events(directory: RunDirectory) -> str:
+    if directory.is_load_test:
+        shown = f"`labctl report {directory.path.name}` shows the loads that have ended"
+        return f"a load test shows its progress where it was started; {shown}"
     if directory.is_planned:
         return (
             "an older labctl made it, or its events could not be written;"

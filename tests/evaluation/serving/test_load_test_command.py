@@ -223,6 +223,10 @@ def test_a_load_test_is_a_run_like_others(lab: Path, capsys: pytest.CaptureFixtu
     assert told("runs", "tag", run, "first")[0] == 0
     status, _, err = told("resume", run)
     assert (status, "cannot be resumed" in err) == (2, True)
+    status, _, err = told("watch", run)
+    assert (status, "shows its progress where it was started" in err) == (2, True)
+    status, _, err = told("load-test", "http://127.0.0.1:9", "-c", "1")
+    assert (status, "--url http://127.0.0.1:9" in err) == (2, True)
     status, _, err = told("compare", run, run)
     assert (status, "is a load test" in err) == (2, True)
 
