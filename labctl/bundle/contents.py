@@ -25,8 +25,8 @@ from labctl.report.page.build import build_report
 from labctl.report.page.html import html
 from labctl.report.page.language import Language
 from labctl.report.references import reference_rows
-from labctl.runs.record.directory import ANNOTATIONS, RECIPE, RunDirectory, plain_file
-from labctl.runs.record.disk import COMPRESSED
+from labctl.runs.record.directory import ANNOTATIONS, LINES, RECIPE, RECORD, RunDirectory
+from labctl.runs.record.disk import COMPRESSED, reading
 from labctl.units import size
 
 #: Files of the run directory that are part of the run; the others belong to this host.
@@ -136,14 +136,14 @@ class Contents:
         for name in _RUN_FILES:
             for path in (root / name, root / f"{name}{COMPRESSED}"):
                 if path.is_file():
-                    yield f"run/{name}", self._json(f"run/{name}", plain_file(path)[1])
+                    yield f"run/{name}", self._json(f"run/{name}", _plain_file(path)[1])
                     break
         if (root / ANNOTATIONS).is_file():
             yield f"run/{ANNOTATIONS}", self._annotations()
         for path in sorted((root / "trials").rglob("*")):
             if path.is_symlink() or not path.is_file():
                 continue
-            file, content = plain_file(path)  # nobody looks into what is compressed
+            file, content = _plain_file(path)  # nobody looks into what is compressed
             name = f"run/{path.parent.relative_to(root)}/{file}"
             if problem := name_problem(name):
                 self.missing.append(f"a file of the run directory has {problem}")
@@ -213,3 +213,14 @@ def _write(path: Path, content: bytes) -> None:
     with host_writes(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+
+
+def _plain_file(path: Path) -> tuple[str, bytes]:
+    """Return name and content of a file as :meth:`RunDirectory.compress` found it.
+
+    Raises OSError, and ConfigError if it is damaged.
+    """
+    name = path.name
+    if name not in (f"{RECORD}{COMPRESSED}", f"{LINES}{COMPRESSED}"):
+        return name, path.read_bytes()
+    return name.removesuffix(COMPRESSED), reading(path, lambda content, _: content)

@@ -23,9 +23,10 @@ from labctl.cli.root import run_cli
 from labctl.errors import ConfigError
 from labctl.records import BoardFacts, BoardProbe, Execution, PlanRecord, RunEnd
 from labctl.runs.record.annotations import set_note
-from labctl.runs.record.directory import RunDirectory, find_unfinished
+from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Journal
 from labctl.runs.record.repository import RunRepository
+from labctl.runs.record.unfinished import find_unfinished
 
 SERIAL = "7001005458323933"
 FACTS = BoardFacts(

@@ -262,9 +262,7 @@ class RunDirectory:
     def evaluation(self) -> EvaluationRecord:
         """Return the record of an evaluation. Raises ConfigError if it is none."""
         if not self.is_evaluation:
-            run = self.path.resolve().name
-            hint = f"`labctl report {run}` prints its times"
-            raise ConfigError(f"run {run} measured times: it is no evaluation", hint=hint)
+            raise ConfigError(f"run {self.path.resolve().name} is no evaluation")
         return read_file(self.path / EVALUATION, EvaluationRecord)
 
     def serving(self) -> ServingRecord:
@@ -313,17 +311,6 @@ class RunDirectory:
             return sum(compress(path) for path in plain if path.exists())
 
 
-def plain_file(path: Path) -> tuple[str, bytes]:
-    """Return name and content of a file as :meth:`RunDirectory.compress` found it.
-
-    Raises OSError, and ConfigError if it is damaged.
-    """
-    name = path.name
-    if name not in (f"{RECORD}{COMPRESSED}", f"{LINES}{COMPRESSED}"):
-        return name, path.read_bytes()
-    return name.removesuffix(COMPRESSED), reading(path, lambda content, _: content)
-
-
 def is_run_id(name: str) -> bool:
     """Tell whether a directory of this name is a run's."""
     return _ID.fullmatch(name) is not None
@@ -364,22 +351,6 @@ def find_run(runs: Path, name: str) -> RunDirectory:
 def unfinished_runs(runs: Path) -> list[RunDirectory]:
     """All planned runs that did not come to their end, oldest first; not those in progress."""
     return [found for found in run_directories(runs) if found.is_unfinished and not found.is_held()]
-
-
-def find_unfinished(runs: Path) -> RunDirectory:
-    """Return the only unfinished run. Raises ConfigError, with their list if there are several."""
-    found = unfinished_runs(runs)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ConfigError(
-            f"{len(found)} runs are unfinished; name the one to resume",
-            hint=f"for example `labctl resume {found[-1].path.name}`",
-            details="\n".join(directory.summary() for directory in reversed(found)),
-        )
-    held = [directory.path.name for directory in run_directories(runs) if directory.is_held()]
-    hint = f"{held[-1]} is in progress: `labctl watch` shows it" if held else "see `labctl report`"
-    raise ConfigError(f"no unfinished run in {runs}", hint=hint)
 
 
 def find_directory(runs: Path, name: str) -> RunDirectory:

@@ -1,0 +1,22 @@
+"""The run that a resume means where none is named."""
+
+from pathlib import Path
+
+from labctl.errors import ConfigError
+from labctl.runs.record.directory import RunDirectory, run_directories, unfinished_runs
+
+
+def find_unfinished(runs: Path) -> RunDirectory:
+    """Return the only unfinished run. Raises ConfigError, with their list if there are several."""
+    found = unfinished_runs(runs)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigError(
+            f"{len(found)} runs are unfinished; name the one to resume",
+            hint=f"for example `labctl resume {found[-1].path.name}`",
+            details="\n".join(directory.summary() for directory in reversed(found)),
+        )
+    held = [directory.path.name for directory in run_directories(runs) if directory.is_held()]
+    hint = f"{held[-1]} is in progress: `labctl watch` shows it" if held else "see `labctl report`"
+    raise ConfigError(f"no unfinished run in {runs}", hint=hint)
