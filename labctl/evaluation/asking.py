@@ -76,6 +76,7 @@ class Asking:
         dataset: Dataset,
         sampling: Sampling,
         timeout_s: float,
+        attempts: int,
         endpoints: Sequence[OpenEndpoint],
         directory: EvaluationDirectory,
         note: Callable[[str], None],
@@ -84,7 +85,7 @@ class Asking:
         self._plan, self._ledger, self._sampling = plan, ledger, sampling
         self._questions: Mapping[str, Question] = {one.id: one for one in dataset.questions}
         self._examples = dataset.examples
-        self._timeout_s = timeout_s
+        self._timeout_s, self._attempts = timeout_s, attempts
         self._endpoints = endpoints
         self._directory, self._note, self._heard = directory, note, heard
         self._order = itertools.count()
@@ -243,7 +244,10 @@ class Asking:
         began, client = time.monotonic_ns(), endpoint.client
         try:
             answered = await generate_with_retries(
-                client, self._request(ask), timeout=self._timeout_s
+                client,
+                self._request(ask),
+                timeout=self._timeout_s,
+                attempts=self._attempts,
             )
         except TryAgain as error:
             async with endpoint.restarting:

@@ -61,6 +61,8 @@ class EvaluationRecipe(WrittenRecipe):
     """Stop once the accuracies are precise enough; by default all questions are asked."""
     concurrency: int = Field(default=1, ge=1, le=1024)
     """Number of questions that each endpoint is asked at a time."""
+    attempts: int = Field(default=5, ge=1, le=100)
+    """Number of requests for one answer, where the server is busy, in trouble or out of reach."""
     timeouts: AnswerTimeouts = AnswerTimeouts()
     """Longest time of each step."""
     max_time: Duration | None = None

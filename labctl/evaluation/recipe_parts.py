@@ -241,8 +241,6 @@ class AnswerTimeouts(StrictModel):
 
     answer: Duration = 600.0
     """One answer, from sending the question to its end."""
-    endpoint: Duration = 120.0
-    """Longest time to try again with a server that is busy, in trouble or out of reach."""
 
 
 class AccuracyGate(StrictModel):

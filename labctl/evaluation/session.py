@@ -68,6 +68,7 @@ class Session:
                 dataset=self._work.dataset,
                 sampling=recipe.sampling,
                 timeout_s=recipe.timeouts.answer,
+                attempts=recipe.attempts,
                 endpoints=endpoints,
                 directory=self._work.directory,
                 note=self._observer.note,
