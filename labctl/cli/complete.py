@@ -5,6 +5,7 @@ Nothing here fails: a lab that cannot be read offers nothing, as what is typed i
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import click
@@ -13,7 +14,6 @@ from click.shell_completion import CompletionItem
 
 from labctl.errors import ConfigError, LabctlError
 
-Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 _Names = Callable[[click.Context], Iterable[str]]
 
 
@@ -165,56 +165,55 @@ def commands(ctx: click.Context) -> Iterable[str]:
     return group.list_commands(within) if isinstance(group, click.Group) else ()
 
 
-def complete(names: _Names, suffix: str | None = None) -> Completer:
+def _offer(
+    names: _Names,
+    suffix: str | None,
+    ctx: click.Context,
+    _parameter: click.Parameter,
+    incomplete: str,
+) -> list[CompletionItem]:
     """Offer names that begin as the word does; where a file may stand too, files as well.
 
-    Args:
-        names: what is known.
-        suffix: how the names of files end that may be given instead; ``None``: no file may.
+    ``names`` gives what is known; ``suffix`` is how the names of files end that may be given
+    instead. None: no file may.
     """
-
-    def completer(
-        ctx: click.Context, _parameter: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        known: list[str] = []
-        with suppress(LabctlError, OSError):
-            known = [name for name in names(ctx) if name.startswith(incomplete)]
-        if suffix is None:
-            return [CompletionItem(name) for name in known]
-        if not known:  # the shell's own completion of files knows best
-            return [CompletionItem(incomplete, type="file")]
-        files = [
-            f"{path}/" if path.is_dir() else str(path)
-            for path in sorted(Path().iterdir())
-            if path.name.startswith(incomplete)
-            and (incomplete or not path.name.startswith("."))
-            and (path.is_dir() or path.suffix == suffix)
-        ]
-        return [CompletionItem(name) for name in dict.fromkeys([*known, *files])]
-
-    return completer
+    known: list[str] = []
+    with suppress(LabctlError, OSError):
+        known = [name for name in names(ctx) if name.startswith(incomplete)]
+    if suffix is None:
+        return [CompletionItem(name) for name in known]
+    if not known:  # the shell's own completion of files knows best
+        return [CompletionItem(incomplete, type="file")]
+    files = [
+        f"{path}/" if path.is_dir() else str(path)
+        for path in sorted(Path().iterdir())
+        if path.name.startswith(incomplete)
+        and (incomplete or not path.name.startswith("."))
+        and (path.is_dir() or path.suffix == suffix)
+    ]
+    return [CompletionItem(name) for name in dict.fromkeys([*known, *files])]
 
 
-RECIPE = complete(recipes, ".yaml")
-BOARD = complete(boards)
-RUN = complete(runs)
-TRASHED = complete(trashed)
-UNFINISHED = complete(unfinished)
-TAG = complete(tags)
-PARAMETER = complete(parameters)
-BASELINE = complete(baselines)
-COMPARED = complete(compared)
-FIGURE = complete(figures)
-PICTURE = complete(pictures)
-TARGET = complete(targets)
-TOOL = complete(tools)
-ARTIFACT = complete(artifacts)
-MODEL = complete(models)
-REFERENCE = complete(references)
-PAGE = complete(pages)
-COMMAND = complete(commands)
+RECIPE = partial(_offer, recipes, ".yaml")
+BOARD = partial(_offer, boards, None)
+RUN = partial(_offer, runs, None)
+TRASHED = partial(_offer, trashed, None)
+UNFINISHED = partial(_offer, unfinished, None)
+TAG = partial(_offer, tags, None)
+PARAMETER = partial(_offer, parameters, None)
+BASELINE = partial(_offer, baselines, None)
+COMPARED = partial(_offer, compared, None)
+FIGURE = partial(_offer, figures, None)
+PICTURE = partial(_offer, pictures, None)
+TARGET = partial(_offer, targets, None)
+TOOL = partial(_offer, tools, None)
+ARTIFACT = partial(_offer, artifacts, None)
+MODEL = partial(_offer, models, None)
+REFERENCE = partial(_offer, references, None)
+PAGE = partial(_offer, pages, None)
+COMMAND = partial(_offer, commands, None)
 #: A model of the lab's, or a file.
-MODEL_FILE = complete(models, ".gguf")
+MODEL_FILE = partial(_offer, models, ".gguf")
 
 
 def _folder(ctx: click.Context) -> Path:

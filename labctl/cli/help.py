@@ -3,6 +3,7 @@
 import click
 
 from labctl.cli.complete import COMMAND
+from labctl.config.names import did_you_mean
 
 
 @click.command("help", epilog="Example: labctl help models add")
@@ -18,3 +19,20 @@ def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
         assert command is not None  # resolve_command raises otherwise
         shown = click.Context(command, info_name=name, parent=shown)
     click.echo(shown.get_help())
+
+
+#: Words of shells and of other programs, and ours.
+_HABITS = {"rm": "remove", "delete": "remove", "del": "remove", "ls": "list"}
+
+
+def with_nearest(error: click.exceptions.NoSuchCommand) -> click.UsageError:
+    """Suggest a command of the group; the group itself where that lists."""
+    ctx = error.ctx
+    if ctx is None or not isinstance(group := ctx.command, click.Group):
+        return error
+    known = group.list_commands(ctx)
+    word = _HABITS.get(error.command_name, error.command_name)
+    near = f" (did you mean {word!r}?)" if word in known else did_you_mean(word, known)
+    if word == "list" and word not in known and group.invoke_without_command:
+        near = f" (did you mean {ctx.command_path!r}?)"
+    return click.UsageError(f"{error.message.rstrip('.')}{near}", ctx)

@@ -232,7 +232,9 @@ def _explain(error: Exception, *, as_json: bool) -> int:
             return ExitStatus.INTERRUPTED
         case click.ClickException():
             if isinstance(error, click.exceptions.NoSuchCommand):
-                error = _with_nearest(error)
+                from labctl.cli.help import with_nearest
+
+                error = with_nearest(error)
             if as_json:
                 _print_json(Blame.CONFIG, error.format_message())
             else:
@@ -254,25 +256,6 @@ def _explain(error: Exception, *, as_json: bool) -> int:
     else:
         click.echo(f"bug: {message}\nhint: {BUG_HINT}", err=True)
     return ExitStatus.INFRA
-
-
-#: Words of shells and of other programs, and ours.
-_HABITS = {"rm": "remove", "delete": "remove", "del": "remove", "ls": "list"}
-
-
-def _with_nearest(error: click.exceptions.NoSuchCommand) -> click.UsageError:
-    """Suggest a command of the group; the group itself where that lists."""
-    from labctl.config.names import did_you_mean
-
-    ctx = error.ctx
-    if ctx is None or not isinstance(group := ctx.command, click.Group):
-        return error
-    known = group.list_commands(ctx)
-    word = _HABITS.get(error.command_name, error.command_name)
-    near = f" (did you mean {word!r}?)" if word in known else did_you_mean(word, known)
-    if word == "list" and word not in known and group.invoke_without_command:
-        near = f" (did you mean {ctx.command_path!r}?)"
-    return click.UsageError(f"{error.message.rstrip('.')}{near}", ctx)
 
 
 def _print_json(blame: str, message: str, hint: str | None = None, **where: object) -> None:

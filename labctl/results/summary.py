@@ -233,8 +233,8 @@ def _summary(
     times = [time for t in good if (time := token_time(t))]
     token_ns = _median(times)
     inside = [found for timing in timings if (found := _token_times(timing))]
-    ratio = ratio_of(group, first, until)
     is_first = group is first
+    ratio = ratio_of(group, first, until) if not is_first else Ratio(1.0, None) if times else None
     return VariantSummary(
         variant=variant,
         model=group[0].model,
@@ -268,7 +268,7 @@ def _summary(
             ]
         ),
         ratio=ratio.value if ratio else None,
-        ratio_interval=ratio.interval if ratio and not is_first else None,
+        ratio_interval=ratio.interval if ratio else None,
         tests=tuple(_tests(timings)),
         measures=tuple(_measures(timings)),
         energy=_energy(good),
