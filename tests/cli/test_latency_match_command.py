@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from matched_lab import EVALUATION, MODELS, TIMING, evaluation, matched_lab, timing_run
-from records_made import model
+from records_made import model, plan, planned_run, run, trial
 
 from labctl.cli.root import run_cli
-from labctl.records import EndpointRecord, Execution
+from labctl.records import EndpointRecord, Execution, Measure, TimingRecord
 
 Printed = pytest.CaptureFixture[str]
 #: 0.5 / 0.9 of the answers of q8_0, of 10 to 400 tokens, take so long
@@ -118,6 +118,18 @@ def test_another_file_of_the_model_is_refused(own: Path, capsys: Printed) -> Non
     assert run_cli(["latency-match", TIMING, EVALUATION, "--assume-same-model", "-o", "x.csv"]) == 0
     with (own / "x.csv").open() as file:
         assert all("ASSUMED SAME MODEL" in row["heading"] for row in csv.DictReader(file))
+
+
+def test_a_newer_run_that_measured_no_token_is_passed_over(own: Path, capsys: Printed) -> None:
+    """A perplexity of the same files, for instance."""
+    evaluation(own, questions=40)
+    newer = "20991231T235959Z-perplexity-abcdef"
+    directory = planned_run(own / "runs", run(newer, models=MODELS), plan())
+    measure = Measure(name="perplexity", unit="1", values=(9.0,), value=9.0)
+    for number, one in enumerate(MODELS, 1):
+        directory.add(trial(number, model=one, timing=TimingRecord(measures=(measure,))))
+    assert run_cli(["latency-match", "--json"]) == 0
+    assert newer not in capsys.readouterr().out
 
 
 def test_what_differs_is_listed(own: Path, capsys: Printed) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from labctl.compare.equal_latency.timing import has_token_time
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import AccuracyTable
@@ -127,7 +128,11 @@ def _newest_timings(runs: Path, evaluations: Iterable[Evaluation]) -> list[Timin
         here = {model.sha256 for model in directory.run().models}
         if new := (here & wanted) - found.keys():
             run = _timing(directory)
-            measured = {one.model.sha256 for one in run.trials if one.timing and one.repeat > 0}
+            measured = {
+                one.model.sha256
+                for one in run.trials
+                if one.timing and one.repeat > 0 and has_token_time(one.timing)
+            }
             found.update(dict.fromkeys(new & measured, run))
     unseen = dict.fromkeys(one.key for one in models if one.sha256 in wanted - found.keys())
     if missing := ", ".join(unseen):

@@ -129,6 +129,11 @@ def _interval(values: Sequence[float]) -> Interval | None:
     return mean_interval(values) if len(values) > 1 else None
 
 
+def has_token_time(timing: TimingRecord) -> bool:
+    """Tell whether a trial has a time per token; one that measured a perplexity has none."""
+    return _repeat(timing) is not None
+
+
 def _repeat(timing: TimingRecord) -> _Repeat | None:
     if timing.tests:
         return _of_benchmark(timing)
