@@ -83,7 +83,7 @@ def tell_outcome(outcome: "EvaluationOutcome", *, as_json: bool) -> int:
     return outcome.exit_status
 
 
-def show_evaluation(run: RunDirectory, *, as_json: bool) -> None:
+def show_evaluation(run: RunDirectory, *, as_json: bool, wide: bool = False) -> None:
     """Print the accuracies of an evaluation, and how it ended. Raises ConfigError."""
     from labctl.evaluation.directory import EvaluationDirectory
     from labctl.evaluation.results import document, table_of
@@ -96,7 +96,7 @@ def show_evaluation(run: RunDirectory, *, as_json: bool) -> None:
         click.echo(json.dumps(document(record, end, table), indent=2))
         return
     console = output_console()
-    print_accuracies(console, record, table, end)
+    print_accuracies(console, record, table, end, wide=wide)
     if end is None:
         run_id = run.path.resolve().name
         lines = [f"[yellow]not ended, or its controller died: `labctl watch {run_id}`[/]"]

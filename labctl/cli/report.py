@@ -144,7 +144,8 @@ def _print_other(directory: RunDirectory, result_format: str, output: Path | Non
         return False
     from labctl.cli.eval_view import check_format, show_evaluation
 
-    show_evaluation(directory, as_json=check_format(result_format, output))
+    as_json = check_format(result_format, output)
+    show_evaluation(directory, as_json=as_json, wide=result_format == "wide")
     return True
 
 

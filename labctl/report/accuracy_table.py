@@ -20,17 +20,29 @@ _SHOWN = 40
 
 
 def print_accuracies(
-    console: Console, record: EvaluationRecord, table: AccuracyTable, end: EvaluationEnd | None
+    console: Console,
+    record: EvaluationRecord,
+    table: AccuracyTable,
+    end: EvaluationEnd | None,
+    *,
+    wide: bool = False,
 ) -> None:
-    """Print a row for each variant, budget and grader, and what is to be known of them."""
+    """Print the accuracies, and what is to be known of them.
+
+    Of several budgets it is the table of the experiment: a row for each variant, a column for each
+    budget; ``wide``, and budgets that differ from model to model, have a row for each.
+    """
     dataset = record.dataset
     console.print(
         f"[bold]{escape(record.recipe)}[/]: {counted(len(dataset.questions), 'question')} of"
         f" {escape(dataset.name)}",
         highlight=False,
     )
-    rows = [(*_row(record, cell), plain(_marks(record, cell.variant))) for cell in table.cells]
-    print_table(console, _HEADINGS, rows)
+    if wide or len(table.budgets) == 1 or record.model_budgets:
+        rows = [(*_row(record, cell), _marks(record, cell.variant)) for cell in table.cells]
+        print_table(console, _HEADINGS, rows)
+    else:
+        _print_by_budget(console, record, table)
     print_lines(console, [escape(line) for line in _lines(record, table, end)])
 
 
@@ -61,6 +73,45 @@ def _verdict(one: Disagreement, grader: str) -> str:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _print_by_budget(console: Console, record: EvaluationRecord, table: AccuracyTable) -> None:
+    first, *others = table.graders
+    shown = [first, *(one for one in others if not _judges_alike(table, first, one))]
+    alike = [one for one in others if one not in shown]
+    for grader in shown:
+        headings = (
+            f"right answers by {grader}",
+            *(f">{'unlimited' if budget is None else budget}" for budget in table.budgets),
+            "",
+        )
+        rows = [
+            (variant, *_shares(table, variant, grader), _marks(record, variant))
+            for variant in table.variants
+        ]
+        print_table(console, headings, rows)
+    halves = [(cell.interval.high - cell.interval.low) / 2 for cell in table.cells if cell.interval]
+    lines = [f"{', '.join(alike)}: every text is judged as by {first}"] if alike else []
+    lines.append(
+        f"95 % intervals: about ± {100 * min(halves):.1f} to {100 * max(halves):.1f} points;"
+        " `labctl report --wide` has each, with lengths and counts"
+    )
+    print_lines(console, [escape(line) for line in lines])
+
+
+def _judges_alike(table: AccuracyTable, one: str, other: str) -> bool:
+    """Tell whether two graders judge every text alike."""
+    verdicts = (
+        {grade.grader: grade.correct for grade in found.grades} for found in table.disagreements
+    )
+    return all(by.get(one) == by.get(other) for by in verdicts)
+
+
+def _shares(table: AccuracyTable, variant: str, grader: str) -> tuple[str, ...]:
+    cells = (table.cell(variant, budget, grader) for budget in table.budgets)
+    return tuple(
+        "-" if cell is None or cell.share is None else _percent(cell.share) for cell in cells
+    )
 
 
 def _row(record: EvaluationRecord, cell: Accuracy) -> tuple[str, ...]:
@@ -107,12 +158,15 @@ def _marks(record: EvaluationRecord, variant: str) -> str:
 def _lines(
     record: EvaluationRecord, table: AccuracyTable, end: EvaluationEnd | None
 ) -> Iterator[str]:
-    overrun = [cell for cell in table.cells if cell.overruns and cell.grader == table.graders[0]]
-    for cell in overrun:
-        yield (
-            f"{cell.variant} at {_budget(record, cell)}: {counted(cell.overruns or 0, 'answer')}"
-            f" of {cell.total} longer than the prompt allows"
-        )
+    for variant in table.variants:
+        cells = (table.cell(variant, budget, table.graders[0]) for budget in table.budgets)
+        over = [
+            f"{cell.overruns} of {cell.total} at {_budget(record, cell)}"
+            for cell in cells
+            if cell and cell.overruns
+        ]
+        if over:
+            yield f"{variant}: longer than the prompt allows: {', '.join(over)}"
     missing = max((len(cell.failed) for cell in table.cells), default=0)
     if missing:
         yield f"without an answer, and not counted: up to {counted(missing, 'question')} of a row"
