@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from labctl.errors import HostError, JobError, LabctlError
+from labctl.errors import ConfigError, HostError, JobError, LabctlError
 from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.endpoints.base import EndpointClient, Generation, GenerationRequest
+from labctl.evaluation.endpoints.counting import check_count
 from labctl.evaluation.endpoints.errors import TryAgain
 from labctl.evaluation.endpoints.retries import generate_with_retries
 from labctl.evaluation.ledger import Ledger
@@ -29,6 +30,8 @@ _MOST_IN_A_ROW = 3
 _IDENTIFY_SECONDS = 30.0
 #: Number of times that a lost server is started again.
 _MOST_RESTARTS = 2
+#: Answers of each endpoint whose tokens its tokenizer counts again.
+_COUNTED_AGAIN = 3
 
 #: Gets each record that is on disk.
 Heard = Callable[[GenerationRecord], None]
@@ -52,6 +55,7 @@ class OpenEndpoint:
     former: list[EndpointClient] = field(default_factory=list)
     active: int = 0
     in_a_row: int = 0
+    counted_again: int = 0
     #: Why it is not asked any more.
     dead: HostError | None = None
     #: Held while the next question is chosen, and for all of one that is to be alone.
@@ -268,7 +272,23 @@ class Asking:
         except JobError as error:
             return self._failed(endpoint, ask, error, began, 1)
         endpoint.in_a_row = 0
+        if endpoint.counted_again < _COUNTED_AGAIN:
+            endpoint.counted_again += 1
+            await self._count_again(endpoint, answered.generation)
         return self._record(endpoint, ask, answered.generation, answered.attempts)
+
+    async def _count_again(self, endpoint: OpenEndpoint, found: Generation) -> None:
+        """Hold a server's count of tokens against its tokenizer: budgets rest on it."""
+        try:
+            check = await check_count(endpoint.client, found)
+        except (TryAgain, JobError, ConfigError):
+            return  # it answered; how it tokenizes is not known
+        if check and not check.agrees:
+            endpoint.counted_again = _COUNTED_AGAIN
+            self._note(
+                f"endpoint {endpoint.name} reports {check.reported} tokens for an answer of"
+                f" {check.tokenized} by its tokenizer: its budgets may be others than asked for"
+            )
 
     async def _is_lost(self, endpoint: OpenEndpoint) -> bool:
         """Tell whether a server answers nothing any more, or nothing but what it is."""

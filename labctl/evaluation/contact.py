@@ -140,7 +140,12 @@ async def _contact(
         for endpoint in opened:
             await endpoint.client.aclose()
     records = zip(opened, identities, strict=True)
-    return tuple(_record(recipe, one.name, told, started.get(one.name)) for one, told in records)
+    return tuple(
+        _record(recipe, one.name, told, started.get(one.name)).model_copy(
+            update={"prompt_cache": one.client.prompt_cache}
+        )
+        for one, told in records
+    )
 
 
 async def _identity(endpoint: OpenEndpoint) -> ServerIdentity:

@@ -227,3 +227,14 @@ def test_the_same_time_is_another_limit_for_each_model(tmp_path: Path) -> None:
         "large": (37, 73, 110, None),
     }
     assert outcome.record.budget_seconds == (1818.0, 3636.0, 5454.0, None)
+
+
+def test_a_count_that_the_tokenizer_contradicts_is_noted(tmp_path: Path) -> None:
+    lab, events = sums_lab(tmp_path / "lab", 5), list[AnyEvent]()
+    answer = Answer("word " * 20, usage=60, no_tokens=True)
+    with scripted_endpoint(lambda _: answer) as server:
+        recipe = recipe_of(recipe_text({"m": [server.address]}, budgets=[64]))
+        outcome = evaluate(lab, recipe, events)
+    notes = [event.text for event in events if event.event == "note"]
+    assert sum("reports 60 tokens for an answer of 21" in text for text in notes) == 1
+    assert outcome.record.endpoints[0].prompt_cache is False
