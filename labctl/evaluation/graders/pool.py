@@ -205,7 +205,7 @@ class _Worker:
         self._limits, self._ending = limits, ending
         self._buffer = b""
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
-        words = [sys.executable, "-m", "labctl.evaluation.graders.worker"]
+        words = [sys.executable, "-P", "-m", "labctl.evaluation.graders.worker"]
         words += [str(limits.cpu_s), str(limits.memory_bytes)]
         try:
             self._process = start(words, stdin=subprocess.PIPE, stderr=self._errors.fileno())

@@ -161,3 +161,15 @@ def test_a_worker_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch)
 
     with pytest.raises(HostError, match="does not start"), GraderPool(1) as pool:
         list(pool.grade_all([item("18", "numeric")]))
+
+
+def test_files_of_the_lab_are_not_taken_for_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('a file of the lab')\n")
+    monkeypatch.chdir(tmp_path)
+
+    with GraderPool(1) as pool:
+        (grades,) = pool.grade_all([item("18", "numeric")])
+
+    assert grades == (Grade("18", correct=True),)
