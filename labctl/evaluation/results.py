@@ -3,7 +3,8 @@
 from typing import Any
 
 from labctl.errors import ConfigError
-from labctl.evaluation.accuracy import AccuracyTable, accuracy_table
+from labctl.evaluation.accuracy import Accuracy, AccuracyTable, accuracy_table
+from labctl.evaluation.differences import model_differences, sampled
 from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.ending import without_checks
 from labctl.records import EvaluationEnd, EvaluationRecord
@@ -50,10 +51,37 @@ def document(
                 "no_answer": cell.unanswered,
                 "overruns": cell.overruns,
                 "failed": len(cell.failed),
+                **_sampled(cell),
             }
             for cell in table.cells
         ],
+        "differences": [
+            {
+                "first": one.first.variant,
+                "second": one.second.variant,
+                "budget": one.first.budget,
+                "grader": grader,
+                "difference": one.gain.mean,
+                "low": one.gain.low,
+                "high": one.gain.high,
+                "wins": one.test.wins,
+                "losses": one.test.losses,
+                "mcnemar_exact": one.test.exact,
+                "mcnemar_mid_p": one.test.mid_p,
+                "questions_needed": one.needed,
+            }
+            for grader in table.graders
+            for one in model_differences(table, grader)
+        ],
     }
+
+
+def _sampled(cell: Accuracy) -> dict[str, Any]:
+    found = sampled(cell)
+    if found is None:
+        return {}
+    shares = {f"pass_at_{k}": share.mean for k, share in found.pass_at.items()}
+    return {"majority": found.majority, **shares}
 
 
 def disagreement_document(table: AccuracyTable) -> list[dict[str, Any]]:

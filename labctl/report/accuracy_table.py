@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from labctl.evaluation.accuracy import Accuracy, AccuracyTable, Disagreement
+from labctl.evaluation.differences import model_differences, sampled
 from labctl.records import EvaluationEnd, EvaluationRecord, Execution
 from labctl.report.details import plain, print_lines, print_table
 from labctl.stats import median
@@ -44,6 +45,7 @@ def print_accuracies(
     else:
         _print_by_budget(console, record, table)
     print_lines(console, [escape(line) for line in _lines(record, table, end)])
+    print_lines(console, [escape(line) for line in _together(table)])
 
 
 def print_disagreements(console: Console, table: AccuracyTable, answers: Mapping[str, str]) -> None:
@@ -153,6 +155,25 @@ def _marks(record: EvaluationRecord, variant: str) -> str:
     if not all(one.sha256_proven for one in served):
         marks.append("as declared")
     return ", ".join(marks)
+
+
+def _together(table: AccuracyTable) -> Iterator[str]:
+    """Tell the differences of models by the first grader, and what several samples give."""
+    grader = table.graders[0] if table.graders else ""
+    for one in model_differences(table, grader):
+        low, high, points = (100 * end for end in (one.gain.low, one.gain.high, one.gain.mean))
+        yield (
+            f"{one.second.variant} less {one.first.variant}: {points:+.1f} points (95 % interval"
+            f" {low:+.1f} to {high:+.1f}), McNemar mid-p {one.test.mid_p:.2g}"
+        ) + (f"; {one.needed} questions would show it" if one.needed else "")
+    for cell in table.cells:
+        if cell.grader == grader and (found := sampled(cell)):
+            budget = "unlimited" if cell.budget is None else str(cell.budget)
+            passes = (f"pass@{k} {_percent(share.mean)}" for k, share in found.pass_at.items())
+            yield (
+                f"{cell.variant} at {budget}: majority {_percent(found.majority)},"
+                f" {', '.join(passes)}"
+            )
 
 
 def _lines(

@@ -235,13 +235,13 @@ def _cells(
 
 def _heading(sources: Sources, times: dict[str, AnswerTimes], findings: _Findings) -> list[str]:
     lines = []
-    not_boards = [
-        f"{one.timing.model} ({', '.join(one.timing.runs)})"
-        for one in times.values()
-        if one.timing.execution != Execution.BOARD
-    ]
-    if not_boards:
-        lines.append(f"EMULATED timing, not the speed of a board: {', '.join(not_boards)}")
+    for one in times.values():
+        timing = one.timing
+        if timing.execution != Execution.BOARD:
+            emulated = Execution.EMULATED in timing.execution
+            kind = "EMULATED timing" if emulated else f"timing on {timing.execution}"
+            runs = ", ".join(timing.runs)
+            lines.append(f"{kind}, not the speed of a board: {timing.model} ({runs})")
     lines += [f"ASSUMED SAME MODEL: {one}" for one in dict.fromkeys(findings.differences)]
     declared = {
         endpoint.model

@@ -1,0 +1,103 @@
+"""Differences of models on the same questions, and what several samples of a question give."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+
+from labctl.evaluation.accuracy import Accuracy, AccuracyTable, in_both
+from labctl.records import GradeRecord
+from labctl.stats import (
+    Interval,
+    McNemar,
+    count_wins,
+    majority_vote,
+    mcnemar,
+    paired_difference,
+    pass_at_k_interval,
+    questions_for_difference,
+)
+
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Accuracy of ``second`` less that of ``first``, at one limit by one grader.
+
+    ``needed`` is how many questions show a difference of this size with a probability of 90 %; None
+    where it is shown already, or none was seen.
+    """
+
+    first: Accuracy
+    second: Accuracy
+    gain: Interval
+    test: McNemar
+    needed: int | None
+
+    @property
+    def is_shown(self) -> bool:
+        """True if the 95 % interval excludes 0."""
+        return self.gain.low > 0 or self.gain.high < 0
+
+
+def model_differences(table: AccuracyTable, grader: str) -> Iterator[Difference]:
+    """Yield the differences of every two models with one prompt, at their largest common limit."""
+    for one, other in combinations(table.variants, 2):
+        if one.partition("/")[2] != other.partition("/")[2]:
+            continue
+        for budget in reversed(table.budgets):
+            first, second = (table.cell(variant, budget, grader) for variant in (one, other))
+            if first and second:
+                if (found := _difference(first, second)) is not None:
+                    yield found
+                break
+
+
+def _difference(first: Accuracy, second: Accuracy) -> Difference | None:
+    """Return None for fewer than two common questions."""
+    common = in_both(first, second)
+    if len(common) < 2:
+        return None
+    shares = [fmean(mine) for _, mine, _ in common], [fmean(theirs) for _, _, theirs in common]
+    wins, losses = count_wins(*shares)
+    gain = paired_difference(*shares, resamples=_RESAMPLES)
+    is_shown = gain.low > 0 or gain.high < 0
+    needed = None
+    if gain.mean and not is_shown and abs(gain.mean) <= (wins + losses) / len(common):
+        needed = questions_for_difference(gain.mean, (wins + losses) / len(common))
+    return Difference(first, second, gain, mcnemar(wins, losses), needed)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Accuracy of the majority's answer, and pass@k for each k; of questions with all samples."""
+
+    majority: float
+    pass_at: dict[int, Interval]
+
+
+def sampled(cell: Accuracy) -> Sampled | None:
+    """Return what the samples of a question give together; None for one sample each."""
+    grades: dict[str, list[GradeRecord]] = {}
+    for grade in cell.grades:
+        grades.setdefault(grade.question, []).append(grade)
+    samples = max(map(len, grades.values()), default=0)
+    whole = [of_one for of_one in grades.values() if len(of_one) == samples]
+    if samples < 2 or len(whole) < 2:
+        return None
+    votes = []
+    for of_one in whole:
+        winner = majority_vote([grade.extracted for grade in of_one])
+        votes.append(winner is not None and of_one[winner].correct)
+    correct = [sum(grade.correct for grade in of_one) for of_one in whole]
+    counts = [samples] * len(whole)
+    steps = sorted({1, *(2**k for k in range(1, samples.bit_length())), samples})
+    return Sampled(
+        fmean(votes),
+        {
+            k: pass_at_k_interval(correct, counts, k, resamples=_RESAMPLES)
+            for k in steps
+            if k <= samples
+        },
+    )
