@@ -57,8 +57,8 @@ async def by_labctl(address: str, arrivals: Arrivals) -> None:
 
 
 async def bare(address: str, arrivals: Arrivals) -> None:
-    limits = httpx.Limits(max_connections=STREAMS)
-    async with httpx.AsyncClient(base_url=address, timeout=600, limits=limits) as client:
+    more = {"limits": httpx.Limits(max_connections=STREAMS), "headers": {"Connection": "close"}}
+    async with httpx.AsyncClient(base_url=address, timeout=600, **more) as client:
 
         async def ask(text: str) -> None:
             body = {"model": "scripted", "prompt": text, "max_tokens": TOKENS, "stream": True}
