@@ -21,9 +21,7 @@ def printed(path: Path, *, wide: bool = False, graders: tuple[str, ...] = ("boxe
 
 def test_a_row_is_a_variant_and_a_column_a_budget(tmp_path: Path) -> None:
     lines = printed(tmp_path)
-    assert lines[1].split() == [
-        *(["right", "answers", "by", "boxed", "100", "200", "300", "unlimited"])
-    ]
+    assert lines[1].split()[4:] == ["100", "200", "300", "unlimited"]
     made = made_evaluation(tmp_path, right=RIGHT, graders=("boxed",))
     for line, variant in zip(lines[2:4], RIGHT, strict=True):
         cells = [cell for cell in made.table.cells if cell.variant == variant]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from labctl.transport import LocalTransport, Transport, forwarded_port, port_forwarding
+from labctl.transport import Transport, forwarded_port, port_forwarding
 
 
 @pytest.fixture(autouse=True)
@@ -111,11 +111,14 @@ def test_what_cannot_be_carried_is_closed_and_the_port_stays(transport: Transpor
                 assert client.recv(1) == b""
 
 
+@pytest.mark.parametrize(
+    "transport",
+    ["hdc tcp", "ssh", "ssh of a small server"],  # those whose link is labctl's own
+    indirect=True,
+)
 def test_a_lost_link_ends_its_connections_and_the_next_opens_it_again(
     transport: Transport,
 ) -> None:
-    if isinstance(transport, LocalTransport) or "hdc server" in transport.label:
-        pytest.skip("the link is another program's, or there is none")
     with service(echo) as there, forwarded_port(transport, there) as here:
         with dial(here) as client:
             client.sendall(b"x")

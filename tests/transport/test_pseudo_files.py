@@ -1,6 +1,8 @@
 """Files of /proc and /sys, whose size is not what they say, and others that lie about it."""
 
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,11 +62,18 @@ def test_an_ordinary_file_is_still_proven(
     assert receive(transport, folder, tmp_path / "new", timeout=30).copied.not_proven is None
 
 
+@pytest.fixture
+def anyones_folder() -> Iterator[Path]:
+    """A folder that others may read: pytest closes the parents of its own ones."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 def test_a_file_that_cannot_be_read_is_left_out_of_a_directory(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    anyones_folder: Path, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "there"
-    folder.mkdir()
+    folder = anyones_folder
     for name in ("made", "closed"):
         (folder / name).write_text(name)
     (folder / "closed").chmod(0)
@@ -76,10 +85,6 @@ def test_a_file_that_cannot_be_read_is_left_out_of_a_directory(
                 " ".join((*as_another, remote_words("sh", "-c", command))), **options
             )
 
-    folder.chmod(0o755)
-    for parent in folder.parents:
-        if parent.stat().st_uid == os.getuid() and parent != Path("/"):
-            parent.chmod(parent.stat().st_mode | 0o011)
     with AsAnother() as transport:
         done = receive(transport, str(folder), tmp_path / "back", timeout=30)
     assert done.copied.unreadable == ("closed",)
