@@ -83,14 +83,21 @@ def find_runs(invocation: Invocation, name: str) -> "list[RunDirectory]":
     """
     from labctl.runs.record.baselines import find_named
 
-    return find_named(lab_or_own(invocation), runs_folder(invocation, name), name)[1]
+    return find_named(_lab_to_read(invocation), runs_folder(invocation, name), name)[1]
 
 
 def find_only_run(invocation: Invocation, name: str) -> "RunDirectory":
     """Return the run of this name, or of a baseline that stands for one. Raises as find_runs."""
     from labctl.runs.record.baselines import find_only_run as find
 
-    return find(lab_or_own(invocation), runs_folder(invocation, name), name)
+    return find(_lab_to_read(invocation), runs_folder(invocation, name), name)
+
+
+def _lab_to_read(invocation: Invocation) -> LabFile:
+    """Return the lab whose baselines are known; runs that are named by their path need none."""
+    if invocation.lab is not None and find_lab_root(invocation.lab) is None:
+        return LabFile(invocation.lab, Lab(boards={}))
+    return lab_or_own(invocation)
 
 
 def connect_board(board: Board, options: OpenOptions | None = None) -> Transport:
