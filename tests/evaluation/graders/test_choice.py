@@ -29,12 +29,37 @@ from labctl.evaluation.graders import make_grader
         "Let me think about it.\nB\n",
         "I go for (B), since (A) is no city. So (B)",
         "\uff22",
+        "The answer is B, not option A.",
+        "The answer is B, because option A is no city.",
+        "Option A is wrong. So option B.",
+        "I choose option B, not option A.",
+        "The answer is (I think) B. So the answer is B.",
+        "The option I would take is B. The answer is B",
     ],
 )
 def test_the_letter_is_found(text: str) -> None:
     grade = make_grader("choice").grade(text, "B", complete=True)
 
     assert grade.correct, grade
+
+
+@pytest.mark.parametrize("letter", "AHIJXZ")
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"\boxed{LETTER}",
+        r"\boxed{letter}",
+        "The answer is LETTER.",
+        "The answer is LETTER because of the rain.",
+        "(LETTER) Paris",
+        "So it must be:\nLETTER",
+        "答案是LETTER。",
+    ],
+)
+def test_all_letters_of_a_data_set_are_known(text: str, letter: str) -> None:
+    text = text.replace("LETTER", letter).replace("letter", letter.lower())
+
+    assert make_grader("choice").grade(text, letter, complete=True).correct
 
 
 @pytest.mark.parametrize(
@@ -45,6 +70,11 @@ def test_the_letter_is_found(text: str) -> None:
         "I think it is Berlin.",
         "Be careful.",
         "The answer is a town.",
+        "The answer is I think Paris.",
+        "The answer is U.S. Steel.",
+        "The answer is X-rays.",
+        "I am not sure.",
+        "The answer is I'm not sure.",
     ],
 )
 def test_without_a_letter_there_is_no_answer(text: str) -> None:
