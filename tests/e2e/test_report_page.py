@@ -8,14 +8,18 @@ from pathlib import Path
 
 import pytest
 from browser import Browser
+from evaluations_made import made_evaluation
+from latency_made import made_match
 from measured_runs import PAIR, Made, measured
 from stored_runs import stored
 
 from labctl.cli.root import run_cli
 from labctl.records import Execution
 from labctl.report.page.build import build_report
+from labctl.report.page.evaluation import evaluation_report
 from labctl.report.page.html import html
 from labctl.report.page.language import Language
+from labctl.report.page.latency import latency_report
 
 pytestmark = pytest.mark.e2e
 
@@ -52,6 +56,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "en.html").write_text(html(build_report(runs, en), en))
     (folder / "zh.html").write_text(html(build_report(runs[1:], zh), zh))
     (folder / "one.html").write_text(html(build_report(runs[:1], en), en))
+    right = {
+        f"{model}/{prompt}": shares
+        for prompt in ("step_by_step", "answer_and_verify")
+        for model, shares in (("q2_k", (0.2, 0.3, 0.4, 0.5)), ("q8_0", (0.1, 0.4, 0.6, 0.9)))
+    }
+    evaluation = made_evaluation(folder / "20261122T093000Z-sums-abc123", right=right, questions=12)
+    (folder / "accuracy.html").write_text(html(evaluation_report(evaluation, en), en))
+    (folder / "latency.html").write_text(html(latency_report(made_match(), zh), zh))
     return folder
 
 
@@ -87,7 +99,10 @@ WIDTHS = (1400, 768, 360)
 
 @pytest.mark.parametrize(
     ("code", "dark", "looked_at"),
-    [("en", False, 1400), ("en", True, 360), ("zh", False, 360), ("zh", True, 768)],
+    [
+        *(("en", False, 1400), ("en", True, 360), ("zh", False, 360), ("zh", True, 768)),
+        *(("accuracy", True, 360), ("latency", False, 1400)),
+    ],
 )
 def test_a_page_is_whole_and_accessible(
     browser: Browser, pages: Path, code: str, dark: bool, looked_at: int
@@ -97,7 +112,7 @@ def test_a_page_is_whole_and_accessible(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("code", ["en", "zh"])
+@pytest.mark.parametrize("code", ["en", "zh", "accuracy", "latency"])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_a_page_is_accessible_at_every_width(
     browser: Browser, pages: Path, code: str, dark: bool
@@ -112,7 +127,7 @@ def whole_and_accessible(
     browser.evaluate(AXE.read_text() + "; 0")
     for width in WIDTHS:
         browser.resize(width)
-        assert draw_all(browser) >= 6
+        assert draw_all(browser) >= (2 if page.stem in ("accuracy", "latency") else 6)
         theme = json.dumps("dark" if dark else "light")
         browser.until(f"{FIGURES}.every(one => one.dataset.drawn === {theme})")
         marks = browser.evaluate(f"{FIGURES}.map(one => one.querySelectorAll({MARKS}).length)")
