@@ -63,7 +63,7 @@ class _Deadline(click.ParamType[float]):
 @click.option(
     "--assume-same-model",
     is_flag=True,
-    help="Match though model, template, sampling or KV type differ; every output says so.",
+    help="Match though model, template, sampling, KV type or board differ; every output says so.",
 )
 @click.option(
     "--references",

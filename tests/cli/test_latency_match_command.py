@@ -5,7 +5,9 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
+import matched_lab as matched
 import pytest
 from matched_lab import EVALUATION, MODELS, TIMING, evaluation, matched_lab, timing_run
 from records_made import model, plan, planned_run, run, trial
@@ -178,6 +180,88 @@ def test_a_model_timed_in_several_variants(own: Path, capsys: Printed) -> None:
     assert run_cli(["latency-match", *names]) == 0
     assert run_cli(["latency-match", f"{several}:q9", EVALUATION]) == 2
     assert "no variant 'q9'" in capsys.readouterr().err
+
+
+OTHER = "20261121T223000Z-other-777777"
+
+
+def other_run(own: Path, monkeypatch: pytest.MonkeyPatch, *names: str, **changes: Any) -> None:
+    """Measure these models once more, ten times as fast."""
+    chosen = tuple(one for one in MODELS if one.key in names)
+    monkeypatch.setattr(matched, "MODELS", chosen)
+    monkeypatch.setattr(matched, "TOKEN_MS", {"q2_k": 10.0, "q8_0": 27.3})
+    timing_run(own, OTHER, **changes)
+    monkeypatch.setattr(matched, "MODELS", MODELS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"board": "rk9"}, f"board: {TIMING}:q2_k rk1 (board), {OTHER}:q2_k rk9 (board)"),
+        ({"execution": Execution.EMULATED}, f"{OTHER}:q2_k rk1 (emulated)"),
+        ({"variants": ({"cache_type_k": "q4_0", "cache_type_v": "q4_0"},)}, "KV type: "),
+        ({"variants": ({"threads": 2},)}, f"threads: {TIMING}:q2_k not set, {OTHER}:q2_k 2"),
+        ({"comparability": {"governor": "powersave"}}, "governor: "),
+    ],
+)
+def test_runs_under_different_conditions_are_not_pooled(
+    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed, changes: dict[str, Any], says: str
+) -> None:
+    other_run(own, monkeypatch, "q2_k", "q8_0", **changes)
+    evaluation(own, questions=40)
+    assert run_cli(["latency-match", EVALUATION, TIMING, OTHER]) == 2
+    told = capsys.readouterr().err
+    assert "model q2_k was measured under different conditions" in told
+    assert says in told
+    assert f"labctl latency-match … {TIMING}:q2_k" in told
+    assert run_cli(["latency-match", EVALUATION, TIMING]) == 0
+
+
+def test_runs_that_differ_in_length_alone_are_pooled(own: Path, capsys: Printed) -> None:
+    timing_run(own, OTHER, tokens=128, comparability={"model_cache": "warm", "tokens": 128})
+    evaluation(own, questions=40)
+    assert run_cli(["latency-match", EVALUATION, TIMING, OTHER, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["repeats"] for one in found["timings"]] == [6, 6]
+
+
+def test_every_pooled_trial_must_agree_with_the_evaluation(own: Path, capsys: Printed) -> None:
+    timing_run(own, OTHER, variants=({"temperature": 1.0},))
+    evaluation(own, questions=40)
+    assert run_cli(["latency-match", EVALUATION, TIMING, OTHER]) == 2
+    assert "temperature of q2_k: evaluated with 0, timed with 0, 1" in capsys.readouterr().err
+
+
+def test_models_timed_on_different_boards_are_refused(
+    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    other_run(own, monkeypatch, "q8_0", board="rk9")
+    evaluation(own, questions=40)
+    assert run_cli(["latency-match"]) == 2
+    assert "board: q2_k rk1 (board), q8_0 rk9 (board)" in capsys.readouterr().err
+    assert run_cli(["latency-match", "--assume-same-model"]) == 0
+    assert capsys.readouterr().out.startswith("DIFFERENT BOARDS: board: q2_k rk1 (board), q8_0 rk9")
+
+
+def test_models_timed_with_different_settings_are_headed(
+    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    other_run(own, monkeypatch, "q8_0", variants=({"threads": 2},))
+    evaluation(own, questions=40)
+    assert run_cli(["latency-match"]) == 0
+    text = capsys.readouterr().out
+    assert "timed under different conditions: threads: q2_k not set, q8_0 2" in text
+
+
+def test_the_newest_run_of_each_model_alone_is_taken(
+    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    other_run(own, monkeypatch, "q8_0")  # the older run has q8_0, too
+    evaluation(own, questions=40)
+    assert run_cli(["latency-match", "--json"]) == 0
+    timings = {one["model"]: one for one in json.loads(capsys.readouterr().out)["timings"]}
+    assert timings["q8_0"]["runs"] == [OTHER]
+    assert timings["q2_k"]["runs"] == [TIMING]
 
 
 def test_short_timing_recommends_nothing_beyond_it(own: Path, capsys: Printed) -> None:

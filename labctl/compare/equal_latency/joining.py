@@ -10,6 +10,15 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from labctl.compare.equal_latency.answers import AnswerSet, answer_set, common_questions
+from labctl.compare.equal_latency.conditions import (
+    BOARD,
+    KV_TYPE,
+    Conditions,
+    cache_type,
+    check_one_setup,
+    conditions,
+    unlike,
+)
 from labctl.compare.equal_latency.sources import Evaluation, Sources, TimingRun
 from labctl.compare.equal_latency.timing import AnswerTimes, answer_times
 from labctl.config.names import unknown
@@ -17,8 +26,6 @@ from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import Accuracy
 from labctl.records import EndpointRecord, Execution, ModelIdentity, TrialRecord, TrialState
 
-_CACHE = ("cache_type_k", "cache_type_v")
-_DEFAULT_CACHE = "f16"
 _TEMPLATE = "template_sha256"
 _DIGITS = 12
 
@@ -51,17 +58,21 @@ def join(sources: Sources, *, grader: str | None = None, assume: bool = False) -
     findings = _Findings()
     _same_questions(sources.evaluations, findings)
     times: dict[str, AnswerTimes] = {}
+    timed: dict[str, Conditions] = {}
     for evaluation in sources.evaluations:
         for model in evaluation.record.models:
             trials, runs = _trials_of(model, sources.timings, findings, assume=assume)
             if trials:
                 _agree(evaluation, model, trials, findings)
+                timed[model.key] = conditions(trials)
                 try:
                     times[model.key] = answer_times(model.key, trials, runs)
                 except ValueError as error:
                     raise ConfigError(
                         f"{', '.join(runs)}: {error}", hint="measure it again, or name another run"
                     ) from None
+    between = unlike(timed)
+    findings.differences += [between.pop(key) for key in (BOARD, KV_TYPE) if key in between]
     if findings.differences and not assume:
         raise ConfigError(
             "evaluation and timing do not belong together",
@@ -81,6 +92,8 @@ def join(sources: Sources, *, grader: str | None = None, assume: bool = False) -
     ]
     notes = [*_evaluation_notes(sources.evaluations, len(common)), *_timing_notes(sets, times)]
     heading = _heading(sources, times, findings)
+    if between:
+        heading.append(f"timed under different conditions: {'; '.join(between.values())}")
     return Joined(tuple(sets), times, len(common), chosen, tuple(heading), tuple(notes))
 
 
@@ -156,14 +169,11 @@ def _trials_of(
                 f"no timing of a model named {model.key}",
                 hint=f"the runs have: {', '.join(dict.fromkeys(t.model.key for _, t in good))}",
             )
-    variants = {(run.id, trial.variant): None for run, trial in found}
-    if len({variant for _, variant in variants}) > 1:
-        first = next(iter(variants))
-        raise ConfigError(
-            f"model {model.key} was measured in several variants:"
-            f" {', '.join(':'.join(one) for one in variants)}",
-            hint=f"name one: `labctl latency-match … {':'.join(first)}`",
-        )
+    groups: dict[tuple[str, str], list[TrialRecord]] = {}
+    for run, trial in found:
+        groups.setdefault((run.id, trial.variant), []).append(trial)
+    if groups:
+        check_one_setup(model.key, groups)
     return [trial for _, trial in found], list(dict.fromkeys(run.id for run, _ in found))
 
 
@@ -175,23 +185,25 @@ def _agree(
 ) -> None:
     """Compare template, sampling and KV type of both sides, and of a model's servers."""
     endpoints = [one for one in evaluation.record.endpoints if one.model == model.key]
-    first = trials[0]
+    templates = [one.template_sha256 for one in endpoints]
+    temperatures = [evaluation.record.sampling.temperature]
     served = [_served(one) for one in endpoints]
     sides = (
-        ("chat template", [one.template_sha256 for one in endpoints], _timed(first, _TEMPLATE)),
-        ("temperature", [evaluation.record.sampling.temperature], _timed(first, "temperature")),
-        ("KV type", served, _cache(first.parameters)),
+        ("chat template", templates, [_timed(one, _TEMPLATE) for one in trials]),
+        ("temperature", temperatures, [_timed(one, "temperature") for one in trials]),
+        (KV_TYPE, served, [cache_type(one.parameters) for one in trials]),
     )
     for what, mine, theirs in sides:
-        told = list(dict.fromkeys(_text(one) for one in mine if one is not None))
+        told = _texts(mine)
+        timed = _texts(theirs)
         if len(told) > 1:
             findings.differences.append(f"{what} of {model.key}: its servers have {told}")
-        elif not told or theirs is None:
-            side = "the timing run" if theirs is None else "the server"
+        elif not told or not timed:
+            side = "the server" if timed else "the timing run"
             findings.untold.append(f"{what} ({side} does not tell it)")
-        elif told[0] != _text(theirs):
+        elif told != timed:
             findings.differences.append(
-                f"{what} of {model.key}: evaluated with {told[0]}, timed with {_text(theirs)}"
+                f"{what} of {model.key}: evaluated with {told[0]}, timed with {', '.join(timed)}"
             )
 
 
@@ -200,13 +212,11 @@ def _timed(trial: TrialRecord, key: str) -> JsonValue:
 
 
 def _served(endpoint: EndpointRecord) -> str | None:
-    return _cache(endpoint.parameters) if endpoint.sha256_proven else None
+    return cache_type(endpoint.parameters) if endpoint.sha256_proven else None
 
 
-def _cache(parameters: dict[str, JsonValue]) -> str:
-    """Return the types of keys and values; llama.cpp's own are f16."""
-    types = [str(parameters.get(name) or _DEFAULT_CACHE) for name in _CACHE]
-    return "/".join(dict.fromkeys(types))
+def _texts(values: Iterable[object]) -> list[str]:
+    return list(dict.fromkeys(_text(one) for one in values if one is not None))
 
 
 def _text(value: object) -> str:
@@ -235,14 +245,16 @@ def _cells(
 
 def _heading(sources: Sources, times: dict[str, AnswerTimes], findings: _Findings) -> list[str]:
     lines = []
-    for one in times.values():
-        timing = one.timing
+    for measured in times.values():
+        timing = measured.timing
         if timing.execution != Execution.BOARD:
             emulated = Execution.EMULATED in timing.execution
             kind = "EMULATED timing" if emulated else f"timing on {timing.execution}"
             runs = ", ".join(timing.runs)
             lines.append(f"{kind}, not the speed of a board: {timing.model} ({runs})")
-    lines += [f"ASSUMED SAME MODEL: {one}" for one in dict.fromkeys(findings.differences)]
+    for one in dict.fromkeys(findings.differences):
+        told = "DIFFERENT BOARDS" if one.startswith(f"{BOARD}: ") else "ASSUMED SAME MODEL"
+        lines.append(f"{told}: {one}")
     declared = {
         endpoint.model
         for one in sources.evaluations

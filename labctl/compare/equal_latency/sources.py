@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labctl.compare.equal_latency.timing import has_token_time
@@ -146,4 +146,7 @@ def _newest_timings(runs: Path, evaluations: Iterable[Evaluation]) -> list[Timin
             "the evaluation does not tell which files its models are (no SHA-256)",
             hint="name a timing run, and add --assume-same-model",
         )
-    return list({run.id: run for run in found.values()}.values())
+    return [
+        replace(run, trials=tuple(one for one in run.trials if one.model.sha256 == sha256))
+        for sha256, run in found.items()
+    ]
