@@ -13,6 +13,9 @@ LIMIT_NOTES = ("time-limit", "memory-limit", "crash")
 
 #: A budget, in generated tokens; None = no limit.
 Budget = int | None
+#: A variant, a budget and a grader; a question and the number of its sample.
+_Cell = tuple[str, Budget, str]
+_Sample = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -158,17 +161,19 @@ def accuracy_table(
     questions: Sequence[str],
     variants: Sequence[str],
     stopped: bool = False,
+    common: bool = False,
 ) -> AccuracyTable:
     """Put the grades of an evaluation together.
 
     ``questions`` and ``variants`` give the order. Of several grades of one text the last one
     counts, except that an answer under a real limit wins over one that labctl cut; of a grader's
     versions the one that was used last. ``stopped``: the recipe has a rule by which asking ends
-    before all questions; intervals are wider for it.
+    before all questions; intervals are wider for it. ``common``: count only what has a grade, or a
+    failure, in every cell of a grader; time ended the asking.
     """
     rank = {question: number for number, question in enumerate(questions)}
     newest = _newest(grades)
-    chosen: dict[tuple[str, Budget, str], dict[tuple[str, int], GradeRecord]] = {}
+    chosen: dict[_Cell, dict[_Sample, GradeRecord]] = {}
     for grade in newest:
         of_cell = chosen.setdefault((grade.variant, grade.budget, grade.grader), {})
         key = (grade.question, grade.sample)
@@ -178,6 +183,12 @@ def accuracy_table(
     answers = _Answers(generations)
     graders = tuple(dict.fromkeys(grade.grader for grade in newest))
     budgets = sorted({budget for _, budget, _ in chosen}, key=_ascending)
+    failed = {
+        (variant, budget, grader): answers.failed(variant, budget, found)
+        for (variant, budget, grader), found in chosen.items()
+    }
+    if common:
+        _keep_common(chosen, failed)
     cells = []
     for variant in variants:
         for budget in budgets:
@@ -193,12 +204,24 @@ def accuracy_table(
                         grader,
                         next(iter(found.values())).version,
                         tuple(found[key] for key in in_order),
-                        answers.failed(variant, budget, found),
+                        failed[variant, budget, grader],
                         answers.overruns(variant, budget, found),
                         stopped,
                     )
                 )
     return AccuracyTable(tuple(variants), tuple(budgets), graders, tuple(cells))
+
+
+def _keep_common(
+    chosen: dict[_Cell, dict[_Sample, GradeRecord]], failed: dict[_Cell, tuple[_Sample, ...]]
+) -> None:
+    """Leave out samples of questions that a cell of the same grader knows nothing of."""
+    for grader in {cell[2] for cell in chosen}:
+        cells = [cell for cell in chosen if cell[2] == grader]
+        known = set.intersection(*({*chosen[cell], *failed[cell]} for cell in cells))
+        for cell in cells:
+            chosen[cell] = {key: one for key, one in chosen[cell].items() if key in known}
+            failed[cell] = tuple(key for key in failed[cell] if key in known)
 
 
 def _ascending(budget: Budget) -> tuple[bool, int]:

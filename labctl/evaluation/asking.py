@@ -5,8 +5,6 @@ questions back. Nothing is counted before it is on disk.
 """
 
 import asyncio
-import heapq
-import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +20,7 @@ from labctl.evaluation.ledger import Ledger
 from labctl.evaluation.plan import Ask, EvaluationPlan, Key
 from labctl.evaluation.prompts import render
 from labctl.evaluation.question import Dataset, Question
+from labctl.evaluation.queues import Queues
 from labctl.evaluation.recipe_parts import Sampling
 from labctl.records import Failure, GenerationRecord
 
@@ -70,7 +69,7 @@ class OpenEndpoint:
 
 
 class Asking:
-    """One controller's part of an evaluation."""
+    """One controller's part of an evaluation. ``ahead``: see :class:`Queues`."""
 
     def __init__(
         self,
@@ -82,6 +81,7 @@ class Asking:
         timeout_s: float,
         attempts: int,
         endpoints: Sequence[OpenEndpoint],
+        ahead: int | None,
         directory: EvaluationDirectory,
         note: Callable[[str], None],
         heard: Heard,
@@ -92,31 +92,25 @@ class Asking:
         self._timeout_s, self._attempts = timeout_s, attempts
         self._endpoints = endpoints
         self._directory, self._note, self._heard = directory, note, heard
-        self._order = itertools.count()
-        self._queues: dict[str, list[tuple[tuple[int, int, int], int, Ask]]] = {
-            variant.model: [] for variant in plan.variants
-        }
-        #: All that is queued or under way, by model.
-        self._pending: dict[str, set[Ask]] = {model: set() for model in self._queues}
+        self._queues = Queues(plan, ahead)
         self._changed = asyncio.Condition()
         self._writing = asyncio.Lock()
         self._enough = False
         #: Endpoints at which a question failed.
         self._tried: dict[Ask, set[str]] = {}
         self.retries = 0
-        self._cutting = {model: ledger.cuts(model) for model in self._queues}
-        self._model = {variant.name: variant.model for variant in plan.variants}
+        self._cutting = {model: ledger.cuts(model) for model in self._queues.models}
         for question in plan.questions:
             for sample in range(1, plan.samples + 1):
                 for variant in plan.variants:
                     self._want(ledger.missing(Key(question, variant.name, sample)))
-        for model in self._queues:
+        for model in self._queues.models:
             self._want(ledger.missing_checks(model))
 
     @property
     def left(self) -> int:
         """Number of generations that are queued or under way."""
-        return sum(map(len, self._pending.values()))
+        return self._queues.left
 
     async def run(self, deadline: float | None) -> bool:
         """Ask until all is answered, enough is known or ``deadline`` (of this loop's clock) comes.
@@ -145,14 +139,8 @@ class Asking:
 
     def _want(self, asks: Sequence[Ask]) -> None:
         for ask in asks:
-            model = self._model[ask.key.variant]
-            if ask not in self._pending[model] and ask not in self._ledger.failed:
-                self._pending[model].add(ask)
-                self._queue(ask)
-
-    def _queue(self, ask: Ask) -> None:
-        item = (self._plan.order(ask), next(self._order), ask)
-        heapq.heappush(self._queues[self._model[ask.key.variant]], item)
+            if ask not in self._ledger.failed:
+                self._queues.want(ask)
 
     async def _work(self, endpoint: OpenEndpoint) -> None:
         """Take one question after the other."""
@@ -171,14 +159,19 @@ class Asking:
 
     async def _next(self, endpoint: OpenEndpoint) -> Ask | None:
         """Return the next question for an endpoint; None if there will be none."""
-        queue, pending = self._queues[endpoint.model], self._pending[endpoint.model]
+        model, queues = endpoint.model, self._queues
         async with self._changed:
             await self._changed.wait_for(
-                lambda: queue or not pending or endpoint.dead is not None or self._enough
+                lambda: (
+                    endpoint.dead is not None
+                    or self._enough
+                    or queues.is_done(model)
+                    or queues.has_next(model)
+                )
             )
-        if endpoint.dead is not None or self._enough or not queue:
+        if endpoint.dead is not None or self._enough or queues.is_done(model):
             return None
-        return heapq.heappop(queue)[2]
+        return queues.next(model)
 
     async def _one(self, endpoint: OpenEndpoint, ask: Ask) -> None:
         record: GenerationRecord | None = None
@@ -191,7 +184,7 @@ class Asking:
         finally:
             endpoint.active -= 1
             if record is None:  # handed back
-                self._queue(ask)
+                self._queues.hand_back(ask)
             async with self._changed:
                 self._changed.notify_all()
         if record is not None:
@@ -203,9 +196,9 @@ class Asking:
 
     def _count(self, ask: Ask, record: GenerationRecord) -> None:
         """Draw the consequences of what is on disk."""
-        model = self._model[ask.key.variant]
+        model = self._queues.model_of(ask)
         self._ledger.add(record)
-        self._pending[model].discard(ask)
+        self._queues.done(ask)
         self.retries += record.attempts - 1
         self._want(self._ledger.missing(ask.key))
         if self._cutting[model] and not self._ledger.cuts(model):
@@ -219,11 +212,7 @@ class Asking:
             f"{model}: real limits gave other answers than cut ones; from here on every budget is"
             " asked for"
         )
-        queue, pending = self._queues[model], self._pending[model]
-        for item in [item for item in queue if item[2].check is not None]:
-            queue.remove(item)
-            pending.discard(item[2])
-        heapq.heapify(queue)
+        self._queues.drop_checks(model)
         for question in self._plan.questions:
             for sample in range(1, self._plan.samples + 1):
                 for variant in self._plan.variants:

@@ -21,6 +21,7 @@ def finish(
     *,
     failure: Failure | None = None,
     notes: tuple[str, ...] = (),
+    out_of_time: bool = False,
     resumed: int = 0,
 ) -> tuple[EvaluationEnd, AccuracyTable]:
     """Grade all answers, judge the gates of a finished run, and say how it ended.
@@ -46,6 +47,7 @@ def finish(
         questions=work.plan.questions,
         variants=[variant.name for variant in work.plan.variants],
         stopped=recipe.stop_when is not None,
+        common=out_of_time,
     )
     end = EvaluationEnd(
         state=state,
@@ -59,6 +61,7 @@ def finish(
         accuracies=_accuracies(table),
         truncation=ledger.truncation(),
         notes=notes,
+        out_of_time=out_of_time,
     )
     directory.finish(end)
     return end, table

@@ -1,6 +1,6 @@
 """The plan of an evaluation: which generations there are, and in which order they are asked for.
 
-Questions are the outermost loop: what is done at any time compares all variants on the same
+Questions are the outermost loop: what is done at any time compares a model's variants on the same
 questions. Where the prompt does not state the budget, one generation at the largest serves all
 smaller ones by truncation; otherwise each budget is asked for.
 """

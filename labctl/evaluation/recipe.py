@@ -66,8 +66,8 @@ class EvaluationRecipe(WrittenRecipe):
     timeouts: AnswerTimeouts = AnswerTimeouts()
     """Longest time of each step."""
     max_time: Duration | None = None
-    """Longest time of the run. All variants are asked a question before the next one, so that what
-    is done by then compares all of them on the same questions."""
+    """Longest time of the asking. Then only questions count that every variant has answered: all
+    are compared on the same ones."""
     gates: tuple[AccuracyGate, ...] = ()
     """Bounds that the accuracies must keep."""
     references: tuple[Name, ...] = ()

@@ -12,7 +12,7 @@ from labctl.records import EvaluationEnd, EvaluationRecord
 
 def table_of(directory: EvaluationDirectory) -> AccuracyTable:
     """Return the accuracies that are graded. Raises ConfigError where nothing is."""
-    record = directory.record()
+    record, end = directory.record(), directory.end()
     grades = list(directory.grades())
     if not grades:
         raise ConfigError(
@@ -25,6 +25,7 @@ def table_of(directory: EvaluationDirectory) -> AccuracyTable:
         questions=record.dataset.questions,
         variants=record.variants,
         stopped="stop_when" in record.recipe_resolved,
+        common=end is not None and end.out_of_time,
     )
 
 

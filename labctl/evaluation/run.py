@@ -65,7 +65,7 @@ class EvaluationOutcome:
 
     @property
     def exit_status(self) -> int:
-        """0: every question has an answer and no gate is missed."""
+        """0: something is answered and no gate is missed."""
         return status_of(self.end)
 
 
@@ -248,6 +248,7 @@ def _ask(
                 state,
                 failure=failure,
                 notes=tuple(session.notes),
+                out_of_time=session.out_of_time,
                 resumed=resumed,
             )
             note_in_index(directory.run, observer.note)

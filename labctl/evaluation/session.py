@@ -9,6 +9,7 @@ from labctl.evaluation.contact import open_endpoint
 from labctl.evaluation.grading import LiveGrader, Tally
 from labctl.evaluation.ledger import Ledger
 from labctl.evaluation.plan import Key, Limit
+from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.servers import StartedEndpoint
 from labctl.evaluation.work import Work
 from labctl.progress import Throughput
@@ -21,6 +22,8 @@ from labctl.units import counted
 _REPORT_SECONDS = 0.5
 #: And at least this often.
 _BEAT_SECONDS = 10.0
+#: A model may be this many questions ahead of another, or as many as are asked at a time.
+_AHEAD = 10
 
 
 class Session:
@@ -39,6 +42,8 @@ class Session:
         self._reported = float("-inf")
         #: Reasons why questions were left out.
         self.notes: list[str] = []
+        #: ``max_time`` ended the asking.
+        self.out_of_time = False
         for record in work.directory.generations():
             self._ledger.add(record)
         # What host or server failed is asked again.
@@ -70,6 +75,7 @@ class Session:
                 timeout_s=recipe.timeouts.answer,
                 attempts=recipe.attempts,
                 endpoints=endpoints,
+                ahead=_ahead(recipe),
                 directory=self._work.directory,
                 note=self._observer.note,
                 heard=self._heard,
@@ -90,7 +96,10 @@ class Session:
         self._report(force=True)
         left = asking.left
         if not in_time:
-            self._leave_out(f"max_time is over: {counted(left, 'generation')} not asked for")
+            self.out_of_time = True
+            missing = f"{counted(left, 'generation')} not asked for"
+            counts = "only questions count that every variant in the table answered"
+            self._leave_out(f"max_time is over: {missing}; {counts}")
         elif self._is_known and left:
             known = "every accuracy is known as well as stop_when asks for"
             self._leave_out(f"{known}: {counted(left, 'generation')} not asked for")
@@ -148,3 +157,14 @@ class Session:
                 accuracies=self._tally.accuracies(),
             )
         )
+
+
+def _ahead(recipe: EvaluationRecipe) -> int | None:
+    """Return how many questions a model may be ahead of another; None: any number."""
+    if recipe.max_time is None and recipe.stop_when is None:
+        return None
+    at_a_time = (
+        sum(map(recipe.concurrency_of, recipe.endpoints_of(model)))
+        for model in recipe.evaluated_models()
+    )
+    return max(_AHEAD, *at_a_time)

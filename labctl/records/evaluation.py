@@ -235,3 +235,7 @@ class EvaluationEnd(RunEnd):
     notes: tuple[str, ...] = Field(
         (), description="why questions were left out: the longest time, the stop rule"
     )
+    out_of_time: bool = Field(
+        default=False,
+        description="the longest time ended it: accuracies count only what every variant answered",
+    )

@@ -1,0 +1,87 @@
+"""Generations that are wanted of each model, in the order in which they are asked for.
+
+The endpoints of a model take from one queue. Where a run may end before the last question, no model
+gets far ahead of another: what is done then compares all on nearly the same questions.
+"""
+
+import heapq
+import itertools
+
+from labctl.evaluation.plan import Ask, EvaluationPlan
+
+#: Place in the plan, a number that tells equal places apart, and what is asked there.
+_Item = tuple[tuple[int, int, int], int, Ask]
+
+
+class Queues:
+    """All that is queued or under way. ``ahead``: most questions between two models; None: any."""
+
+    def __init__(self, plan: EvaluationPlan, ahead: int | None):
+        self._plan, self._ahead = plan, ahead
+        self._count = itertools.count()
+        self._model = {variant.name: variant.model for variant in plan.variants}
+        self.models = tuple(dict.fromkeys(self._model.values()))
+        self._queued: dict[str, list[_Item]] = {model: [] for model in self.models}
+        self._pending: dict[str, set[Ask]] = {model: set() for model in self.models}
+        #: All that is pending, the first on top; what is not pending any more goes when it is.
+        self._unfinished: dict[str, list[_Item]] = {model: [] for model in self.models}
+
+    @property
+    def left(self) -> int:
+        """Number of generations that are queued or under way."""
+        return sum(map(len, self._pending.values()))
+
+    def model_of(self, ask: Ask) -> str:
+        """Return the model that is asked."""
+        return self._model[ask.key.variant]
+
+    def want(self, ask: Ask) -> None:
+        """Queue what is neither queued nor under way."""
+        model = self.model_of(ask)
+        if ask not in self._pending[model]:
+            self._pending[model].add(ask)
+            heapq.heappush(self._unfinished[model], self._item(ask))
+            self.hand_back(ask)
+
+    def hand_back(self, ask: Ask) -> None:
+        """Queue again what was taken."""
+        heapq.heappush(self._queued[self.model_of(ask)], self._item(ask))
+
+    def done(self, ask: Ask) -> None:
+        """Forget what is answered, or never will be."""
+        self._pending[self.model_of(ask)].discard(ask)
+
+    def is_done(self, model: str) -> bool:
+        """Tell whether nothing of a model is queued or under way."""
+        return not self._pending[model]
+
+    def has_next(self, model: str) -> bool:
+        """Tell whether something of a model may be asked now."""
+        queued = self._queued[model]
+        if not queued or self._ahead is None:
+            return bool(queued)
+        others = [self._first(other) for other in self.models if other != model]
+        first = min((place for place in others if place is not None), default=None)
+        return first is None or queued[0][0][0] <= first + self._ahead
+
+    def next(self, model: str) -> Ask:
+        """Take the first of a model's queue, which must not be empty."""
+        return heapq.heappop(self._queued[model])[2]
+
+    def drop_checks(self, model: str) -> None:
+        """Forget the truncation checks of a model that nobody has taken."""
+        queued = self._queued[model]
+        for item in [item for item in queued if item[2].check is not None]:
+            queued.remove(item)
+            self.done(item[2])
+        heapq.heapify(queued)
+
+    def _item(self, ask: Ask) -> _Item:
+        return self._plan.order(ask), next(self._count), ask
+
+    def _first(self, model: str) -> int | None:
+        """Return the place of the first question that a model has not answered."""
+        unfinished, pending = self._unfinished[model], self._pending[model]
+        while unfinished and unfinished[0][2] not in pending:
+            heapq.heappop(unfinished)
+        return unfinished[0][0][0] if unfinished else None
