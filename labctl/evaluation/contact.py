@@ -67,6 +67,7 @@ def start_servers(
             name=name,
             model=endpoint.model,
             models=recipe.models,
+            target=endpoint.target,
             # Else questions that are asked at once would wait for each other in the server.
             parameters={"parallel": recipe.concurrency_of(name), **endpoint.parameters},
             max_seconds=recipe.max_time or _LONGEST_SECONDS,

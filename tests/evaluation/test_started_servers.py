@@ -15,7 +15,7 @@ from scripted_endpoint import scripted_endpoint
 from tiny_gguf import write_tiny_gguf
 
 from labctl.config.yaml.document import Document
-from labctl.errors import BoardError, HostError, ProgramFailed
+from labctl.errors import BoardError, ConfigError, HostError, ProgramFailed
 from labctl.evaluation import asking, contact
 from labctl.evaluation.endpoints import ServerIdentity, generate_with_retries
 from labctl.evaluation.recipe import load_evaluation
@@ -65,6 +65,14 @@ def test_a_server_has_a_slot_for_each_question_at_once(
         "many": {"parallel": 8},
         "own": {"parallel": 2, "context": 512},
     }
+
+
+def test_a_program_of_another_target_is_not_taken(tmp_path: Path) -> None:
+    lab = sums_lab(tmp_path, 3)
+    write_tiny_gguf(tmp_path / "m.gguf")
+    text = RECIPE.replace("start: host, model: m}", "start: host, model: m, target: rk3568}")
+    with pytest.raises(ConfigError, match="endpoint few: no program of target rk3568 runs on"):
+        evaluate(lab, load_evaluation(Document.parse(text, "sums.yaml")))
 
 
 @dataclass

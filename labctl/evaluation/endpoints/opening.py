@@ -15,6 +15,8 @@ CONNECTIONS = 64
 _PASTED = re.compile(
     r"(/(chat/completions|completions|completion|generate_stream|generate|models))?/*$"
 )
+#: A shorter key is found in any answer, and could not be kept out of records without harm to them.
+_SHORTEST_KEY = 8
 _VERSION = re.compile(r"/v[0-9]+$")
 
 
@@ -86,4 +88,11 @@ def _key(name: str | None) -> str | None:
         )
     if not re.fullmatch(r"[!-~]+", key):
         raise ConfigError(f"the key in {name} holds what a header of HTTP does not allow")
+    if len(key) < _SHORTEST_KEY:
+        raise ConfigError(
+            f"the key in {name} has fewer than {_SHORTEST_KEY} characters: it could not be told"
+            " from the words of an answer, and kept out of the records",
+            hint="leave key_env out where the server needs no key; else give the server a longer"
+            " one",
+        )
     return key

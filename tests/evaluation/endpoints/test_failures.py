@@ -251,7 +251,12 @@ def test_a_redirect_takes_no_key_along(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [(None, "LAB_KEY, .* is not set"), ("", "is not set"), ("a\nb", "the key in LAB_KEY holds")],
+    [
+        (None, "LAB_KEY, .* is not set"),
+        ("", "is not set"),
+        ("a\nb", "the key in LAB_KEY holds"),
+        ("~42~", "fewer than 8 characters"),
+    ],
 )
 def test_a_key_that_cannot_be_used(
     monkeypatch: pytest.MonkeyPatch, value: str | None, said: str
