@@ -140,6 +140,6 @@ async def known(_endpoint: object) -> ServerIdentity:
 
 def quickly(ask: Any) -> Any:
     async def asked(*words: Any, **options: Any) -> Any:
-        return await ask(*words, **options, attempts=2, most_wait_s=0.01)
+        return await ask(*words, **{**options, "attempts": 2}, most_wait_s=0.01)
 
     return asked
