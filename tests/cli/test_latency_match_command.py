@@ -273,6 +273,39 @@ def test_short_timing_recommends_nothing_beyond_it(own: Path, capsys: Printed) -
     assert "At a deadline of 100 s every time is extrapolated: nothing is recommended." in text
     assert "extrapolated" in text
     assert "below about" not in text
+    # prompts of 60 tokens, answers and limits of up to 400; timed were a prompt of 64 and 16 tokens
+    note = (
+        "q8_0: times are measured to position 80, answers reach 460:"
+        " measure with a prompt of 60 tokens and 400 tokens to leave nothing extrapolated"
+    )
+    assert note in text
+
+
+def test_what_the_note_says_to_measure_leaves_nothing_extrapolated(
+    own: Path, capsys: Printed
+) -> None:
+    enough = "20261121T223000Z-enough-888888"
+    timing_run(own, enough, tokens=460 - 64)  # of matched_lab: a prompt of 64 tokens
+    evaluation(own, questions=100)
+    assert run_cli(["latency-match", enough, EVALUATION, "--deadline", "100s"]) == 0
+    assert "extrapolated:" not in (text := capsys.readouterr().out)
+    assert "to leave nothing extrapolated" not in text
+    assert run_cli(["latency-match", enough, EVALUATION, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert not any(one["extrapolated"] for curve in found["curves"] for one in curve["points"])
+    assert not any(one["extrapolated"] for one in found["points"])
+
+
+def test_a_choice_names_what_is_left_out_of_it(
+    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    short = "20261121T223000Z-short-444444"
+    timing_run(own, short, tokens=100)  # position 164: q2_k gets there after 10 s, q8_0 after 27 s
+    evaluation(own, questions=100)
+    assert run_cli(["latency-match", short, EVALUATION, "--deadline", "20s"]) == 0
+    text = capsys.readouterr().out
+    assert "At a deadline of 20.0 s use q8_0/steps:" in text
+    assert "nothing else can be compared there. Extrapolated there, and left out: q2_k/st" in text
 
 
 def test_an_evaluation_that_has_not_ended_says_so(own: Path, capsys: Printed) -> None:

@@ -8,8 +8,10 @@ from numpy.typing import NDArray
 from records_made import energy, timing, trial
 from simulated_latency import LARGE, PROMPT, SMALL, Model, answered, crossing, timed
 
+from labctl.compare.equal_latency.answers import Answers, AnswerSet
 from labctl.compare.equal_latency.crossings import locate, zero
-from labctl.compare.equal_latency.matching import budget_points, match, rescaled_grid
+from labctl.compare.equal_latency.curves import DrawnCurve, Draws
+from labctl.compare.equal_latency.matching import budget_points, choose, match, rescaled_grid
 from labctl.compare.equal_latency.result import Axis, Crossing
 from labctl.compare.equal_latency.timing import answer_times
 from labctl.records import BenchTest, TimingRecord, TrialState
@@ -94,6 +96,55 @@ def test_the_choice_at_a_deadline() -> None:
     assert "deadline of 60.0 s use q2_k/plain" in quick.sentence
     assert (slow.best, slow.shown) == ("q8_0/plain", True)
     assert "no model has a right and complete answer" in none.sentence
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_equal_models_are_seldom_shown_to_be_best(count: int) -> None:
+    questions, rounds = 100, 600
+    draws = Draws.of(questions, 400, 0)
+    chance = np.random.default_rng(11)
+
+    def curve(name: str) -> DrawnCurve:
+        right = (chance.random(questions) < 0.5).astype(float)
+        ones, question = np.ones(questions), np.arange(questions)
+        cell = Answers(100, question, ones, right, ones, 50 * ones, 10 * ones)
+        made = AnswerSet(name, "plain", states_budget=False, cells=(cell,))
+        times, value = np.array([60.0]), np.array([right.mean()])
+        drawn = (draws.questions @ right / questions)[:, None]
+        return DrawnCurve(made, "deadline", times, value, drawn, np.inf, np.inf)
+
+    shown = sum(
+        choose([curve(f"m{k}") for k in range(count)], 60.0, questions).shown for _ in range(rounds)
+    )
+    assert shown / rounds <= 0.05 + 2 * (0.05 * 0.95 / rounds) ** 0.5
+
+
+def test_further_deadlines_change_no_crossing() -> None:
+    chance = np.random.default_rng(12)
+    hardness = chance.random(300)
+    times = {m.name: timed(m, chance, repeats=3, noise=0.02) for m in (SMALL, LARGE)}
+    sets = [answered(m, chance, hardness) for m in (SMALL, LARGE)]
+    alone = match(sets, times, 300, resamples=200).crossings
+    for deadlines in ([60.0], [0.001, 60.0, 3600.0, 360_000.0]):
+        found = match(sets, times, 300, resamples=200, deadlines=deadlines)
+        assert found.crossings == alone
+        assert len(found.choices) == len(deadlines)
+
+
+def test_an_axis_without_a_common_measured_time_is_noted() -> None:
+    chance = np.random.default_rng(13)
+    hardness = chance.random(100)
+    # the slower one's first limit takes longer than what was measured of the quicker one
+    slow = Model("q8_0", 2.0, 0.856)
+    times = {m.name: timed(m, chance, repeats=3, noise=0, longest=100) for m in (SMALL, slow)}
+    sets = [answered(m, chance, hardness) for m in (SMALL, slow)]
+    found = match(sets, times, 100, resamples=50)
+    assert {one.axis for one in found.crossings} == {"deadline"}
+    (told,) = found.apart
+    assert told == (
+        "q2_k/plain and q8_0/plain have no common measured time on the axis of budgets:"
+        " measure more tokens"
+    )
 
 
 def test_a_cut_answer_might_have_become_right_later() -> None:

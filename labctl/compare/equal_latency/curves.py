@@ -54,7 +54,11 @@ class Draws:
 
 @dataclass(frozen=True)
 class DrawnCurve:
-    """A curve at the common times of its axis: NaN where it is not known."""
+    """A curve at the common times of its axis: NaN where it is not known.
+
+    ``compared`` tells the times at which crossings are sought; None: all. Deadlines that were asked
+    for are not among them, so that none of them changes a crossing.
+    """
 
     answers: AnswerSet
     axis: Axis
@@ -64,6 +68,7 @@ class DrawnCurve:
     measured_until: float
     known_until: float
     budgets: tuple[tuple[int, float], ...] = ()
+    compared: "NDArray[np.bool_] | None" = None
 
     def curve(self) -> Curve:
         """Return it for the result: of budgets the points that were measured, else all times."""
@@ -186,9 +191,10 @@ def deadline_curves(
     numbers = _numbers(pairs)
     parts = [[_Timed.of(cell, t) for cell in _asked(s)] for s, t in pairs]
     fulls = [cell.full for timed in parts for cell in timed]
-    end = max([cell.last for timed in parts for cell in timed] + fulls + list(deadlines))
-    marks = np.array([*fulls, *deadlines], dtype=float)
-    common = np.union1d(np.linspace(0.0, end, STEPS + 1), marks)
+    end = max([cell.last for timed in parts for cell in timed] + fulls)
+    even = np.union1d(np.linspace(0.0, end, STEPS + 1), fulls)
+    common = np.union1d(even, np.array(deadlines, dtype=float))
+    compared = np.isin(common, even)
     found = []
     for (one, timing), timed in zip(pairs, parts, strict=True):
         repeats = draws.repeats(timing, numbers[timing.timing.model])
@@ -202,7 +208,9 @@ def deadline_curves(
         values[common > known] = np.nan
         drawn[:, common > known] = np.nan
         measured = min(cell.beyond_from for cell in timed)
-        found.append(DrawnCurve(one, "deadline", common, values, drawn, measured, known))
+        found.append(
+            DrawnCurve(one, "deadline", common, values, drawn, measured, known, compared=compared)
+        )
     return found
 
 

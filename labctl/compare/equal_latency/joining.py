@@ -21,6 +21,7 @@ from labctl.compare.equal_latency.conditions import (
 )
 from labctl.compare.equal_latency.sources import Evaluation, Sources, TimingRun
 from labctl.compare.equal_latency.timing import AnswerTimes, answer_times
+from labctl.compare.equal_latency.timing_notes import timing_notes
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import Accuracy
@@ -90,7 +91,7 @@ def join(sources: Sources, *, grader: str | None = None, assume: bool = False) -
         answer_set(several, common, one.prompt_tokens, states_budget=states)
         for one, several, states in cells
     ]
-    notes = [*_evaluation_notes(sources.evaluations, len(common)), *_timing_notes(sets, times)]
+    notes = [*_evaluation_notes(sources.evaluations, len(common)), *timing_notes(sets, times)]
     heading = _heading(sources, times, findings)
     if between:
         heading.append(f"timed under different conditions: {'; '.join(between.values())}")
@@ -273,27 +274,4 @@ def _evaluation_notes(evaluations: Sequence[Evaluation], common: int) -> list[st
     asked = max(len(one.record.dataset.questions) for one in evaluations)
     if common < asked:
         notes.append(f"{asked - common} of {asked} questions lack a grade somewhere: left out")
-    return notes
-
-
-def _timing_notes(sets: Sequence[AnswerSet], times: dict[str, AnswerTimes]) -> list[str]:
-    notes = []
-    for name, one in times.items():
-        timing = one.timing
-        if timing.repeats == 1:
-            notes.append(f"{name} was timed once: its noise is in no interval")
-        prompts = [
-            float(cell.prompt_tokens.max())
-            for answers in sets
-            if answers.model == name
-            for cell in answers.cells
-            if cell.prompt_tokens is not None and len(cell.prompt_tokens)
-        ]
-        if timing.longest_prompt and prompts and max(prompts) > timing.longest_prompt:
-            notes.append(
-                f"{name}: prompts have up to {max(prompts):.0f} tokens, prefill was measured with"
-                f" {timing.longest_prompt}; its time is taken proportional"
-            )
-        if not one.has_prefill:
-            notes.append(f"{name}: prefill was not measured, so no deadline can be told")
     return notes

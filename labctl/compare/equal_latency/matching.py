@@ -25,7 +25,12 @@ from labctl.compare.equal_latency.result import (
     Shift,
 )
 from labctl.compare.equal_latency.timing import AnswerTimes
-from labctl.compare.equal_latency.words import choice_sentence, crossing_sentence, shift_sentence
+from labctl.compare.equal_latency.words import (
+    apart_sentence,
+    choice_sentence,
+    crossing_sentence,
+    shift_sentence,
+)
 from labctl.stats import clustered_interval, interval_of_variance
 
 if TYPE_CHECKING:
@@ -37,12 +42,16 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Matched:
-    """Findings of a match: curves, crossings and choices."""
+    """Findings of a match: curves, crossings and choices.
+
+    ``apart`` has a sentence for each two curves that have no common measured time.
+    """
 
     curves: tuple[DrawnCurve, ...]
     crossings: tuple[Crossing, ...]
     shifts: tuple[Shift, ...]
     choices: tuple[Choice, ...]
+    apart: tuple[str, ...]
 
 
 def match(
@@ -63,16 +72,24 @@ def match(
     )
     crossings: list[Crossing] = []
     shifts: list[Shift] = []
+    apart: list[str] = []
     for curves in axes:
-        pairs = [_Pair.of(one, other, times) for one, other in combinations(curves, 2)]
-        same = [one for one in pairs if one is not None]
-        found = [(pair, pair.crossings(questions)) for pair in same]
+        alike = [
+            two for two in combinations(curves, 2) if two[0].answers.prompt == two[1].answers.prompt
+        ]
+        pairs = [_Pair.of(one, other, times) for one, other in alike]
+        apart += [
+            apart_sentence(one.axis, one.answers.name, other.answers.name)
+            for (one, other), pair in zip(alike, pairs, strict=True)
+            if pair is None
+        ]
+        found = [(pair, pair.crossings(questions)) for pair in pairs if pair is not None]
         crossings += [one for _, several in found for one in several]
         shifts += _shifts(found)
     usual = axes[1] or axes[0]
     choices = tuple(choose(usual, seconds, questions) for seconds in deadlines if usual)
     every = tuple(one for curves in axes for one in curves)
-    return Matched(every, tuple(crossings), tuple(shifts), choices)
+    return Matched(every, tuple(crossings), tuple(shifts), choices, tuple(apart))
 
 
 @dataclass(frozen=True)
@@ -87,16 +104,16 @@ class _Pair:
     def of(
         cls, one: DrawnCurve, other: DrawnCurve, times: Mapping[str, AnswerTimes]
     ) -> "_Pair | None":
-        """Return None for two prompts, and where nothing measured is common."""
+        """Return None where nothing measured is common."""
         import numpy as np
 
-        if one.answers.prompt != other.answers.prompt:
-            return None
         faster, slower = sorted(
             (one, other), key=lambda curve: times[curve.answers.model].timing.token_seconds
         )
         measured = min(one.measured_until, other.measured_until)
         inside = ~np.isnan(one.values) & ~np.isnan(other.values) & (one.times <= measured)
+        if one.compared is not None:
+            inside &= one.compared
         return cls(faster, slower, inside) if inside.sum() > 1 else None
 
     @property
@@ -171,8 +188,10 @@ def _shift_interval(pair: _Pair, later: _Pair) -> tuple[float | None, float | No
 
 
 def choose(curves: Sequence[DrawnCurve], seconds: float, questions: int) -> Choice:
-    """Return the best curve at a time. It is shown best if it is shown better than each other one,
-    with an error of 5 % over all of them (C. E. Bonferroni).
+    """Return the best curve at a time. It is shown best if it is shown better than each other one.
+
+    Any of them may come out first by chance: each has its part of an error of 5 % (C. E.
+    Bonferroni).
     """
     import numpy as np
     from scipy.special import ndtri
@@ -198,7 +217,7 @@ def choose(curves: Sequence[DrawnCurve], seconds: float, questions: int) -> Choi
     shown = len(sound) > 1
     if shown:
         (first, k), *others = sound
-        needed = float(ndtri(1 - 0.05 / len(others)))
+        needed = float(ndtri(1 - 0.05 / len(sound)))
         for other, j in others:
             gain = first.values[k] - other.values[j]
             spread = np.sqrt((first.draws[:, k] - other.draws[:, j]).var() + 1 / questions**2)

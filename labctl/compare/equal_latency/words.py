@@ -63,6 +63,14 @@ def crossing_sentence(
     )
 
 
+def apart_sentence(axis: Axis, one: str, other: str) -> str:
+    """Say why two curves are not compared."""
+    return (
+        f"{one} and {other} have no common measured time on the axis of {_IN[axis]}:"
+        " measure more tokens"
+    )
+
+
 def choice_sentence(
     axis: Axis, seconds: float, candidates: Sequence[Candidate], best: str | None, *, shown: bool
 ) -> str:
@@ -71,20 +79,26 @@ def choice_sentence(
     if not candidates:
         return f"{at} no accuracy is known: it is outside of what was evaluated."
     if best is None:
-        return f"{at} every time is extrapolated: nothing is recommended."
-    first = next(one for one in candidates if not one.extrapolated)
+        return (
+            f"{at} every time is extrapolated: nothing is recommended. The notes say what to"
+            " measure."
+        )
+    sound = [one for one in candidates if not one.extrapolated]
+    first, *rivals = sound
     if first.accuracy == 0:
         return f"{at} no model has a right and complete answer."
     text = f"{at} use {best}: {share_text(first.accuracy)}"
-    rivals = [one for one in candidates if one is not first and not one.extrapolated]
     if not rivals:
-        return f"{text}; nothing else can be compared there."
-    if shown:
-        return f"{text}, shown to be more than all others."
-    return (
-        f"{text}, but it is not shown to be better than {rivals[0].model}/{rivals[0].prompt}"
-        f" ({share_text(rivals[0].accuracy)})."
-    )
+        text = f"{text}; nothing else can be compared there"
+    elif shown:
+        text = f"{text}, shown to be more than all others"
+    else:
+        text = (
+            f"{text}, but it is not shown to be better than {rivals[0].model}/{rivals[0].prompt}"
+            f" ({share_text(rivals[0].accuracy)})"
+        )
+    left = [f"{one.model}/{one.prompt}" for one in candidates if one.extrapolated]
+    return f"{text}. Extrapolated there, and left out: {', '.join(left)}." if left else f"{text}."
 
 
 def shift_sentence(

@@ -1,0 +1,51 @@
+"""Notes on how far the timing of each model goes, and what to measure where it is too short."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from labctl.compare.equal_latency.answers import Answers, AnswerSet
+from labctl.compare.equal_latency.timing import AnswerTimes
+
+
+def timing_notes(sets: Sequence[AnswerSet], times: Mapping[str, AnswerTimes]) -> list[str]:
+    """Return what to know of the timing of each model; ``times`` is by model."""
+    notes = []
+    for name, one in times.items():
+        timing = one.timing
+        cells = [cell for answers in sets if answers.model == name for cell in answers.cells]
+        prompt = _longest_prompt(cells)
+        if timing.repeats == 1:
+            notes.append(f"{name} was timed once: its noise is in no interval")
+        if not one.has_prefill:
+            notes.append(f"{name}: prefill was not measured, so no deadline can be told")
+        elif timing.longest_prompt and prompt > timing.longest_prompt:
+            notes.append(
+                f"{name}: prompts have up to {prompt} tokens, prefill was measured with"
+                f" {timing.longest_prompt}; its time is taken proportional"
+            )
+        last = max((_last_position(cell) for cell in cells), default=0)
+        if last > timing.longest_position:
+            measure = f"{last - prompt} tokens"
+            if prompt:
+                measure = f"a prompt of {prompt} tokens and {measure}"
+            notes.append(
+                f"{name}: times are measured to position {timing.longest_position}, answers reach"
+                f" {last}: measure with {measure} to leave nothing extrapolated"
+            )
+    return notes
+
+
+def _longest_prompt(cells: Iterable[Answers]) -> int:
+    known = [cell.prompt_tokens for cell in cells if cell.prompt_tokens is not None]
+    return max((int(tokens.max(initial=0)) for tokens in known), default=0)
+
+
+def _last_position(cell: Answers) -> int:
+    """Return the last position of any answer, and of one that takes the whole limit."""
+    prompts = cell.prompt_tokens
+    if prompts is None or not len(prompts):
+        return cell.budget or 0
+    last = math.ceil(float(prompts.mean())) + (cell.budget or 0)
+    if cell.tokens is not None:
+        last = max(last, int((prompts + cell.tokens).max()))
+    return last
