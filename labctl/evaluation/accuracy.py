@@ -61,7 +61,7 @@ class Accuracy:
         samples = max(map(len, self.verdicts.values()))
         if samples == 1:
             return wilson_interval(self.right, self.total, stopped=self.stopped)
-        return clustered_interval(shares, samples)
+        return clustered_interval(shares, samples, stopped=self.stopped)
 
     @cached_property
     def cut(self) -> int:

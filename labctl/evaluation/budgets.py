@@ -107,11 +107,10 @@ def equal_tokens(tokens: int, *, time_per_token_ns: int, other_time_per_token_ns
     """Return the tokens that the other model makes in the time of ``tokens`` of the first.
 
     Rounded to the nearest, halves up, as in the experiment: at 18.18 and 49.73 s a token, 100
-    are 37 of the other, 200 are 73, 300 are 110. At least 1.
+    are 37 of the other, 200 are 73, 300 are 110. 0: not even half a token.
     """
     time = tokens * time_per_token_ns
-    nearest = (2 * time + other_time_per_token_ns) // (2 * other_time_per_token_ns)
-    return max(1, nearest)
+    return (2 * time + other_time_per_token_ns) // (2 * other_time_per_token_ns)
 
 
 @dataclass(frozen=True)

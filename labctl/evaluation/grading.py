@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
+from statistics import fmean
 
 from labctl.evaluation.budgets import cut
 from labctl.evaluation.graders import grader_class
@@ -27,12 +28,20 @@ class Tally:
         self._right: dict[tuple[str, Limit], dict[tuple[str, int], bool]] = {
             (variant.name, limit): {} for variant in plan.variants for limit in variant.limits
         }
+        #: What will never have a grade: (variant, limit) -> (question, sample)
+        self._without: dict[tuple[str, Limit], set[tuple[str, int]]] = {
+            cell: set() for cell in self._right
+        }
         #: Number of leading questions whose grades are all there.
         self._ahead = 0
 
     def note(self, key: Key, limit: Limit, *, right: bool) -> None:
         """Take one grade; a later one of the same answer replaces it."""
         self._right[key.variant, limit][key.question, key.sample] = right
+
+    def leave_out(self, key: Key, limit: Limit) -> None:
+        """Wait no more for a grade: the server refused the question, or failed."""
+        self._without[key.variant, limit].add((key.question, key.sample))
 
     def accuracies(self) -> tuple[RunningAccuracy, ...]:
         """Return each variant's accuracy within its largest budget."""
@@ -58,17 +67,15 @@ class Tally:
     def is_known(self, half_width: float, level: float, least: int) -> bool:
         """Tell whether all accuracies are known well enough, over the leading questions.
 
-        Only those without a gap count: short answers come first, and are not like the others.
+        Only those without a gap count: short answers come first, and are not like the others. What
+        is left out is no gap, and in no accuracy.
         """
         while self._ahead < len(self._plan.questions) and self._has_all(self._ahead):
             self._ahead += 1
             if (
                 self._ahead >= least
                 and self._ahead % LOOK == 0
-                and all(
-                    half_width_reached(self._correct(cell), self._ahead, half_width, level=level)
-                    for cell in self._right
-                )
+                and all(self._is_narrow(cell, half_width, level) for cell in self._right)
             ):
                 return True
         return False
@@ -76,17 +83,23 @@ class Tally:
     def _has_all(self, number: int) -> bool:
         question = self._plan.questions[number]
         return all(
-            (question, sample) in grades
-            for grades in self._right.values()
+            (question, sample) in grades or (question, sample) in self._without[cell]
+            for cell, grades in self._right.items()
             for sample in range(1, self._plan.samples + 1)
         )
 
-    def _correct(self, cell: tuple[str, Limit]) -> float:
-        """Return the sum over the leading questions of the share of right samples."""
+    def _is_narrow(self, cell: tuple[str, Limit], half_width: float, level: float) -> bool:
+        """Tell whether one accuracy over the leading questions is known well enough.
+
+        A question counts by the share of its samples that is right.
+        """
         grades, samples = self._right[cell], range(1, self._plan.samples + 1)
-        leading = self._plan.questions[: self._ahead]
-        right = sum(grades[question, sample] for question in leading for sample in samples)
-        return right / self._plan.samples
+        shares = []
+        for question in self._plan.questions[: self._ahead]:
+            keys = ((question, sample) for sample in samples)
+            if verdicts := [grades[key] for key in keys if key in grades]:
+                shares.append(fmean(verdicts))
+        return half_width_reached(sum(shares), len(shares), half_width, level=level, look=1)
 
 
 class LiveGrader:

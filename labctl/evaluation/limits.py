@@ -49,9 +49,6 @@ def limits_of(recipe: EvaluationRecipe, runs: Path, models: Mapping[str, ModelId
                 None if one is None else tokens_within(round(one * 1e9), times_ns[model])
                 for one in seconds
             )
-            if 0 in by_model[model]:
-                path = ("budgets", "seconds", by_model[model].index(0))
-                raise recipe.refusal(path, f"{model} makes not even one token in that time")
     else:
         assert budgets.tokens is not None
         assert budgets.equal_to is not None
@@ -65,6 +62,11 @@ def limits_of(recipe: EvaluationRecipe, runs: Path, models: Mapping[str, ModelId
                 else equal_tokens(n, time_per_token_ns=own, other_time_per_token_ns=other)
                 for n in budgets.tokens
             )
+    key = "seconds" if budgets.seconds is not None else "tokens"
+    for model, limits in by_model.items():
+        if 0 in limits:
+            path = ("budgets", key, limits.index(0))
+            raise recipe.refusal(path, f"{model} makes not even one token in that time")
     every = {limit for limits in by_model.values() for limit in limits}
     in_order = tuple(sorted(every, key=lambda one: (one is None, one or 0)))
     return Limits(in_order, by_model, tuple(seconds), times, measured_in)

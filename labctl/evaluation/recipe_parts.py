@@ -231,7 +231,7 @@ class StopRule(StrictModel):
     half_width: Share
     """Half of the interval's width: 3% is plus or minus 3 percentage points."""
     level: Annotated[float, Field(ge=0.5, lt=1)] = 0.95
-    """Confidence level of an interval that holds at every look, whenever it stops."""
+    """Confidence level of the interval that the rule looks at. Tables always show 95 %."""
     min_questions: int = Field(default=30, ge=1)
     """Smallest number of questions."""
 

@@ -48,6 +48,8 @@ class Session:
             self._ledger.add(record)
         # What host or server failed is asked again.
         self._ledger.failed.clear()
+        for ask in self._ledger.refused:
+            self._leave_out_unanswered(ask.key)
 
     @property
     def answered(self) -> int:
@@ -100,9 +102,10 @@ class Session:
             missing = f"{counted(left, 'generation')} not asked for"
             counts = "only questions count that every variant in the table answered"
             self._leave_out(f"max_time is over: {missing}; {counts}")
-        elif self._is_known and left:
+        elif self._is_known and left and (rule := recipe.stop_when):
             known = "every accuracy is known as well as stop_when asks for"
-            self._leave_out(f"{known}: {counted(left, 'generation')} not asked for")
+            precision = f"± {100 * rule.half_width:g} points at {100 * rule.level:g} %"
+            self._leave_out(f"{known} ({precision}): {counted(left, 'generation')} not asked for")
 
     async def _beat(self) -> None:
         """Report now and then, also where one answer takes minutes."""
@@ -123,7 +126,16 @@ class Session:
                 if self._ledger.serving(key, limit) == (record.max_tokens,)
             )
             self._live.add(record, served)
+        elif record.failure is not None:
+            self._leave_out_unanswered(Key(record.question, record.variant, record.sample))
         self._report()
+
+    def _leave_out_unanswered(self, key: Key) -> None:
+        """Let the stop rule wait no more for what will not be answered."""
+        if all(ask in self._ledger.failed for ask in self._ledger.missing(key)):
+            for limit in self._plan.variant(key.variant).limits:
+                if self._ledger.serving(key, limit) is None:
+                    self._tally.leave_out(key, limit)
 
     def _graded(self, key: Key, limit: Limit, right: bool) -> None:
         """Take a verdict in a thread of the pool: the tally belongs to the loop's."""

@@ -45,33 +45,43 @@ def wilson_interval(
     return Interval(correct / total, low, high, level, total)
 
 
-def clustered_interval(shares: Sequence[float], samples: int, *, level: float = 0.95) -> Interval:
+def clustered_interval(
+    shares: Sequence[float], samples: int, *, level: float = 0.95, stopped: bool = False
+) -> Interval:
     """Return the interval of an accuracy with several samples of each question.
 
     ``shares`` are the questions' shares of right samples. It is Wilson's interval for the number of
     independent answers that are worth as much: p (1 - p) over the variance of the mean of the
     questions (E. L. Korn and B. I. Graubard, Survey Methodology 24(2), 1998). That number lies
     between questions and answers; with one sample of each it is the number of questions.
-    ``count`` is the number of questions. Raises ValueError for no question.
+    ``count`` is the number of questions. ``stopped`` as in :func:`wilson_interval`. Raises
+    ValueError for no question.
     """
     if not shares:
         raise ValueError("an accuracy of no questions")
     count, mean = len(shares), fmean(shares)
     variance = fmean([(share - mean) ** 2 for share in shares]) / count
     least = variance and max(variance, mean * (1 - mean) / (count * samples))
-    return interval_of_variance(mean, least, count, level=level)
+    return interval_of_variance(mean, least, count, level=level, stopped=stopped)
 
 
 def interval_of_variance(
-    accuracy: float, variance: float, questions: int, *, level: float = 0.95
+    accuracy: float,
+    variance: float,
+    questions: int,
+    *,
+    level: float = 0.95,
+    stopped: bool = False,
 ) -> Interval:
     """Return Wilson's interval of an accuracy whose estimate has this variance.
 
     It is that of ``accuracy x (1 - accuracy) / variance`` answers; with a variance of 0, as where
-    all are right or all wrong, of as many as there are questions.
+    all are right or all wrong, of as many as there are questions. ``stopped`` as in
+    :func:`wilson_interval`.
     """
     worth = accuracy * (1 - accuracy) / variance if variance > 0 else 0.0
-    low, high = _wilson(accuracy, worth or float(questions), _two_sided(level), corrected=False)
+    z = _two_sided(level) * (_WIDENING if stopped else 1)
+    low, high = _wilson(accuracy, worth or float(questions), z, corrected=stopped)
     return Interval(accuracy, low, high, level, questions)
 
 

@@ -138,3 +138,20 @@ def test_pairs_have_the_questions_of_both() -> None:
     assert other is not None
 
     assert in_both(one, other) == [("b", (False,), (True,))]
+
+
+def test_an_interval_is_wider_where_precision_ended_the_asking() -> None:
+    for samples in (1, 2):
+        grades = [
+            grade(question, correct=question == "a", sample=sample)
+            for question in "abc"
+            for sample in range(1, samples + 1)
+        ]
+        plain, stopped = (
+            accuracy_table([], grades, questions="abc", variants=["m/p"], stopped=one).cells[0]
+            for one in (False, True)
+        )
+        assert plain.interval is not None
+        assert stopped.interval is not None
+        assert stopped.interval.low < plain.interval.low
+        assert stopped.interval.high > plain.interval.high

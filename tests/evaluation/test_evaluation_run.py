@@ -8,7 +8,7 @@ from evaluations import boxed, evaluate, no_board, number_of, recipe_of, recipe_
 from scripted_answers import Answer, Asked
 from scripted_endpoint import scripted_endpoint
 
-from labctl.errors import Blame, ExitStatus, HostError
+from labctl.errors import Blame, ConfigError, ExitStatus, HostError
 from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.results import table_of
 from labctl.evaluation.run import resume_evaluation
@@ -201,6 +201,30 @@ def test_asking_stops_once_the_accuracy_is_known(tmp_path: Path) -> None:
     assert any("stop_when" in note for note in outcome.end.notes)
 
 
+@pytest.mark.parametrize("status", [400, 500])
+def test_an_unanswered_question_does_not_keep_asking_from_its_end(
+    tmp_path: Path, status: int
+) -> None:
+    def choosy(asked: Asked) -> Answer | str:
+        if number_of(asked) == 2:
+            return Answer(status=status, message="too long", headers={"Retry-After": "0"})
+        return right(asked)
+
+    lab = sums_lab(tmp_path / "lab", 300)
+    with scripted_endpoint(choosy) as server:
+        rule = {"half_width": "10%", "level": 0.9, "min_questions": 20}
+        text = recipe_text(
+            {"m": [server.address]}, stop_when=rule, attempts=2, budgets=[50, "unlimited"]
+        )
+        outcome = evaluate(lab, recipe_of(text))
+        assert 20 <= outcome.end.questions < 200
+        assert any("± 10 points at 90 %" in note for note in outcome.end.notes)
+        if status == 400:  # what is refused is not asked again, and does not count then either
+            (outcome.directory.path / "end.json").unlink()
+            again = resume_evaluation(outcome.directory.run, lab, no_board, Observer())
+            assert again.end.questions < 250
+
+
 def test_a_missed_gate_is_a_failure_of_the_job(tmp_path: Path) -> None:
     lab = sums_lab(tmp_path / "lab", 8)
     gates = [
@@ -231,6 +255,20 @@ def test_the_same_time_is_another_limit_for_each_model(tmp_path: Path) -> None:
         "large": (37, 73, 110, None),
     }
     assert outcome.record.budget_seconds == (1818.0, 3636.0, 5454.0, None)
+
+
+def test_a_time_in_which_a_model_makes_no_token_is_refused(tmp_path: Path) -> None:
+    lab = sums_lab(tmp_path / "lab", 2)
+    text = recipe_text(
+        {"small": ["http://127.0.0.1:9"], "large": ["http://127.0.0.1:9"]},
+        budgets={
+            "equal_to": "small",
+            "tokens": [1, 2],
+            "time_per_token": {"small": "18.18s", "large": "49.73s"},
+        },
+    )
+    with pytest.raises(ConfigError, match=r"budgets.tokens\[0\].*large makes not even one token"):
+        evaluate(lab, recipe_of(text))
 
 
 def test_a_count_that_the_tokenizer_contradicts_is_noted(tmp_path: Path) -> None:

@@ -78,6 +78,13 @@ def test_samples_that_are_independent_are_worth_as_many_answers() -> None:
     assert found.count == 400
 
 
+def test_an_interval_that_ended_the_asking_is_wider_with_samples_too() -> None:
+    same = clustered_interval([1.0] * 30 + [0.0] * 70, 8, stopped=True)
+    plain = wilson_interval(30, 100, stopped=True)
+    assert (same.low, same.high) == (pytest.approx(plain.low), pytest.approx(plain.high))
+    assert same.high > wilson_interval(30, 100).high
+
+
 def test_questions_for_a_precision() -> None:
     # n = z² p q / h² - z², nearly: Wilson's interval at 1/2 solved for n
     assert questions_for_half_width(0.05) == 381
