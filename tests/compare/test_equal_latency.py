@@ -140,11 +140,29 @@ def test_an_axis_without_a_common_measured_time_is_noted() -> None:
     sets = [answered(m, chance, hardness) for m in (SMALL, slow)]
     found = match(sets, times, 100, resamples=50)
     assert {one.axis for one in found.crossings} == {"deadline"}
-    (told,) = found.apart
+    (told,) = found.gaps
     assert told == (
         "q2_k/plain and q8_0/plain have no common measured time on the axis of budgets:"
         " measure more tokens"
     )
+
+
+def test_budgets_that_end_before_the_other_ones_are_noted() -> None:
+    chance = np.random.default_rng(14)
+    hardness = chance.random(100)
+    times = {m.name: timed(m, chance, repeats=3, noise=0) for m in (SMALL, LARGE)}
+
+    def notes(longest: int) -> tuple[str, ...]:
+        limits = (50, 100, longest)
+        sets = [answered(m, chance, hardness, budgets=limits) for m in (SMALL, LARGE)]
+        return match(sets, times, 100, resamples=50).gaps
+
+    (told,) = notes(400)
+    assert told == (
+        "limits of q2_k/plain end at 40.0 s, and budgets are compared up to there: evaluate larger"
+        " ones to see more"
+    )
+    assert notes(1000) == ()  # cuts no answer: a larger limit changes nothing
 
 
 def test_a_cut_answer_might_have_become_right_later() -> None:

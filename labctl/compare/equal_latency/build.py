@@ -47,7 +47,7 @@ def latency_match(
     found = match(
         joined.sets, joined.times, joined.questions, deadlines=deadlines, resamples=resamples
     )
-    notes = [*joined.notes, *found.apart]
+    notes = [*joined.notes, *found.gaps]
     if missing := without_deadlines(joined.sets, joined.times):
         notes.append(
             f"without deadlines, as lengths or prefill are not known: {', '.join(missing)}"

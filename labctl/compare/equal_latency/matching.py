@@ -29,6 +29,7 @@ from labctl.compare.equal_latency.words import (
     apart_sentence,
     choice_sentence,
     crossing_sentence,
+    early_end_sentence,
     shift_sentence,
 )
 from labctl.stats import clustered_interval, interval_of_variance
@@ -44,14 +45,14 @@ RESAMPLES = 2000
 class Matched:
     """Findings of a match: curves, crossings and choices.
 
-    ``apart`` has a sentence for each two curves that have no common measured time.
+    ``gaps`` are sentences on times that are not compared.
     """
 
     curves: tuple[DrawnCurve, ...]
     crossings: tuple[Crossing, ...]
     shifts: tuple[Shift, ...]
     choices: tuple[Choice, ...]
-    apart: tuple[str, ...]
+    gaps: tuple[str, ...]
 
 
 def match(
@@ -72,24 +73,26 @@ def match(
     )
     crossings: list[Crossing] = []
     shifts: list[Shift] = []
-    apart: list[str] = []
+    gaps: list[str] = []
     for curves in axes:
         alike = [
             two for two in combinations(curves, 2) if two[0].answers.prompt == two[1].answers.prompt
         ]
         pairs = [_Pair.of(one, other, times) for one, other in alike]
-        apart += [
+        gaps += [
             apart_sentence(one.axis, one.answers.name, other.answers.name)
             for (one, other), pair in zip(alike, pairs, strict=True)
             if pair is None
         ]
-        found = [(pair, pair.crossings(questions)) for pair in pairs if pair is not None]
+        compared = [pair for pair in pairs if pair is not None]
+        gaps += [told for pair in compared if (told := pair.early_end())]
+        found = [(pair, pair.crossings(questions)) for pair in compared]
         crossings += [one for _, several in found for one in several]
         shifts += _shifts(found)
     usual = axes[1] or axes[0]
     choices = tuple(choose(usual, seconds, questions) for seconds in deadlines if usual)
     every = tuple(one for curves in axes for one in curves)
-    return Matched(every, tuple(crossings), tuple(shifts), choices, tuple(apart))
+    return Matched(every, tuple(crossings), tuple(shifts), choices, tuple(dict.fromkeys(gaps)))
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,14 @@ class _Pair:
         """Return draws of the slower one's accuracy minus the faster one's."""
         found: NDArray[np.float64] = self.slower.draws[:, inside] - self.faster.draws[:, inside]
         return found
+
+    def early_end(self) -> str | None:
+        """Say whose limits end first, where the other curve goes on; deadlines have no limits."""
+        first, other = sorted((self.faster, self.slower), key=lambda one: one.known_until)
+        until = min(other.known_until, other.measured_until, float(other.times[-1]))
+        if self.axis == "deadline" or first.known_until >= min(until, first.measured_until):
+            return None
+        return early_end_sentence(first.answers.name, first.known_until)
 
     def crossings(self, questions: int) -> list[Crossing]:
         times = self.faster.times[self.inside]

@@ -71,6 +71,14 @@ def apart_sentence(axis: Axis, one: str, other: str) -> str:
     )
 
 
+def early_end_sentence(name: str, seconds: float) -> str:
+    """Say where the limits of a curve end before the other one does."""
+    return (
+        f"limits of {name} end at {seconds_text(seconds)}, and budgets are compared up to there:"
+        " evaluate larger ones to see more"
+    )
+
+
 def choice_sentence(
     axis: Axis, seconds: float, candidates: Sequence[Candidate], best: str | None, *, shown: bool
 ) -> str:
