@@ -67,11 +67,13 @@ def killed_and_resumed(tmp_path: Path, *, questions: int, kills: int, seed: int)
             number = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])
             kill_when(lab, process, answered(lab) + chance.randrange(1, questions // kills), number)
             recipe.write_text("nothing of it matters any more")
-            if only_run(lab).end() is not None and only_run(lab).end().state == "finished":  # type: ignore[union-attr]
-                break
+            ended = only_run(lab).end()
+            if ended is not None and ended.state == "finished":
+                break  # before its kill
             process = start(lab, "resume", "latest")
-        output, _ = process.communicate()
-        assert process.returncode == 0, output.decode()
+        else:
+            output, _ = process.communicate()
+            assert process.returncode == 0, output.decode()
         check_asked_once(server, kills, concurrency=4)
     run = only_run(lab)
     end = run.end()
