@@ -174,7 +174,7 @@ def load_test_csv(results: LoadTestResults) -> str:
     """Return a line for each load, times in ms."""
     out = io.StringIO()
     writer = csv.writer(out)
-    facts = ("name", "loop", "concurrency", "rate", "arrivals", "stop", "warm_up")
+    facts = ("name", "loop", "concurrency", "rate", "arrivals", "stop", "unfinished", "warm_up")
     counts = ("requests", "completed", "failed", "good")
     writer.writerow(["run", *facts, *counts, *OF_A_STAGE, "client_late"])
     for one in results.stages:

@@ -31,6 +31,7 @@ _PROBE_SECONDS = 5.0
 #: A stream waits after a failure: a server in trouble is not made busier.
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 10.0
 _LAG_SECONDS = 0.02
+#: Of fewer looks the largest lag counts: a process that is late has looked seldom.
 _FEWEST_LAGS = 20
 
 
@@ -171,7 +172,7 @@ class _Stage:
             stop=self._stop,
             unfinished=self._measured_outstanding,
             began=self._began,
-            client_lag_p99_ns=round(percentile(lags, 99)) if len(lags) >= _FEWEST_LAGS else None,
+            client_lag_p99_ns=_p99(lags),
             failure=None if self.lost is None else Failure.of(self.lost),
         )
 
@@ -311,8 +312,11 @@ async def _lags() -> AsyncIterator[list[int]]:
     async def look() -> None:
         while True:
             due = time.monotonic_ns() + round(_LAG_SECONDS * 1e9)
-            await asyncio.sleep(_LAG_SECONDS)
-            lags.append(time.monotonic_ns() - due)
+            try:
+                await asyncio.sleep(_LAG_SECONDS)
+            finally:
+                if (lag := time.monotonic_ns() - due) > 0:  # else it ended before its time
+                    lags.append(lag)
 
     task = asyncio.create_task(look())
     try:
@@ -320,3 +324,9 @@ async def _lags() -> AsyncIterator[list[int]]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _p99(lags: list[int]) -> int | None:
+    if len(lags) < _FEWEST_LAGS:
+        return max(lags, default=None)
+    return round(percentile(lags, 99))

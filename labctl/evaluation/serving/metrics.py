@@ -7,8 +7,9 @@ The definitions are those of vLLM's ``bench serve`` (vllm/benchmarks/serve.py) a
   the request was *intended* to be sent in an open loop (GuideLLM's scheduled latency: no
   coordinated omission), and the time at which it was sent in a closed one.
 - **latency** (E2EL): from the same start to the end of the answer.
-- **TPOT**: (last piece - first piece) / (output tokens - 1) of one request: without its first
-  token. None for an answer of one token, or of one piece. It is GuideLLM's inter-token latency.
+- **TPOT**: (end of the answer - first piece) / (output tokens - 1) of one request: without its
+  first token, and with the token that ends it, which has no text. vLLM's definition; GuideLLM takes
+  the last piece. None for an answer of one token, or of one piece.
 - **ITL**: every gap between two pieces, of all requests together, as vLLM counts them. A piece may
   hold several tokens; ``tokens_per_piece`` says how many.
 - **rates**: what was completed, over the time from the first start to the last end.
@@ -112,7 +113,7 @@ def tpot_ns(row: RequestRecord) -> float | None:
     tokens = tokens_of(row)
     if tokens is None or tokens < 2 or len(row.arrivals_ns) < 2:
         return None
-    return (row.arrivals_ns[-1] - row.arrivals_ns[0]) / (tokens - 1)
+    return (row.done_ns - row.arrivals_ns[0]) / (tokens - 1)
 
 
 def tokens_of(row: RequestRecord) -> int | None:

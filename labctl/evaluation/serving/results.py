@@ -15,6 +15,8 @@ from labctl.units import counted, digits, duration
 #: A client is late whose requests or stamps are, in the 99th percentile, later than both of these:
 #: a time, and a share of the median latency.
 _LATE_NS, _LATE_SHARE = 5_000_000, 0.05
+#: Metrics of times between two stamps of one answer: they shrink where all pieces are read late.
+_BETWEEN_STAMPS = ("tpot", "itl")
 #: Of answers that were to have the length asked for; of a prompt's tokens from a cache.
 _NOTABLE = 0.02
 
@@ -144,7 +146,7 @@ def _of_tokens(metrics: StageMetrics, record: ServingRecord) -> Iterator[str]:
 
 
 def judge(results: LoadTestResults) -> tuple[GateRecord, ...]:
-    """Judge the gates of a test's recipe. What was not measured keeps no gate."""
+    """Judge the gates of a test's recipe. What was not measured to its end keeps no gate."""
     judged: list[GateRecord] = []
     for gate in recipe_of(results.record).gates:
         if gate.metric in OF_THE_TEST:
@@ -154,7 +156,9 @@ def judge(results: LoadTestResults) -> tuple[GateRecord, ...]:
         chosen = [one for one in results.stages if _is_of(gate, one.stage)]
         for one in chosen:
             value = OF_A_STAGE[gate.metric](one.metrics) if one.metrics else None
-            judged.append(_judged(gate, one.stage.name, value, late=one.is_client_late))
+            cut_off = one.stage.stop != "done"
+            late = one.is_client_late
+            judged.append(_judged(gate, one.stage.name, value, late=late, cut_off=cut_off))
         if not chosen:
             judged.append(_judged(gate, "no load", None))
     return tuple(judged)
@@ -169,19 +173,26 @@ def _is_of(gate: LoadGate, stage: StageRecord) -> bool:
     return stage.rate is not None or not gate.metric.startswith(("departures", "lateness"))
 
 
-def _judged(gate: LoadGate, name: str, value: float | None, *, late: bool = False) -> GateRecord:
+def _judged(
+    gate: LoadGate, name: str, value: float | None, *, late: bool = False, cut_off: bool = False
+) -> GateRecord:
     low = [] if gate.min is None else [f">= {gate.min:g}"]
     high = [] if gate.max is None else [f"<= {gate.max:g}"]
-    passed, detail = False, "no result"
+    passed, spoilt = False, []
     if value is not None:
         passed = (gate.min is None or value >= gate.min) and (gate.max is None or value <= gate.max)
-        # A late client makes every figure look worse, never better.
-        detail = f"{value:.4g}{'' if passed or not late else ', and the client was late'}"
+        # A late client makes every time look longer, but those between its stamps.
+        if late and (not passed or gate.metric.startswith(_BETWEEN_STAMPS)):
+            spoilt.append("the client was late")
+        # The slowest answers of a load that was cut off are those that it did not wait for.
+        if cut_off:
+            spoilt.append("the load was cut off")
+    told = "no result" if value is None else f"{value:.4g}"
     return GateRecord(
         variant=name,
         metric=gate.metric,
         limit=" and ".join(low + high),
         value=value,
-        passed=passed,
-        detail=detail,
+        passed=passed and not spoilt,
+        detail=", and ".join([told, *spoilt]),
     )

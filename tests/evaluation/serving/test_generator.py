@@ -180,3 +180,16 @@ def test_a_busy_client_sends_all_that_is_due_at_once() -> None:
     lateness = loaded.metrics().lateness_ns
     assert lateness
     assert lateness.p50 < 3e8  # one a turn would be 750 ms
+
+
+def test_a_client_that_sleeps_through_a_stage_knows_it_was_late() -> None:
+    """It looks at its own timers once or twice only, and all pieces have one stamp."""
+    loaded = Loaded(TimedClient(0.05, pieces=8, tokens=8), concurrency=1, requests=2)
+
+    async def stalled() -> None:
+        asyncio.get_running_loop().call_later(0.03, time.sleep, 0.5)
+        await loaded.start()
+
+    asyncio.run(stalled())
+    assert loaded.record
+    assert (loaded.record.client_lag_p99_ns or 0) > 3e8

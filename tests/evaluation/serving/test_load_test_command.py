@@ -100,6 +100,32 @@ def test_a_missed_gate_is_status_1(lab: Path, capsys: pytest.CaptureFixture[str]
     assert "Tiny, as declared" in shown
 
 
+def test_a_load_that_was_cut_off_keeps_no_gate(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nine of ten requests had no answer: the one that had says nothing of them."""
+    (lab / "load.yaml").write_text(
+        "name: gated\nmodels: {m: {declared: {name: Tiny}}}\n"
+        "endpoint: {model: m, url: 'http://localhost:1', api: openai-chat}\n"
+        "concurrency: [10]\nrequests: 10\nwarm_up: 10\nlimits: {latency: 1h}\nmax_time: 2s\n"
+        "gates:\n- {metric: failed_share, max: 0.5}\n- {metric: good_share, min: 0.5}\n"
+    )
+
+    def script(_asked: Asked) -> Answer:
+        # After the look and the warm-up, one is answered.
+        return QUICK if len(server.answered) <= 12 else Answer([" word"] * 63, token_s=0.3)
+
+    with scripted_endpoint(script) as server:
+        status = run_cli(["load-test", "load.yaml", "--url", server.address])
+        while server.at_once:  # until it notices that nobody listens
+            time.sleep(0.01)
+    shown = capsys.readouterr().out
+    assert status == 1
+    assert shown.count("gate MISSED: ") == 2
+    assert "gate MISSED: concurrency 10 failed_share <= 0.5: 0, and the load was cut off" in shown
+    assert "gate MISSED: concurrency 10 good_share >= 0.5: 1, and the load was cut off" in shown
+
+
 def test_questions_of_a_file_are_asked_in_their_order(lab: Path) -> None:
     questions = [{"question": f"{n} + {n}?", "answer": str(2 * n)} for n in range(3)]
     (lab / "sums.jsonl").write_text("".join(json.dumps(one) + "\n" for one in questions))
