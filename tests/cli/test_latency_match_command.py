@@ -163,6 +163,45 @@ def test_a_server_that_others_started_is_as_declared(own: Path, capsys: Printed)
     assert "KV type (the server does not tell it)" in text
 
 
+def with_layout(root: Path, layout: str, **changes: Any) -> None:
+    """An evaluation whose prompts are laid out so."""
+    record = evaluation(root, questions=40, **changes)
+    prompts = [one.model_copy(update={"layout": layout}) for one in record.prompts]
+    path = root / "runs" / EVALUATION / "evaluation.json"
+    path.write_text(record.model_copy(update={"prompts": tuple(prompts)}).model_dump_json())
+
+
+@pytest.mark.parametrize(
+    ("proven", "layout", "headed"),
+    [(True, "chat", False), (False, "chat", True), (False, "raw-chatml", False)],
+)
+def test_the_template_is_the_files_where_the_server_is_proven(
+    own: Path, capsys: Printed, proven: bool, layout: str, headed: bool
+) -> None:
+    endpoints = tuple(
+        EndpointRecord(name=one.key, api="llama-server", model=one.key, sha256_proven=proven)
+        for one in MODELS
+    )
+    with_layout(own, layout, endpoints=endpoints)
+    assert run_cli(["latency-match"]) == 0
+    told = "chat template (that of a declared server may not be the file's)"
+    assert (told in capsys.readouterr().out) is headed
+
+
+def test_servers_of_a_model_with_unlike_templates_are_refused(own: Path, capsys: Printed) -> None:
+    endpoints = tuple(
+        EndpointRecord(
+            name=f"{one.key}-{digit}", api="llama-server", model=one.key, sha256_proven=False,
+            template_sha256=digit * 64,
+        )
+        for one in MODELS
+        for digit in "ab"
+    )  # fmt: skip
+    with_layout(own, "chat", endpoints=endpoints)
+    assert run_cli(["latency-match"]) == 2
+    assert "chat template of q2_k: its servers have" in capsys.readouterr().err
+
+
 def test_emulated_times_are_said_to_be(own: Path, capsys: Printed) -> None:
     timing_run(own, "20261121T223000Z-q8-q2-222222", execution=Execution.EMULATED)
     evaluation(own, questions=40)

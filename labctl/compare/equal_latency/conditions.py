@@ -19,11 +19,11 @@ Conditions = Mapping[str, frozenset[str]]
 
 _CACHE = ("cache_type_k", "cache_type_v")
 _DEFAULT_CACHE = "f16"
-#: Of the work, not of its speed: lengths are allowed for, sampling and template compared apart.
+#: Of the work, not of its speed: lengths are allowed for, sampling is compared apart.
 _WORK = {
     "chunks", "context", "depth", "dialect", "files_sha256", "ignore_eos", "imported", "intent",
     "log_jsonl", "model_filename", "prompt_sha256", "prompt_tokens", "repetitions", "sample_ms",
-    "seed", "temperature", "template_sha256", "tokens", "warmup",
+    "seed", "temperature", "tokens", "warmup",
 }  # fmt: skip
 #: Of the moment: other repeats of the same run have others.
 _MOMENT = {"cooling", "model_cache"}

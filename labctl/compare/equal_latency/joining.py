@@ -1,7 +1,8 @@
 """Joining of evaluations and timing runs: what must agree, and what differs.
 
-The model's file, its chat template, the sampling and the type of the KV cache must agree, as far as
-both sides tell them. What one side does not tell is said in the heading.
+The model's file, the sampling and the type of the KV cache must agree, as far as both sides tell
+them. What one side does not tell is said in the heading. Timing runs lay out no messages: the chat
+template is the file's, if labctl started the server with that file.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,9 +26,15 @@ from labctl.compare.equal_latency.timing_notes import timing_notes
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import Accuracy
-from labctl.records import EndpointRecord, Execution, ModelIdentity, TrialRecord, TrialState
+from labctl.records import (
+    EndpointRecord,
+    EvaluationRecord,
+    Execution,
+    ModelIdentity,
+    TrialRecord,
+    TrialState,
+)
 
-_TEMPLATE = "template_sha256"
 _DIGITS = 12
 
 
@@ -184,13 +191,12 @@ def _agree(
     trials: Sequence[TrialRecord],
     findings: _Findings,
 ) -> None:
-    """Compare template, sampling and KV type of both sides, and of a model's servers."""
+    """Compare sampling and KV type of both sides, and these and the template of its servers."""
     endpoints = [one for one in evaluation.record.endpoints if one.model == model.key]
-    templates = [one.template_sha256 for one in endpoints]
+    _check_templates(evaluation.record, model.key, endpoints, findings)
     temperatures = [evaluation.record.sampling.temperature]
     served = [_served(one) for one in endpoints]
     sides = (
-        ("chat template", templates, [_timed(one, _TEMPLATE) for one in trials]),
         ("temperature", temperatures, [_timed(one, "temperature") for one in trials]),
         (KV_TYPE, served, [cache_type(one.parameters) for one in trials]),
     )
@@ -206,6 +212,20 @@ def _agree(
             findings.differences.append(
                 f"{what} of {model.key}: evaluated with {told[0]}, timed with {', '.join(timed)}"
             )
+
+
+def _check_templates(
+    record: EvaluationRecord, model: str, endpoints: Sequence[EndpointRecord], findings: _Findings
+) -> None:
+    layouts = {one.name: one.layout for one in record.prompts}
+    asked = {name.partition("/")[2] for name in record.variants if name.startswith(f"{model}/")}
+    if not any(layouts.get(prompt) == "chat" for prompt in asked):
+        return
+    told = _texts(one.template_sha256 for one in endpoints)
+    if len(told) > 1:
+        findings.differences.append(f"chat template of {model}: its servers have {told}")
+    elif not all(one.sha256_proven for one in endpoints):
+        findings.untold.append("chat template (that of a declared server may not be the file's)")
 
 
 def _timed(trial: TrialRecord, key: str) -> JsonValue:
