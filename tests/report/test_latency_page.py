@@ -1,12 +1,14 @@
 """The page of a latency match: curves, crossings, and what is only extrapolated or quoted."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 import vl_convert
 from latency_made import made_match
 
+from labctl.compare.equal_latency.result import Shift
 from labctl.report.page.html import html
 from labctl.report.page.language import Language
 from labctl.report.page.latency import latency_report
@@ -19,6 +21,36 @@ def test_the_answer_is_the_choice_and_the_crossings() -> None:
     report = latency_report(made_match(), EN)
     assert report.answers[0] == "At a deadline of 60 s use q2_k/step: 20.0 %."
     assert len(report.answers) == 3
+
+
+def test_the_chinese_page_answers_in_chinese() -> None:
+    found = made_match()
+    crossing, choice = found.crossings[0], found.choices[0]
+    best = choice.candidates[0]
+    candidates = [(), (best,), (best, best), (best, replace(best, extrapolated=True))]
+    candidates += [(replace(best, extrapolated=True),), (replace(best, accuracy=0.0),)]
+    every = replace(
+        found,
+        crossings=tuple(
+            replace(crossing, kind=kind)
+            for kind in ("crossing", "after", "before", "none", "unclear")
+        ),
+        choices=(
+            replace(choice, candidates=(best, best), shown=True),
+            *(replace(choice, candidates=some) for some in candidates),
+        ),
+        shifts=(
+            Shift("budget", "q2_k", "q8_0", "steps", "told", -20.0, None, -3.0, "With told q8_0"),
+        ),
+    )
+    report = latency_report(every, ZH)
+    shifted = next(one for one in report.tables if one.caption == ZH("From prompt to prompt"))
+    told = [*report.answers, shifted.rows[0][0].text]
+    assert len(told) == 13
+    for one in told:
+        assert re.search("[\u4e00-\u9fff]", one)
+        assert not re.search(r"\b(?:Use|use|At|With|and|to|than)\b", one)
+    assert report.answers[0].startswith("60.0 s 以内用 q2_k/step")
 
 
 def test_the_grid_is_that_of_the_experiment() -> None:

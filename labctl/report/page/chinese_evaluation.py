@@ -139,7 +139,7 @@ CHINESE_EVALUATION = {
     "Time of the limit": "上限所需时间",
     "Time of an answer": "回答时间",
     "Mean of all answers.": "所有回答的平均值。",
-    "Right per joule": "每焦耳正确数",
+    "Right per kJ": "每千焦正确数",
     "Pareto front": "帕累托前沿",
     "No other point is as right in less time.": "没有其他点能用更少时间达到同样的正确率。",
     "extrapolated": "外推",
@@ -155,4 +155,39 @@ CHINESE_EVALUATION = {
         "交叉点：对所有模型与提示共同的题目、以及计时运行的重复做配对自助法。其区间可以是开放的；"
         "任何建议都不依赖外推的时间。"
     ),
+    "{one} and {other}: no difference is shown from {start} to {end}.": (
+        "{one} 与 {other}：从 {start} 到 {end} 未显示出差异。"
+    ),
+    "No crossing in range: {best} is better than {other} from {start} to {end}.": (
+        "范围内无交叉：从 {start} 到 {end}，{best} 优于 {other}。"
+    ),
+    "Use {best} up to {time}; later no difference is shown.": (
+        "{time} 以内用 {best}；之后未显示出差异。"
+    ),
+    "Use {best} from {time} on; before it no difference is shown.": (
+        "{time} 起用 {best}；之前未显示出差异。"
+    ),
+    (
+        "Use {before} below about {time} and {after} above ({level} interval {low} to {high})."
+    ): "约 {time} 以下用 {before}，以上用 {after}（{level} 区间 {low} 至 {high}）。",
+    (
+        "The crossing of {faster} and {slower} with {other} minus that with {prompt}: {time}"
+        " ({level} interval {low} to {high})."
+    ): (
+        "{faster} 与 {slower} 的交叉点，用 {other} 时减去用 {prompt} 时：{time}"
+        "（{level} 区间 {low} 至 {high}）。"
+    ),
+    "Within {time}: no accuracy is known, as nothing was evaluated.": (
+        "{time} 以内：未评测，正确率未知。"
+    ),
+    "Within {time}: every time is extrapolated, and nothing is recommended.": (
+        "{time} 以内：所有时间均为外推，不作推荐。"
+    ),
+    "Within {time}: no model has a right and complete answer.": (
+        "{time} 以内：没有模型给出正确且完整的回答。"
+    ),
+    "Within {time} use {best}: {share}.": "{time} 以内用 {best}：{share}。",
+    "It is shown to be more than all others.": "已显示高于其他所有选择。",
+    "It is not shown to be better than {rival} ({share}).": ("未显示出优于 {rival}（{share}）。"),
+    "Extrapolated there, and left out: {names}.": "该时间处为外推，未列入：{names}。",
 }

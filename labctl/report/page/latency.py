@@ -15,6 +15,7 @@ from labctl.report.figures.words import Words
 from labctl.report.page.content import Cell, Column, Report, Table
 from labctl.report.page.evaluation_tables import limit_text
 from labctl.report.page.language import Language
+from labctl.report.page.latency_words import choice_text, crossing_text, shift_text
 from labctl.report.page.tables import ABSENT, quantity
 from labctl.units import duration
 
@@ -28,7 +29,10 @@ def latency_report(found: LatencyMatch, words: Language) -> Report:
         title=words("Accuracy at equal latency"),
         about=_about(found, words),
         marks=found.heading,
-        answers=[*(one.sentence for one in found.choices), *(c.sentence for c in found.crossings)]
+        answers=[
+            *(choice_text(one, words) for one in found.choices),
+            *(crossing_text(one, words) for one in found.crossings),
+        ]
         or [words("No curves can be compared: see the notes below.")],
         tables=list(_tables(found, words)),
         figures=[one for one in drawn if isinstance(one, Figure)],
@@ -79,7 +83,7 @@ def _tables(found: LatencyMatch, words: Language) -> Iterator[Table]:
         if crossings := [one for one in found.crossings if one.axis == axis]:
             yield _crossings(crossings, axis, words)
     if found.shifts:
-        rows = [[Cell(one.sentence, recorded=True)] for one in found.shifts]
+        rows = [[Cell(shift_text(one, words), recorded=True)] for one in found.shifts]
         yield Table(words("From prompt to prompt"), (Column(words("Shift"), wide=True),), rows)
     if found.points:
         yield _points(found.points, words)
@@ -140,7 +144,7 @@ def _crossings(crossings: Sequence[Crossing], axis: Axis, words: Language) -> Ta
                 Cell(one.slower, recorded=True),
                 quantity(None if one.seconds is None else one.seconds * 1e9, "ns"),
                 Cell(shown, one.low),
-                Cell(one.sentence, recorded=True),
+                Cell(crossing_text(one, words), recorded=True),
             ]
         )
     return Table(words("Crossings: {axis}", axis=words(_AXIS[axis])), columns, rows)
@@ -154,7 +158,7 @@ def _points(points: Sequence[PointAtBudget], words: Language) -> Table:
         Column(words("Accuracy"), numeric=True),
         Column(words("Time of the limit"), numeric=True),
         Column(words("Time of an answer"), numeric=True, tip=words("Mean of all answers.")),
-        Column(words("Right per joule"), numeric=True),
+        Column(words("Right per kJ"), numeric=True),
         Column(words("Pareto front"), tip=words("No other point is as right in less time.")),
     )
     rows = []
@@ -172,7 +176,7 @@ def _points(points: Sequence[PointAtBudget], words: Language) -> Table:
                     share.mean,
                 ),
                 *(quantity(time, "ns") for time in ns),
-                ABSENT if per_joule is None else Cell(f"{per_joule:.3g} /J", per_joule),
+                ABSENT if per_joule is None else Cell(f"{1000 * per_joule:.3g} /kJ", per_joule),
                 Cell(words("extrapolated") if one.extrapolated else "●" if one.on_front else ""),
             ]
         )
