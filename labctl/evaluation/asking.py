@@ -17,6 +17,7 @@ from labctl.evaluation.endpoints.counting import check_count
 from labctl.evaluation.endpoints.errors import TryAgain
 from labctl.evaluation.endpoints.retries import generate_with_retries
 from labctl.evaluation.ledger import Ledger
+from labctl.evaluation.likeliest import LIKELIEST, letter_logprobs
 from labctl.evaluation.plan import Ask, EvaluationPlan, Key
 from labctl.evaluation.prompts import render
 from labctl.evaluation.question import Dataset, Question
@@ -323,23 +324,34 @@ class Asking:
             prompt=render(
                 variant.prompt, self._questions[ask.key.question], self._examples, ask.max_tokens
             ),
-            max_tokens=ask.max_tokens,
+            max_tokens=1 if variant.one_token else ask.max_tokens,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             seed=None if seed is None else (seed + ask.key.sample - 1) % (1 << 32),
             stop=variant.prompt.stop_words,
-            offsets=variant.cut and len(variant.limits) > 1 and ask.check is None,
+            offsets=variant.cut
+            and len(variant.limits) > 1
+            and ask.check is None
+            and not variant.one_token,
+            likeliest=LIKELIEST if variant.one_token else 0,
         )
 
     def _record(
         self, endpoint: OpenEndpoint, ask: Ask, found: Generation, attempts: int
     ) -> GenerationRecord:
         first = found.arrivals[0] - found.sent_ns if found.arrivals else None
+        # A lone surrogate is in no UTF-8 file.
+        text, finish = found.text.encode("utf-8", "replace").decode(), found.finish
+        letters = None
+        if found.likeliest is not None:
+            choices = len(self._questions[ask.key.question].choices)
+            letters = letter_logprobs(found.likeliest, choices)
+            text, finish = max(letters, key=letters.__getitem__, default=""), "stop"
         return GenerationRecord(
             **self._facts(endpoint, ask, found.sent_ns),
-            # A lone surrogate is in no UTF-8 file.
-            text=found.text.encode("utf-8", "replace").decode(),
-            finish=found.finish,
+            text=text,
+            finish=finish,
+            letter_logprobs=letters,
             prompt_tokens=found.prompt_tokens,
             completion_tokens=found.completion_tokens,
             counted_by=found.counted_by,

@@ -15,6 +15,7 @@ from labctl.evaluation.asking import OpenEndpoint
 from labctl.evaluation.endpoints.base import EndpointClient, ServerIdentity
 from labctl.evaluation.endpoints.errors import TryAgain
 from labctl.evaluation.endpoints.opening import open_client
+from labctl.evaluation.likeliest import check_tells
 from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.servers import ServerRequest, StartedEndpoint, started_endpoint
 from labctl.records import EndpointRecord, ModelIdentity
@@ -137,6 +138,8 @@ async def _contact(
     opened = [open_endpoint(recipe, name, started.get(name)) for name in recipe.endpoints]
     try:
         identities = await asyncio.gather(*map(_identity, opened))
+        for endpoint in opened:
+            await check_tells(recipe, endpoint.name, endpoint.client)
     finally:
         for endpoint in opened:
             await endpoint.client.aclose()

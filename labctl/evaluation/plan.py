@@ -48,6 +48,11 @@ class PlannedVariant:
     cut: bool
 
     @property
+    def one_token(self) -> bool:
+        """True if one token tells the answer, whatever the limit is."""
+        return self.prompt.choose_by == "probability"
+
+    @property
     def first_limits(self) -> tuple[Limit, ...]:
         """The limits to ask for first, largest first."""
         largest_first = self.limits[::-1]
@@ -90,7 +95,7 @@ class EvaluationPlan:
         Each of up to 100 questions has one of the smaller limits and one of the prompts in turns;
         at one request at a time, and where the run has more, also at its own concurrency.
         """
-        cut = [one for one in self.variants if one.model == model and one.cut]
+        cut = [one for one in self.variants if one.model == model and one.cut and not one.one_token]
         if not self.greedy or not cut:
             return
         pairs = [(one, limit) for limit in cut[0].limits[:-1] for one in cut]
@@ -134,7 +139,8 @@ def plan_of(
         for name, prompt in recipe.prompts.items():
             # Two limits may fall together where they are a time.
             distinct = tuple(dict.fromkeys(limits))
-            cut = recipe.cut and not prompt.state_budget
+            by_letter = prompt.choose_by == "probability"
+            cut = (recipe.cut or by_letter) and not prompt.state_budget
             variants.append(
                 PlannedVariant(variant_name(model, name), model, name, prompt, distinct, cut)
             )

@@ -69,6 +69,8 @@ def _identity(recipe: EvaluationRecipe, key: str) -> ModelIdentity:
 
 
 def _row(plan: EvaluationPlan, variant: PlannedVariant) -> PreviewRow:
+    if variant.one_token:
+        return PreviewRow(variant.name, len(plan.questions) * plan.samples, "1", "-")
     limits = ", ".join(UNLIMITED if one is None else str(one) for one in variant.first_limits)
     cut = ", ".join(str(one) for one in variant.limits[:-1]) if variant.cut else ""
     return PreviewRow(
@@ -84,7 +86,12 @@ def _seconds(
 ) -> float | None:
     longest = []
     for model in recipe.evaluated_models():
-        limits = [n for v in plan.variants if v.model == model for n in v.first_limits]
+        limits = [
+            1 if v.one_token else n
+            for v in plan.variants
+            if v.model == model
+            for n in v.first_limits
+        ]
         if model not in token_seconds or None in limits:
             return None
         tokens = sum(n for n in limits if n is not None)

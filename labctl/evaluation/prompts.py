@@ -22,11 +22,11 @@ from labctl.evaluation.question import Question
 from labctl.records import PromptRecord
 
 Layout = Literal["raw-chatml", "chatml", "chat", "plain"]
-Pattern = Literal["step_by_step", "answer_and_verify", "letter"]
+Pattern = Literal["step_by_step", "answer_and_verify", "letter", "letter_alone"]
 Place = Literal["system", "user", "end"]
 
 _BOXED = "Conclude with your final answer within \\boxed{}."
-#: The experiment's two texts, in its lines, and one for questions with choices.
+#: The experiment's two texts, in its lines, and two for questions with choices.
 PATTERNS: dict[str, str] = {
     "step_by_step": "Follow this pattern to solve the problem:\n"
     f"Provide a revised answer through step-by-step reasoning.\n{_BOXED}",
@@ -34,6 +34,7 @@ PATTERNS: dict[str, str] = {
     " calculation.\nVerification: Provide a revised answer through step-by-step reasoning and"
     f" correct any mistakes.\n{_BOXED}",
     "letter": "Choose the right answer. Conclude with its letter within \\boxed{}.",
+    "letter_alone": "Choose the right answer. Reply with its letter alone.",
 }
 #: The experiment's sentence.
 BUDGET_STATEMENT = "You MUST respond in **UNDER {n} tokens**"
@@ -60,7 +61,10 @@ class Prompt(StrictModel):
     `plain`: the text alone. All but `chat` are texts that a completion API continues."""
     pattern: Pattern | None = None
     """A text that comes with labctl, instead of `system`: the experiment's `step_by_step` or
-    `answer_and_verify`; `letter` for questions with choices."""
+    `answer_and_verify`; `letter` and `letter_alone` for questions with choices."""
+    choose_by: Literal["generation", "probability"] = "generation"
+    """Of questions with choices. `generation`: the letter in the answer; `probability`: the letter
+    that is the likeliest first token, where the server tells it."""
     system: Argument | None = None
     """Text of the system block."""
     question: Annotated[Argument, _with_field("question")] = "{question}"
@@ -68,7 +72,8 @@ class Prompt(StrictModel):
     example: Annotated[Argument, _with_field("answer")] = (
         "{solution}\nFinal answer: \\boxed{{answer}}"
     )
-    """Answer of a worked example; without a derivation, the line with `{solution}` is left out."""
+    """Answer of a worked example; without a derivation, the line with `{solution}` is left out. By
+    default the letter alone with `choose_by: probability`."""
     examples_as: Literal["turns", "text"] | None = None
     """Worked examples as turns of the chat, or as text before the question; by default turns, and
     text for `plain`."""
@@ -88,6 +93,11 @@ class Prompt(StrictModel):
     def _consistent(self) -> Self:
         if self.pattern is not None and self.system is not None:
             raise refuse("pattern is given too; keep one of them", "system")
+        if self.choose_by == "probability":
+            if self.state_budget:
+                raise refuse("the answer is one token: it needs no budget", "state_budget")
+            if self.pattern not in (None, "letter_alone"):
+                raise refuse("with choose_by: probability it is letter_alone, or none", "pattern")
         if not self.state_budget:
             for key in ("budget_statement", "budget_factor", "budget_place"):
                 # Records say the defaults too.
@@ -128,6 +138,7 @@ class Prompt(StrictModel):
             budget_statement=self.budget_statement if self.state_budget else None,
             budget_factor=self.budget_factor if self.state_budget else None,
             stop=self.stop_words,
+            choose_by=self.choose_by,
             sha256=_sha256(self, examples),
         )
 
@@ -178,6 +189,8 @@ def _asked(prompt: Prompt, question: Question) -> str:
 
 def _worked(prompt: Prompt, question: Question) -> str:
     template = prompt.example
+    if prompt.choose_by == "probability" and template == Prompt.model_fields["example"].default:
+        template = "{answer}"  # as the answer is
     if question.solution is None:
         lines = template.split("\n")
         template = "\n".join(line for line in lines if "{solution}" not in line)
@@ -216,4 +229,6 @@ def _sha256(prompt: Prompt, examples: tuple[Question, ...]) -> str:
         "factor": prompt.budget_factor if prompt.state_budget else None,
         "stop": prompt.stop_words,
     }
+    if prompt.choose_by != "generation":
+        added["choose_by"] = prompt.choose_by
     return hashlib.sha256(json.dumps(added, sort_keys=True).encode()).hexdigest()

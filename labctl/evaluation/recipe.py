@@ -80,6 +80,7 @@ class EvaluationRecipe(WrittenRecipe):
             *self._model_problems(),
             *self._endpoint_problems(),
             *self._layout_problems(),
+            *self._choice_problems(),
             *self._budget_problems(),
             *self._gate_problems(),
         ]
@@ -135,6 +136,22 @@ class EvaluationRecipe(WrittenRecipe):
                 elif not prompt.is_chat and endpoint.api == "openai-chat":
                     problem = f"openai-chat takes messages; prompt {name} is a text"
                     yield ("endpoints", key, "api"), f"{problem} (layout: {prompt.layout})"
+
+    def _choice_problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        for name, prompt in self.prompts.items():
+            if prompt.choose_by == "generation":
+                continue
+            path = ("prompts", name, "choose_by")
+            if self.dataset.format != "choice":
+                yield path, "goes with questions that have choices (dataset: format: choice)"
+            if self.graders != ("choice",):
+                yield path, "the answers are letters: graders must be [choice]"
+            if self.sampling.samples > 1:
+                yield path, "all samples are the same: sampling must have samples: 1"
+            for key, endpoint in self.endpoints.items():
+                if endpoint.api == "tgi":
+                    problem = "tgi does not tell the probabilities of tokens, which prompt"
+                    yield ("endpoints", key, "api"), f"{problem} {name} needs (choose_by)"
 
     def _budget_problems(self) -> Iterable[tuple[DocumentPath, str]]:
         budgets, used = self.budgets, self.evaluated_models()

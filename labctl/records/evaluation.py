@@ -56,6 +56,9 @@ class PromptRecord(Record):
     )
     budget_factor: float | None = Field(None, description="n = int(budget x factor)")
     stop: tuple[str, ...] = ()
+    choose_by: Literal["generation", "probability"] = Field(
+        "generation", description="probability: the letter that is the likeliest first token"
+    )
     sha256: str = Field(description="of all that the prompt adds to a question")
 
 
@@ -164,6 +167,11 @@ class GenerationRecord(FileRecord):
         None,
         description="for each generated token the length of the text after it, in code points; a"
         " token inside a code point has the length before it. None = not known",
+    )
+    letter_logprobs: dict[str, float] | None = Field(
+        None,
+        description="natural logarithm of the probability that the answer begins with each letter;"
+        " `text` is the likeliest one, and one token was asked for. None: the letter was generated",
     )
     sent: Moment
     ttft_ns: int | None = Field(None, description="from sending to the first piece of text")

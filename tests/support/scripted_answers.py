@@ -39,6 +39,8 @@ class Answer:
     #: Lies.
     usage: int | None = None
     finish: str | None = None
+    #: Log-probabilities of the likeliest first tokens; the server tells as many as are asked for.
+    top: Mapping[str, float] = field(default_factory=dict)
     #: Nothing is told of: usage, tokens.
     no_usage: bool = False
     no_tokens: bool = False
@@ -81,6 +83,11 @@ class Step:
     content: bytes
     text: str | None
     finish: str | None = None
+    top: Mapping[str, float] = field(default_factory=dict)
+
+    def likeliest(self, most: int) -> list[tuple[str, float]]:
+        """The likeliest tokens here, as many as asked for."""
+        return sorted(self.top.items(), key=lambda pair: -pair[1])[:most]
 
 
 def steps(answer: Answer, limit: int | None, stops: Sequence[str]) -> Iterator[Step]:
@@ -114,7 +121,8 @@ def steps(answer: Answer, limit: int | None, stops: Sequence[str]) -> Iterator[S
             else:
                 text = whole[sent:]
             sent += len(text)
-        yield Step(EOS if last else token_id(content), content, text, finish)
+        top = answer.top if count == 1 else {}
+        yield Step(EOS if last else token_id(content), content, text, finish, top)
         if finish:
             return
 

@@ -95,7 +95,10 @@ class Completions(Shape):
             "tokens": tokens,
             "text_offset": [offset + sum(map(len, tokens[:n])) for n in range(len(tokens))],
             "token_logprobs": [-0.5] * len(tokens),
-            "top_logprobs": [{token: -0.5} for token in tokens],
+            "top_logprobs": [
+                dict(step.likeliest(self.body["logprobs"])) or {token: -0.5}
+                for step, token in zip(steps, tokens, strict=True)
+            ],
         }
 
     def chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
@@ -163,7 +166,10 @@ class Chat(Completions):
                     "token": step.content.decode(errors="replace"),
                     "bytes": list(step.content),
                     "logprob": -0.5,
-                    "top_logprobs": [],
+                    "top_logprobs": [
+                        {"token": token, "bytes": list(token.encode()), "logprob": logprob}
+                        for token, logprob in step.likeliest(self.body.get("top_logprobs", 0))
+                    ],
                 }
                 for step in steps
             ]
@@ -200,7 +206,27 @@ class LlamaCompletion(Shape):
         stopped = done.steps[-1].id != EOS
         stop_type = {"length": "limit", "stop": "word" if stopped else "eos"}
         tokens = [step.id for step in done.steps] if self.body.get("return_tokens") else []
+        most = 0 if done.answer.no_tokens or self.stream else self.body.get("n_probs", 0)
+        probabilities = [
+            {
+                "id": step.id,
+                "token": step.content.decode(errors="replace"),
+                "bytes": list(step.content),
+                "logprob": -0.5,
+                "top_logprobs": [
+                    {
+                        "id": token_id(token),
+                        "token": token,
+                        "bytes": list(token.encode()),
+                        "logprob": logprob,
+                    }
+                    for token, logprob in step.likeliest(most)
+                ],
+            }
+            for step in done.steps
+        ]
         return {
+            **({"completion_probabilities": probabilities} if most else {}),
             "index": 0,
             "content": done.text,
             "tokens": tokens,

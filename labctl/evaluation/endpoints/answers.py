@@ -53,6 +53,13 @@ def read(model: type[M], data: bytes) -> M:
         ) from error
 
 
+class LikelyToken(Told):
+    """One of the tokens that a model might begin with."""
+
+    token: str
+    logprob: float
+
+
 class Growing:
     """Text, stamps and counts of one answer to a request."""
 
@@ -74,6 +81,8 @@ class Growing:
         self.told = 0
         #: None: not known.
         self.ends: tuple[int, ...] | None = None
+        #: The likeliest first tokens; None: not told.
+        self.likeliest: tuple[tuple[str, float], ...] | None = None
 
     def add(self, stamp_ns: int, piece: str | None) -> None:
         """Note a piece of text. Raises OutputNotUnderstood if they come without end."""
@@ -105,6 +114,8 @@ class Growing:
             raise TryAgain("the answer broke off before its end")
         if self.finish in _GIVEN_UP:
             raise TryAgain(f"the server gave the answer up: {self.finish}")
+        if self._request.likeliest and self.likeliest is None:
+            raise OutputNotUnderstood("the server does not tell the probabilities of tokens")
         count, most = self.completion_tokens, self._request.max_tokens
         told = max(self.told, len(self.ids))
         if count is not None and told > count:
@@ -130,6 +141,7 @@ class Growing:
             counted_by=counted_by,
             token_ids=tuple(self.ids) if self.ids and len(self.ids) == count else None,
             token_ends=self.ends,
+            likeliest=self.likeliest,
             prompt_eval_ns=self.prompt_eval_ns,
             eval_ns=self.eval_ns,
             server=self.server or exchange.server,

@@ -23,7 +23,9 @@ class GenerationRequest:
     """A question as it is sent: messages for a chat API, or a text to go on with, byte for byte.
 
     ``max_tokens`` None is no limit. ``offsets`` asks for the tokens, as far as the API has them.
-    ``extra_body``: further keys of the request, as the server has them: ``ignore_eos``.
+    ``likeliest``: how many of the likeliest first tokens are to be told with their probabilities;
+    0: none. Such an answer comes in one piece. ``extra_body``: further keys of the request, as the
+    server has them: ``ignore_eos``.
     """
 
     prompt: str | tuple[Message, ...]
@@ -33,6 +35,7 @@ class GenerationRequest:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     offsets: bool = False
+    likeliest: int = 0
     extra_body: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
@@ -41,7 +44,9 @@ class Generation:
     """An answer. Times are ns of the client's monotonic clock; ``arrivals`` one a piece of text.
 
     ``token_ends``: for each token the length of ``text`` after it, in code points.
-    ``cached_tokens``: prompt tokens that the server had from an earlier request.
+    ``likeliest``: the likeliest first tokens and the natural logarithms of their probabilities;
+    None: not asked for. ``cached_tokens``: prompt tokens that the server had from an earlier
+    request.
     """
 
     text: str
@@ -55,6 +60,7 @@ class Generation:
     counted_by: TokenCounter | None = None
     token_ids: tuple[int, ...] | None = None
     token_ends: tuple[int, ...] | None = None
+    likeliest: tuple[tuple[str, float], ...] | None = None
     prompt_eval_ns: int | None = None
     eval_ns: int | None = None
     server: str | None = None

@@ -12,7 +12,7 @@ from typing import ClassVar
 from pydantic import Field, JsonValue
 
 from labctl.errors import OutputNotUnderstood
-from labctl.evaluation.endpoints.answers import Growing, Told, documents, read
+from labctl.evaluation.endpoints.answers import Growing, LikelyToken, Told, documents, read
 from labctl.evaluation.endpoints.base import (
     EndpointClient,
     Generation,
@@ -32,6 +32,10 @@ class _Timings(Told):
     cache_n: int | None = Field(None, ge=0)
 
 
+class _Probabilities(Told):
+    top_logprobs: tuple[LikelyToken, ...] = ()
+
+
 class _Event(Told):
     """One token, or the end of the answer."""
 
@@ -43,6 +47,7 @@ class _Event(Told):
     stop_type: str | None = None
     model: str | None = None
     timings: _Timings | None = None
+    completion_probabilities: tuple[_Probabilities, ...] = ()
     error: JsonValue = None
 
 
@@ -110,10 +115,12 @@ class LlamaServerClient(EndpointClient):
             "n_predict": -1 if request.max_tokens is None else request.max_tokens,
             "temperature": request.temperature,
             "stop": list(request.stop),
-            "stream": True,
+            "stream": not request.likeliest,
             "return_tokens": True,
             "cache_prompt": False,
         }
+        if request.likeliest:
+            document["n_probs"] = request.likeliest
         if request.top_p is not None:
             document["top_p"] = request.top_p
         if request.seed is not None:
@@ -130,6 +137,9 @@ class LlamaServerClient(EndpointClient):
                 ends.count(event.tokens_predicted, answer.length)
                 answer.ids += event.tokens
                 return
+            if event.completion_probabilities:
+                first = event.completion_probabilities[0].top_logprobs
+                answer.likeliest = tuple((one.token, one.logprob) for one in first) or None
             answer.finish = event.stop_type
             answer.completion_tokens = event.tokens_predicted
             answer.prompt_tokens = event.tokens_evaluated

@@ -10,7 +10,7 @@ from typing import ClassVar
 from pydantic import Field, JsonValue
 
 from labctl.errors import ConfigError
-from labctl.evaluation.endpoints.answers import Growing, Told, documents, read
+from labctl.evaluation.endpoints.answers import Growing, LikelyToken, Told, documents, read
 from labctl.evaluation.endpoints.base import (
     EndpointClient,
     Generation,
@@ -35,6 +35,7 @@ class _Token(Told):
     token: str
     content: list[int] | None = Field(None, alias="bytes")
     id: int | None = None
+    top_logprobs: list[LikelyToken] | None = None
 
 
 class _Logprobs(Told):
@@ -42,6 +43,16 @@ class _Logprobs(Told):
 
     content: list[_Token] | None = None
     tokens: list[str] | None = None
+    top_logprobs: list[dict[str, float] | None] | None = None
+
+    @property
+    def likeliest(self) -> tuple[tuple[str, float], ...] | None:
+        """The likeliest first tokens; None: not told."""
+        if self.content:
+            first = self.content[0].top_logprobs or []
+            return tuple((one.token, one.logprob) for one in first) or None
+        told = self.top_logprobs[0] if self.top_logprobs else None
+        return tuple(told.items()) if told else None
 
     @property
     def pieces(self) -> list[bytes | str]:
@@ -151,8 +162,11 @@ class OpenAiClient(EndpointClient):
         """
         document = await self._document(request)
         document["model"] = await self._model()
-        document |= {"temperature": request.temperature, "stream": True}
-        document["stream_options"] = {"include_usage": True}
+        document |= {"temperature": request.temperature, "stream": not request.likeliest}
+        if request.likeliest:
+            document |= self._likeliest_asked(request.likeliest)
+        else:
+            document["stream_options"] = {"include_usage": True}
         if request.top_p is not None:
             document["top_p"] = request.top_p
         if request.seed is not None:
@@ -191,6 +205,7 @@ class OpenAiClient(EndpointClient):
                 answer.finish = choice.finish_reason or answer.finish
                 if choice.logprobs:
                     pieces.extend(choice.logprobs.pieces)
+                    answer.likeliest = answer.likeliest or choice.logprobs.likeliest
                 answer.ids += choice.ids
             if event.usage:
                 answer.prompt_tokens = event.usage.prompt_tokens
@@ -226,6 +241,10 @@ class OpenAiClient(EndpointClient):
     @abstractmethod
     def _tokens_asked(self) -> dict[str, JsonValue]:
         """Return the keys that ask for tokens."""
+
+    @abstractmethod
+    def _likeliest_asked(self, most: int) -> dict[str, JsonValue]:
+        """Return the keys that ask for the likeliest tokens."""
 
     async def _model(self) -> str:
         """Return the name to ask for: the recipe's, or the only one that is served."""
@@ -298,6 +317,9 @@ class OpenAiChatClient(OpenAiClient):
         more: dict[str, JsonValue] = {"return_token_ids": True} if self._tells_ids else {}
         return {"logprobs": True, **more}
 
+    def _likeliest_asked(self, most: int) -> dict[str, JsonValue]:
+        return {"logprobs": True, "top_logprobs": most}
+
 
 class OpenAiCompletionsClient(OpenAiClient):
     """``/v1/completions``: the text goes to the model byte for byte."""
@@ -316,3 +338,6 @@ class OpenAiCompletionsClient(OpenAiClient):
     def _tokens_asked(self) -> dict[str, JsonValue]:
         more: dict[str, JsonValue] = {"return_token_ids": True} if self._tells_ids else {}
         return {"logprobs": 1, **more}
+
+    def _likeliest_asked(self, most: int) -> dict[str, JsonValue]:
+        return {"logprobs": most}

@@ -86,6 +86,8 @@ class WorkloadSource(StrictModel):
     def _one_kind(self) -> Self:
         if self.dataset is not None and self.prompt_tokens is not None:
             raise refuse("goes with made-up texts, not with dataset", "prompt_tokens")
+        if self.prompt.choose_by == "probability":
+            raise refuse("a load test takes choose_by: generation", "prompt", "choose_by")
         return self
 
     @property
