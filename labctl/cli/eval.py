@@ -46,7 +46,7 @@ def eval_(
     RECIPE is a file, or the name of a recipe of the lab or of labctl. Each answer is on disk, in a
     new directory below the lab's runs/, before it counts: after Ctrl-C or a kill `labctl resume`
     asks only what is not answered. Exit status 0: every gate is met, by all questions or by those
-    asked until max_time or stop_when; 1: a gate was missed, or nothing is answered; 3: a server
+    asked until max_time or stop_when; 1: a gate was missed, or a question was refused; 3: a server
     failed.
     """
     lab = lab_or_own(invocation)

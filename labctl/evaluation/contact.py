@@ -196,7 +196,7 @@ def differences(was: Sequence[EndpointRecord], now: Sequence[EndpointRecord]) ->
     known, found = {one.name: one for one in was}, []
     for one in now:
         before = known[one.name]
-        for what in ("served_name", "template_sha256", "execution"):
+        for what in ("server", "served_name", "template_sha256", "execution"):
             old, new = getattr(before, what), getattr(one, what)
             if None not in (old, new) and old != new:
                 label = {"template_sha256": "chat template", "served_name": "model"}.get(what, what)

@@ -1,5 +1,6 @@
 """The end of an evaluation: all grades, the accuracies, the gates, and how it ended."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -7,10 +8,11 @@ from labctl.evaluation.accuracy import AccuracyTable, accuracy_table
 from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.gates import judge_accuracies
 from labctl.evaluation.grading import grade_answers, right_answers
-from labctl.evaluation.ledger import Ledger
+from labctl.evaluation.ledger import Ledger, ask_of
 from labctl.evaluation.plan import EvaluationPlan
 from labctl.evaluation.work import Work
 from labctl.records import AccuracyRecord, EvaluationEnd, Failure, GenerationRecord
+from labctl.units import counted
 
 State = Literal["finished", "failed", "interrupted"]
 
@@ -60,7 +62,7 @@ def finish(
         questions=ledger.complete_questions,
         accuracies=_accuracies(table),
         truncation=ledger.truncation(),
-        notes=notes,
+        notes=(*notes, *_refused(directory, ledger)),
         out_of_time=out_of_time,
     )
     directory.finish(end)
@@ -84,6 +86,17 @@ def unanswered(directory: EvaluationDirectory, plan: EvaluationPlan) -> Failure 
     assert last.failure is not None
     more = f" ({len(failed)} generations have no answer)" if len(failed) > 1 else ""
     return last.failure.model_copy(update={"message": f"{last.failure.message}{more}"})
+
+
+def _refused(directory: EvaluationDirectory, ledger: Ledger) -> Iterator[str]:
+    """Say how many generations have no answer, and why the first has none."""
+    lacking = ledger.failed | ledger.refused
+    for record in directory.generations() if lacking else ():
+        if record.failure is not None and ask_of(record) in lacking:
+            have = "has" if len(lacking) == 1 else "have"
+            number = counted(len(lacking), "generation")
+            yield f"{number} {have} no answer, the first: {record.failure.message}"
+            return
 
 
 def without_checks(directory: EvaluationDirectory) -> list[GenerationRecord]:

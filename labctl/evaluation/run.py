@@ -65,7 +65,7 @@ class EvaluationOutcome:
 
     @property
     def exit_status(self) -> int:
-        """0: something is answered and no gate is missed."""
+        """0: nothing that was asked lacks an answer, and no gate is missed."""
         return status_of(self.end)
 
 
@@ -74,7 +74,8 @@ def status_of(end: EvaluationEnd) -> int:
     if end.failure is not None:
         return ExitStatus.INFRA
     missed = any(gate.passed is False for gate in end.gates)
-    return ExitStatus.JOB if missed or not end.accuracies else ExitStatus.OK
+    bad = missed or end.failed or not end.accuracies
+    return ExitStatus.JOB if bad else ExitStatus.OK
 
 
 def prepare(

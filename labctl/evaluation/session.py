@@ -101,7 +101,8 @@ class Session:
             self.out_of_time = True
             missing = f"{counted(left, 'generation')} not asked for"
             counts = "only questions count that every variant in the table answered"
-            self._leave_out(f"max_time is over: {missing}; {counts}")
+            resume = f"to ask the rest: labctl resume {self._work.directory.id}"
+            self._leave_out(f"max_time is over: {missing}; {counts}; {resume}")
         elif self._is_known and left and (rule := recipe.stop_when):
             known = "every accuracy is known as well as stop_when asks for"
             precision = f"± {100 * rule.half_width:g} points at {100 * rule.level:g} %"

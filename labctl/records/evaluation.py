@@ -241,9 +241,5 @@ class EvaluationEnd(RunEnd):
     accuracies: tuple[AccuracyRecord, ...] = ()
     truncation: tuple[TruncationRecord, ...] = ()
     notes: tuple[str, ...] = Field(
-        (), description="why questions were left out: the longest time, the stop rule"
-    )
-    out_of_time: bool = Field(
-        default=False,
-        description="the longest time ended it: accuracies count only what every variant answered",
+        (), description="why questions were left out: the longest time, the stop rule, a refusal"
     )

@@ -80,6 +80,11 @@ class RunEnd(FileRecord):
     gates: tuple[GateRecord, ...] = ()
     resumed: int = Field(0, description="number of resumes of the run")
     finished: Moment
+    out_of_time: bool = Field(
+        default=False,
+        description="the longest time of an evaluation ended it: accuracies count only what every"
+        " variant answered, and a resume goes on",
+    )
 
 
 class Annotations(FileRecord):

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from labctl.evaluation.accuracy import Accuracy, AccuracyTable, Disagreement
+from labctl.evaluation.budgets import CHECKED_QUESTIONS
 from labctl.evaluation.differences import model_differences, sampled
 from labctl.records import EvaluationEnd, EvaluationRecord, Execution
 from labctl.report.details import plain, print_lines, print_table
@@ -94,10 +95,14 @@ def _print_by_budget(console: Console, record: EvaluationRecord, table: Accuracy
         print_table(console, headings, rows)
     halves = [(cell.interval.high - cell.interval.low) / 2 for cell in table.cells if cell.interval]
     lines = [f"{', '.join(alike)}: every text is judged as by {first}"] if alike else []
-    lines.append(
-        f"95 % intervals: about ± {100 * min(halves):.1f} to {100 * max(halves):.1f} points;"
-        " `labctl report --wide` has each, with lengths and counts"
-    )
+    if halves:
+        widths = dict.fromkeys(f"{100 * half:.1f}" for half in (min(halves), max(halves)))
+        lines.append(
+            f"95 % intervals: about ± {' to '.join(widths)} points;"
+            " `labctl report --wide` has each, with lengths and counts"
+        )
+    else:
+        lines.append("no question is answered by every variant")
     print_lines(console, [escape(line) for line in lines])
 
 
@@ -209,9 +214,12 @@ def _lines_of_end(end: EvaluationEnd) -> Iterator[str]:
     for check in end.truncation:
         load = "one request at a time" if check.slots == "one" else "the run's concurrency"
         verdict = "answers are cut" if check.cutting else "every budget was asked for instead"
+        if check.cutting and check.questions < CHECKED_QUESTIONS:
+            verdict += f" (too few to prove it; {CHECKED_QUESTIONS} are enough)"
         yield (
             f"{check.model}, {load}: {check.disagreements} of"
-            f" {counted(check.questions, 'cut answer')} differ from real limits; {verdict}"
+            f" {counted(check.questions, 'cut answer')}"
+            f" {'differs' if check.questions == 1 else 'differ'} from real limits; {verdict}"
         )
     for note in end.notes:
         yield f"note: {note}"

@@ -8,6 +8,7 @@ from evaluations import boxed, evaluate, no_board, number_of, recipe_of, recipe_
 from scripted_answers import Answer, Asked
 from scripted_endpoint import scripted_endpoint
 
+from labctl.cli.eval_view import show_evaluation
 from labctl.errors import Blame, ConfigError, ExitStatus, HostError
 from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.results import table_of
@@ -140,6 +141,11 @@ def test_a_refused_question_is_a_result_of_the_server(tmp_path: Path) -> None:
     assert (outcome.end.answered, outcome.end.failed) == (3, 1)
     (cell,) = outcome.table.cells
     assert (cell.right, cell.total, len(cell.failed)) == (3, 3, 1)
+    # Three of three right is not the whole truth.
+    assert outcome.exit_status == ExitStatus.JOB
+    (note,) = outcome.end.notes
+    assert note.startswith("1 generation has no answer, the first: ")
+    assert "too long" in note
 
 
 def test_cutting_ends_where_real_limits_contradict_it(tmp_path: Path) -> None:
@@ -189,6 +195,49 @@ def test_a_run_that_is_cut_off_compares_the_same_questions(tmp_path: Path) -> No
     assert table_of(outcome.directory) == outcome.table
     assert any("max_time is over" in note for note in outcome.end.notes)
     assert outcome.end.state == "finished"
+
+
+def test_a_run_that_is_cut_off_before_two_have_the_same_question(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def only(*numbers: int) -> Any:
+        return lambda asked: Answer(right(asked), first_s=0 if number_of(asked) in numbers else 30)
+
+    lab = sums_lab(tmp_path / "lab", 4)
+    with scripted_endpoint(only(1)) as one, scripted_endpoint(only(2)) as two:
+        text = recipe_text(
+            {"a": [one.address], "b": [two.address]},
+            concurrency=8, max_time="2s", budgets=[20, 40, "unlimited"],
+        )  # fmt: skip
+        outcome = evaluate(lab, recipe_of(text))
+    assert (outcome.exit_status, outcome.table.cells) == (ExitStatus.JOB, ())
+    show_evaluation(outcome.directory.run, as_json=False)
+    assert "no question is answered by every variant" in capsys.readouterr().out
+
+
+def test_a_run_that_is_cut_off_can_go_on(tmp_path: Path) -> None:
+    seconds = 0.4
+    lab = sums_lab(tmp_path / "lab", 12)
+    with scripted_endpoint(lambda asked: Answer(right(asked), first_s=seconds)) as server:
+        outcome = evaluate(lab, recipe_of(recipe_text({"m": [server.address]}, max_time="2s")))
+        assert outcome.end.questions < 12
+        assert any("labctl resume" in note for note in outcome.end.notes)
+        seconds = 0
+        again = resume_evaluation(outcome.directory.run, lab, no_board, Observer())
+        assert (again.end.questions, again.end.resumed, again.end.notes) == (12, 1, ())
+        with pytest.raises(ConfigError, match="nothing to resume"):
+            resume_evaluation(outcome.directory.run, lab, no_board, Observer())
+
+
+def test_a_server_of_another_version_does_not_go_on(tmp_path: Path) -> None:
+    lab = sums_lab(tmp_path / "lab", 4)
+    with scripted_endpoint(right) as server:
+        outcome = evaluate(lab, recipe_of(recipe_text({"m": [server.address]})))
+        path = outcome.directory.path / "evaluation.json"
+        path.write_text(path.read_text().replace("b1-scripted", "b0-scripted"))
+        (outcome.directory.path / "end.json").unlink()
+        with pytest.raises(ConfigError, match="the server of endpoint m-0 is another one now"):
+            resume_evaluation(outcome.directory.run, lab, no_board, Observer())
 
 
 def test_asking_stops_once_the_accuracy_is_known(tmp_path: Path) -> None:

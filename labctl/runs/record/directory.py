@@ -236,7 +236,7 @@ class RunDirectory:
                 f"run {run} is a load test: what was cut off cannot be resumed",
                 hint=f"show it: `labctl report {run}`; start a new one: `labctl load-test`",
             )
-        if end and end.state == "finished":
+        if end and end.state == "finished" and not end.out_of_time:
             again = "labctl eval" if self.is_evaluation else "labctl run"
             hint = f"show it: `labctl report {run}`; start a new one: `{again}`"
             if others := [found.path.name for found in reversed(unfinished_runs(self.path.parent))]:
