@@ -48,6 +48,12 @@ def test_a_file_gives_its_questions_in_order_with_its_hash(tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.parametrize("file", ["/dev/zero", "."])
+def test_a_device_or_folder_has_no_questions(tmp_path: Path, file: str) -> None:
+    with pytest.raises(ConfigError, match="is no file with questions, but a folder or device"):
+        load(tmp_path, file=file, name="zeros")
+
+
 def test_a_windows_file_is_read_as_any_other(tmp_path: Path) -> None:
     lines = "".join(json.dumps(row) + "\r\n" for row in sums(2))
     (tmp_path / "sums.jsonl").write_bytes(b"\xef\xbb\xbf" + lines.encode() + b"\r\n  \n")

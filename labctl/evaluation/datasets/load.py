@@ -90,6 +90,8 @@ def _rows(
                 f"there is no file {file} with questions",
                 hint=f"put it at {path}, or name another: --set dataset.file=FILE",
             ).at(file)
+        if not path.is_file():
+            raise ConfigError(f"{file} is no file with questions, but a folder or device").at(file)
         return read_rows(path, source, file), file
     assert hub is not None
     from labctl.evaluation.datasets.hub import fetch_dataset  # http is slow to import

@@ -105,7 +105,7 @@ class Connection:
                         else:
                             body = await _body(answer, MOST_BYTES)
                             noted(time.monotonic_ns(), body)
-        return Exchange(sent, last or time.monotonic_ns(), answer.headers.get("Server"))
+        return Exchange(sent, last or time.monotonic_ns(), self._server(answer))
 
     async def fact(
         self, method: str, path: str, document: Mapping[str, JsonValue] | None = None
@@ -122,7 +122,11 @@ class Connection:
                     return None
                 await self._check(answer)
                 body = await _body(answer, MOST_BYTES)
-                return self._without_key(body), answer.headers.get("Server")
+                return self._without_key(body), self._server(answer)
+
+    def _server(self, answer: "httpx.Response") -> str | None:
+        name = answer.headers.get("Server")
+        return None if name is None else self._shown(name)
 
     def error_in_stream(self, error: object) -> Exception:
         """Return the failure that an event reports; servers that are in trouble are asked again."""

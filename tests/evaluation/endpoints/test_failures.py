@@ -233,6 +233,23 @@ def test_the_key_goes_to_its_server_alone_and_nowhere_else(
     assert "key_env" in (wrong.value.hint or "")
 
 
+def test_a_server_that_is_named_like_the_key_is_not_recorded_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LAB_KEY", SECRET)
+
+    async def use(client: EndpointClient) -> str | None:
+        asked = request("openai-chat", likeliest=5)  # comes in one piece, with the header
+        return (await client.generate(asked, timeout=10)).server
+
+    named = Answer("B", top={"B": -0.1}, headers={"Server": f"for {SECRET}"})
+    with scripted_endpoint({"": named}) as server:
+        told = with_client(server.address, "openai-chat", use, key_env="LAB_KEY")
+    assert told is not None
+    assert "for ***" in told
+    assert SECRET not in told
+
+
 def test_a_redirect_takes_no_key_along(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_KEY", SECRET)
 
