@@ -18,6 +18,7 @@ from labctl.evaluation.endpoints.opening import open_client
 from labctl.evaluation.likeliest import check_tells
 from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.servers import ServerRequest, StartedEndpoint, started_endpoint
+from labctl.evaluation.servers.started import READY_SECONDS
 from labctl.records import EndpointRecord, ModelIdentity
 from labctl.runs.observer import Observer
 from labctl.transport import Transport
@@ -56,6 +57,9 @@ def start_servers(
     :func:`~labctl.evaluation.servers.started_endpoint` raises.
     """
     started = {}
+    longest = _LONGEST_SECONDS
+    if recipe.max_time is not None:  # it begins when the last server is ready
+        longest = recipe.max_time + len(recipe.endpoints) * READY_SECONDS
     for name, endpoint in recipe.endpoints.items():
         if endpoint.start is None:
             continue
@@ -71,7 +75,7 @@ def start_servers(
             target=endpoint.target,
             # Else questions that are asked at once would wait for each other in the server.
             parameters={"parallel": recipe.concurrency_of(name), **endpoint.parameters},
-            max_seconds=recipe.max_time or _LONGEST_SECONDS,
+            max_seconds=longest,
             board=board,
             engine=EngineChoice(name="llama_cpp", task="serve", version=endpoint.version),
         )

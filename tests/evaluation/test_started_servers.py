@@ -34,6 +34,7 @@ endpoints:
   own: {start: host, model: m, parameters: {parallel: 2, context: 512}}
 prompts: {plain: {layout: plain}}
 concurrency: 3
+max_time: 1h
 """
 
 
@@ -65,6 +66,8 @@ def test_a_server_has_a_slot_for_each_question_at_once(
         "many": {"parallel": 8},
         "own": {"parallel": 2, "context": 512},
     }
+    # The time of the asking begins once the last of them is ready, which takes minutes.
+    assert min(one.max_seconds for one in asked) >= 3600 + 3 * asked[0].ready_within
 
 
 def test_a_program_of_another_target_is_not_taken(tmp_path: Path) -> None:
