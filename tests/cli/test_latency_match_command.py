@@ -335,6 +335,13 @@ def test_what_the_note_says_to_measure_leaves_nothing_extrapolated(
     assert not any(one["extrapolated"] for one in found["points"])
 
 
+def test_a_timing_run_that_has_not_ended_says_so(own: Path, capsys: Printed) -> None:
+    evaluation(own, questions=40)
+    (own / "runs" / TIMING / "end.json").unlink()
+    assert run_cli(["latency-match"]) == 0
+    assert capsys.readouterr().out.count(f"timing run {TIMING} has not ended") == 1
+
+
 def test_a_choice_names_what_is_left_out_of_it(
     own: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:

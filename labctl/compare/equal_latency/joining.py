@@ -99,6 +99,8 @@ def join(sources: Sources, *, grader: str | None = None, assume: bool = False) -
         for one, several, states in cells
     ]
     notes = [*_evaluation_notes(sources.evaluations, len(common)), *timing_notes(sets, times)]
+    unended = dict.fromkeys(one.id for one in sources.timings if not one.is_ended)
+    notes += [f"timing run {name} has not ended" for name in unended]
     heading = _heading(sources, times, findings)
     if between:
         heading.append(f"timed under different conditions: {'; '.join(between.values())}")

@@ -38,6 +38,7 @@ class TimingRun:
     record: RunRecord
     trials: tuple[TrialRecord, ...]
     variant: str | None = None
+    is_ended: bool = True
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def _timing(directory: RunDirectory, variant: str | None = None) -> TimingRun:
     if variant is not None and variant not in known:
         raise ConfigError(unknown("variant", variant, known, where=f" in {name}"))
     chosen = tuple(trial for trial in trials if variant in (None, trial.variant))
-    return TimingRun(name, record, chosen, variant)
+    return TimingRun(name, record, chosen, variant, directory.end() is not None)
 
 
 def _evaluation(run: RunDirectory) -> Evaluation:
