@@ -155,6 +155,11 @@ class EvaluationRecipe(WrittenRecipe):
 
     def _budget_problems(self) -> Iterable[tuple[DocumentPath, str]]:
         budgets, used = self.budgets, self.evaluated_models()
+        for name, prompt in self.prompts.items():
+            for limit in budgets.tokens or ():
+                if prompt.stated(limit) == 0:
+                    problem = f"a budget of {limit} would be stated as 0 tokens; take a larger one"
+                    yield ("prompts", name, "state_budget"), problem
         if budgets.equal_to is not None and budgets.equal_to not in used:
             yield ("budgets", "equal_to"), unknown("evaluated model", budgets.equal_to, used)
         for key in budgets.time_per_token:
