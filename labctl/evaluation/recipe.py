@@ -165,10 +165,6 @@ class EvaluationRecipe(WrittenRecipe):
         for key in budgets.time_per_token:
             if key not in used:
                 yield ("budgets", "time_per_token", key), unknown("evaluated model", key, used)
-        for limit in budgets.tokens or ():
-            for name, prompt in self.prompts.items():
-                if prompt.stated(limit) == 0:
-                    yield ("budgets",), f"prompt {name} would name 0 tokens for a limit of {limit}"
         if budgets.time_per_token:
             for key in used:
                 if key not in budgets.time_per_token:

@@ -15,6 +15,7 @@ from labctl.compare.equal_latency.matching import budget_points, choose, match, 
 from labctl.compare.equal_latency.result import Axis, Crossing
 from labctl.compare.equal_latency.timing import answer_times
 from labctl.records import BenchTest, TimingRecord, TrialState
+from labctl.stats import wilson_interval
 
 
 def crossings(small: Model, large: Model, questions: int = 400, **how: float) -> list[Crossing]:
@@ -163,6 +164,18 @@ def test_budgets_that_end_before_the_other_ones_are_noted() -> None:
         " ones to see more"
     )
     assert notes(1000) == ()  # cuts no answer: a larger limit changes nothing
+
+
+def test_noise_of_the_timing_makes_no_interval_narrower() -> None:
+    """At the last limit draws with slower tokens lie on the curve before it, all below its end."""
+    chance = np.random.default_rng(3)
+    times = {SMALL.name: timed(SMALL, chance, repeats=3, noise=0.3)}
+    sets = [answered(SMALL, chance, chance.random(40))]
+    found = match(sets, times, 40, resamples=400)
+    (curve,) = [one.curve() for one in found.curves if one.axis == "budget"]
+    for point in curve.points:
+        least = wilson_interval(round(point.accuracy * 40), 40)
+        assert point.high - point.low >= least.high - least.low - 1e-9
 
 
 def test_a_cut_answer_might_have_become_right_later() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from labctl.compare.equal_latency.answers import Answers, AnswerSet
 from labctl.compare.equal_latency.result import Axis, Curve, CurvePoint
 from labctl.compare.equal_latency.timing import AnswerTimes
-from labctl.stats import interval_of_variance
+from labctl.stats import Interval, interval_of_variance
 from labctl.stats.bootstrap import draw_questions
 
 if TYPE_CHECKING:
@@ -70,11 +70,22 @@ class DrawnCurve:
     budgets: tuple[tuple[int, float], ...] = ()
     compared: "NDArray[np.bool_] | None" = None
 
+    def interval(self, k: int) -> Interval:
+        """Return the 95 % interval at one of the times.
+
+        It is never that of more answers than there are: noise of the timing, which moves draws
+        along a curve that ends, must not make them look alike.
+        """
+        import numpy as np
+
+        asked, value = self.answers.cells[0].question, float(self.values[k])
+        variance = max(float(self.draws[:, k].var()), value * (1 - value) / len(asked))
+        return interval_of_variance(value, variance, len(np.unique(asked)))
+
     def curve(self) -> Curve:
         """Return it for the result: of budgets the points that were measured, else all times."""
         import numpy as np
 
-        questions = len(np.unique(self.answers.cells[0].question))
         places: list[tuple[int, int | None]]
         if self.axis == "budget":
             found = {
@@ -85,8 +96,7 @@ class DrawnCurve:
             places = [(int(k), None) for k in np.flatnonzero(~np.isnan(self.values))]
         points = []
         for k, tokens in places:
-            variance = float(self.draws[:, k].var())
-            one = interval_of_variance(float(self.values[k]), variance, questions)
+            one = self.interval(k)
             time = float(self.times[k])
             beyond = time > self.measured_until
             points.append(CurvePoint(time, one.mean, one.low, one.high, beyond, tokens))

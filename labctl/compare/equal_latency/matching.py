@@ -32,7 +32,7 @@ from labctl.compare.equal_latency.words import (
     early_end_sentence,
     shift_sentence,
 )
-from labctl.stats import clustered_interval, interval_of_variance
+from labctl.stats import clustered_interval
 
 if TYPE_CHECKING:
     import numpy as np
@@ -216,7 +216,7 @@ def choose(curves: Sequence[DrawnCurve], seconds: float, questions: int) -> Choi
     here.sort(key=lambda pair: -pair[0].values[pair[1]])
     candidates = []
     for one, k in here:
-        value = interval_of_variance(float(one.values[k]), float(one.draws[:, k].var()), questions)
+        value = one.interval(k)
         beyond = seconds > one.measured_until
         candidates.append(
             Candidate(

@@ -14,6 +14,8 @@ NAME = "accuracy"
 LENGTHS = "lengths"
 #: The place of "no limit" on the axis: beyond the largest limit by this share of it.
 _BEYOND = 0.2
+#: Ends of the axis of shares.
+_TOPS = (0.1, 0.25, 0.5, 1.0)
 #: Distance of the series at one limit, as a share of the axis.
 _APART = 0.008
 _ROW = 46
@@ -25,13 +27,14 @@ def evaluation_figures(table: AccuracyTable, words: Words) -> list[Figure | Miss
     return [*(_accuracy(table, grader, words) for grader in table.graders), _lengths(table, words)]
 
 
-def share_axis(title: str) -> Spec:
-    """Return the vertical axis of shares in percent; from 0 to 100 %, as accuracies are read."""
+def share_axis(title: str, rows: Sequence[Row]) -> Spec:
+    """Return the vertical axis of shares, from 0 % up to above the ends of their intervals."""
+    highest = max((float(row["high"] or 0) for row in rows if row.get("high")), default=1.0)
     return {
         "type": "quantitative",
         "title": title,
-        "scale": {"domain": [0, 1], "nice": False},
-        "axis": {"format": ".0%", "values": [0, 0.25, 0.5, 0.75, 1]},
+        "scale": {"domain": [0, next(top for top in _TOPS if top >= highest)], "nice": False},
+        "axis": {"format": ".0%", "tickCount": 5},
     }
 
 
@@ -62,7 +65,7 @@ def _accuracy(table: AccuracyTable, grader: str, words: Words) -> Figure | Missi
         title=title,
         caption=caption,
         alt=words(f"{NAME}.alt", points=words.sentence_end().join(told)),
-        spec=_spec([printable_line(one) for one in shown], limits, without, words),
+        spec=_spec([printable_line(one) for one in shown], limits, without, rows, words),
         rows=rows,
     )
 
@@ -86,7 +89,13 @@ def _point(one: Accuracy, without: float | None, aside: float, words: Words) -> 
     }
 
 
-def _spec(names: Sequence[str], limits: Sequence[int], without: float | None, words: Words) -> Spec:
+def _spec(
+    names: Sequence[str],
+    limits: Sequence[int],
+    without: float | None,
+    rows: Sequence[Row],
+    words: Words,
+) -> Spec:
     marks = [*limits, *([without] if without else [])]
     axis: Spec = {"values": marks, "grid": False, "labelOverlap": "greedy"}
     if without:
@@ -98,7 +107,7 @@ def _spec(names: Sequence[str], limits: Sequence[int], without: float | None, wo
         "scale": {"zero": False, "nice": False, "padding": 28},
         "axis": axis,
     }
-    y: Spec = {"field": "share", **share_axis(words("share-right"))}
+    y: Spec = {"field": "share", **share_axis(words("share-right"), rows)}
     colour = series_colour(names, legend="shape")
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},

@@ -53,7 +53,7 @@ def _over(found: LatencyMatch, axis: Axis, words: Words) -> Figure | Missing:
         title=title,
         caption=caption,
         alt=words(f"{NAME}.alt", curves=", ".join(names), crossings=" ".join(told)),
-        spec=_spec(names, scale, words),
+        spec=_spec(names, scale, rows, words),
         rows=rows,
         warning=warning,
     )
@@ -100,7 +100,7 @@ def _crossing(one: Crossing, slot: int, scale: TimeScale, words: Words) -> Itera
     }
 
 
-def _spec(names: Sequence[str], scale: TimeScale, words: Words) -> Spec:
+def _spec(names: Sequence[str], scale: TimeScale, rows: Sequence[Row], words: Words) -> Spec:
     x: Spec = {
         "field": "time",
         "type": "quantitative",
@@ -108,7 +108,7 @@ def _spec(names: Sequence[str], scale: TimeScale, words: Words) -> Spec:
         "scale": {"zero": True, "nice": True},
         "axis": {"tickCount": 6},
     }
-    y: Spec = {"field": "share", **share_axis(words("share-right"))}
+    y: Spec = {"field": "share", **share_axis(words("share-right"), rows)}
     colour = series_colour(names, legend="shape")
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
