@@ -111,7 +111,7 @@ def lab(
         ("report --form pie", "'pie' is not one of 'table', 'experiment'"),
         (
             "schema recpe",
-            "'recpe' is not one of 'recipe', 'devices', 'models', 'references', 'target'",
+            "'recpe' is not one of 'recipe', 'evaluation', 'load-test', 'devices', 'models',",
         ),
         ("deploy --set repeats=2", "--set changes the recipes that are named"),
         ("virtual-board --port 70000", "70000 is not in the range 0<=x<=65535"),

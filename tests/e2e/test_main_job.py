@@ -191,4 +191,4 @@ def test_without_samples_nothing_is_told_by_them(lab: LabUnderTest) -> None:
     (trial,) = json.loads(done.stdout)["trials"]
     assert (trial["state"], trial["evidence"]) == ("ok", None)
     assert trial["comparability"]["sample_ms"] == 0
-    assert trial["timing"]["ttft_ns"] > 0
+    assert trial["timing"]["eval_ns"] > 0  # the program's; stamps of a busy host may show no first
