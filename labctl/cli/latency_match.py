@@ -9,7 +9,15 @@ import click
 
 from labctl.cli.complete import REFERENCE, RUN
 from labctl.cli.lab import lab_or_own, runs_folder
-from labctl.cli.output import PAGE, json_option, note, output_console, output_option, write_result
+from labctl.cli.output import (
+    PAGE,
+    json_option,
+    language_option,
+    note,
+    output_console,
+    output_option,
+    write_result,
+)
 from labctl.cli.root import Invocation
 from labctl.config.types import parse_duration
 from labctl.errors import ConfigError, ExitStatus
@@ -71,12 +79,7 @@ class _Deadline(click.ParamType[float]):
     shell_complete=REFERENCE,
     help="Published figures to quote; without a RUN they are all that is shown.",
 )
-@click.option(
-    "--language",
-    type=click.Choice(["en", "zh"]),
-    show_default="en",
-    help="Language of a report that is written as .html, .md, .pdf, .svg or .png.",
-)
+@language_option
 @json_option("Print curves, crossings and choices as JSON, times in s.")
 @output_option
 @click.argument("names", metavar="[RUN]...", nargs=-1, shell_complete=RUN)

@@ -131,6 +131,14 @@ def write_output(piece: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
+language_option = click.option(
+    "--language",
+    type=click.Choice(["en", "zh"]),
+    show_default="en",
+    help="Language of a report that is written as .html, .md, .pdf, .svg or .png.",
+)
+
+
 def output_option(command: F, *, folders: bool = False) -> F:
     """Add ``-o``; the command gets ``output``, None for standard output."""
 

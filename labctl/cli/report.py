@@ -12,6 +12,7 @@ from labctl.cli.output import (
     CI_FORMATS,
     PAGE,
     TABLES,
+    language_option,
     output_console,
     result_options,
     show_result,
@@ -34,12 +35,7 @@ from labctl.runs.record.directory import RunDirectory
     show_default=True,
     help="table: a row for each variant; experiment: every token's time, with mean and ratio.",
 )
-@click.option(
-    "--language",
-    type=click.Choice(["en", "zh"]),
-    show_default="en",
-    help="Language of a report that is written as .html, .md, .pdf, .svg or .png.",
-)
+@language_option
 @click.option(
     "--figure",
     metavar="NAME",

@@ -1,7 +1,6 @@
 """Rows of an evaluation, made from its records."""
 
-from labctl.errors import Blame
-from labctl.index.rows import Entry, ModelRow, RunRow, moment
+from labctl.index.rows import Entry, ModelRow, RunRow, moment, verdict_of
 from labctl.records import Annotations, EvaluationEnd, EvaluationRecord
 
 
@@ -36,7 +35,7 @@ def evaluation_entry(
         finished=moment(end.finished) if end else None,
         board=boards.pop() if len(boards) == 1 else None,
         execution=executions.pop() if len(executions) == 1 else None,
-        verdict=_verdict(end),
+        verdict=verdict_of(end, failed=end is not None and (end.failed > 0 or not end.accuracies)),
         failure=end.failure.kind if end and end.failure else None,
         gates_passed=gates.count(True),
         gates_missed=gates.count(False),
@@ -58,13 +57,3 @@ def evaluation_entry(
         for model in record.models
     )
     return Entry(row, models, tuple(dict.fromkeys(annotations.tags)))
-
-
-def _verdict(end: EvaluationEnd | None) -> str | None:
-    """Judge an evaluation as the exit status of ``labctl eval`` does."""
-    if end is None or end.state == "interrupted":
-        return None
-    if end.failure is not None:
-        return "failed" if end.failure.blame is Blame.JOB else str(end.failure.blame)
-    missed = any(gate.passed is False for gate in end.gates)
-    return "failed" if missed or not end.accuracies else "passed"

@@ -1,7 +1,6 @@
 """Rows of a load test, made from its records."""
 
-from labctl.errors import Blame
-from labctl.index.rows import Entry, ModelRow, RunRow, moment
+from labctl.index.rows import Entry, ModelRow, RunRow, moment, verdict_of
 from labctl.records import Annotations, RunEnd, ServingRecord
 
 
@@ -25,7 +24,7 @@ def load_test_entry(
         finished=moment(end.finished) if end else None,
         board=record.endpoint.board,
         execution=record.endpoint.execution,
-        verdict=_verdict(end),
+        verdict=verdict_of(end),
         failure=end.failure.kind if end and end.failure else None,
         gates_passed=gates.count(True),
         gates_missed=gates.count(False),
@@ -45,11 +44,3 @@ def load_test_entry(
         )
     )
     return Entry(row, models, tuple(dict.fromkeys(annotations.tags)))
-
-
-def _verdict(end: RunEnd | None) -> str | None:
-    if end is None or end.state == "interrupted":
-        return None
-    if end.failure is not None:
-        return "failed" if end.failure.blame is Blame.JOB else str(end.failure.blame)
-    return "failed" if any(gate.passed is False for gate in end.gates) else "passed"

@@ -11,6 +11,9 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, TypeAlias, get_type_hints
 
+from labctl.errors import Blame
+from labctl.records import RunEnd
+
 #: Version of the tables. Another one is no error: they are made again from the run directories.
 SCHEMA_VERSION = 9
 
@@ -231,6 +234,19 @@ class Entry:
             for name, value in trial.parameters.items()
         }
         return list(found)
+
+
+def verdict_of(end: RunEnd | None, *, failed: bool = False) -> str | None:
+    """Return the verdict on a run that has no trials; None: it has not ended.
+
+    ``failed``: something of it has no good result, as its exit status says too.
+    """
+    if end is None or end.state == "interrupted":
+        return None
+    if end.failure is not None:
+        return "failed" if end.failure.blame is Blame.JOB else str(end.failure.blame)
+    missed = any(gate.passed is False for gate in end.gates)
+    return "failed" if missed or failed else "passed"
 
 
 def moment(when: datetime) -> str:
