@@ -16,7 +16,7 @@ from labctl.evaluation.datasets.kept import keep_questions
 from labctl.evaluation.datasets.load import load_dataset
 from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.ending import State, finish, unanswered
-from labctl.evaluation.graders import grader_class, make_grader
+from labctl.evaluation.graders import make_grader
 from labctl.evaluation.graders.pool import GraderPool
 from labctl.evaluation.limits import limits_of
 from labctl.evaluation.plan import make_plan
@@ -84,8 +84,6 @@ def prepare(
     """Read the questions, and find the graders, and the models' files where there are any."""
     for name in recipe.graders:
         make_grader(name)  # a library that is missing is told before anything is asked
-    for name in recipe.graders:
-        grader_class(name)  # its library may be missing: not found out after all questions
     dataset = load_dataset(recipe.dataset, lab.root, observer.step)
     identities = {}
     for key in recipe.evaluated_models():
