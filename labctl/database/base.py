@@ -29,6 +29,8 @@ class Database(ABC):
 
     #: True if labctl of several hosts may write to it.
     is_shared: bool
+    #: SQL of this moment by the database's own clock: seconds since 1970, with fractions.
+    now: str
 
     @abstractmethod
     def tables(self) -> set[str]:

@@ -47,6 +47,7 @@ class PostgresDatabase(Database):
     """
 
     is_shared = True
+    now = "CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
 
     def __init__(self, url: str, lab: str):
         self._url = url

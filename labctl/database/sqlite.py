@@ -33,6 +33,7 @@ class SqliteDatabase(Database):
     """
 
     is_shared = False
+    now = "((julianday('now') - 2440587.5) * 86400.0)"
 
     def __init__(self, path: Path, name: str, hint: str):
         self.path = path

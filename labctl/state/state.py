@@ -17,6 +17,7 @@ from labctl.database.base import Row
 from labctl.errors import ConfigError
 from labctl.files import host_writes
 from labctl.state.baselines import Baselines
+from labctl.state.leases import BoardLeases
 from labctl.state.tables import SCHEMA
 
 if TYPE_CHECKING:
@@ -49,6 +50,16 @@ class LabState:
     def baselines(self) -> Baselines:
         """Named runs that others are compared with."""
         return Baselines(self)
+
+    @cached_property
+    def leases(self) -> BoardLeases:
+        """The leases of the lab's boards."""
+        return BoardLeases(self)
+
+    @property
+    def now(self) -> str:
+        """SQL of this moment: seconds since 1970 by the database's clock."""
+        return self._database.now
 
     def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
         """Return rows; none where nothing was ever kept. Raises HostError, ConfigError."""

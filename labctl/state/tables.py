@@ -30,12 +30,145 @@ _BASELINES = (
     """,
 )
 
+#: Times are seconds since 1970 in UTC, by the clock of the database, which alone is asked.
+_FARM = (
+    # The last epoch of a board stays when its lease ends.
+    """
+    CREATE TABLE board_lease (
+        board TEXT PRIMARY KEY,
+        epoch BIGINT NOT NULL,
+        token TEXT,
+        holder TEXT,
+        host TEXT,
+        pid INTEGER,
+        kind TEXT,
+        purpose TEXT,
+        job TEXT,
+        since DOUBLE PRECISION,
+        expires DOUBLE PRECISION
+    )
+    """,
+    """
+    CREATE TABLE reservation (
+        id TEXT PRIMARY KEY,
+        board TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        holder TEXT,
+        begins DOUBLE PRECISION NOT NULL,
+        ends DOUBLE PRECISION NOT NULL,
+        reason TEXT,
+        made_by TEXT NOT NULL,
+        made_at DOUBLE PRECISION NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE board_health (
+        board TEXT PRIMARY KEY,
+        health TEXT NOT NULL,
+        since DOUBLE PRECISION NOT NULL,
+        reason TEXT,
+        evidence TEXT,
+        firmware TEXT,
+        checked_at DOUBLE PRECISION,
+        checked_run TEXT,
+        jobs_since_check INTEGER NOT NULL DEFAULT 0
+    )
+    """,
+    """
+    CREATE TABLE board_event (
+        id TEXT PRIMARY KEY,
+        board TEXT NOT NULL,
+        at DOUBLE PRECISION NOT NULL,
+        kind TEXT NOT NULL,
+        value TEXT NOT NULL,
+        reason TEXT,
+        made_by TEXT NOT NULL,
+        details TEXT
+    )
+    """,
+    """
+    CREATE TABLE job (
+        id TEXT PRIMARY KEY,
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        request TEXT NOT NULL,
+        boards TEXT NOT NULL,
+        priority INTEGER NOT NULL,
+        position DOUBLE PRECISION NOT NULL,
+        submitter TEXT NOT NULL,
+        submitted_at DOUBLE PRECISION NOT NULL,
+        expected_seconds DOUBLE PRECISION,
+        state TEXT NOT NULL,
+        board TEXT,
+        worker TEXT,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        run TEXT,
+        started_at DOUBLE PRECISION,
+        ended_at DOUBLE PRECISION,
+        exit_status INTEGER,
+        blame TEXT,
+        reason TEXT
+    )
+    """,
+    """
+    CREATE TABLE worker (
+        name TEXT PRIMARY KEY,
+        host TEXT NOT NULL,
+        boards TEXT NOT NULL,
+        version TEXT NOT NULL,
+        started_at DOUBLE PRECISION NOT NULL,
+        alive_at DOUBLE PRECISION NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE audit (
+        id TEXT PRIMARY KEY,
+        at DOUBLE PRECISION NOT NULL,
+        actor TEXT NOT NULL,
+        via TEXT NOT NULL,
+        action TEXT NOT NULL,
+        subject TEXT NOT NULL,
+        reason TEXT,
+        details TEXT
+    )
+    """,
+    """
+    CREATE TABLE access_token (
+        sha256 TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        role TEXT NOT NULL,
+        made_by TEXT NOT NULL,
+        made_at DOUBLE PRECISION NOT NULL,
+        expires DOUBLE PRECISION
+    )
+    """,
+    "CREATE INDEX board_event_by_board ON board_event (board, at)",
+    "CREATE INDEX job_by_state ON job (state, priority, position)",
+    "CREATE INDEX audit_by_time ON audit (at)",
+)
+
 
 def _make_baselines(connection: "Connection") -> None:
     for statement in _BASELINES:
         connection.exec_driver_sql(statement)
 
 
-SCHEMA = Schema("state_version", (_make_baselines,))
+def _make_farm(connection: "Connection") -> None:
+    for statement in _FARM:
+        connection.exec_driver_sql(statement)
+
+
+SCHEMA = Schema("state_version", (_make_baselines, _make_farm))
 #: table -> the version that it came with
-TABLES = {"baseline": 1, "baseline_run": 1}
+TABLES = {
+    "baseline": 1,
+    "baseline_run": 1,
+    "board_lease": 2,
+    "reservation": 2,
+    "board_health": 2,
+    "board_event": 2,
+    "job": 2,
+    "worker": 2,
+    "audit": 2,
+    "access_token": 2,
+}
