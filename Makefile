@@ -24,7 +24,7 @@ check: setup
 	.venv/bin/lint-imports
 
 test: setup-tests check
-	$(PYTEST) -n $(WORKERS) --dist loadfile -m "not soak and not bench"
+	scripts/test -n $(WORKERS) --dist loadfile -m "not soak and not bench"
 
 soak: setup-tests
 	$(PYTEST) -m soak -s --timeout 7200
