@@ -18,6 +18,7 @@
     │   │   ├── BoardNoSpace
     │   │   ├── BoardPermission
     │   │   ├── BoardRebooted
+    │   │   ├── BoardOutOfService   its health forbids work
     │   │   ├── BoardNotReady   it did not become what the recipe asks for
     │   │   └── LeaseLost
     │   └── IntegrityError          bytes arrived, but not the bytes that were sent
@@ -198,6 +199,12 @@ class BoardPermission(BoardError):
 
 class BoardRebooted(BoardError):
     """The board restarted while a job was on it."""
+
+
+class BoardOutOfService(BoardError):
+    """The health of the board forbids work on it."""
+
+    usual_hint = "`labctl boards history BOARD` shows what happened"
 
 
 class BoardNotReady(BoardError):

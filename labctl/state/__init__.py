@@ -9,6 +9,8 @@ from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
     from labctl.state.baselines import Baseline, Baselines
+    from labctl.state.events import BoardEvent, BoardEvents
+    from labctl.state.health import BoardHealth, Health, Healths
     from labctl.state.leases import BoardLeases, StateLease
     from labctl.state.state import LabState, lab_state
 else:
@@ -16,9 +18,23 @@ else:
         __name__,
         {
             "baselines": "Baseline Baselines",
+            "events": "BoardEvent BoardEvents",
+            "health": "BoardHealth Health Healths",
             "leases": "BoardLeases StateLease",
             "state": "LabState lab_state",
         },
     )
 
-__all__ = ["Baseline", "Baselines", "BoardLeases", "LabState", "StateLease", "lab_state"]
+__all__ = [
+    "Baseline",
+    "Baselines",
+    "BoardEvent",
+    "BoardEvents",
+    "BoardHealth",
+    "BoardLeases",
+    "Health",
+    "Healths",
+    "LabState",
+    "StateLease",
+    "lab_state",
+]

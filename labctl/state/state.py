@@ -17,6 +17,8 @@ from labctl.database.base import Row
 from labctl.errors import ConfigError
 from labctl.files import host_writes
 from labctl.state.baselines import Baselines
+from labctl.state.events import BoardEvents
+from labctl.state.health import Healths
 from labctl.state.leases import BoardLeases
 from labctl.state.tables import SCHEMA
 
@@ -55,6 +57,16 @@ class LabState:
     def leases(self) -> BoardLeases:
         """The leases of the lab's boards."""
         return BoardLeases(self)
+
+    @cached_property
+    def events(self) -> BoardEvents:
+        """The history of the lab's boards."""
+        return BoardEvents(self)
+
+    @cached_property
+    def health(self) -> Healths:
+        """The health of the lab's boards, and what it rests on."""
+        return Healths(self)
 
     @property
     def now(self) -> str:

@@ -64,10 +64,12 @@ _FARM = (
     """
     CREATE TABLE board_health (
         board TEXT PRIMARY KEY,
-        health TEXT NOT NULL,
-        since DOUBLE PRECISION NOT NULL,
+        health TEXT,
+        since DOUBLE PRECISION,
         reason TEXT,
+        made_by TEXT,
         evidence TEXT,
+        state TEXT,
         firmware TEXT,
         checked_at DOUBLE PRECISION,
         checked_run TEXT,
@@ -76,7 +78,7 @@ _FARM = (
     """,
     """
     CREATE TABLE board_event (
-        id TEXT PRIMARY KEY,
+        id BIGINT PRIMARY KEY,
         board TEXT NOT NULL,
         at DOUBLE PRECISION NOT NULL,
         kind TEXT NOT NULL,
@@ -142,7 +144,7 @@ _FARM = (
         expires DOUBLE PRECISION
     )
     """,
-    "CREATE INDEX board_event_by_board ON board_event (board, at)",
+    "CREATE INDEX board_event_by_board ON board_event (board, id)",
     "CREATE INDEX job_by_state ON job (state, priority, position)",
     "CREATE INDEX audit_by_time ON audit (at)",
 )

@@ -1,0 +1,137 @@
+"""The history of each board: what happened to it, when, by whom and why."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from labctl.errors import printable_line
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from labctl.state.state import LabState
+
+#: ``state``: idle, leased, offline. ``check``: verdict of a health check. ``recovery``: a rung of
+#: the ladder, and whether it helped. ``host``: the host's fault that boards suffered.
+EventKind = Literal["health", "state", "firmware", "check", "recovery", "host"]
+
+_COLUMNS = "id, board, at, kind, value, reason, made_by, details"
+_INSERT = f"""
+    INSERT INTO board_event ({_COLUMNS})
+    SELECT COALESCE(MAX(id), 0) + 1, :board, :at, :kind, :value, :reason, :made_by, :details
+    FROM board_event
+"""
+
+
+@dataclass(frozen=True)
+class BoardEvent:
+    """One thing that happened to a board."""
+
+    #: In the order in which they happened, also where a clock was set back.
+    id: int
+    board: str
+    #: Seconds since 1970 by the database's clock.
+    at: float
+    kind: EventKind
+    value: str
+    reason: str | None
+    #: ``USER@HOST``, or the part of labctl that acted.
+    made_by: str
+    details: Mapping[str, Any]
+
+
+class BoardEvents:
+    """The history of a lab's boards; it is never changed, only added to."""
+
+    def __init__(self, state: "LabState"):
+        self._state = state
+
+    def list(
+        self,
+        board: str | None = None,
+        *,
+        since: float | None = None,
+        kinds: Collection[EventKind] = (),
+        limit: int | None = None,
+    ) -> list[BoardEvent]:
+        """Return what happened, oldest first; of that the last ``limit``.
+
+        Args:
+            board: one board; None: all.
+            since: seconds since 1970.
+            kinds: only these; none: all.
+            limit: at most so many.
+
+        Raises HostError, ConfigError.
+        """
+        asked: dict[str, object] = {}
+        wanted = []
+        if board is not None:
+            wanted.append("board = :board")
+            asked["board"] = board
+        if since is not None:
+            wanted.append("at >= :since")
+            asked["since"] = since
+        if kinds:
+            names = {f"kind{number}": kind for number, kind in enumerate(kinds)}
+            wanted.append(f"kind IN ({', '.join(f':{name}' for name in names)})")
+            asked |= names
+        where = f" WHERE {' AND '.join(wanted)}" if wanted else ""
+        last = "" if limit is None else f" LIMIT {int(limit)}"
+        question = f"SELECT {_COLUMNS} FROM board_event{where} ORDER BY id DESC{last}"
+        return [_event(row) for row in reversed(self._state.ask(question, asked))]
+
+    def add(
+        self,
+        board: str,
+        kind: EventKind,
+        value: str,
+        *,
+        by: str,
+        reason: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Keep that something happened now. Raises HostError, ConfigError."""
+        with self._state.changing() as connection:
+            now = clock(connection, self._state.now)
+            add_event(connection, now, board, kind, value, by=by, reason=reason, details=details)
+
+
+def add_event(
+    connection: "Connection",
+    at: float,
+    board: str,
+    kind: EventKind,
+    value: str,
+    *,
+    by: str,
+    reason: str | None = None,
+    details: Mapping[str, Any] | None = None,
+) -> None:
+    """Keep that something happened, in a transaction that is open."""
+    from sqlalchemy import text
+
+    row = {
+        "board": board,
+        "at": at,
+        "kind": kind,
+        "value": printable_line(value),
+        "reason": None if reason is None else printable_line(reason),
+        "made_by": printable_line(by),
+        "details": None if not details else json.dumps(details),
+    }
+    connection.execute(text(_INSERT), row)
+
+
+def clock(connection: "Connection", now: str) -> float:
+    """Return this moment by the database's clock, of which ``now`` is the SQL."""
+    from sqlalchemy import text
+
+    return float(connection.execute(text(f"SELECT {now}")).scalar_one())
+
+
+def _event(row: tuple[Any, ...]) -> BoardEvent:
+    *values, details = row
+    known: list[Any] = [*values, json.loads(details) if details else {}]
+    return BoardEvent(*known)

@@ -1,0 +1,222 @@
+"""The health of each board, which is apart from its state: an idle board may be bad.
+
+Health is what people and health checks found out about a board. State (idle, leased, offline) is
+what it does now.
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from labctl.errors import BoardOutOfService, printable_line
+from labctl.state.events import BoardEvent, add_event, clock
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from labctl.state.state import LabState
+
+#: One line, so that each place shows all of it.
+_LONGEST_REASON = 500
+_COLUMNS = (
+    "board, health, since, reason, made_by, evidence, state, firmware, checked_at, checked_run,"
+    " jobs_since_check"
+)
+
+
+class Health(StrEnum):
+    """Health of a board."""
+
+    GOOD = "good"
+    #: Never checked, or the last check came to no verdict.
+    UNKNOWN = "unknown"
+    #: Its verdicts go to and fro between good and bad.
+    LOOPING = "looping"
+    BAD = "bad"
+    #: Somebody works on the board itself.
+    MAINTENANCE = "maintenance"
+    RETIRED = "retired"
+
+
+#: Boards that do the work of users. Nothing is known against an unknown one.
+WORKING = (Health.GOOD, Health.UNKNOWN)
+#: Set by people, and ended by people alone.
+BY_PEOPLE = (Health.MAINTENANCE, Health.RETIRED)
+NEVER_CHECKED = "no health check yet"
+
+
+@dataclass(frozen=True)
+class BoardHealth:
+    """Health of one board now. Times are seconds since 1970 by the database's clock."""
+
+    board: str
+    health: Health = Health.UNKNOWN
+    since: float | None = None
+    reason: str | None = NEVER_CHECKED
+    made_by: str | None = None
+    #: Numbers, runs and probes that the verdict rests on.
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    #: ``offline`` where the last contact failed; None: it answered, or was never asked.
+    state: str | None = None
+    #: What its system called itself at the last contact.
+    firmware: str | None = None
+    checked_at: float | None = None
+    #: File of the probe, or id of the run, of the last health check.
+    checked_run: str | None = None
+    jobs_since_check: int = 0
+
+    @property
+    def may_work(self) -> bool:
+        """True if users' jobs may run on the board."""
+        return self.health in WORKING
+
+    def require_work(self) -> None:
+        """Raise BoardOutOfService, which says why, if users' jobs may not run on the board."""
+        if not self.may_work:
+            why = f": {self.reason}" if self.reason else ""
+            raise BoardOutOfService(
+                f"the health of board {self.board} is {self.health}{why}",
+                hint=f"`labctl boards history {self.board}` shows what happened;"
+                f" `labctl boards good {self.board} --reason TEXT` puts it back to work",
+            )
+
+
+class Healths:
+    """The health of a lab's boards."""
+
+    def __init__(self, state: "LabState"):
+        self._state = state
+
+    def list(self) -> list[BoardHealth]:
+        """Return what is known, by board. Raises HostError, ConfigError."""
+        rows = self._state.ask(f"SELECT {_COLUMNS} FROM board_health ORDER BY board", {})
+        return [_health(row) for row in rows]
+
+    def get(self, board: str) -> BoardHealth:
+        """Return the health of a board; unknown where nobody checked it."""
+        question = f"SELECT {_COLUMNS} FROM board_health WHERE board = :board"
+        rows = self._state.ask(question, {"board": board})
+        return _health(rows[0]) if rows else BoardHealth(board)
+
+    def history(
+        self, board: str, *, since: float | None = None, limit: int | None = None
+    ) -> Sequence[BoardEvent]:
+        """Return all that happened to a board, oldest first."""
+        return self._state.events.list(board, since=since, limit=limit)
+
+    def set(
+        self,
+        board: str,
+        health: Health,
+        *,
+        reason: str,
+        by: str,
+        evidence: Mapping[str, Any] | None = None,
+        unless: Collection[Health] = (),
+    ) -> BoardHealth:
+        """Keep the health of a board, and why; return what it is now.
+
+        Nothing changes while the health is one of ``unless``. The history gets a line where the
+        health is another than before. Raises HostError, ConfigError.
+        """
+        with self._state.changing() as connection:
+            now = clock(connection, self._state.now)
+            before = _row(connection, board)
+            if before.health in unless:
+                return before
+            reason = printable_line(reason)[:_LONGEST_REASON]
+            values: dict[str, Any] = {
+                "health": health.value,
+                "reason": reason,
+                "made_by": printable_line(by),
+                "evidence": json.dumps(evidence) if evidence else None,
+            }
+            if health is not before.health or before.since is None:
+                values["since"] = now
+                add_event(
+                    connection, now, board, "health", health, by=by, reason=reason, details=evidence
+                )
+            _keep(connection, board, values)
+            return _row(connection, board)
+
+    def checked(self, board: str, run: str | None) -> None:
+        """Keep that a health check of a board ended now; ``run`` is its probe or run."""
+        with self._state.changing() as connection:
+            now = clock(connection, self._state.now)
+            values = {"checked_at": now, "checked_run": run, "jobs_since_check": 0}
+            _keep(connection, board, values)
+
+    def job_done(self, board: str) -> None:
+        """Count a user's job that ended on a board since its last health check."""
+        with self._state.changing() as connection:
+            done = _row(connection, board).jobs_since_check
+            _keep(connection, board, {"jobs_since_check": done + 1})
+
+    def set_state(self, board: str, state: str, *, by: str, reason: str | None = None) -> None:
+        """Keep a board's state in its history, where it is another than before."""
+        if self.get(board).state == state:
+            return
+        with self._state.changing() as connection:
+            set_state(
+                connection, clock(connection, self._state.now), board, state, by=by, reason=reason
+            )
+
+    def set_firmware(self, board: str, firmware: str, *, by: str) -> bool:
+        """Keep what system a board runs; True if it ran another one before."""
+        firmware = printable_line(firmware)
+        if self.get(board).firmware == firmware:
+            return False
+        with self._state.changing() as connection:
+            now = clock(connection, self._state.now)
+            before = _row(connection, board).firmware
+            if before == firmware:
+                return False
+            _keep(connection, board, {"firmware": firmware})
+            reason = None if before is None else f"before: {before}"
+            add_event(connection, now, board, "firmware", firmware, by=by, reason=reason)
+            return before is not None
+
+
+def set_state(
+    connection: "Connection",
+    at: float,
+    board: str,
+    state: str,
+    *,
+    by: str,
+    reason: str | None = None,
+) -> None:
+    """Keep a board's state in a transaction that is open."""
+    if _row(connection, board).state != state:
+        _keep(connection, board, {"state": state})
+        add_event(connection, at, board, "state", state, by=by, reason=reason)
+
+
+def _row(connection: "Connection", board: str) -> BoardHealth:
+    from sqlalchemy import text
+
+    question = text(f"SELECT {_COLUMNS} FROM board_health WHERE board = :board")
+    row = connection.execute(question, {"board": board}).first()
+    return BoardHealth(board) if row is None else _health(tuple(row))
+
+
+def _keep(connection: "Connection", board: str, values: Mapping[str, Any]) -> None:
+    from sqlalchemy import text
+
+    own = {"board": board}
+    there = text("SELECT 1 FROM board_health WHERE board = :board")
+    if connection.execute(there, own).first() is None:
+        connection.execute(text("INSERT INTO board_health (board) VALUES (:board)"), own)
+    changes = ", ".join(f"{name} = :{name}" for name in values)
+    update = text(f"UPDATE board_health SET {changes} WHERE board = :board")
+    connection.execute(update, {**values, **own})
+
+
+def _health(row: tuple[Any, ...]) -> BoardHealth:
+    board, health, since, reason, by, evidence, *others = row
+    if health is None:
+        health, reason = Health.UNKNOWN, NEVER_CHECKED
+    details = json.loads(evidence) if evidence else {}
+    return BoardHealth(board, Health(health), since, reason, by, details, *others)

@@ -1,0 +1,112 @@
+"""Health of boards in the lab's state, on SQLite and on PostgreSQL."""
+
+from pathlib import Path
+
+import pytest
+from postgres_server import PostgresServer
+
+from labctl.config.lab import Lab, LabFile
+from labctl.errors import BoardOutOfService
+from labctl.state import Health, LabState, lab_state
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> LabState:
+    if request.param == "sqlite":
+        return lab_state(LabFile(tmp_path, Lab(boards={})))
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return lab_state(LabFile(tmp_path, Lab(lab=server.new_lab(), database=server.url, boards={})))
+
+
+def test_a_board_that_nobody_checked_is_unknown_and_may_work(state: LabState) -> None:
+    health = state.health.get("rk1")
+    assert (health.health, health.reason) == (Health.UNKNOWN, "no health check yet")
+    health.require_work()
+    state.health.job_done("rk1")
+    assert state.health.get("rk1").health is Health.UNKNOWN
+    assert state.health.history("rk1") == []
+
+
+def test_health_is_kept_with_its_reason_evidence_and_history(state: LabState) -> None:
+    state.health.set("rk1", Health.GOOD, reason="as before", by="check", evidence={"n": 8})
+    bad = state.health.set(
+        "rk1", Health.BAD, reason="memory -12 %", by="check", evidence={"probe": "p.json"}
+    )
+    assert state.health.get("rk1") == bad
+    assert (bad.health, bad.made_by, bad.evidence) == (Health.BAD, "check", {"probe": "p.json"})
+    with pytest.raises(BoardOutOfService, match="board rk1 is bad: memory -12 %") as refused:
+        bad.require_work()
+    assert refused.value.exit_status == 3
+    assert "labctl boards history rk1" in (refused.value.hint or "")
+    again = state.health.set("rk1", Health.BAD, reason="memory -13 %", by="check")
+    assert again.since == bad.since
+    assert again.reason == "memory -13 %"
+    state.health.set("rk2", Health.GOOD, reason="new fan", by="me@desk")
+    events = state.health.history("rk1")
+    assert [(e.kind, e.value, e.reason) for e in events] == [
+        ("health", "good", "as before"),
+        ("health", "bad", "memory -12 %"),
+    ]
+    assert events[1].details == {"probe": "p.json"}
+    assert state.health.history("rk1", since=events[1].at + 1) == []
+    assert state.health.history("rk1", limit=1) == events[1:]
+    assert [one.board for one in state.health.list()] == ["rk1", "rk2"]
+
+
+def test_a_check_does_not_end_what_a_person_decided(state: LabState) -> None:
+    state.health.set("rk1", Health.MAINTENANCE, reason="new fan", by="me@desk")
+    kept = state.health.set(
+        "rk1", Health.GOOD, reason="check", by="check", unless=[Health.MAINTENANCE]
+    )
+    assert (kept.health, kept.reason) == (Health.MAINTENANCE, "new fan")
+    assert len(state.health.history("rk1")) == 1
+    with pytest.raises(BoardOutOfService, match="maintenance: new fan"):
+        kept.require_work()
+
+
+def test_jobs_are_counted_until_the_next_check(state: LabState) -> None:
+    for _ in range(3):
+        state.health.job_done("rk1")
+    assert state.health.get("rk1").jobs_since_check == 3
+    state.health.checked("rk1", "probe-1.json")
+    checked = state.health.get("rk1")
+    assert (checked.jobs_since_check, checked.checked_run) == (0, "probe-1.json")
+    assert checked.checked_at is not None
+    assert checked.health is Health.UNKNOWN
+
+
+def test_firmware_and_state_are_in_the_history_where_they_change(state: LabState) -> None:
+    assert not state.health.set_firmware("rk1", "OpenHarmony 4.1", by="check")
+    assert not state.health.set_firmware("rk1", "OpenHarmony 4.1", by="check")
+    assert state.health.set_firmware("rk1", "OpenHarmony 5.0", by="check")
+    for value in ("offline", "offline", "idle"):
+        state.health.set_state("rk1", value, by="check", reason="x")
+    assert [(e.kind, e.value) for e in state.health.history("rk1")] == [
+        ("firmware", "OpenHarmony 4.1"),
+        ("firmware", "OpenHarmony 5.0"),
+        ("state", "offline"),
+        ("state", "idle"),
+    ]
+    assert state.health.history("rk1")[1].reason == "before: OpenHarmony 4.1"
+
+
+def test_what_a_board_says_cannot_reach_a_terminal(state: LabState) -> None:
+    state.health.set("rk1", Health.BAD, reason="\x1b[2Jx\ny", by="check")
+    state.health.set_firmware("rk1", "\x1b]0;title\x07", by="check")
+    for event in state.health.history("rk1"):
+        for text in (event.value, event.reason or ""):
+            assert text.isprintable(), text
+    assert (state.health.get("rk1").reason or "").isprintable()
+    assert not state.health.set_firmware("rk1", "\x1b]0;title\x07", by="check")
+
+
+def test_the_history_is_backed_up_and_goes_on_after_a_restore(
+    state: LabState, tmp_path: Path
+) -> None:
+    state.health.set("rk1", Health.GOOD, reason="a", by="check")
+    copy = state.backup(tmp_path / "copy.sqlite")
+    state.health.set("rk1", Health.BAD, reason="b", by="check")
+    state.restore(copy)
+    assert state.health.get("rk1").health is Health.GOOD
+    state.health.set("rk1", Health.BAD, reason="c", by="check")
+    assert [event.reason for event in state.health.history("rk1")] == ["a", "c"]
