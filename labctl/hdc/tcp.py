@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from labctl.errors import ConfigError, LinkRefused
 
@@ -17,6 +18,9 @@ _KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
 )
+
+if TYPE_CHECKING:
+    from asyncio import Server  # slow to import, and most who dial serve nobody
 
 _Address = tuple[
     socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
@@ -48,6 +52,20 @@ def dial(host: str, port: int, *, timeout: float, peer: str, hint: str) -> socke
     for option in _KEEPALIVE:
         sock.setsockopt(*option)
     return sock
+
+
+def close_server(server: "Server") -> None:
+    """Stop listening; who was accepted a moment ago still gets to the server's protocol.
+
+    asyncio accepts a connection in one round of its loop and attaches it to the server in the next.
+    It loses one whose server is closed between the two: its socket stays open until it is collected
+    as garbage. So the server closes after those that are accepted now are attached. Call it on the
+    server's loop. ``wait_closed`` then waits for the end of all connections.
+    """
+    loop = server.get_loop()
+    for sock in server.sockets:
+        loop.remove_reader(sock.fileno())
+    loop.call_soon(server.close)
 
 
 def _connect(addresses: list[_Address], deadline: float) -> socket.socket:

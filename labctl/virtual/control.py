@@ -26,6 +26,7 @@ from pydantic import ValidationError
 from labctl.errors import ConfigError, HostError
 from labctl.files import host_writes
 from labctl.hdc.daemon import Authorisation
+from labctl.hdc.tcp import close_server
 from labctl.virtual.fault_injector import FaultInjector
 from labctl.virtual.fault_script import ANY_FAULT, Fault
 from labctl.virtual.injected_fault import FaultState
@@ -43,6 +44,8 @@ class ControlSocket:
         self._faults = faults
         self._authorisation = authorisation
         self._server: asyncio.Server | None = None
+        self._clients: set[asyncio.StreamWriter] = set()
+        self._is_over = False
 
     async def start(self) -> None:
         """Listen. Raises HostError."""
@@ -61,15 +64,22 @@ class ControlSocket:
             raise
 
     async def stop(self) -> None:
-        """Do not listen any more. Idempotent."""
+        """Do not listen any more, and end what is asked just now. Idempotent."""
+        self._is_over = True
         if self._server is not None:
-            self._server.close()
+            close_server(self._server)
+            for client in self._clients:
+                client.transport.abort()
             await self._server.wait_closed()
             self._server = None
             with suppress(FileNotFoundError):
                 (self._directory / _NAME).unlink()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_over:
+            writer.transport.abort()
+            return
+        self._clients.add(writer)
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 line = await reader.readuntil(b"\n")
@@ -78,6 +88,7 @@ class ControlSocket:
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client has gone
         finally:
+            self._clients.discard(writer)
             writer.close()
 
     def _reply(self, line: bytes) -> dict[str, Any]:

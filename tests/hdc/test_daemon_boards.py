@@ -215,6 +215,36 @@ def test_a_host_that_comes_as_the_daemon_stops_is_turned_away(tmp_path: Path, ro
     assert descriptors() == before
 
 
+@pytest.mark.parametrize("rounds", range(6))
+def test_who_comes_as_a_reverse_rule_ends_is_turned_away(tmp_path: Path, rounds: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+    async def scene() -> bytes:
+        served = Daemon(board(tmp_path))
+        host = await AsyncHost.connect(await served.start())
+        host.send(7, Command.FORWARD_INIT, b"tcp:%d tcp:1" % port)
+        while (await host.receive())[1] != Command.FORWARD_CHECK:
+            pass
+        rule = next(iter(next(iter(served._connections))._tasks.values()))
+        with socket.create_connection(("127.0.0.1", port)) as user:
+            for _ in range(rounds):  # of the loop, from accepted to connected
+                await asyncio.sleep(0)
+            rule.stop()
+            user.settimeout(30)
+            try:
+                return await asyncio.to_thread(user.recv, 1)
+            except ConnectionResetError:
+                return b""
+            finally:
+                await host.close()
+                await served.stop()
+
+    before = descriptors()
+    assert asyncio.run(scene()) == b""
+    assert descriptors() == before
+
+
 def test_hosts_without_end_are_turned_away(tmp_path: Path) -> None:
     with daemon(tmp_path, limits=Limits(hosts=3)) as address, ExitStack() as stack:
         hosts = [stack.enter_context(raw_host(address)) for _ in range(5)]

@@ -122,7 +122,6 @@ class StandInServer:
         return [known for _, known in self.commands].count(command)
 
     def serve(self, client: socket.socket) -> None:
-        self._clients.add(client)
         try:
             with client, suppress(OSError, EOFError, struct.error):
                 self._serve(client)
@@ -437,6 +436,7 @@ def stand_in_server(
         with suppress(OSError):
             while True:
                 client, _ = listener.accept()
+                server._clients.add(client)
                 players.append(threading.Thread(target=server.serve, args=(client,)))
                 players[-1].start()
 

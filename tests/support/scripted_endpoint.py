@@ -29,6 +29,8 @@ from typing import Any
 from scripted_answers import Answer, Asked, Script, Step, steps, tokenize
 from scripted_shapes import MODEL, Done, Shape, dumped, facts, shape
 
+from labctl.hdc.tcp import close_server
+
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}<|assistant|>"
 
 
@@ -64,6 +66,8 @@ class ScriptedEndpoint:
         self.missing: set[str] = set()
         #: A key that requests must bear.
         self.key: str | None = None
+        self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._is_over = False
         self._asked: Counter[str] = Counter()
         self._slots = asyncio.Semaphore(slots) if slots else None
 
@@ -74,15 +78,31 @@ class ScriptedEndpoint:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one connection's requests until the client is gone."""
+        if self._is_over:
+            writer.transport.abort()
+            return
         self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving[task] = writer
         try:
             while await self._answer(reader, writer):
                 pass
         except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
             pass
         finally:
+            del self._serving[task]
             with contextlib.suppress(ConnectionError, ssl.SSLError):
                 writer.close()
+
+    async def drop_clients(self) -> None:
+        """Serve nobody any more; who is served now is cut."""
+        self._is_over = True
+        serving = dict(self._serving)
+        for task, writer in serving.items():
+            writer.transport.abort()
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         line = await reader.readline()
@@ -239,30 +259,23 @@ def scripted_endpoint(
         port = listening.sockets[0].getsockname()[1]
         server.address = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
         ready.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            listening.close()
+        await over.wait()
+        close_server(listening)
+        await server.drop_clients()
+        await listening.wait_closed()
 
     def work() -> None:
-        asyncio.set_event_loop(loop)
-        with contextlib.suppress(asyncio.CancelledError):
-            loop.run_until_complete(task)
-        left = asyncio.all_tasks(loop)
-        for one in left:
-            one.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        loop.run_until_complete(asyncio.sleep(0))  # closed transports say so
-        loop.close()
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(run())
 
-    task = loop.create_task(run())
+    over = asyncio.Event()
     thread = threading.Thread(target=work, name="scripted endpoint")
     thread.start()
     try:
         assert ready.wait(10)
         yield server
     finally:
-        loop.call_soon_threadsafe(task.cancel)
+        loop.call_soon_threadsafe(over.set)
         thread.join()
 
 

@@ -12,9 +12,7 @@ import os
 from labctl.errors import HostError
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.connection import Connection
-
-#: Of the event loop, between a host's being accepted and the end of one that is turned away.
-_ROUNDS_TO_MEET = 4
+from labctl.hdc.tcp import close_server
 
 
 class PortTaken(HostError):
@@ -50,13 +48,12 @@ class Daemon:
         """Stop listening and cut every connection without a word, as a lost power supply does."""
         self._is_listening = False
         if self._server is not None:
-            self._server.close()
+            close_server(self._server)
         for connection in list(self._connections):
             connection.abort()
 
     async def stop(self) -> None:
         """:meth:`cut`, and wait until nothing of it runs any more."""
-        await self._accept_no_more()
         self.cut()
         if self._server is not None:
             await self._server.wait_closed()
@@ -68,17 +65,6 @@ class Daemon:
                 task.cancel()
             await asyncio.gather(*self._background, return_exceptions=True)
         await asyncio.sleep(0)  # transports that were aborted close their sockets now
-
-    async def _accept_no_more(self) -> None:
-        """Turn away those that are accepted but not yet met: asyncio's own ``close`` loses them,
-        and their sockets stay open until they are collected as garbage.
-        """
-        self._is_listening = False
-        if self._server is not None:
-            for sock in self._server.sockets:
-                asyncio.get_running_loop().remove_reader(sock.fileno())
-            for _ in range(_ROUNDS_TO_MEET):
-                await asyncio.sleep(0)
 
     def meet(self) -> Connection:
         """Return the protocol for a host that has been accepted."""

@@ -14,6 +14,7 @@ from labctl.hdc.daemon.forwarded import Forwarded, Rule
 from labctl.hdc.daemon.nodes import Node, is_well_formed
 from labctl.hdc.daemon.task import Link, Task
 from labctl.hdc.messages import EchoLevel
+from labctl.hdc.tcp import close_server
 from labctl.hdc.wire import Command
 
 _NUMBER_BYTES = 4
@@ -122,7 +123,7 @@ class ReverseTask(_RuleTask):
         if self._listening is not None and self._listening is not asyncio.current_task():
             self._listening.cancel()
         if self._server is not None and self._node is not None:
-            self._server.close()
+            close_server(self._server)
             self._node.unlink()
             self._server = None
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from labctl.hdc.host.nodes import Listener
+from labctl.hdc.tcp import close_server
 
 #: Connections at once; further ones are reset.
 MAX_CONNECTIONS = 512
@@ -59,12 +60,16 @@ class _Forwarder:
         """Carry until it is over."""
         server = await asyncio.start_server(self._accept, sock=listening, backlog=BACKLOG)
         await self.over.wait()
-        server.close()
+        close_server(server)
         for task in self._work:
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
+        await server.wait_closed()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.over.is_set():
+            _reset(writer)
+            return
         if len(self._work) >= MAX_CONNECTIONS:
             _log.warning("a forwarded connection is refused: there are %d", MAX_CONNECTIONS)
             _reset(writer)
@@ -75,21 +80,23 @@ class _Forwarder:
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends = [writer]
-        is_whole = False
+        is_whole = False  # all came over, to both ends
         try:
             there = await asyncio.open_connection(_LOOPBACK, self._port)
             ends.append(there[1])
             async with asyncio.TaskGroup() as both:
                 both.create_task(_pump(reader, there[1]))
                 both.create_task(_pump(there[0], writer))
+            for end in ends:
+                end.close()
+            for end in ends:
+                await end.wait_closed()
             is_whole = True
         except* OSError as errors:
             _log.info("a forwarded connection is cut: %s", errors.exceptions[0])
         finally:
-            for end in ends:  # a reset of one end is a reset of the other: not all came over
-                if is_whole:
-                    end.close()
-                else:
+            if not is_whole:
+                for end in ends:  # a reset of one end is a reset of the other
                     _reset(end)
 
 
@@ -101,5 +108,7 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    sock = writer.get_extra_info("socket")
+    if sock.fileno() >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
     writer.transport.abort()
