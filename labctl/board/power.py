@@ -1,0 +1,67 @@
+"""Restarting a board and switching its power: the one way to do so, for who holds the board.
+
+A switch knows no epoch. So both leases are asked right before it acts: the board's own, where the
+board answers, and the lab's, which is renewed for as long as the switch takes: nobody else gets the
+board meanwhile.
+
+A process that is stopped between the answer and the switch, for longer than the renewed lease,
+still acts when it is continued. A trial of the next holder then ends as one whose board restarted,
+which is infrastructure's fault and never a result.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from labctl.board.lease import BoardLease
+from labctl.errors import BoardError, LeaseLost, LinkError
+from labctl.state.leases import BoardLeases, StateLease
+from labctl.transport import Transport, reboot
+
+#: By so much (s) the lab's lease outlives the switch's own time.
+_MARGIN_SECONDS = 30.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class BoardPower:
+    """The switches of a board that is held under ``lease``; ``on_board`` is the board's own lease.
+
+    Methods raise LeaseLost, and then nothing has happened to the board.
+    """
+
+    leases: BoardLeases
+    lease: StateLease
+    on_board: BoardLease
+
+    def reboot(self, epoch: int, transport: Transport, *, timeout: float) -> str | None:
+        """Restart the board and wait ``timeout`` s at most until it runs again; its new boot.
+
+        Raises what :func:`labctl.transport.reboot` raises.
+        """
+        return self.act(epoch, lambda: reboot(transport, timeout=timeout), seconds=timeout)
+
+    def act(self, epoch: int, switch: Callable[[], T], *, seconds: float) -> T:
+        """Do what a switch does (power, a USB port, flashing), ``seconds`` at most.
+
+        ``epoch`` is the caller's. A board that does not answer is switched for who has the lab's
+        lease. Raises what ``switch`` raises.
+        """
+        now = None
+        with suppress(LinkError, BoardError):  # it may be why it is to be switched
+            now = self.on_board.read()
+        if now is not None and now.epoch > epoch:
+            raise LeaseLost(
+                f"{now.lab} on {now.host} took board {self.lease.board} at {now.utc}"
+                f" (epoch {now.epoch}, this one is {epoch}): it is not switched"
+            )
+        kept = self.leases.renew(self.lease, seconds + _MARGIN_SECONDS)
+        if kept.epoch != epoch or time.monotonic() >= kept.stop_before:
+            raise LeaseLost(
+                f"board {self.lease.board} is held with epoch {kept.epoch}, not {epoch}:"
+                " it is not switched"
+            )
+        return switch()
