@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from labctl.state.baselines import Baseline, Baselines
     from labctl.state.events import BoardEvent, BoardEvents
     from labctl.state.health import BoardHealth, Health, Healths
+    from labctl.state.job import Job, NewJob
+    from labctl.state.jobs import Jobs
     from labctl.state.leases import BoardLeases, StateLease
     from labctl.state.state import LabState, lab_state
 else:
@@ -20,6 +22,8 @@ else:
             "baselines": "Baseline Baselines",
             "events": "BoardEvent BoardEvents",
             "health": "BoardHealth Health Healths",
+            "job": "Job NewJob",
+            "jobs": "Jobs",
             "leases": "BoardLeases StateLease",
             "state": "LabState lab_state",
         },
@@ -34,7 +38,10 @@ __all__ = [
     "BoardLeases",
     "Health",
     "Healths",
+    "Job",
+    "Jobs",
     "LabState",
+    "NewJob",
     "StateLease",
     "lab_state",
 ]

@@ -19,6 +19,7 @@ from labctl.files import host_writes
 from labctl.state.baselines import Baselines
 from labctl.state.events import BoardEvents
 from labctl.state.health import Healths
+from labctl.state.jobs import Jobs
 from labctl.state.leases import BoardLeases
 from labctl.state.tables import SCHEMA
 
@@ -67,6 +68,11 @@ class LabState:
     def health(self) -> Healths:
         """The health of the lab's boards, and what it rests on."""
         return Healths(self)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """The queue of the lab."""
+        return Jobs(self)
 
     @property
     def now(self) -> str:

@@ -1,0 +1,113 @@
+"""A job of the queue, as it is submitted and as the database has it."""
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from labctl.errors import Blame
+from labctl.files import user_name
+from labctl.state.job_order import Waiting
+
+#: ``run``: a scheduler runs it. ``foreground``: a ``labctl run`` that waits for a board itself.
+JobKind = Literal["run", "foreground", "health", "nightly"]
+JobState = Literal["waiting", "running", "done", "cancelled"]
+
+COLUMNS = (
+    "id, kind, name, request, boards, tried, priority, position, submitter, submitted_at,"
+    " expected_seconds, state, board, worker, attempts, expires, stop, run, started_at, ended_at,"
+    " exit_status, blame, reason"
+)
+NAMES = COLUMNS.split(", ")
+ORDER = "id, boards, tried, priority, position, submitter, kind"
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """A job to be submitted. ``request`` is all that its run needs; JSON."""
+
+    #: For people: the recipe's name.
+    name: str
+    request: Mapping[str, Any]
+    #: Where it may run, best first.
+    boards: tuple[str, ...]
+    kind: JobKind = "run"
+    priority: int = 0
+    expected_seconds: float | None = None
+    submitter: str = field(default_factory=lambda: f"{user_name()}@{socket.gethostname()}")
+    #: Submitted twice, it is one job.
+    id: str = field(default_factory=lambda: secrets.token_hex(4))
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of the queue. Times are seconds since 1970 by the database's clock."""
+
+    id: str
+    kind: JobKind
+    name: str
+    #: JSON.
+    request: str
+    boards: tuple[str, ...]
+    #: Boards on which infrastructure broke it off.
+    tried: tuple[str, ...]
+    priority: int
+    position: float
+    #: ``USER@HOST``
+    submitter: str
+    submitted_at: float
+    expected_seconds: float | None
+    state: JobState
+    board: str | None
+    worker: str | None
+    #: Number of the attempt that runs, or ran last; 0 before the first.
+    attempts: int
+    #: When the attempt counts as lost unless it is renewed.
+    expires: float | None
+    #: Why it is to be stopped while it runs.
+    stop: str | None
+    run: str | None
+    started_at: float | None
+    ended_at: float | None
+    exit_status: int | None
+    blame: Blame | None
+    reason: str | None
+
+    @cached_property
+    def content(self) -> Mapping[str, Any]:
+        """The request."""
+        found: Mapping[str, Any] = json.loads(self.request)
+        return found
+
+
+def worker_name() -> str:
+    """Make a name for this process as a worker."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+def job_of(row: Sequence[Any]) -> Job:
+    """Return the job of a row of COLUMNS."""
+    values = dict(zip(NAMES, row, strict=True))
+    values["boards"] = tuple(json.loads(values["boards"]))
+    values["tried"] = tuple(json.loads(values["tried"]))
+    values["blame"] = Blame(values["blame"]) if values["blame"] else None
+    return Job(**values)
+
+
+def waiting_of(job: Job) -> Waiting:
+    """Return what the order asks of a job."""
+    boards = tuple(board for board in job.boards if board not in job.tried)
+    is_foreground = job.kind == "foreground"
+    return Waiting(job.id, boards, job.priority, job.position, job.submitter, is_foreground)
+
+
+def waiting_row(row: Mapping[str, Any]) -> Waiting:
+    """Return what the order asks of a row of ORDER."""
+    tried = json.loads(row["tried"])
+    boards = tuple(board for board in json.loads(row["boards"]) if board not in tried)
+    place = (row["priority"], row["position"], row["submitter"])
+    return Waiting(row["id"], boards, *place, row["kind"] == "foreground")

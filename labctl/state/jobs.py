@@ -1,0 +1,345 @@
+"""Jobs: the queue of a lab. A job waits, runs on one board under one worker, and ends once.
+
+Each attempt has a number. Who runs an attempt renews it; one that is not renewed was lost with its
+worker, and the job waits again. What an older attempt says later is refused. The database's clock
+alone says when that is. Who comes next: :mod:`labctl.state.job_order`.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from labctl.errors import Blame, ConfigError, ExitStatus, LeaseLost
+from labctl.state import sql
+from labctl.state.job import COLUMNS, NAMES, ORDER, Job, NewJob, job_of, waiting_of, waiting_row
+from labctl.state.job_order import Waiting, hand_out, in_order
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from labctl.state.state import LabState
+
+#: An attempt that is not renewed for these seconds was lost with its worker.
+JOB_SECONDS = 60.0
+#: A job that infrastructure broke off so often is given up.
+MOST_ATTEMPTS = 3
+
+
+class Jobs:
+    """All jobs of a lab. Methods raise HostError and ConfigError as the database does."""
+
+    def __init__(self, state: "LabState"):
+        self._state = state
+
+    def submit(self, *jobs: NewJob) -> Sequence[Job]:
+        """Put jobs at the end of the queue, in this order and all at once; ids that exist stay."""
+        with self._state.changing() as connection:
+            now = self._now(connection)
+            last = sql.rows(connection, "SELECT MAX(position) AS last FROM job")[0]["last"] or 0.0
+            for number, job in enumerate(jobs, 1):
+                if not job.boards:
+                    raise ConfigError(f"job {job.name}: no board is named for it")
+                values: dict[str, Any] = dict.fromkeys(NAMES) | {
+                    "id": job.id,
+                    "kind": job.kind,
+                    "name": job.name,
+                    "request": json.dumps(job.request),
+                    "boards": json.dumps(job.boards),
+                    "tried": "[]",
+                    "priority": job.priority,
+                    "position": max(last, 0.0) + number,
+                    "submitter": job.submitter,
+                    "submitted_at": now,
+                    "expected_seconds": job.expected_seconds,
+                    "state": "waiting",
+                    "attempts": 0,
+                    "expires": now + JOB_SECONDS if job.kind == "foreground" else None,
+                }
+                places = ", ".join(f":{name}" for name in NAMES)
+                sql.run(
+                    connection,
+                    f"INSERT INTO job ({COLUMNS}) VALUES ({places}) ON CONFLICT DO NOTHING",
+                    values,
+                )
+            return [_get(connection, job.id) for job in jobs]
+
+    def list(self, *, ended: int = 0) -> Sequence[Job]:
+        """Return running jobs, waiting ones in their order, then the ``ended`` that ended last."""
+        question = f"SELECT {COLUMNS} FROM job WHERE state"
+        rows = self._state.ask(f"{question} IN ('running', 'waiting')", {})
+        known = {job.id: job for job in map(job_of, rows)}
+        running = sorted(
+            (job for job in known.values() if job.state == "running"),
+            key=lambda job: job.started_at or 0.0,
+        )
+        waiting = [job for job in known.values() if job.state == "waiting"]
+        users = Counter(job.submitter for job in running)
+        ordered = [known[job.id] for job in in_order([waiting_of(job) for job in waiting], users)]
+        over = self._state.ask(
+            f"{question} IN ('done', 'cancelled') ORDER BY ended_at DESC, id LIMIT :ended",
+            {"ended": ended},
+        )
+        return [*running, *ordered, *map(job_of, over)]
+
+    def get(self, job: str) -> Job | None:
+        """Return a job by its id; None if there is none."""
+        rows = self._state.ask(f"SELECT {COLUMNS} FROM job WHERE id = :id", {"id": job})
+        return job_of(rows[0]) if rows else None
+
+    def find(self, name: str) -> Job:
+        """Return a job by its id or by the start of its id. Raises ConfigError."""
+        rows = self._state.ask(
+            f"SELECT {COLUMNS} FROM job WHERE substr(id, 1, :length) = :id",
+            {"id": name, "length": len(name)},
+        )
+        found = [job for job in map(job_of, rows) if name]
+        exact = [job for job in found if job.id == name]
+        if len(exact or found) != 1:
+            what = "more than one job begins with" if found else "no job"
+            raise ConfigError(f"{what} {name!r}", hint="`labctl queue` shows the jobs")
+        return (exact or found)[0]
+
+    def cancel(self, job: str, reason: str) -> Job:
+        """Cancel a job that waits, or ask its worker to stop it; return it as it is then.
+
+        Raises ConfigError if it has ended.
+        """
+        with self._state.changing() as connection:
+            found = _get(connection, job)
+            if found.state == "waiting":
+                _end(connection, found, self._now(connection), reason, state="cancelled")
+            elif found.state == "running":
+                sql.run(
+                    connection,
+                    "UPDATE job SET stop = :reason WHERE id = :id",
+                    {"id": job, "reason": reason},
+                )
+            else:
+                raise ConfigError(f"job {job} is {found.state}: nothing to cancel")
+            return _get(connection, job)
+
+    def move(self, job: str, *, priority: int | None = None, first: bool = False) -> Job:
+        """Give a waiting job another priority, or the first place of all. Raises ConfigError."""
+        with self._state.changing() as connection:
+            found = _get(connection, job)
+            if found.state != "waiting":
+                raise ConfigError(f"job {job} is {found.state}: only a waiting job can be moved")
+            position = found.position
+            if first:
+                (row,) = sql.rows(connection, "SELECT MIN(position) AS least FROM job")
+                position = min(row["least"], 0.0) - 1.0
+            sql.run(
+                connection,
+                "UPDATE job SET priority = :priority, position = :position WHERE id = :id",
+                {
+                    "id": job,
+                    "priority": found.priority if priority is None else priority,
+                    "position": position,
+                },
+            )
+            return _get(connection, job)
+
+    def claim(
+        self,
+        boards: Sequence[str],
+        worker: str,
+        *,
+        suits: Callable[[Waiting, str], bool] = lambda _job, _board: True,
+    ) -> Sequence[Job]:
+        """Give free boards to the jobs that come next; return those of this worker's, running.
+
+        Jobs of lost workers wait again before. A board whose next job is waited for in the
+        foreground is kept free for that.
+        """
+        if not boards:
+            return []
+        with self._state.changing() as connection:
+            return self._claim(connection, boards, worker, suits, None)
+
+    def claim_own(self, job: str, boards: Sequence[str], worker: str) -> Job | None:
+        """Give a free board to a job that is waited for in the foreground, if it is its turn.
+
+        The wait is renewed by that. Raises LeaseLost if the job was cancelled, or not renewed.
+        """
+        with self._state.changing() as connection:
+            now = self._now(connection)
+            sql.run(
+                connection,
+                "UPDATE job SET expires = :expires WHERE id = :id AND state = 'waiting'",
+                {"id": job, "expires": now + JOB_SECONDS},
+            )
+            found = _get(connection, job)
+            if found.state != "waiting":
+                raise LeaseLost(f"job {job} is {found.state}: {found.reason}")
+            claimed = self._claim(connection, boards, worker, lambda _job, _board: True, job)
+            return claimed[0] if claimed else None
+
+    def renew(self, worker: str) -> Sequence[Job]:
+        """Say that a worker lives; return its jobs that somebody wants stopped."""
+        with self._state.changing() as connection:
+            values = {"worker": worker, "expires": self._now(connection) + JOB_SECONDS}
+            sql.run(
+                connection,
+                "UPDATE job SET expires = :expires WHERE worker = :worker AND state = 'running'",
+                values,
+            )
+            rows = sql.rows(
+                connection,
+                f"SELECT {COLUMNS} FROM job WHERE worker = :worker AND state = 'running'"
+                " AND stop IS NOT NULL",
+                {"worker": worker},
+            )
+            return [job_of(tuple(row.values())) for row in rows]
+
+    def start(self, job: Job, run: str) -> Job:
+        """Note the run of a job before it begins. Raises LeaseLost if the attempt was lost."""
+        with self._state.changing() as connection:
+            self._check(connection, job)
+            sql.run(
+                connection, "UPDATE job SET run = :run WHERE id = :id", {"id": job.id, "run": run}
+            )
+            return _get(connection, job.id)
+
+    def finish(
+        self,
+        job: Job,
+        exit_status: int,
+        *,
+        blame: Blame | None = None,
+        reason: str | None = None,
+        state: Literal["done", "cancelled"] = "done",
+    ) -> Job:
+        """End a job. Raises LeaseLost if the attempt was lost: another has the job."""
+        with self._state.changing() as connection:
+            self._check(connection, job)
+            now = self._now(connection)
+            _end(connection, job, now, reason, state=state, exit_status=exit_status, blame=blame)
+            return _get(connection, job.id)
+
+    def requeue(self, job: Job, reason: str, *, blame_board: bool = True) -> Job:
+        """Let a job wait again that infrastructure broke off, or end it after too many attempts.
+
+        With ``blame_board`` it goes to another of its boards, as long as there is one that it was
+        not tried on. Raises LeaseLost as :meth:`finish` does.
+        """
+        with self._state.changing() as connection:
+            self._check(connection, job)
+            _again(connection, job, self._now(connection), reason, blame_board=blame_board)
+            return _get(connection, job.id)
+
+    def _check(self, connection: "Connection", job: Job) -> None:
+        found = _get(connection, job.id)
+        if (found.state, found.attempts) != ("running", job.attempts):
+            raise LeaseLost(
+                f"attempt {job.attempts} of job {job.id} was lost: it is {found.state}, attempt"
+                f" {found.attempts}"
+            )
+
+    def _claim(
+        self,
+        connection: "Connection",
+        boards: Sequence[str],
+        worker: str,
+        suits: Callable[[Waiting, str], bool],
+        own: str | None,
+    ) -> Sequence[Job]:
+        now = self._now(connection)
+        _free_lost(connection, now)
+        rows = sql.rows(connection, f"SELECT {ORDER} FROM job WHERE state = 'waiting'")
+        if not rows:
+            return []
+        counts = sql.rows(
+            connection,
+            "SELECT submitter, COUNT(*) AS number FROM job WHERE state = 'running'"
+            " GROUP BY submitter",
+        )
+        running = {row["submitter"]: row["number"] for row in counts}
+        given = list(hand_out([waiting_row(row) for row in rows], running, boards, suits))
+        for job, board in given:
+            if job.id == own or (own is None and not job.is_foreground):
+                sql.run(
+                    connection,
+                    "UPDATE job SET state = 'running', board = :board, worker = :worker,"
+                    " attempts = attempts + 1, started_at = :now, expires = :expires"
+                    " WHERE id = :id",
+                    {
+                        "id": job.id,
+                        "board": board,
+                        "worker": worker,
+                        "now": now,
+                        "expires": now + JOB_SECONDS,
+                    },
+                )
+        return [
+            _get(connection, job.id)
+            for job, _ in given
+            if job.id == own or (own is None and not job.is_foreground)
+        ]
+
+    def _now(self, connection: "Connection") -> float:
+        return float(sql.rows(connection, f"SELECT {self._state.now} AS now")[0]["now"])
+
+
+def _free_lost(connection: "Connection", now: float) -> None:
+    """Let jobs wait again whose worker died; end those whose foreground process did."""
+    question = f"SELECT {COLUMNS} FROM job WHERE expires < :now AND state IN ('running','waiting')"
+    for row in sql.rows(connection, question, {"now": now}):
+        job = job_of(tuple(row.values()))
+        if job.kind == "foreground":
+            reason = "its labctl no longer waits"
+            _end(connection, job, now, reason, state="cancelled")
+        else:
+            reason = f"its worker {job.worker} gave no sign of life"
+            _again(connection, job, now, reason, blame_board=False)
+
+
+def _again(
+    connection: "Connection", job: Job, now: float, reason: str, *, blame_board: bool
+) -> None:
+    if job.attempts >= MOST_ATTEMPTS:
+        reason = f"given up after {job.attempts} attempts: {reason}"
+        infra = ExitStatus.INFRA
+        _end(connection, job, now, reason, exit_status=infra, blame=Blame.INFRA)
+        return
+    tried = {*job.tried, job.board} if blame_board and job.board else set(job.tried)
+    if tried >= set(job.boards):
+        tried = set()  # each had its turn; they may be well again
+    sql.run(
+        connection,
+        "UPDATE job SET state = 'waiting', board = NULL, worker = NULL, expires = NULL,"
+        " tried = :tried, reason = :reason WHERE id = :id",
+        {"id": job.id, "tried": json.dumps(sorted(tried)), "reason": reason},
+    )
+
+
+def _end(
+    connection: "Connection",
+    job: Job,
+    now: float,
+    reason: str | None,
+    *,
+    state: Literal["done", "cancelled"] = "done",
+    exit_status: int | None = None,
+    blame: Blame | None = None,
+) -> None:
+    sql.run(
+        connection,
+        "UPDATE job SET state = :state, ended_at = :now, exit_status = :exit_status,"
+        " blame = :blame, reason = :reason, expires = NULL WHERE id = :id",
+        {
+            "id": job.id,
+            "state": state,
+            "now": now,
+            "exit_status": exit_status,
+            "blame": blame,
+            "reason": reason,
+        },
+    )
+
+
+def _get(connection: "Connection", job: str) -> Job:
+    rows = sql.rows(connection, f"SELECT {COLUMNS} FROM job WHERE id = :id", {"id": job})
+    if not rows:
+        raise ConfigError(f"no job {job!r}", hint="`labctl queue` shows the jobs")
+    return job_of(tuple(rows[0].values()))

@@ -1,0 +1,185 @@
+"""The queue of jobs, on SQLite and on PostgreSQL."""
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from postgres_server import PostgresServer
+
+from labctl.config.lab import Lab, LabFile
+from labctl.errors import Blame, ConfigError, LeaseLost
+from labctl.state import Job, LabState, NewJob, lab_state
+from labctl.state import jobs as jobs_module
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> LabState:
+    if request.param == "sqlite":
+        return lab_state(LabFile(tmp_path, Lab(boards={})))
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return lab_state(LabFile(tmp_path, Lab(lab=server.new_lab(), database=server.url, boards={})))
+
+
+def job(name: str = "q8", **values: object) -> NewJob:
+    given: dict[str, object] = {"boards": ("rk1",), "submitter": "ann@pc", **values}
+    return NewJob(name, {"recipe": name}, **given)  # type: ignore[arg-type]
+
+
+def names(jobs: Sequence[Job]) -> list[str]:
+    return [one.name for one in jobs]
+
+
+def test_a_job_waits_runs_and_ends(state: LabState) -> None:
+    assert state.jobs.list() == []
+    (made,) = state.jobs.submit(job(expected_seconds=30.0))
+    assert (made.state, made.content, made.expected_seconds) == ("waiting", {"recipe": "q8"}, 30.0)
+    assert state.jobs.claim(["rk2"], "w") == []
+    (claimed,) = state.jobs.claim(["rk2", "rk1"], "w")
+    assert (claimed.state, claimed.board, claimed.attempts) == ("running", "rk1", 1)
+    assert state.jobs.claim(["rk1"], "other") == []
+    started = state.jobs.start(claimed, "20261120T223000Z-q2-abcdef")
+    ended = state.jobs.finish(started, 1, blame=Blame.JOB, reason="it crashed")
+    assert (ended.state, ended.exit_status, ended.blame) == ("done", 1, Blame.JOB)
+    assert ended.run == "20261120T223000Z-q2-abcdef"
+    assert ended.started_at is not None
+    assert ended.ended_at is not None
+    assert ended.submitted_at <= ended.started_at <= ended.ended_at
+    assert state.jobs.list() == []
+    assert state.jobs.list(ended=5) == [ended]
+
+
+def test_a_job_of_one_id_is_submitted_once(state: LabState) -> None:
+    first = state.jobs.submit(job(id="a1"))
+    assert state.jobs.submit(job("other", id="a1")) == first
+    with pytest.raises(ConfigError, match="no board"):
+        state.jobs.submit(job(boards=()))
+
+
+def test_the_order_is_priority_then_turns_of_users_then_submission(state: LabState) -> None:
+    state.jobs.submit(*(job(f"a{n}") for n in range(3)))
+    state.jobs.submit(*(job(f"b{n}", submitter="bob@pc") for n in range(2)))
+    state.jobs.submit(job("urgent", priority=5))
+    assert names(state.jobs.list()) == ["urgent", "b0", "a0", "b1", "a1", "a2"]
+    (claimed,) = state.jobs.claim(["rk1"], "w")
+    assert claimed.name == "urgent"  # of ann's; bob has none running: his turn
+    (second,) = state.jobs.claim(["rk1"], "w")
+    assert second.name == "b0"
+
+
+def test_a_job_moves_to_the_front_or_to_another_priority(state: LabState) -> None:
+    state.jobs.submit(*(job(f"a{n}") for n in range(3)), job("urgent", priority=5))
+    last = state.jobs.list()[-1]
+    state.jobs.move(last.id, first=True)
+    assert names(state.jobs.list()) == ["a2", "urgent", "a0", "a1"]
+    state.jobs.move(state.jobs.list()[3].id, priority=9)
+    assert names(state.jobs.list()) == ["a2", "a1", "urgent", "a0"]
+    state.jobs.submit(job("late"))
+    assert names(state.jobs.list())[-1] == "late"
+    (running,) = state.jobs.claim(["rk1"], "w")
+    with pytest.raises(ConfigError, match="only a waiting job"):
+        state.jobs.move(running.id, first=True)
+
+
+def test_a_waiting_job_is_cancelled_and_a_running_one_asked_to_stop(state: LabState) -> None:
+    first, second = state.jobs.submit(job("a"), job("b"))
+    (running,) = state.jobs.claim(["rk1"], "w")
+    assert state.jobs.cancel(second.id, "not needed").state == "cancelled"
+    assert state.jobs.renew("w") == []
+    assert state.jobs.cancel(first.id, "wrong model").state == "running"
+    (stopped,) = state.jobs.renew("w")
+    assert (stopped.id, stopped.stop) == (running.id, "wrong model")
+    state.jobs.finish(stopped, 130, reason="wrong model", state="cancelled")
+    with pytest.raises(ConfigError, match="is cancelled"):
+        state.jobs.cancel(first.id, "again")
+    with pytest.raises(ConfigError, match="no job"):
+        state.jobs.cancel("nobody", "x")
+
+
+def test_a_job_is_found_by_the_start_of_its_id(state: LabState) -> None:
+    state.jobs.submit(job(id="abc1"), job(id="abd2"), job(id="ab"))
+    assert state.jobs.find("abd").id == "abd2"
+    assert state.jobs.find("ab").id == "ab"
+    for wrong, words in (("a", "more than one"), ("x", "no job"), ("", "no job"), ("%", "no job")):
+        with pytest.raises(ConfigError, match=words):
+            state.jobs.find(wrong)
+
+
+def test_infrastructure_sends_a_job_to_another_board_and_gives_up_at_last(state: LabState) -> None:
+    state.jobs.submit(job(boards=("rk1", "rk2")))
+    (first,) = state.jobs.claim(["rk1", "rk2"], "w")
+    again = state.jobs.requeue(first, "cable")
+    assert (again.state, again.tried, again.reason) == ("waiting", ("rk1",), "cable")
+    assert state.jobs.claim(["rk1"], "w") == []
+    (second,) = state.jobs.claim(["rk1", "rk2"], "w")
+    assert second.board == "rk2"
+    assert state.jobs.requeue(second, "cable").tried == ()  # each had its turn
+    (third,) = state.jobs.claim(["rk1", "rk2"], "w")
+    over = state.jobs.requeue(third, "cable")
+    assert (over.state, over.exit_status, over.blame) == ("done", 3, Blame.INFRA)
+    assert over.reason == "given up after 3 attempts: cable"
+
+
+def test_a_job_of_a_dead_worker_waits_again_and_what_that_says_later_is_refused(
+    state: LabState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.jobs.submit(job(boards=("rk1", "rk2")))
+    (first,) = state.jobs.claim(["rk1"], "dead")
+    monkeypatch.setattr(jobs_module, "JOB_SECONDS", -1.0)
+    state.jobs.renew("dead")
+    monkeypatch.undo()
+    (second,) = state.jobs.claim(["rk1"], "new")
+    assert (second.id, second.attempts, second.worker) == (first.id, 2, "new")
+    for stale in (
+        lambda: state.jobs.start(first, "run"),
+        lambda: state.jobs.finish(first, 0),
+        lambda: state.jobs.requeue(first, "x"),
+    ):
+        with pytest.raises(LeaseLost, match="attempt 1 of job"):
+            stale()
+    assert state.jobs.finish(second, 0).exit_status == 0
+
+
+def test_a_board_is_kept_for_the_one_that_waits_in_the_foreground(
+    state: LabState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, queued = state.jobs.submit(
+        job("shell", kind="foreground", submitter="bob@pc"), job("queued")
+    )
+    assert state.jobs.claim(["rk1"], "w") == []
+    assert state.jobs.claim_own(waits.id, [], "bob") is None
+    claimed = state.jobs.claim_own(waits.id, ["rk1"], "bob")
+    assert claimed is not None
+    state.jobs.finish(claimed, 0)
+    (next_one,) = state.jobs.claim(["rk1"], "w")
+    assert next_one.id == queued.id
+    monkeypatch.setattr(jobs_module, "JOB_SECONDS", -1.0)
+    (gone,) = state.jobs.submit(job("killed", kind="foreground"))
+    monkeypatch.undo()
+    state.jobs.submit(job("after"))
+    (after,) = state.jobs.claim(["rk1"], "w")
+    assert after.name == "after"
+    with pytest.raises(LeaseLost, match="no longer waits"):
+        state.jobs.claim_own(gone.id, ["rk1"], "killed")
+
+
+def test_concurrent_workers_take_each_job_once(state: LabState) -> None:
+    boards = [f"rk{n}" for n in range(4)]
+    state.jobs.submit(*(job(f"j{n}", boards=tuple(boards)) for n in range(24)))
+    seen: list[str] = []
+
+    def work(board: str) -> None:
+        while claimed := state.jobs.claim([board], board):
+            seen.append(claimed[0].id)
+            state.jobs.finish(claimed[0], 0)
+
+    workers = [threading.Thread(target=work, args=(board,)) for board in boards]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(seen) == 24
+    assert max(Counter(seen).values()) == 1
+    assert [replace(one, id="").exit_status for one in state.jobs.list(ended=30)] == [0] * 24
