@@ -102,6 +102,11 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
 @click.option("--seed", type=int, help="Random seed for --faults; default: the file's own.")
 @click.option("--memory", type=SIZE, help="Memory size that the board reports, e.g. 2GB.")
 @click.option(
+    "--effects",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Append every change below the boards' workdirs to this file, with who made it.",
+)
+@click.option(
     "--no-build",
     is_flag=True,
     help="Compile nothing: fail if the board's own agent is not built for this host.",
@@ -123,6 +128,7 @@ def virtual_board(
     script: Path | None,
     seed: int | None,
     memory: int | None,
+    effects: Path | None,
     no_build: bool,
     as_json: bool,
 ) -> None:
@@ -161,6 +167,7 @@ def virtual_board(
             version=hdc_version,
             authorisation=_authorisation(auth, known_keys),
             memory_bytes=memory,
+            effects=effects and effects.resolve(),
         )
         for index in range(count)
     ]

@@ -15,6 +15,7 @@ from labctl.errors import ConfigError, HostError, HostTimeout
 from labctl.files import host_writes, locked
 from labctl.hdc.daemon import Authorisation, Board, Daemon, Version, allow_boards
 from labctl.virtual.control import ControlSocket
+from labctl.virtual.effects import EffectsLog
 from labctl.virtual.fault_injector import FaultInjector
 from labctl.virtual.fault_script import FaultScript
 from labctl.virtual.sandbox import WORKDIR, Sandbox, boot, kill_boot, kill_process, most_wasteful
@@ -43,6 +44,9 @@ class VirtualBoard:
     authorisation: Authorisation | None = None
     #: How much memory it says it has; None: this host's.
     memory_bytes: int | None = None
+    #: File to which every change below its workdir is logged, with connection and epoch; see
+    #: :mod:`labctl.virtual.effects`. Several boards may share it.
+    effects: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ class _Running:
         self._sandbox: Sandbox
         self._daemon: Daemon
         self._faults = FaultInjector(plan.faults)
+        self._effects: EffectsLog | None = None
         self._control = ControlSocket(self._directory, self._faults, plan.authorisation)
         self._work: set[asyncio.Task[None]] = set()
         self._restarting: asyncio.Task[None] | None = None
@@ -112,6 +117,8 @@ class _Running:
                 await self._power_off()
                 raise
         except BaseException:
+            if self._effects:
+                self._effects.close()
             self._guard.close()
             raise
         return Served(
@@ -137,7 +144,11 @@ class _Running:
             await self._cancel_work()
         finally:
             await self._power_off()
+            if self._effects:
+                self._effects.close()
             self._guard.close()
+        if self._effects and self._effects.failure:
+            raise self._effects.failure
         for failure in self._failures:
             raise failure
 
@@ -193,6 +204,9 @@ class _Running:
         plan = self._plan
         with host_writes(self._directory):
             self._sandbox = boot(self._directory, emulator=plan.emulator, preload=plan.preload)
+            if plan.effects is not None and self._effects is None:
+                workdir = self._directory / WORKDIR
+                self._effects = EffectsLog(plan.name, workdir, plan.effects, self._faults)
             if plan.memory_bytes is not None:
                 self._sandbox.fakes.show_memory(plan.memory_bytes)
         self._daemon = Daemon(
@@ -202,7 +216,7 @@ class _Running:
                 shell=self._sandbox.shell,
                 environment=self._sandbox.environment,
                 on_reboot=lambda how: self.spawn(self.restart(how)),
-                interference=self._faults,
+                interference=self._effects or self._faults,
                 version=plan.version,
                 authorisation=plan.authorisation,
             )
