@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from labctl.errors import HostError, HostTimeout, ToolMissing
@@ -165,8 +166,9 @@ def run_streaming(
 ) -> Completed:
     """Run a long program; both streams merged go line by line to ``on_line`` and into ``log``.
 
-    ``stdout`` of the result holds the last lines only (the log holds all). ``keep_open`` as in
-    :func:`start`. Raises ToolMissing, HostTimeout, HostError (the log cannot be written, ...).
+    A line that is longer than PIECE_BYTES comes in pieces. ``stdout`` of the result holds the last
+    lines only (the log holds all). ``keep_open`` as in :func:`start`. Raises ToolMissing,
+    HostTimeout, HostError (the log cannot be written, ...).
     """
     began = time.monotonic_ns()
     tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -174,7 +176,8 @@ def run_streaming(
         process = start(argv, cwd=cwd, env=env, stderr=subprocess.STDOUT, keep_open=keep_open)
         with _ended_after(process, timeout) as expired:
             assert process.stdout is not None
-            for raw in process.stdout:
+            read = partial(process.stdout.readline, PIECE_BYTES)
+            for raw in iter(read, b""):
                 line = raw.decode(errors="replace").rstrip("\n")
                 tail.append(line)
                 note(raw)

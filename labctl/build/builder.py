@@ -86,6 +86,7 @@ def _build_missing(plan: Plan, lock: int, on_progress: OnProgress) -> Artifact:
         why_builder=plan.choice.why,
         labctl_version=installed_version("labctl"),
         tools={**known, **records},
+        untrusted=plan.untrusted,
     )
     return publish(plan.artifact, manifest, {name: file.file for name, file in made.items()})
 

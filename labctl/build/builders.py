@@ -30,8 +30,18 @@ def make(
     host: str | None,
     lab_root: Path | None,
     on_progress: OnProgress,
+    *,
+    untrusted: bool = False,
 ) -> Builder:
-    """Make the builder of a kind. Raises ConfigError, ToolMissing."""
+    """Make the builder of a kind; ``untrusted``: of a source that nobody vouches for.
+
+    Raises ConfigError, ToolMissing.
+    """
+    if untrusted and kind is not BuilderKind.CONTAINER:
+        raise ConfigError(
+            f"an untrusted source is built in a container only, not with --builder {kind}",
+            hint="leave --builder out",
+        )
     if host is not None and kind is not BuilderKind.SSH:
         raise ConfigError(
             f"a build host is named, but the {kind} builder has none",
@@ -43,7 +53,7 @@ def make(
         case BuilderKind.CONTAINER:
             from labctl.build.container import ContainerBuilder
 
-            return ContainerBuilder(lab_root, on_progress)
+            return ContainerBuilder(lab_root, on_progress, untrusted=untrusted)
         case BuilderKind.SSH:
             return ssh_builder(host, lab_root)
 
@@ -56,15 +66,18 @@ def choose(
     lab_root: Path | None,
     *,
     on_progress: OnProgress = ignore,
+    untrusted: bool = False,
 ) -> Choice:
     """Choose the builder of that kind, or for ``None`` the first that meets all needs.
 
+    For an ``untrusted`` source that is a container.
+
     Raises ToolMissing, HostError or ConfigError: of the one that is asked for, or of all.
     """
-    if kind is None and host is not None:
-        kind = BuilderKind.SSH
+    if kind is None and (host is not None or untrusted):
+        kind = BuilderKind.CONTAINER if untrusted else BuilderKind.SSH
     if kind is not None:
-        builder = make(kind, host, lab_root, on_progress)
+        builder = make(kind, host, lab_root, on_progress, untrusted=untrusted)
         return Choice(builder, builder.offer(target, needs), "asked for")
     refused: list[HostError | ConfigError] = []
     for candidate in AUTO:

@@ -266,6 +266,8 @@ class Manifest(Recorded):
     """Reason for the choice of the builder."""
     labctl_version: str
     tools: dict[str, ToolRecord]
+    untrusted: bool = False
+    """True if nobody vouches for the source: nothing of it may be started on a host of the lab."""
 
     def __str__(self) -> str:
         compiler = f"{self.toolchain.compiler} {self.toolchain.version or ''}".strip()

@@ -22,6 +22,8 @@ from labctl.build.source_patched import Patched, find_patches
 from labctl.build.spec import BuildSpec, Definition, Version, find_spec
 from labctl.build.spec_source import ArchiveSource, FolderSource, GitSource, SdkSource
 from labctl.build.toolchain import Needs
+from labctl.build.untrusted import LABEL as UNTRUSTED_LABEL
+from labctl.build.untrusted import check_untrusted, untrusted_source
 from labctl.build.workspace import WorkspaceInputs
 from labctl.config.names import listed, unknown
 from labctl.config.target import Target, load_target
@@ -48,6 +50,8 @@ class BuildRequest:
         parameters: what the build spec asks of the user, by name.
         jobs: compilers at once; from cores and memory when ``None``.
         lab_root: the lab whose own toolchains come first.
+        untrusted: nobody vouches for ``source``: it is built in a container without network, and
+            what it makes is never started on this host.
     """
 
     target: str
@@ -61,6 +65,7 @@ class BuildRequest:
     parameters: Mapping[str, str] = field(default_factory=dict)
     jobs: int | None = None
     lab_root: Path | None = None
+    untrusted: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,8 @@ class Plan:
     key: str
     infer: Mapping[str, tuple[str, ...]]
     """Commands that run a tiny model, where the version has its own."""
+    untrusted: bool = False
+    """True if nobody vouches for its source."""
 
     @property
     def target(self) -> Target:
@@ -131,15 +138,23 @@ def make_plan(request: BuildRequest, on_progress: OnProgress = ignore) -> Plan:
         zig=spec.zig_target is not None,
         asked=request.compiler,
     )
+    if request.untrusted:
+        check_untrusted(request, spec)
     choice = choose(
-        request.builder, target, needs, request.host, request.lab_root, on_progress=on_progress
+        request.builder,
+        target,
+        needs,
+        request.host,
+        request.lab_root,
+        on_progress=on_progress,
+        untrusted=request.untrusted,
     )
     values = resolve(spec, request.parameters, choice.builder.kind)
     if request.source is None:
         source = _source(version, path, values)
         source = _patched(source, target.name, spec.product, label, request.lab_root)
     else:
-        source, label = _own_source(request.source, spec)
+        source, label = _own_source(request.source, spec, untrusted=request.untrusted)
     order = Order(
         target=target,
         spec=spec,
@@ -149,7 +164,8 @@ def make_plan(request: BuildRequest, on_progress: OnProgress = ignore) -> Plan:
         values={**values, "version": label, "revision": source.identity.revision},
         kit=version.source.kit if isinstance(version.source, SdkSource) else None,
     )
-    return Plan(order, label, tools, source, choice, _key(order, source), version.infer)
+    key = _key(order, source, untrusted=request.untrusted)
+    return Plan(order, label, tools, source, choice, key, version.infer, request.untrusted)
 
 
 def source_now(target: str, product: str, label: str, lab_root: Path | None) -> Source | None:
@@ -201,8 +217,8 @@ def _definitions(
     }
 
 
-def _key(order: Order, source: Source) -> str:
-    """SHA-256 of everything that decides on the bytes."""
+def _key(order: Order, source: Source, *, untrusted: bool) -> str:
+    """SHA-256 of everything that decides on the bytes, and on where they lie."""
     spec, target = order.spec, order.target
     inputs: dict[str, object] = {
         "schema": SCHEMA,
@@ -219,6 +235,8 @@ def _key(order: Order, source: Source) -> str:
         steps = [step.model_dump(mode="json") for step in spec.steps]
         outputs = {name: tool.output for name, tool in spec.tools.items()}
         inputs["steps"] = [steps, outputs, order.values]
+    if untrusted:
+        inputs["untrusted"] = True
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
@@ -256,8 +274,11 @@ def _source(version: Version, spec_path: Path, values: Mapping[str, str]) -> Sou
             return Package(pinned)
 
 
-def _own_source(given: Path | GitSource, spec: BuildSpec) -> tuple[Source, str]:
+def _own_source(given: Path | GitSource, spec: BuildSpec, *, untrusted: bool) -> tuple[Source, str]:
     """Return the user's own source, and the label of the artifact made from it."""
+    if untrusted:
+        one = untrusted_source(given)
+        return one, f"{UNTRUSTED_LABEL}{one.identity.digest[:KEY_DIGITS]}"
     if isinstance(given, Path):
         return Folder(given), _label("folder", spec)
     is_commit = _COMMIT.fullmatch(given.ref)
@@ -267,4 +288,5 @@ def _own_source(given: Path | GitSource, spec: BuildSpec) -> tuple[Source, str]:
 def _label(text: str, spec: BuildSpec) -> str:
     """Make a name from ``text`` that is not one of the spec's own versions."""
     label = re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_")[:40] or "git"
-    return f"own-{label}" if label in spec.versions else label
+    taken = label in spec.versions or label.startswith(UNTRUSTED_LABEL)
+    return f"own-{label}" if taken else label

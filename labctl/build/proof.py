@@ -14,7 +14,13 @@ from labctl.build.job import Made
 from labctl.build.manifest import SmokeRun, ToolRecord
 from labctl.build.plan import Plan
 from labctl.build.smoke import infer, smoke_run, starter
+from labctl.build.untrusted import NOT_STARTED
+from labctl.errors import ConfigError
 from labctl.files import sha256_file
+from labctl.units import size
+
+#: Of a tool that is made from an untrusted source; a static llama.cpp has some 10 MB.
+_MOST_BYTES = 512 << 20
 
 
 def examine(plan: Plan, name: str, made: Made) -> ToolRecord:
@@ -23,6 +29,8 @@ def examine(plan: Plan, name: str, made: Made) -> ToolRecord:
     Raises ConfigError, HostError, HostTimeout, ProgramFailed.
     """
     tool, path = plan.spec.tools[name], made.file
+    if plan.untrusted and path.stat().st_size > _MOST_BYTES:
+        raise ConfigError(f"{name} is larger than {size(_MOST_BYTES)}")
     facts = read_elf(path)
     prove(name, facts, tool, plan.target)
     isa = None
@@ -37,14 +45,17 @@ def examine(plan: Plan, name: str, made: Made) -> ToolRecord:
             compiler=compiler,
         )
     words = plan.infer_words(name)
-    ran: SmokeRun | None = None if words is None else infer(name, words, path, plan.target)
+    not_started = SmokeRun(done=False, reason=NOT_STARTED)
+    ran: SmokeRun | None = None
+    if words is not None:
+        ran = not_started if plan.untrusted else infer(name, words, path, plan.target)
     return ToolRecord(
         sha256=sha256_file(path),
         size_bytes=path.stat().st_size,
         elf=facts,
         isa=isa,
         sections=read_sections(path),
-        smoke=smoke_run(name, tool, path, plan.target),
+        smoke=not_started if plan.untrusted else smoke_run(name, tool, path, plan.target),
         infer=ran,
         built=datetime.now(UTC),
         rules=rules(plan, name),
@@ -69,7 +80,7 @@ def rules(plan: Plan, name: str) -> str:
     held_against = [
         [target.elf_machine, target.elf_bits, sorted(target.features)],
         [tool.elf, tool.stripped, tool.smoke, tool.smoke_status, plan.infer_words(name)],
-        starter(target),
+        NOT_STARTED if plan.untrusted else starter(target),
         [guard.model_dump(mode="json") for guard in guards],
         a64.TABLE,
     ]

@@ -90,9 +90,13 @@ class Sdk(Source):
 
 
 class Folder(Source):
-    """A folder of the user's, built where it is."""
+    """A folder of the user's, built where it is.
 
-    def __init__(self, path: Path):
+    ``read_git``: ask git which files belong to it, if it is a work tree.
+    """
+
+    def __init__(self, path: Path, *, read_git: bool = True):
+        self._read_git = read_git
         with host_reads(path):
             if not path.is_dir():
                 raise ConfigError(
@@ -123,6 +127,9 @@ class Folder(Source):
             )
 
     def _identify(self) -> SourceIdentity:
+        if not self._read_git:
+            sha256 = _tree_hash(self.path, _walk(self.path))
+            return SourceIdentity(kind="folder", location=str(self.path), sha256=sha256)
         commit = _git_commit(self.path)
         dirty = None if commit is None else bool(_git(self.path, "status", "--porcelain"))
         return SourceIdentity(

@@ -83,7 +83,9 @@ class Repository(Source):
         keep(tree, home)
 
     def _git(self, *words: str, timeout: float) -> process.Completed:
-        environment = {**os.environ, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+        # What lies in LFS would be fetched from wherever the repository says.
+        quiet = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"}
+        environment = {**os.environ, **quiet}
         done = process.run(["git", *words], timeout=timeout, env=environment)
         if done.exit_status == 0:
             return done

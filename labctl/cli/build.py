@@ -107,6 +107,12 @@ AGENT = "agent"
     type=click.IntRange(1, 512),
     help="Number of parallel compilers; default: by cores and memory.",
 )
+@click.option(
+    "--untrusted",
+    is_flag=True,
+    help="The source is somebody else's, as of a pull request: build it in a container without"
+    " network, and start nothing of it here.",
+)
 @json_option("Print the manifest as JSON.")
 @click.pass_obj
 def build(
@@ -125,6 +131,7 @@ def build(
     parameters: tuple[str, ...],
     explain: bool,
     jobs: int | None,
+    untrusted: bool,
     as_json: bool,
 ) -> None:
     """Build tools for a target.
@@ -145,6 +152,7 @@ def build(
         parameters=_parameters(parameters),
         jobs=jobs,
         lab_root=invocation.lab or find_lab_root(Path.cwd()),
+        untrusted=untrusted,
     )
     if explain:
         _print_explanation(explain_build(request), as_json=as_json)
@@ -155,7 +163,14 @@ def build(
         artifacts = [shown.build(request)]
         if product == DEFAULT_PRODUCT:
             agent = replace(
-                request, product=AGENT, tools=None, version=None, source=None, parameters={}
+                request,
+                product=AGENT,
+                tools=None,
+                version=None,
+                source=None,
+                parameters={},
+                builder=None if untrusted else request.builder,
+                untrusted=False,
             )
             artifacts.append(shown.build(agent))
     if as_json:

@@ -33,7 +33,7 @@ def offering(
     monkeypatch: pytest.MonkeyPatch, offers: Mapping[BuilderKind, Exception | None]
 ) -> None:
     monkeypatch.setattr(builders, "AUTO", tuple(offers))
-    monkeypatch.setattr(builders, "make", lambda kind, *_: Offers(offers[kind]))
+    monkeypatch.setattr(builders, "make", lambda kind, *_, **_options: Offers(offers[kind]))
 
 
 def test_the_first_that_can_is_taken_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

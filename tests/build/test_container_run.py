@@ -64,6 +64,46 @@ def test_files_are_looked_for_where_a_container_sees_them(tmp_path: Path) -> Non
         assert not workspace.exists(gone)
 
 
+def test_no_link_leads_out_of_the_tree(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for folder in (tree, tmp_path / "source", tmp_path / "outside"):
+        folder.mkdir()
+    (tmp_path / "outside" / "secret").write_text("words of the host")
+    (tree / "tool").symlink_to(tmp_path / "outside" / "secret")
+    (tree / "bin").symlink_to(tmp_path / "outside")
+    (tree / "inside").write_text("good")
+    (tree / "same").symlink_to("inside")
+    containers = Containers(Engine("podman", "5"), "sha256:1", "a=b", tmp_path / "control")
+    here = {TREE: tree, SOURCE: tmp_path / "source"}
+    workspace = ContainerWorkspace(Folders(SOURCE, TREE), here, containers, lock=0)
+    for path in ("tool", f"{TREE}/tool", "bin/secret", f"{TREE}/../outside/secret"):
+        with pytest.raises(HostError, match="left a link out of its folder"):
+            workspace.fetch(path, tmp_path / "fetched")
+        with pytest.raises(HostError, match="left a link out of its folder"):
+            workspace.read(path)
+    with pytest.raises(HostError, match="left a link out of its folder"):
+        workspace.write("bin/tool.map", "text")
+    assert not (tmp_path / "fetched").exists()
+    assert workspace.read("same") == "good"
+
+
+def test_a_status_that_is_a_link_is_none(engine: FakeEngine, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("0\n")
+    engine.reply("^run", "made\n", status="0\n", exit_status=0)
+
+    def launch(argv: list[str]) -> process.Completed:
+        done = process.run(argv, timeout=60)
+        (status,) = (tmp_path / "control").glob("*/status")
+        status.unlink()
+        status.symlink_to(secret)
+        return done
+
+    containers = Containers(Engine("podman", "5"), "sha256:1", "a=b", tmp_path / "control")
+    with pytest.raises(HostError, match="ended before"):
+        containers.run(["ninja"], launch=launch, env={})
+
+
 def test_the_exit_status_is_the_programs_not_the_engines(
     engine: FakeEngine, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from labctl import process
 from labctl.build.container.answers import Image
-from labctl.build.container.engine import Mount, find_engine
+from labctl.build.container.engine import Mount, Restrictions, find_engine
 from labctl.build.container.image import ensure_image, find_containerfile
 from labctl.build.container.run import Containers
 from labctl.build.gcc import find_gcc
@@ -18,13 +18,18 @@ from labctl.build.progress import OnProgress, ignore
 from labctl.build.toolchain import Needs, Toolchain, kit_toolchain
 from labctl.build.workspace import Builder, Folders, Workspace, WorkspaceInputs
 from labctl.config.target import Target
-from labctl.errors import HostError, ToolMissing
+from labctl.errors import CompileError, HostError, ToolMissing
 from labctl.files import cache_dir, host_writes
+from labctl.units import size
 
 #: The same on every host, so that the same bytes come out.
 SOURCE = "/source"
 TREE = "/build"
 CCACHE = "/ccache"
+#: Of what is compiled from a source that nobody vouches for, one program each.
+RESTRICTIONS = Restrictions(memory_bytes=8 << 30, processes=2048, file_bytes=4 << 30)
+UNTRUSTED_SECONDS = 3600.0
+UNTRUSTED_OUTPUT_BYTES = 64 << 20
 
 
 class ContainerBuilder(Builder):
@@ -32,8 +37,11 @@ class ContainerBuilder(Builder):
 
     kind = BuilderKind.CONTAINER
 
-    def __init__(self, lab_root: Path | None, on_progress: OnProgress = ignore):
+    def __init__(
+        self, lab_root: Path | None, on_progress: OnProgress = ignore, *, untrusted: bool = False
+    ):
         self._lab_root = lab_root
+        self._untrusted = untrusted
         self._on_progress = on_progress
         self._image: Image | None = None
 
@@ -47,6 +55,11 @@ class ContainerBuilder(Builder):
         containerfile = find_containerfile(target.name, self._lab_root)
         engine = find_engine()
         image = Image(engine, ensure_image(engine, target.name, containerfile, self._on_progress))
+        if self._untrusted and not image.isolated:
+            raise HostError(
+                f"{engine} cannot keep containers from the network, as an untrusted source needs",
+                hint="a builder that can: podman, with slirp4netns or pasta, or as root",
+            )
         self._image = image
         on = Machine(
             builder=self.kind,
@@ -84,8 +97,13 @@ class ContainerBuilder(Builder):
             )
         label = f"labctl.build={inputs.home}"
         image.engine.remove_labelled(label)
-        tree, ccache = inputs.home / "tree", cache_dir() / "ccache"
-        control = inputs.home / "container"
+        # What others compile must not come from what an untrusted source left.
+        tree, ccache = inputs.home / "tree", (inputs.home if self._untrusted else cache_dir())
+        ccache, control = ccache / "ccache", inputs.home / "container"
+        if self._untrusted:
+            with host_writes(inputs.home):
+                inputs.home.mkdir(parents=True, exist_ok=True)
+                inputs.home.chmod(0o700)  # programs of root's with its rights may lie there
         for folder in (tree, ccache):
             with host_writes(folder):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -94,7 +112,13 @@ class ContainerBuilder(Builder):
         mounts.append(Mount(inputs.source.resolve(), SOURCE))
         mounts += [Mount(Path(sdk), sdk, writable=True) for sdk in inputs.sdks]
         containers = Containers(
-            image.engine, image.id, label, control, not image.isolated, tuple(mounts)
+            image.engine,
+            image.id,
+            label,
+            control,
+            not image.isolated,
+            tuple(mounts),
+            RESTRICTIONS if self._untrusted else None,
         )
         yield ContainerWorkspace(
             self.folders(inputs), {TREE: tree, SOURCE: inputs.source}, containers, lock
@@ -102,7 +126,10 @@ class ContainerBuilder(Builder):
 
 
 class ContainerWorkspace(Workspace):
-    """Folders of this host, and programs in containers that see them under other names."""
+    """Folders of this host, and programs in containers that see them under other names.
+
+    A program may leave links in the tree: none is followed out of it on this host.
+    """
 
     def __init__(
         self, folders: Folders, here: Mapping[str, Path], containers: Containers, lock: int
@@ -125,9 +152,13 @@ class ContainerWorkspace(Workspace):
     ) -> process.Completed:
         """Run it in its own container."""
 
+        restricted = self._containers.restrictions is not None
+        see = _counted(on_line, words[0]) if restricted else on_line
+        seconds = min(timeout, UNTRUSTED_SECONDS) if restricted else timeout
+
         def launch(argv: list[str]) -> process.Completed:
             return process.run_streaming(
-                argv, timeout=timeout, on_line=on_line, log=log, keep_open=(self._lock,)
+                argv, timeout=seconds, on_line=see, log=log, keep_open=(self._lock,)
             )
 
         return self._containers.run(
@@ -155,8 +186,30 @@ class ContainerWorkspace(Workspace):
         self._files.fetch(self._here(path), to)
 
     def _here(self, path: str) -> str:
-        """Translate a path of the container to one of this host; SDKs have the same in both."""
+        """Translate a path of the container to one of this host; SDKs have the same in both.
+
+        Raises HostError for one that a link leads out of its folder.
+        """
+        if not path.startswith("/"):
+            path = f"{self.folders.tree}/{path}"
         for inside, here in self._mapped.items():
             if path == inside or path.startswith(f"{inside}/"):
-                return f"{here}{path.removeprefix(inside)}"
+                found = f"{here}{path.removeprefix(inside)}"
+                if not Path(found).resolve().is_relative_to(here.resolve()):
+                    raise HostError(f"the build left a link out of its folder: {path}")
+                return found
         return path
+
+
+def _counted(on_line: Callable[[str], None], program: str) -> Callable[[str], None]:
+    """Hand lines on; raise CompileError once there are too many bytes of them."""
+    printed = 0
+
+    def see(line: str) -> None:
+        nonlocal printed
+        printed += len(line) + 1
+        if printed > UNTRUSTED_OUTPUT_BYTES:
+            raise CompileError(f"{program} printed more than {size(UNTRUSTED_OUTPUT_BYTES)}")
+        on_line(line)
+
+    return see

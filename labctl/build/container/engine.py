@@ -45,6 +45,29 @@ class Mount:
 
 
 @dataclass(frozen=True)
+class Restrictions:
+    """Limits of containers whose programs nobody vouches for: they get no right that root has."""
+
+    memory_bytes: int
+    processes: int
+    #: Of one file.
+    file_bytes: int
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The engine's options."""
+        nproc = self.processes
+        return (
+            *("--cap-drop", "all", "--security-opt", "no-new-privileges"),
+            *("--read-only", "--tmpfs", "/tmp:rw,exec,size=1g"),  # noqa: S108 - in the container
+            *("--memory", str(self.memory_bytes), "--pids-limit", str(self.processes)),
+            # Without these two, podman asks for more of them than it may set.
+            *("--ulimit", "nofile=1024:1024", "--ulimit", f"nproc={nproc}:{nproc}"),
+            *("--ulimit", f"fsize={self.file_bytes}:{self.file_bytes}", "--ulimit", "core=0:0"),
+        )
+
+
+@dataclass(frozen=True)
 class Engine:
     """An engine that works on this host.
 
@@ -88,6 +111,7 @@ class Engine:
         network: bool,
         mounts: Sequence[Mount],
         cwd: str,
+        restrictions: Restrictions | None = None,
     ) -> list[str]:
         """Return the command line that runs a program in a new container, up to the program's
         words.
@@ -96,6 +120,7 @@ class Engine:
         # labctl has its own log; the engine's would be a second copy of it.
         words += ["--log-driver", "none", "--hostname", "build", "--workdir", cwd]
         words += [] if network else ["--network", "none"]
+        words += [] if restrictions is None else restrictions.words
         words += [] if self.user is None else ["--user", self.user]
         # Relabelling (:z) would change the user's own folders for good.
         words += ["--security-opt", "label=disable"] if _selinux_enforces() else []

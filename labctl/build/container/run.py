@@ -8,6 +8,7 @@ A container ends in one of these ways:
 - labctl is killed. It held a lock on a file, which the container waits for (``guarded.sh``).
 """
 
+import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from labctl.build.container.engine import Engine, Mount
+from labctl.build.container.engine import Engine, Mount, Restrictions
 from labctl.build.diagnose import disk_is_full
 from labctl.errors import HostError, HostTimeout, ToolMissing
 from labctl.files import host_writes, locked
@@ -27,6 +28,7 @@ from labctl.process import Completed
 Launch = Callable[[list[str]], Completed]
 
 _CONTROL = "/labctl"
+_MOST_STATUS_BYTES = 300
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Containers:
     folder: Path
     network: bool = False
     mounts: tuple[Mount, ...] = ()
+    restrictions: Restrictions | None = None
 
     def run(
         self,
@@ -68,6 +71,7 @@ class Containers:
                 network=self.network,
                 mounts=mounts,
                 cwd=cwd,
+                restrictions=self.restrictions,
             )
             argv += ["-c", _guarded(), "labctl", words[0]]
             argv += [*(f"{key}={value}" for key, value in env.items()), *words]
@@ -83,13 +87,13 @@ class Containers:
             except BaseException:
                 self._end(name)
                 raise
-            status_text = status.read_text().strip() if status.exists() else ""
+            status_text = _written(status)
         if status_text.startswith("missing "):
             raise ToolMissing(
                 f"not in the container's image: {status_text.partition(' ')[2]}",
                 hint="add it to the Containerfile, or use another one",
             )
-        if not status_text:
+        if not status_text.isdecimal():
             self._end(name)
             raise self._ended_early(words[0], done)
         return replace(done, argv=tuple(words), exit_status=int(status_text))
@@ -123,6 +127,23 @@ class Containers:
             hint="fewer compilers at once need less memory: --jobs 1",
             details=details,
         )
+
+
+def _written(path: Path) -> str:
+    """Return the line that a container wrote; empty where there is none.
+
+    What else runs in the container can write there as well: a link is not followed.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        return os.read(file, _MOST_STATUS_BYTES).decode("ascii", "replace").strip()
+    except OSError:
+        return ""
+    finally:
+        os.close(file)
 
 
 @cache
