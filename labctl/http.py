@@ -45,11 +45,14 @@ def request(
     silence_s: float = SILENCE_SECONDS,
     follow: bool = True,
     direct: bool = False,
+    at: str | None = None,
 ) -> Iterator["httpx.Response"]:
     """Send a request; read the answer's body in the block, with ``iter_raw`` or ``read``.
 
-    ``direct`` ignores the environment: no proxy, no ~/.netrc. Raises Unreachable, also for what
-    breaks in the block; ConfigError for an address, a proxy or certificates that cannot be used.
+    ``direct`` ignores the environment: no proxy, no ~/.netrc. ``at`` is the number of the host that
+    is contacted, which was checked: its name is not looked up again. Raises Unreachable, also for
+    what breaks in the block; ConfigError for an address, a proxy or certificates that cannot be
+    used.
     """
     import httpx  # slow to import, and most commands ask no server
 
@@ -60,8 +63,15 @@ def request(
             timeout=httpx.Timeout(silence_s, connect=connect_s),
             **_policy(address, asking, follow=follow, direct=direct),
         )
+    where, more = _pinned(address, at) if at else (address, {})
+    asking |= more.get("headers", {})
     try:
-        with client, client.stream(method, address, headers=asking, content=content) as answer:
+        with (
+            client,
+            client.stream(
+                method, where, headers=asking, content=content, extensions=more.get("extensions")
+            ) as answer,
+        ):
             what = f"{without_login(address)} broke off"
             yield answer
     except httpx.InvalidURL as error:
@@ -80,6 +90,19 @@ def request(
         unreachable.reason = reason
         unreachable.timed_out = isinstance(error, httpx.TimeoutException)
         raise unreachable from error
+
+
+def _pinned(address: str, number: str) -> tuple[str, dict[str, dict[str, str]]]:
+    """Return an address by number, with the name for the server and for its certificate."""
+    parts = urlsplit(address)
+    host = f"[{number}]" if ":" in number else number
+    port = f":{parts.port}" if parts.port else ""
+    where = parts._replace(netloc=f"{host}{port}").geturl()
+    named = parts.netloc.rpartition("@")[2]
+    return where, {
+        "headers": {"Host": named},
+        "extensions": {"sni_hostname": parts.hostname or ""},
+    }
 
 
 def many_at_once(

@@ -45,6 +45,8 @@ from labctl.config.types import (
     Size,
     check_database_url,
 )
+from labctl.config.web import Web
+from labctl.config.webhooks import Webhook
 from labctl.config.yaml.document import StrictModel, load, refuse, refuse_all
 from labctl.errors import ConfigError
 
@@ -185,6 +187,10 @@ class Lab(StrictModel):
     """The boards, by name."""
     build_hosts: dict[Name, BuildHost] = Field(default_factory=dict)
     """Hosts that build, by name."""
+    web: Web = Web()
+    """The dashboard, `labctl serve`."""
+    webhooks: dict[Name, Webhook] = Field(default_factory=dict)
+    """Chats and servers that are told of events, by name."""
 
     def model_post_init(self, _context: Any, /) -> None:
         """Tell each board its name."""

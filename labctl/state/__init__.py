@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from labctl.state.jobs import Jobs
     from labctl.state.leases import BoardLeases, StateLease
     from labctl.state.state import LabState, lab_state
+    from labctl.state.tokens import AccessToken, AccessTokens
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -26,10 +27,13 @@ else:
             "jobs": "Jobs",
             "leases": "BoardLeases StateLease",
             "state": "LabState lab_state",
+            "tokens": "AccessToken AccessTokens",
         },
     )
 
 __all__ = [
+    "AccessToken",
+    "AccessTokens",
     "Baseline",
     "Baselines",
     "BoardEvent",

@@ -22,6 +22,7 @@ from labctl.state.health import Healths
 from labctl.state.jobs import Jobs
 from labctl.state.leases import BoardLeases
 from labctl.state.tables import SCHEMA
+from labctl.state.tokens import AccessTokens
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -73,6 +74,11 @@ class LabState:
     def jobs(self) -> Jobs:
         """The queue of the lab."""
         return Jobs(self)
+
+    @cached_property
+    def tokens(self) -> AccessTokens:
+        """Tokens of the lab's dashboard."""
+        return AccessTokens(self)
 
     @property
     def now(self) -> str:

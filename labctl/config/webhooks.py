@@ -1,0 +1,28 @@
+"""Webhooks as ``devices.yaml`` names them: chats and servers that are told what happened."""
+
+from typing import Literal
+
+from labctl.checked import HostName
+from labctl.config.secrets import SecretPlace
+from labctl.config.yaml.document import StrictModel
+
+#: What the lab tells: a board was put in quarantine, a night has its verdict, the queue stands.
+EventKind = Literal["board-quarantined", "night-ended", "queue-stuck"]
+
+
+class Webhook(StrictModel):
+    """A chat or a server that is told of events."""
+
+    form: Literal["feishu", "dingtalk", "slack", "standard"]
+    """Form of the message: that of a chat's robot, or `standard`: JSON, signed as
+    standardwebhooks.com says."""
+    host: HostName
+    """The only host that is contacted; redirections are not followed."""
+    address: SecretPlace
+    """Place of the whole address, which holds the right to send: env:VARIABLE or file:PATH."""
+    secret: SecretPlace | None = None
+    """Place of the key that signs each message; Slack has none."""
+    events: tuple[EventKind, ...] = ("board-quarantined", "night-ended", "queue-stuck")
+    """Events that are sent."""
+    private: bool = False
+    """Allow a host with a private address, and plain http."""

@@ -1,0 +1,116 @@
+"""Tokens with which people and programs change a lab over its dashboard. Only hashes are kept.
+
+A token has 256 random bits, so that its plain SHA-256 cannot be turned back.
+"""
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from labctl.errors import ConfigError
+from labctl.state.events import clock
+
+if TYPE_CHECKING:
+    from labctl.config.web import Role
+    from labctl.state.state import LabState
+
+#: Tells people, and programs that look for secrets in texts, what it is.
+PREFIX = "labctl_"
+_COLUMNS = "sha256, name, role, made_by, made_at, expires"
+
+
+@dataclass(frozen=True)
+class AccessToken:
+    """A token without itself. Times are seconds since 1970 by the database's clock."""
+
+    sha256: str
+    name: str
+    role: "Role"
+    made_by: str
+    made_at: float
+    #: None: it does not end by itself.
+    expires: float | None
+
+
+class AccessTokens:
+    """The tokens of a lab's dashboard."""
+
+    def __init__(self, state: "LabState"):
+        self._state = state
+
+    def list(self) -> list[AccessToken]:
+        """Return all tokens, also those that have ended, by name. Raises HostError, ConfigError."""
+        rows = self._state.ask(f"SELECT {_COLUMNS} FROM access_token ORDER BY name, made_at", {})
+        return [AccessToken(*row) for row in rows]
+
+    def add(
+        self, name: str, role: "Role", *, by: str, seconds: float | None = None, token: str = ""
+    ) -> str:
+        """Make a token, and return it: nobody can tell it later. ``seconds``: how long it holds.
+
+        ``token`` is one that was made before. Raises ConfigError where the name is taken.
+        """
+        from sqlalchemy import text
+
+        token = token or new_token()
+        with self._state.changing() as connection:
+            now = clock(connection, self._state.now)
+            values: dict[str, Any] = {
+                "sha256": digest(token),
+                "name": name,
+                "role": role,
+                "made_by": by,
+                "made_at": now,
+                "expires": None if seconds is None else now + seconds,
+            }
+            taken = connection.execute(
+                text("SELECT 1 FROM access_token WHERE name = :name"), {"name": name}
+            ).first()
+            if taken is not None:
+                raise ConfigError(
+                    f"there is a token {name!r}", hint=f"`labctl serve token revoke {name}` ends it"
+                )
+            places = ", ".join(f":{column}" for column in _COLUMNS.split(", "))
+            connection.execute(
+                text(f"INSERT INTO access_token ({_COLUMNS}) VALUES ({places})"), values
+            )
+        return token
+
+    def revoke(self, name: str) -> None:
+        """End a token at once. Raises ConfigError where there is none of that name."""
+        from sqlalchemy import text
+
+        with self._state.changing() as connection:
+            gone = connection.execute(
+                text("DELETE FROM access_token WHERE name = :name"), {"name": name}
+            )
+        if not gone.rowcount:
+            names = ", ".join(one.name for one in self.list()) or "there are none"
+            raise ConfigError(f"no token {name!r}", hint=f"tokens: {names}")
+
+    def find(self, token: str) -> AccessToken | None:
+        """Return a token that holds now; None for any other text. Raises HostError."""
+        return self.find_hash(digest(token))
+
+    def find_hash(self, sha256: str) -> AccessToken | None:
+        """Return the token of a hash if it holds now."""
+        now = self._state.now
+        rows = self._state.ask(
+            f"SELECT {_COLUMNS} FROM access_token WHERE sha256 = :sha256"
+            f" AND (expires IS NULL OR expires > {now})",
+            {"sha256": sha256},
+        )
+        found = AccessToken(*rows[0]) if rows else None
+        return found if found and hmac.compare_digest(found.sha256, sha256) else None
+
+
+def new_token() -> str:
+    """Make a token."""
+    return f"{PREFIX}{secrets.token_urlsafe(32)}"
+
+
+def digest(token: str) -> str:
+    """Return the hash that is kept of a token, in hexadecimal digits."""
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
