@@ -1,6 +1,7 @@
 """As people read them: durations and sizes with three digits and a unit, numbers in ranges."""
 
 from collections.abc import Collection
+from datetime import datetime
 
 _DURATIONS = ((60_000_000_000, "min"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 _SIZES = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
@@ -61,3 +62,8 @@ def rate(per_second: float | None, unit: str) -> str:
     if per_second is None:
         return ""
     return f"{size(per_second)}/s" if unit == "bytes" else f"{digits(per_second)} {unit}/s"
+
+
+def local_time(seconds: float) -> str:
+    """``2026-11-22 18:30 CET``: a moment, given in s since 1970, on the clocks of this place."""
+    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M %Z}"

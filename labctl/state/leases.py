@@ -9,12 +9,14 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from labctl.errors import BoardBusy, LeaseLost
-from labctl.files import user_name
+from labctl.errors import BoardBusy, LeaseLost, printable_line
+from labctl.state.audit import this_user
+from labctl.state.events import clock
+from labctl.state.health import set_state
+from labctl.state.reservations import kept, other_keeps
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -23,10 +25,11 @@ if TYPE_CHECKING:
 
 #: A lease that is not renewed ends after these seconds.
 LEASE_SECONDS = 60.0
-#: ``run``: a program measures there. ``hold``: a person keeps the board.
-LeaseKind = Literal["run", "hold"]
 
-_COLUMNS = "board, epoch, token, holder, host, pid, kind, purpose, job, since, expires"
+_COLUMNS = "board, epoch, token, holder, host, pid, purpose, job, since, expires"
+#: A reader of leases cannot use them.
+_SHOWN = _COLUMNS.replace("token", "'' AS token")
+_MINE = "board = :board AND token = :token AND expires > :now"
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,12 @@ class StateLease:
 
     board: str
     epoch: int
-    token: str
-    #: ``USER@HOST``
+    #: Proves that one is its holder; empty for everybody else.
+    token: str = field(repr=False)
+    #: ``USER@HOST`` for whom it is held.
     holder: str
     host: str
-    pid: int | None
-    kind: LeaseKind
+    pid: int
     purpose: str
     #: Id of the queue's job for which it is held; None outside the queue.
     job: str | None
@@ -60,7 +63,7 @@ class BoardLeases:
         """Return the leases that hold now, by board. Raises HostError, ConfigError."""
         now = self._state.now
         rows = self._state.ask(
-            f"SELECT {_COLUMNS} FROM board_lease WHERE token IS NOT NULL AND expires > {now}"
+            f"SELECT {_SHOWN} FROM board_lease WHERE token IS NOT NULL AND expires > {now}"
             " ORDER BY board",
             {},
         )
@@ -75,110 +78,161 @@ class BoardLeases:
         board: str,
         *,
         purpose: str,
-        kind: LeaseKind = "run",
+        holder: str | None = None,
         job: str | None = None,
         seconds: float = LEASE_SECONDS,
         minimum_epoch: int = 0,
+        planned_seconds: float = 0.0,
     ) -> StateLease:
         """Take a free board for ``seconds``, with an epoch of at least ``minimum_epoch``.
+
+        Args:
+            board: its name.
+            purpose: words for people.
+            holder: ``USER@HOST`` for whom it is taken; by default who runs this process.
+            job: id of the queue's job.
+            seconds: after so long it ends, unless it is renewed.
+            minimum_epoch: one above the board's own.
+            planned_seconds: how long the work may take. It must end before the board is kept for
+                another.
 
         Raises BoardBusy that names the holder, HostError, ConfigError.
         """
         began = time.monotonic()
-        values: dict[str, Any] = {
-            "board": board,
-            "token": secrets.token_hex(16),
-            "holder": f"{user_name()}@{socket.gethostname()}",
-            "host": socket.gethostname(),
-            "pid": os.getpid() if kind == "run" else None,
-            "kind": kind,
-            "purpose": purpose,
-            "job": job,
-        }
         with self._state.changing() as connection:
-            now = self._now(connection)
-            before = _one(connection, "SELECT * FROM board_lease WHERE board = :b", {"b": board})
-            if before is not None and before["token"] is not None and before["expires"] > now:
-                raise _busy(StateLease(**before))
-            epoch = max(minimum_epoch, (before["epoch"] if before else 0) + 1)
-            values |= {"epoch": epoch, "since": now, "expires": now + seconds}
-            _run(connection, "DELETE FROM board_lease WHERE board = :b", {"b": board})
-            places = ", ".join(f":{name}" for name in _COLUMNS.split(", "))
-            _run(connection, f"INSERT INTO board_lease ({_COLUMNS}) VALUES ({places})", values)
-        return StateLease(**values, stop_before=began + seconds)
+            now = clock(connection, self._state.now)
+            before = find(connection, board)
+            if before is not None and is_live(before, now):
+                raise busy(StateLease(**before))
+            lease = StateLease(
+                board=board,
+                epoch=max(minimum_epoch, (before["epoch"] if before else 0) + 1),
+                token=secrets.token_hex(16),
+                holder=printable_line(holder or this_user()),
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                purpose=printable_line(purpose),
+                job=job,
+                since=now,
+                expires=now + seconds,
+                stop_before=began + seconds,
+            )
+            for reservation in kept(connection, board, now, now + max(planned_seconds, seconds)):
+                if not reservation.lets_in(lease.holder):
+                    raise other_keeps(reservation)
+            if before is not None and before["token"] is not None:
+                note_end(connection, before, before["expires"], "its holder did not renew it")
+            _replace(connection, lease)
+            set_state(connection, now, board, "leased", by=lease.holder, reason=lease.purpose)
+        return lease
 
     def renew(self, lease: StateLease, seconds: float = LEASE_SECONDS) -> StateLease:
-        """Hold a board for another ``seconds`` from now. Raises LeaseLost, HostError."""
-        return self._change(lease, "expires = :now + :seconds", seconds)
+        """Hold a board for at least another ``seconds`` from now. Raises LeaseLost, HostError."""
+        from sqlalchemy import text
+
+        began = time.monotonic()
+        with self._state.changing() as connection:
+            values = self._identity(connection, lease) | {"seconds": seconds}
+            longer = "CASE WHEN expires > :now + :seconds THEN expires ELSE :now + :seconds END"
+            update = f"UPDATE board_lease SET expires = {longer} WHERE {_MINE}"
+            connection.execute(text(update), values)
+            return self._held(connection, lease, began + seconds)
 
     def raise_epoch(self, lease: StateLease, epoch: int) -> StateLease:
-        """Give a lease a greater epoch: the board's own was above it. Raises LeaseLost."""
-        return self._change(lease, "epoch = :epoch", 0.0, epoch)
+        """Give a lease a greater epoch: the board's own was above it.
+
+        Raises LeaseLost, HostError.
+        """
+        from sqlalchemy import text
+
+        with self._state.changing() as connection:
+            values = self._identity(connection, lease) | {"epoch": epoch}
+            update = f"UPDATE board_lease SET epoch = :epoch WHERE {_MINE} AND epoch < :epoch"
+            connection.execute(text(update), values)
+            return self._held(connection, lease, lease.stop_before)
 
     def release(self, lease: StateLease) -> None:
         """Free a board; nothing if the lease ended before. Raises HostError."""
         with self._state.changing() as connection:
-            _run(
-                connection,
-                "UPDATE board_lease SET token = NULL, expires = NULL"
-                " WHERE board = :board AND token = :token",
-                {"board": lease.board, "token": lease.token},
-            )
+            now = clock(connection, self._state.now)
+            row = find(connection, lease.board)
+            if row is not None and row["token"] == lease.token:
+                end(connection, row, now, lease.holder, None)
 
-    def _change(
-        self, lease: StateLease, what: str, seconds: float, epoch: int | None = None
-    ) -> StateLease:
-        began = time.monotonic()
-        with self._state.changing() as connection:
-            values = {
-                "board": lease.board,
-                "token": lease.token,
-                "now": self._now(connection),
-                "seconds": seconds,
-                "epoch": epoch,
-            }
-            used = {name: values[name] for name in values if f":{name}" in what}
-            same = {name: values[name] for name in ("board", "token", "now")}
-            _run(
-                connection,
-                f"UPDATE board_lease SET {what}"
-                " WHERE board = :board AND token = :token AND expires > :now",
-                {**same, **used},
-            )
-            row = _one(
-                connection,
-                "SELECT * FROM board_lease WHERE board = :board AND token = :token"
-                " AND expires > :now",
-                same,
-            )
-        if row is None:
-            raise LeaseLost(f"the lease of board {lease.board} has ended")
-        stop = began + seconds if seconds else lease.stop_before
+    def _identity(self, connection: "Connection", lease: StateLease) -> dict[str, Any]:
+        now = clock(connection, self._state.now)
+        return {"board": lease.board, "token": lease.token, "now": now}
+
+    def _held(self, connection: "Connection", lease: StateLease, stop: float) -> StateLease:
+        """Return the lease as it is now. Raises LeaseLost."""
+        now = clock(connection, self._state.now)
+        row = find(connection, lease.board)
+        if row is None or row["token"] != lease.token or not is_live(row, now):
+            raise lost(lease, None if row is None or not is_live(row, now) else row)
         return StateLease(**row, stop_before=stop)
 
-    def _now(self, connection: "Connection") -> float:
-        row = _one(connection, f"SELECT {self._state.now} AS now", {})
-        assert row is not None
-        return float(row["now"])
 
-
-def _busy(lease: StateLease) -> BoardBusy:
-    return BoardBusy(
-        f"board {lease.board} is in use by {lease.holder}: {lease.purpose}",
-        hint="`labctl boards` shows who holds what, and until when",
-    )
-
-
-def _one(
-    connection: "Connection", question: str, values: Mapping[str, object]
-) -> "dict[str, Any] | None":
+def find(connection: "Connection", board: str) -> dict[str, Any] | None:
+    """Return the row of a board, in a transaction that is open; None if it never had a lease."""
     from sqlalchemy import text
 
-    row = connection.execute(text(question), values).mappings().first()
+    question = text(f"SELECT {_COLUMNS} FROM board_lease WHERE board = :board")
+    row = connection.execute(question, {"board": board}).mappings().first()
     return None if row is None else dict(row)
 
 
-def _run(connection: "Connection", statement: str, values: Mapping[str, object]) -> None:
+def is_live(row: dict[str, Any], now: float) -> bool:
+    """Tell whether the lease of a row holds at a moment."""
+    return row["token"] is not None and row["expires"] > now
+
+
+def end(
+    connection: "Connection",
+    row: dict[str, Any],
+    now: float,
+    by: str,
+    reason: str | None,
+    *,
+    epochs: int = 0,
+) -> None:
+    """End the lease of a row; its epoch stays, or is raised by so many ``epochs``."""
     from sqlalchemy import text
 
-    connection.execute(text(statement), values)
+    update = (
+        "UPDATE board_lease SET token = NULL, expires = NULL, epoch = epoch + :epochs"
+        " WHERE board = :board"
+    )
+    connection.execute(text(update), {"board": row["board"], "epochs": epochs})
+    set_state(connection, now, row["board"], "idle", by=by, reason=reason)
+
+
+def note_end(connection: "Connection", row: dict[str, Any], at: float, reason: str) -> None:
+    """Keep in the board's history that the lease of a row ended by itself."""
+    set_state(connection, at, row["board"], "idle", by=row["holder"], reason=reason)
+
+
+def busy(lease: StateLease) -> BoardBusy:
+    """Return the error for a board that another has."""
+    from labctl.units import local_time
+
+    return BoardBusy(
+        f"board {lease.board} is in use by {lease.holder} since {local_time(lease.since)}:"
+        f" {lease.purpose} (process {lease.pid} on {lease.host})",
+        hint="`labctl boards` shows who has what",
+    )
+
+
+def lost(lease: StateLease, now: dict[str, Any] | None) -> LeaseLost:
+    """Return the error for a holder that lost its board; ``now`` is who has it."""
+    after = f": {now['holder']} has it now ({now['purpose']})" if now else ""
+    return LeaseLost(f"the lease of board {lease.board} has ended{after}")
+
+
+def _replace(connection: "Connection", lease: StateLease) -> None:
+    from sqlalchemy import text
+
+    values = asdict(lease)
+    del values["stop_before"]
+    connection.execute(text("DELETE FROM board_lease WHERE board = :board"), values)
+    places = ", ".join(f":{name}" for name in _COLUMNS.split(", "))
+    connection.execute(text(f"INSERT INTO board_lease ({_COLUMNS}) VALUES ({places})"), values)

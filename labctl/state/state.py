@@ -16,16 +16,20 @@ from labctl.database import Database, SqliteDatabase, lab_database
 from labctl.database.base import Row
 from labctl.errors import ConfigError
 from labctl.files import host_writes
-from labctl.state.baselines import Baselines
-from labctl.state.events import BoardEvents
-from labctl.state.health import Healths
-from labctl.state.jobs import Jobs
-from labctl.state.leases import BoardLeases
 from labctl.state.tables import SCHEMA
-from labctl.state.tokens import AccessTokens
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+    from labctl.state.audit import Audit
+    from labctl.state.baselines import Baselines
+    from labctl.state.events import BoardEvents
+    from labctl.state.health import Healths
+    from labctl.state.holds import Holds
+    from labctl.state.jobs import Jobs
+    from labctl.state.leases import BoardLeases
+    from labctl.state.reservations import Reservations
+    from labctl.state.tokens import AccessTokens
 
 FILE_NAME = "labctl.sqlite"
 BACKUPS = "backups"
@@ -44,40 +48,76 @@ def lab_state(lab: LabFile) -> "LabState":
 
 
 class LabState:
-    """State of one lab. Nothing is made before something is to be kept."""
+    """State of one lab. Nothing is made before something is to be kept.
+
+    Its parts are imported when they are used: most commands need one or two of them.
+    """
 
     def __init__(self, database: Database, backups: Path):
         self._database = database
         self._backups = backups
 
     @cached_property
-    def baselines(self) -> Baselines:
+    def baselines(self) -> "Baselines":
         """Named runs that others are compared with."""
+        from labctl.state.baselines import Baselines
+
         return Baselines(self)
 
     @cached_property
-    def leases(self) -> BoardLeases:
+    def leases(self) -> "BoardLeases":
         """The leases of the lab's boards."""
+        from labctl.state.leases import BoardLeases
+
         return BoardLeases(self)
 
     @cached_property
-    def events(self) -> BoardEvents:
+    def reservations(self) -> "Reservations":
+        """The times for which boards are kept for somebody, or for maintenance."""
+        from labctl.state.reservations import Reservations
+
+        return Reservations(self)
+
+    @cached_property
+    def holds(self) -> "Holds":
+        """Taking boards for people, and letting them go."""
+        from labctl.state.holds import Holds
+
+        return Holds(self)
+
+    @cached_property
+    def audit(self) -> "Audit":
+        """The audit log."""
+        from labctl.state.audit import Audit
+
+        return Audit(self)
+
+    @cached_property
+    def events(self) -> "BoardEvents":
         """The history of the lab's boards."""
+        from labctl.state.events import BoardEvents
+
         return BoardEvents(self)
 
     @cached_property
-    def health(self) -> Healths:
+    def health(self) -> "Healths":
         """The health of the lab's boards, and what it rests on."""
+        from labctl.state.health import Healths
+
         return Healths(self)
 
     @cached_property
-    def jobs(self) -> Jobs:
+    def jobs(self) -> "Jobs":
         """The queue of the lab."""
+        from labctl.state.jobs import Jobs
+
         return Jobs(self)
 
     @cached_property
-    def tokens(self) -> AccessTokens:
+    def tokens(self) -> "AccessTokens":
         """Tokens of the lab's dashboard."""
+        from labctl.state.tokens import AccessTokens
+
         return AccessTokens(self)
 
     @property

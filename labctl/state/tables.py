@@ -41,7 +41,6 @@ _FARM = (
         holder TEXT,
         host TEXT,
         pid INTEGER,
-        kind TEXT,
         purpose TEXT,
         job TEXT,
         since DOUBLE PRECISION,
@@ -53,7 +52,7 @@ _FARM = (
         id TEXT PRIMARY KEY,
         board TEXT NOT NULL,
         kind TEXT NOT NULL,
-        holder TEXT,
+        holder TEXT NOT NULL,
         begins DOUBLE PRECISION NOT NULL,
         ends DOUBLE PRECISION NOT NULL,
         reason TEXT,
@@ -127,7 +126,7 @@ _FARM = (
     """,
     """
     CREATE TABLE audit (
-        id TEXT PRIMARY KEY,
+        id BIGINT PRIMARY KEY,
         at DOUBLE PRECISION NOT NULL,
         actor TEXT NOT NULL,
         via TEXT NOT NULL,
@@ -149,6 +148,7 @@ _FARM = (
     """,
     "CREATE INDEX board_event_by_board ON board_event (board, id)",
     "CREATE INDEX job_by_state ON job (state, priority, position)",
+    "CREATE INDEX reservation_by_board ON reservation (board, ends)",
     "CREATE INDEX audit_by_time ON audit (at)",
 )
 

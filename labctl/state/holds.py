@@ -1,0 +1,111 @@
+"""Taking boards for people, and letting them go.
+
+A hold keeps a board for somebody from now on. It needs no living process; the holder's own runs
+take leases under it.
+"""
+
+import math
+import secrets
+from typing import TYPE_CHECKING
+
+from labctl.errors import printable_line
+from labctl.state.audit import add_audit
+from labctl.state.events import clock
+from labctl.state.leases import StateLease, busy, end, find, is_live
+from labctl.state.reservations import (
+    Reservation,
+    add_reservation,
+    check_force,
+    end_reservation,
+    is_same_user,
+    kept,
+    other_keeps,
+)
+
+if TYPE_CHECKING:
+    from labctl.state.state import LabState
+
+#: A hold whose end nobody names lasts so many seconds.
+HOLD_SECONDS = 8 * 3600.0
+
+
+class Holds:
+    """The holds of a lab's boards."""
+
+    def __init__(self, state: "LabState"):
+        self._state = state
+
+    def hold(
+        self,
+        board: str,
+        *,
+        by: str,
+        via: str = "cli",
+        reason: str | None = None,
+        seconds: float = HOLD_SECONDS,
+    ) -> Reservation:
+        """Keep a board for ``by`` (``USER@HOST``) from now on; an own earlier hold is replaced.
+
+        Raises BoardBusy where another uses or keeps the board in that time, HostError.
+        """
+        with self._state.changing() as connection:
+            now = clock(connection, self._state.now)
+            lease = find(connection, board)
+            if lease is not None and is_live(lease, now) and not is_same_user(lease["holder"], by):
+                raise busy(StateLease(**lease))
+            for other in kept(connection, board, now, now + seconds):
+                if not other.lets_in(by):
+                    raise other_keeps(other)
+                if other.kind == "hold":
+                    end_reservation(connection, other)
+            new = Reservation(
+                secrets.token_hex(4), board, "hold", by, now, now + seconds, reason, by, now
+            )
+            return add_reservation(connection, now, new, via)
+
+    def release(
+        self,
+        board: str,
+        *,
+        by: str,
+        via: str = "cli",
+        force: bool = False,
+        reason: str | None = None,
+    ) -> list[str]:
+        """End the hold of a board; with ``force`` whoever's, and the lease of who uses it.
+
+        An ended lease raises the board's epoch, so that its holder is refused everywhere. Returns
+        words for what was ended; none where nobody had the board. Raises ConfigError where force or
+        a reason is lacking, HostError.
+        """
+        with self._state.changing() as connection:
+            now = clock(connection, self._state.now)
+            row = find(connection, board)
+            lease = StateLease(**row) if row is not None and is_live(row, now) else None
+            soon = math.nextafter(now, math.inf)
+            holds = [one for one in kept(connection, board, now, soon) if one.kind == "hold"]
+            owners = [one.holder for one in holds if not is_same_user(one.holder, by)]
+            if lease is not None and (force or not holds):
+                owners.append(lease.holder)
+            if owners:
+                check_force(owners[-1], f"board {board}", force=force, reason=reason)
+            for one in holds:
+                end_reservation(connection, one)
+            ended = [f"the hold of {one.holder}" for one in holds]
+            if lease is not None and row is not None and force:
+                ended.append(f"the lease of {lease.holder}: {lease.purpose}")
+                end(connection, row, now, printable_line(by), reason, epochs=1)
+            if ended:
+                action = "release --force" if force else "release"
+                details = {"ended": ended}
+                add_audit(
+                    connection,
+                    now,
+                    by,
+                    via,
+                    action,
+                    subject=board,
+                    reason=reason,
+                    details=details,
+                )
+            return ended

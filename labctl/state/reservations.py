@@ -1,0 +1,227 @@
+"""Times for which a board is kept: by a hold from now on, by a reservation, for maintenance.
+
+They keep others from taking the board; who may use it then takes leases as always. Maintenance
+keeps everybody out.
+"""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from labctl.errors import BoardBusy, ConfigError, printable_line
+from labctl.state.audit import add_audit, short_reason
+from labctl.state.events import clock
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from labctl.state.state import LabState
+
+#: ``hold``: somebody took it at once. ``reservation``: for a time to come. ``maintenance``: nobody
+#: starts work then.
+ReservationKind = Literal["hold", "reservation", "maintenance"]
+
+_COLUMNS = "id, board, kind, holder, begins, ends, reason, made_by, made_at"
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """One board for one time. Times are seconds since 1970."""
+
+    id: str
+    board: str
+    kind: ReservationKind
+    #: ``USER@HOST``, or ``USER`` on whatever host. Of maintenance: who asked for it.
+    holder: str
+    begins: float
+    ends: float
+    reason: str | None
+    made_by: str
+    made_at: float
+
+    def lets_in(self, holder: str) -> bool:
+        """Return True if ``USER@HOST`` may use the board then."""
+        return self.kind != "maintenance" and is_same_user(self.holder, holder)
+
+
+def is_same_user(kept_for: str, holder: str) -> bool:
+    """Return True if ``USER@HOST``, or ``USER`` alone, means this ``USER@HOST``."""
+    return kept_for in (holder, holder.partition("@")[0])
+
+
+class Reservations:
+    """The times for which boards of a lab are kept."""
+
+    def __init__(self, state: "LabState"):
+        self._state = state
+
+    def list(self, board: str | None = None) -> Sequence[Reservation]:
+        """Return those that are not over, by their begin. Raises HostError, ConfigError."""
+        which = "" if board is None else " AND board = :board"
+        question = (
+            f"SELECT {_COLUMNS} FROM reservation WHERE ends > {self._state.now}{which}"
+            " ORDER BY begins, board, id"
+        )
+        asked = {} if board is None else {"board": board}
+        return [Reservation(*row) for row in self._state.ask(question, asked)]
+
+    def in_force(self) -> Sequence[Reservation]:
+        """Return those whose time is now."""
+        now = self._state.now
+        question = f"SELECT {_COLUMNS} FROM reservation WHERE begins <= {now} AND ends > {now}"
+        return [Reservation(*row) for row in self._state.ask(f"{question} ORDER BY board", {})]
+
+    def add(
+        self,
+        board: str,
+        begins: float,
+        ends: float,
+        *,
+        holder: str,
+        by: str,
+        via: str = "cli",
+        kind: ReservationKind = "reservation",
+        reason: str | None = None,
+    ) -> Reservation:
+        """Keep a board for a time. A lease that holds already is not touched by it.
+
+        Raises BoardBusy where it is kept for another then, ConfigError for a time that cannot be,
+        HostError.
+        """
+        if not begins < ends:
+            raise ConfigError("a reservation ends after its begin")
+        with self._state.changing() as connection:
+            now = clock(connection, self._state.now)
+            if ends <= now:
+                raise ConfigError("this time is over")
+            for other in kept(connection, board, begins, ends):
+                raise other_keeps(other)
+            return add_reservation(
+                connection,
+                now,
+                Reservation(
+                    secrets.token_hex(4), board, kind, holder, begins, ends, reason, by, now
+                ),
+                via,
+            )
+
+    def cancel(
+        self, number: str, *, by: str, via: str = "cli", force: bool = False, reason: str | None
+    ) -> Reservation:
+        """End a reservation; another's needs ``force`` and a reason.
+
+        Raises ConfigError if there is none, or it is another's, HostError.
+        """
+        from sqlalchemy import text
+
+        with self._state.changing() as connection:
+            now = clock(connection, self._state.now)
+            question = text(f"SELECT {_COLUMNS} FROM reservation WHERE id = :id AND ends > :now")
+            row = connection.execute(question, {"id": number, "now": now}).first()
+            if row is None:
+                raise ConfigError(
+                    f"no reservation {number!r}", hint="`labctl reserve list` shows them"
+                )
+            found = Reservation(*row)
+            if not is_same_user(found.holder, by) and found.made_by != by:
+                check_force(found.holder, f"reservation {number}", force=force, reason=reason)
+            end_reservation(connection, found)
+            add_audit(
+                connection,
+                now,
+                by,
+                via,
+                "reserve cancel",
+                subject=found.board,
+                reason=reason,
+                details=_details(found),
+            )
+            return found
+
+
+def kept(connection: "Connection", board: str, begins: float, ends: float) -> Sequence[Reservation]:
+    """Return what keeps a board at some moment between two times, by its begin."""
+    from sqlalchemy import text
+
+    question = (
+        f"SELECT {_COLUMNS} FROM reservation"
+        " WHERE board = :board AND begins < :ends AND ends > :begins ORDER BY begins, id"
+    )
+    rows = connection.execute(text(question), {"board": board, "begins": begins, "ends": ends})
+    return [Reservation(*row) for row in rows]
+
+
+def add_reservation(
+    connection: "Connection", now: float, new: Reservation, via: str
+) -> Reservation:
+    """Keep a reservation and its entry in the audit log, in a transaction that is open."""
+    from sqlalchemy import text
+
+    values: dict[str, Any] = {
+        "id": new.id,
+        "board": new.board,
+        "kind": new.kind,
+        "holder": printable_line(new.holder),
+        "begins": new.begins,
+        "ends": new.ends,
+        "reason": short_reason(new.reason),
+        "made_by": printable_line(new.made_by),
+        "made_at": new.made_at,
+    }
+    places = ", ".join(f":{name}" for name in values)
+    connection.execute(text(f"INSERT INTO reservation ({_COLUMNS}) VALUES ({places})"), values)
+    action = "hold" if new.kind == "hold" else "reserve"
+    add_audit(
+        connection,
+        now,
+        new.made_by,
+        via,
+        action,
+        subject=new.board,
+        reason=new.reason,
+        details=_details(new),
+    )
+    return Reservation(**values)
+
+
+def end_reservation(connection: "Connection", one: Reservation) -> None:
+    """Remove a reservation in a transaction that is open; the audit log tells of it."""
+    from sqlalchemy import text
+
+    connection.execute(text("DELETE FROM reservation WHERE id = :id"), {"id": one.id})
+
+
+def check_force(owner: str, what: str, *, force: bool, reason: str | None) -> None:
+    """Raise ConfigError unless another's is ended with force, and with a reason."""
+    if not force:
+        raise ConfigError(f"{what} is {owner}'s", hint="ask them; or end it: --force --reason TEXT")
+    if not (reason or "").strip():
+        raise ConfigError("to end what is another's needs a reason", hint="add --reason TEXT")
+
+
+def other_keeps(other: Reservation) -> BoardBusy:
+    """Return the error for a board that is kept for another."""
+    from labctl.units import local_time
+
+    times = f"from {local_time(other.begins)} to {local_time(other.ends)}"
+    why = f": {other.reason}" if other.reason else ""
+    words = {
+        "hold": f"is held by {other.holder} until {local_time(other.ends)}{why}",
+        "reservation": f"is reserved for {other.holder} {times}{why}",
+        "maintenance": f"has maintenance {times}{why}",
+    }
+    return BoardBusy(
+        f"board {other.board} {words[other.kind]}",
+        hint="`labctl boards` shows who has what; `labctl reserve list` shows all reservations",
+    )
+
+
+def _details(one: Reservation) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "kind": one.kind,
+        "holder": one.holder,
+        "begins": one.begins,
+        "ends": one.ends,
+    }

@@ -1,0 +1,157 @@
+"""Leases of boards in the lab's state, on SQLite and on PostgreSQL."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from postgres_server import PostgresServer
+
+from labctl.config.lab import Lab, LabFile
+from labctl.errors import BoardBusy, HostError, LeaseLost
+from labctl.retry import wait_until
+from labctl.state import LabState, lab_state, this_user
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> LabFile:
+    if request.param == "sqlite":
+        return LabFile(tmp_path, Lab(boards={}))
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return LabFile(tmp_path, Lab(lab=server.new_lab(), database=server.url, boards={}))
+
+
+@pytest.fixture
+def state(lab: LabFile) -> LabState:
+    return lab_state(lab)
+
+
+def history(state: LabState, board: str = "rk1") -> list[tuple[str, str, str | None]]:
+    return [(one.value, one.made_by, one.reason) for one in state.health.history(board)]
+
+
+def test_one_has_a_board_and_others_learn_who(lab: LabFile, state: LabState) -> None:
+    first = state.leases.acquire("rk1", purpose="run a\x1b[31m", holder="ann@desk")
+    assert (first.epoch, first.holder, first.purpose) == (1, "ann@desk", "run a\\x1b[31m")
+    assert first.expires == pytest.approx(first.since + 60, abs=1)
+    assert first.stop_before <= time.monotonic() + 60
+    with pytest.raises(BoardBusy, match=r"board rk1 is in use by ann@desk since 20.*: run a"):
+        lab_state(lab).leases.acquire("rk1", purpose="run b")
+    assert lab_state(lab).leases.acquire("rk2", purpose="run b").holder == this_user()
+    state.leases.release(first)
+    state.leases.release(first)
+    assert state.leases.acquire("rk1", purpose="run c").epoch == 2
+    assert history(state) == [
+        ("leased", "ann@desk", "run a\\x1b[31m"),
+        ("idle", "ann@desk", None),
+        ("leased", this_user(), "run c"),
+    ]
+
+
+def test_a_lease_that_others_see_cannot_be_used(state: LabState) -> None:
+    held = state.leases.acquire("rk1", purpose="run a")
+    (seen,) = state.leases.list()
+    assert state.leases.get("rk1") == seen
+    assert held.token not in f"{seen} {held} {vars(seen)}"
+    state.leases.release(seen)
+    with pytest.raises(LeaseLost):
+        state.leases.renew(seen)
+    assert state.leases.renew(held).board == "rk1"
+
+
+def test_an_epoch_is_never_given_twice(state: LabState) -> None:
+    lease = state.leases.acquire("rk1", purpose="a", minimum_epoch=7)
+    assert lease.epoch == 7
+    lease = state.leases.raise_epoch(lease, 12)
+    assert lease.epoch == 12
+    assert state.leases.raise_epoch(lease, 9).epoch == 12
+    state.leases.release(lease)
+    assert state.leases.acquire("rk1", purpose="b", minimum_epoch=3).epoch == 13
+
+
+def test_a_lease_that_is_not_renewed_ends_by_the_database(state: LabState) -> None:
+    stale = state.leases.acquire("rk1", purpose="a", holder="ann@desk", seconds=0.5)
+    assert wait_until(lambda: state.leases.get("rk1") is None, timeout=30, interval=0.05)
+    for use in (
+        lambda: state.leases.renew(stale),
+        lambda: state.leases.raise_epoch(stale, 99),
+    ):
+        with pytest.raises(LeaseLost, match="the lease of board rk1 has ended"):
+            use()
+    after = state.leases.acquire("rk1", purpose="b", holder="bob@desk")
+    assert after.epoch == stale.epoch + 1
+    with pytest.raises(LeaseLost, match="bob@desk has it now"):
+        state.leases.renew(stale)
+    state.leases.release(stale)  # of a holder that comes back: nothing
+    assert state.leases.get("rk1") is not None
+    assert [what[0] for what in history(state)] == ["leased", "idle", "leased"]
+    assert history(state)[1][2] == "its holder did not renew it"
+    assert state.health.history("rk1")[1].at == stale.expires
+
+
+def test_renewing_makes_a_lease_longer_and_never_shorter(state: LabState) -> None:
+    lease = state.leases.acquire("rk1", purpose="a", seconds=5)
+    longer = state.leases.renew(lease, 500)
+    assert longer.expires > lease.expires + 400
+    assert longer.stop_before > lease.stop_before + 400
+    assert state.leases.renew(lease, 5).expires == longer.expires
+
+
+ACQUIRES = """
+import sys
+from pathlib import Path
+from labctl.config.lab import Lab, LabFile
+from labctl.errors import BoardBusy
+from labctl.state import lab_state
+root, name, url = sys.argv[1:]
+state = lab_state(LabFile(Path(root), Lab(lab=name or None, database=url or None, boards={})))
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    print(state.leases.acquire("rk1", purpose="a", seconds=600).epoch)
+except BoardBusy:
+    print("busy")
+"""
+
+
+def test_of_many_that_want_a_board_exactly_one_gets_it(lab: LabFile) -> None:
+    words = [str(lab.root), lab.lab.lab or "", lab.lab.database or ""]
+    others = [
+        subprocess.Popen(
+            [sys.executable, "-c", ACQUIRES, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(16)
+    ]
+    for other in others:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+    answers = sorted(other.communicate("go\n", timeout=300)[0].strip() for other in others)
+    assert answers == ["1", *["busy"] * 15]
+    assert [other.returncode for other in others] == [0] * 16
+
+
+def test_a_database_that_is_gone_gives_no_board(tmp_path: Path) -> None:
+    url = "postgresql://me@127.0.0.1:1/db"
+    state = lab_state(LabFile(tmp_path, Lab(lab="x", database=url, boards={})))
+    with pytest.raises(HostError, match="cannot use the database"):
+        state.leases.acquire("rk1", purpose="a")
+
+
+def test_what_fails_while_a_board_is_taken_leaves_it_free(
+    state: LabState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.leases.release(state.leases.acquire("rk1", purpose="a"))
+
+    def fails(*_: object, **__: object) -> None:
+        raise HostError("cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("labctl.state.leases.set_state", fails)
+        with pytest.raises(HostError, match="cut"):
+            state.leases.acquire("rk1", purpose="b")
+    assert state.leases.list() == []
+    assert state.leases.acquire("rk1", purpose="c").epoch == 2

@@ -1,0 +1,146 @@
+"""Holds, reservations and the audit log, on SQLite and on PostgreSQL."""
+
+import time
+from pathlib import Path
+
+import pytest
+from postgres_server import PostgresServer
+
+from labctl.config.lab import Lab, LabFile
+from labctl.errors import BoardBusy, ConfigError, LeaseLost
+from labctl.state import LabState, lab_state
+
+ANN, BOB = "ann@desk", "bob@desk"
+HOUR = 3600.0
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> LabState:
+    if request.param == "sqlite":
+        return lab_state(LabFile(tmp_path, Lab(boards={})))
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return lab_state(LabFile(tmp_path, Lab(lab=server.new_lab(), database=server.url, boards={})))
+
+
+def audited(state: LabState) -> list[tuple[str, str, str, str | None]]:
+    return [(one.actor, one.action, one.subject, one.reason) for one in state.audit.list()]
+
+
+def test_a_hold_keeps_others_out_and_lets_its_holder_run(state: LabState) -> None:
+    held = state.holds.hold("rk1", by=ANN, reason="look at the fan", seconds=HOUR)
+    assert state.reservations.in_force() == [held]
+    with pytest.raises(BoardBusy, match=r"board rk1 is held by ann@desk until .*: look at"):
+        state.leases.acquire("rk1", purpose="run", holder=BOB)
+    with pytest.raises(BoardBusy, match="is held by ann@desk"):
+        state.holds.hold("rk1", by=BOB)
+    lease = state.leases.acquire("rk1", purpose="run", holder=ANN)
+    again = state.holds.hold("rk1", by=ANN, seconds=2 * HOUR)
+    assert state.reservations.in_force() == [again]
+    state.leases.release(lease)
+    assert state.holds.release("rk1", by=ANN) == ["the hold of ann@desk"]
+    assert state.holds.release("rk1", by=ANN) == []
+    assert state.leases.acquire("rk1", purpose="run", holder=BOB).epoch == 2
+    assert audited(state) == [
+        (ANN, "hold", "rk1", "look at the fan"),
+        (ANN, "hold", "rk1", None),
+        (ANN, "release", "rk1", None),
+    ]
+
+
+def test_another_ends_a_hold_with_force_and_a_reason_only(state: LabState) -> None:
+    state.holds.hold("rk1", by=ANN)
+    lease = state.leases.acquire("rk1", purpose="run q2", holder=ANN)
+    with pytest.raises(ConfigError, match="is ann@desk's"):
+        state.holds.release("rk1", by=BOB)
+    with pytest.raises(ConfigError, match="needs a reason"):
+        state.holds.release("rk1", by=BOB, force=True, reason=" ")
+    ended = state.holds.release("rk1", by=BOB, force=True, reason="she is on holiday")
+    assert ended == ["the hold of ann@desk", "the lease of ann@desk: run q2"]
+    with pytest.raises(LeaseLost):
+        state.leases.renew(lease)
+    # The epoch that the old holder has is never the one of the next.
+    assert state.leases.acquire("rk1", purpose="b", holder=BOB).epoch == lease.epoch + 2
+    assert audited(state)[-1] == (BOB, "release --force", "rk1", "she is on holiday")
+
+
+def test_a_board_that_is_used_cannot_be_held_by_another(state: LabState) -> None:
+    state.leases.acquire("rk1", purpose="run q2", holder=ANN)
+    with pytest.raises(BoardBusy, match="in use by ann@desk"):
+        state.holds.hold("rk1", by=BOB)
+    with pytest.raises(ConfigError, match="board rk1 is ann@desk's"):
+        state.holds.release("rk1", by=BOB)
+    state.holds.hold("rk1", by=ANN)
+
+
+def test_work_must_end_before_a_reservation_of_another(state: LabState) -> None:
+    begin = time.time() + HOUR
+    state.reservations.add("rk1", begin, begin + HOUR, holder="ann", by=BOB, reason="demo")
+    with pytest.raises(BoardBusy, match=r"rk1 is reserved for ann from 20.* to 20.*: demo"):
+        state.leases.acquire("rk1", purpose="long", holder=BOB, planned_seconds=2 * HOUR)
+    short = state.leases.acquire("rk1", purpose="short", holder=BOB, planned_seconds=HOUR / 2)
+    state.leases.release(short)
+    with pytest.raises(BoardBusy, match="is reserved for ann"):
+        state.holds.hold("rk1", by=BOB, seconds=2 * HOUR)
+    state.holds.hold("rk1", by=BOB, seconds=HOUR / 2)
+    with pytest.raises(BoardBusy, match="is reserved for ann"):
+        state.reservations.add("rk1", begin + 60, begin + 90, holder=BOB, by=BOB)
+    state.reservations.add("rk1", begin + HOUR, begin + 2 * HOUR, holder=BOB, by=BOB)
+    state.holds.release("rk1", by=BOB)
+    # ``ann`` is ann on whatever host.
+    state.leases.acquire("rk1", purpose="long", holder="ann@lab9", planned_seconds=1.5 * HOUR)
+
+
+def test_nobody_starts_work_in_a_time_of_maintenance(state: LabState) -> None:
+    now = time.time()
+    state.reservations.add(
+        "rk1", now - 5, now + HOUR, holder=ANN, by=ANN, kind="maintenance", reason="new fan"
+    )
+    for who in (ANN, BOB):
+        with pytest.raises(BoardBusy, match=r"rk1 has maintenance from .*: new fan"):
+            state.leases.acquire("rk1", purpose="run", holder=who)
+
+
+def test_a_reservation_is_cancelled_by_its_user_or_with_force(state: LabState) -> None:
+    begin = time.time() + HOUR
+    one = state.reservations.add("rk1", begin, begin + HOUR, holder=ANN, by=ANN)
+    two = state.reservations.add("rk2", begin, begin + HOUR, holder=ANN, by=BOB)
+    assert state.reservations.list() == [one, two]
+    assert state.reservations.list("rk2") == [two]
+    with pytest.raises(ConfigError, match="is ann@desk's"):
+        state.reservations.cancel(one.id, by=BOB, reason=None)
+    assert state.reservations.cancel(two.id, by=BOB, reason=None) == two
+    state.reservations.cancel(one.id, by=BOB, force=True, reason="no demo")
+    assert state.reservations.list() == []
+    with pytest.raises(ConfigError, match="no reservation"):
+        state.reservations.cancel(one.id, by=ANN, reason=None)
+    assert audited(state)[-1] == (BOB, "reserve cancel", "rk1", "no demo")
+
+
+@pytest.mark.parametrize(("begins", "ends"), [(HOUR, HOUR), (HOUR, 60), (-2 * HOUR, -HOUR)])
+def test_times_that_cannot_be_are_refused(tmp_path: Path, begins: float, ends: float) -> None:
+    state = lab_state(LabFile(tmp_path, Lab(boards={})))
+    now = time.time()
+    with pytest.raises(ConfigError):
+        state.reservations.add("rk1", now + begins, now + ends, holder=ANN, by=ANN)
+    assert state.reservations.list() == []
+
+
+def test_the_audit_log_tells_what_was_done(state: LabState) -> None:
+    state.audit.record(ANN, "web", "queue cancel", "j1", "a\x1b[2J\nb", details={"n": 1})
+    state.audit.record("an%@desk", "cli", "health", "rk1")
+    state.audit.record(BOB, "cli", "health", "rk1", "x" * 9999)
+    first, second, third = state.audit.list()
+    assert (first.actor, first.via, first.reason, first.details) == (
+        ANN,
+        "web",
+        "a\\x1b[2J\\x0ab",
+        {"n": 1},
+    )
+    assert [one.id for one in (first, second, third)] == [1, 2, 3]
+    assert len(third.reason or "") == 500
+    assert state.audit.list(actor="ann") == [first]
+    assert state.audit.list(actor="an%") == [second]
+    assert state.audit.list(actor=BOB) == [third]
+    assert state.audit.list(subject="rk1") == [second, third]
+    assert state.audit.list(limit=1) == [third]
+    assert state.audit.list(since=third.at + 1) == []
