@@ -1,0 +1,220 @@
+"""The choice of what runs where and when. It knows no clock, thread or board.
+
+Greater priority first, and within one priority the longest first: on equal boards the end of all is
+then at most 4/3 of the best that could be (Graham 1969). A job waits while its
+board, or a shared limit, has no room; those behind it go on. Of several free boards it gets the one
+that the fewest waiting jobs can use.
+"""
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from labctl.errors import Blame, ExitStatus
+from labctl.farm.job import FarmJob, JobResult
+
+#: A job that infrastructure broke off so often is given up.
+MOST_ATTEMPTS = 3
+
+
+@dataclass
+class _Unit:
+    """Jobs that run on one board one after the other; most are alone."""
+
+    jobs: list[FarmJob]
+    boards: frozenset[str]
+    #: Boards that broke under it -> number of jobs that had come to their end there by then.
+    broken: dict[str, int] = field(default_factory=dict)
+    attempts: int = 0
+
+    @property
+    def rank(self) -> tuple[int, bool, float, str]:
+        first, seconds = self.jobs[0], sum(job.expected_seconds for job in self.jobs)
+        # What broke two boards goes last: whether they are well shows by other jobs first.
+        return -first.priority, len(self.broken) > 1, -seconds, first.id
+
+
+@dataclass(frozen=True)
+class _Running:
+    unit: _Unit
+    board: str
+    limits: list[str]
+
+
+class Schedule:
+    """Jobs that are not done, and the boards and limits that they share.
+
+    Args:
+        boards: the boards that may be used -> the shared limits that each is under.
+        limits: how many jobs may use each shared limit at once.
+    """
+
+    def __init__(self, boards: Mapping[str, tuple[str, ...]], limits: Mapping[str, int]):
+        self._uses = dict(boards)
+        self._boards = set(boards)
+        self._limits = dict(limits)
+        self._used: Counter[str] = Counter()
+        self._free = set(boards)
+        #: The next job of a group keeps the board.
+        self._kept: list[tuple[_Unit, str]] = []
+        self._waiting: list[_Unit] = []
+        self._running: dict[str, _Running] = {}
+        #: How many jobs came to their end on a board.
+        self._ended: Counter[str] = Counter()
+        #: How many waiting units can use a board.
+        self._demand: Counter[str] = Counter()
+
+    def add(self, *jobs: FarmJob) -> None:
+        """Let further jobs wait; those of one group are added at once."""
+        groups: dict[str, _Unit] = {}
+        for job in jobs:
+            unit = groups.get(job.group) if job.group is not None else None
+            if unit is not None:
+                unit.jobs.append(job)
+                unit.boards &= frozenset(job.boards)
+                continue
+            unit = _Unit([job], frozenset(job.boards))
+            self._waiting.append(unit)
+            if job.group is not None:
+                groups[job.group] = unit
+        self._demand = Counter(board for unit in self._waiting for board in unit.boards)
+        self._waiting.sort(key=lambda unit: unit.rank)
+
+    @property
+    def is_over(self) -> bool:
+        """True if nothing runs, and nothing waits for a board that there is."""
+        return not self._running and not self._kept and len(self.stranded) == len(self.waiting)
+
+    @property
+    def waiting(self) -> list[FarmJob]:
+        """The jobs that wait, in their order."""
+        units = [*(unit for unit, _ in self._kept), *self._waiting]
+        return [job for unit in units for job in unit.jobs]
+
+    @property
+    def stranded(self) -> list[FarmJob]:
+        """Those that wait and have no board any more."""
+        return [
+            job for unit in self._waiting if not unit.boards & self._boards for job in unit.jobs
+        ]
+
+    def begin(self) -> list[tuple[FarmJob, str]]:
+        """Return the jobs that begin now, each with its board."""
+        begun: list[tuple[FarmJob, str]] = []
+        kept, self._kept = self._kept, []
+        for unit, board in kept:
+            if self._has_room(unit.jobs[0], board):
+                begun.append(self._start(unit, board))
+            else:
+                self._kept.append((unit, board))
+        left: list[_Unit] = []
+        for place, unit in enumerate(self._waiting):
+            if not self._free:
+                left += self._waiting[place:]
+                break
+            board_for_it = self._board_for(unit)
+            if board_for_it is None:
+                left.append(unit)
+                continue
+            self._free.remove(board_for_it)
+            self._demand.subtract(unit.boards)
+            begun.append(self._start(unit, board_for_it))
+        self._waiting = left
+        return begun
+
+    def end(self, job: FarmJob, result: JobResult) -> JobResult | None:
+        """Note the end of an attempt; return the job's result, or None if it waits again.
+
+        A board that broke, or that somebody else has, is not used before :meth:`offer` names it.
+        """
+        ran = self._running.pop(job.id)
+        unit, board = ran.unit, ran.board
+        self._used.subtract(ran.limits)
+        if result.is_final:
+            self._ended[board] += 1
+        else:
+            given_up = self._again(unit, board, result)
+            if given_up is None:
+                return None
+            result = given_up
+        rest = _Unit(unit.jobs[1:], frozenset([board]))
+        is_free = self._is_usable(board, result)
+        if not rest.jobs:
+            self._release(board, is_free=is_free)
+        elif is_free:
+            self._kept.append((rest, board))
+        else:
+            self._wait(rest)
+        return result
+
+    def offer(self, board: str) -> None:
+        """Let a board be used again."""
+        busy = {one.board for one in self._running.values()} | {kept for _, kept in self._kept}
+        self._boards.add(board)
+        self._release(board, is_free=board not in busy)
+
+    def withdraw(self, board: str) -> None:
+        """Let no further job begin on a board."""
+        self._boards.discard(board)
+        self._free.discard(board)
+
+    def _start(self, unit: _Unit, board: str) -> tuple[FarmJob, str]:
+        job = unit.jobs[0]
+        unit.attempts += 1
+        limits = self._limits_of(job, board)
+        self._used.update(limits)
+        self._running[job.id] = _Running(unit, board, limits)
+        return job, board
+
+    def _again(self, unit: _Unit, board: str, result: JobResult) -> JobResult | None:
+        """Let a job wait again that was broken off; return its result if it is given up."""
+        if not result.is_counted:
+            unit.attempts -= 1
+        if result.is_board_broken:
+            unit.broken.setdefault(board, self._ended[board])
+        if unit.attempts >= MOST_ATTEMPTS:
+            return self._given_up(unit, result)
+        self._release(board, is_free=self._is_usable(board, result))
+        self._wait(unit)
+        return None
+
+    def _given_up(self, unit: _Unit, result: JobResult) -> JobResult:
+        well = sorted(board for board, ended in unit.broken.items() if self._ended[board] > ended)
+        if len(well) < 2:
+            reason = f"given up after {unit.attempts} attempts: {result.reason}"
+            return replace(result, reason=reason)
+        reason = f"it broke {', '.join(well)}, which ran other jobs afterwards: {result.reason}"
+        return replace(result, exit_status=ExitStatus.JOB, blame=Blame.JOB, reason=reason)
+
+    def _wait(self, unit: _Unit) -> None:
+        insort(self._waiting, unit, key=lambda one: one.rank)
+        self._demand.update(unit.boards)
+
+    def _is_usable(self, board: str, result: JobResult) -> bool:
+        broken = result.is_board_broken or result.is_board_taken
+        return board in self._boards and not broken
+
+    def _release(self, board: str, *, is_free: bool) -> None:
+        if is_free:
+            self._free.add(board)
+
+    def _board_for(self, unit: _Unit) -> str | None:
+        job = unit.jobs[0]
+        could = [board for board in self._free & unit.boards if self._has_room(job, board)]
+        fresh = [board for board in could if board not in unit.broken]
+        if not fresh and unit.boards & self._boards - unit.broken.keys():
+            return None  # a board that did not break under it will be free
+        place = {board: number for number, board in enumerate(job.boards)}
+        return min(
+            fresh or could,
+            key=lambda board: (self._demand[board], place.get(board, 0)),
+            default=None,
+        )
+
+    def _has_room(self, job: FarmJob, board: str) -> bool:
+        return all(self._used[limit] < self._limits[limit] for limit in self._limits_of(job, board))
+
+    def _limits_of(self, job: FarmJob, board: str) -> list[str]:
+        of_board = self._uses.get(board, ())
+        return [limit for limit in dict.fromkeys((*of_board, *job.uses)) if limit in self._limits]

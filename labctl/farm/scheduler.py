@@ -1,0 +1,149 @@
+"""Carrying out a schedule: each running job in a thread of its own, or all in simulated time."""
+
+import heapq
+import threading
+import time
+from collections.abc import Callable
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from labctl.farm.job import Executor, FarmJob, JobResult
+
+#: A board that broke, or that somebody else has, is tried again after this.
+AWAY_SECONDS = 15.0
+#: Between two looks at what changed outside.
+LOOK_SECONDS = 1.0
+
+#: Gets a job, its board, how the attempt ended, and the job's result: None if it waits again.
+OnEnd = Callable[[FarmJob, str, JobResult, JobResult | None], None]
+OnBegin = Callable[[FarmJob, str], None]
+
+
+class Source(Protocol):
+    """Source of jobs: a :class:`labctl.farm.schedule.Schedule`, or the lab's queue."""
+
+    @property
+    def is_over(self) -> bool:
+        """True if nothing runs, and nothing will."""
+
+    def begin(self) -> list[tuple[FarmJob, str]]:
+        """Return the jobs that begin now, each with its board."""
+
+    def end(self, job: FarmJob, result: JobResult) -> JobResult | None:
+        """Note the end of an attempt; return the job's result, or None if it waits again."""
+
+    def offer(self, board: str) -> None:
+        """Let a board be used again that broke, or that somebody else had."""
+
+
+class Scheduler:
+    """Runs the jobs of a source until it is over; ``run`` may be called once.
+
+    ``on_begin`` and ``on_end`` are called in the caller's thread. A job that they add runs too.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        executor: Executor,
+        *,
+        on_begin: OnBegin = lambda _job, _board: None,
+        on_end: OnEnd = lambda _job, _board, _attempt, _result: None,
+    ):
+        self._source = source
+        self._executor = executor
+        self._on_begin = on_begin
+        self._on_end = on_end
+        self._ended: SimpleQueue[tuple[FarmJob, str, JobResult | BaseException]] = SimpleQueue()
+        self._threads: dict[str, threading.Thread] = {}
+        #: When a board is tried again, and which.
+        self._away: list[tuple[float, str]] = []
+        self.results: dict[str, JobResult] = {}
+
+    def run(self) -> dict[str, JobResult]:
+        """Return the results by job. Whatever ends it early, the running jobs are ended first."""
+        try:
+            while not self._source.is_over:
+                self._offer_again()
+                for job, board in self._source.begin():
+                    self._start(job, board)
+                try:
+                    self._note(*self._ended.get(timeout=LOOK_SECONDS))
+                except Empty:
+                    continue
+        finally:
+            if self._threads:
+                self._executor.stop()
+            self._drain()
+        return self.results
+
+    def _drain(self) -> None:
+        broken: BaseException | None = None
+        while self._threads:
+            try:
+                self._note(*self._ended.get())
+            except Exception as error:
+                broken = broken or error
+        if broken:
+            raise broken
+
+    def _offer_again(self) -> None:
+        now = time.monotonic()
+        while self._away and self._away[0][0] <= now:
+            self._source.offer(heapq.heappop(self._away)[1])
+
+    def _start(self, job: FarmJob, board: str) -> None:
+        def work() -> None:
+            try:
+                self._ended.put((job, board, self._executor.run(job, board)))
+            except BaseException as error:  # raised in the thread of `run`
+                self._ended.put((job, board, error))
+
+        self._on_begin(job, board)
+        self._threads[job.id] = threading.Thread(target=work, name=f"job {job.id}")
+        self._threads[job.id].start()
+
+    def _note(self, job: FarmJob, board: str, ended: JobResult | BaseException) -> None:
+        self._threads.pop(job.id).join()
+        if isinstance(ended, BaseException):
+            raise ended
+        if ended.is_board_broken or ended.is_board_taken:
+            heapq.heappush(self._away, (time.monotonic() + AWAY_SECONDS, board))
+        result = self._source.end(job, ended)
+        if result is not None:
+            self.results[job.id] = result
+        self._on_end(job, board, ended, result)
+
+
+def simulate(
+    source: Source,
+    executor: Executor,
+    *,
+    on_begin: Callable[[float, FarmJob, str], None] = lambda _at, _job, _board: None,
+    on_end: Callable[[float, FarmJob, str, JobResult, JobResult | None], None] = (
+        lambda _at, _job, _board, _attempt, _result: None
+    ),
+) -> float:
+    """Run the jobs of a source in simulated time; return the seconds until it is over.
+
+    Each attempt takes the ``seconds`` of its result. The callbacks get the moment as well.
+    """
+    now, numbers = 0.0, count()
+    ends: list[tuple[float, int, FarmJob, str, JobResult]] = []
+    away: list[tuple[float, str]] = []
+    while not source.is_over:
+        while away and away[0][0] <= now:
+            source.offer(heapq.heappop(away)[1])
+        for job, board in source.begin():
+            on_begin(now, job, board)
+            result = executor.run(job, board)
+            heapq.heappush(ends, (now + result.seconds, next(numbers), job, board, result))
+        if away and (not ends or away[0][0] < ends[0][0]):
+            now = away[0][0]
+            continue
+        now, _, job, board, attempt = heapq.heappop(ends)
+        if attempt.is_board_broken or attempt.is_board_taken:
+            heapq.heappush(away, (now + AWAY_SECONDS, board))
+        on_end(now, job, board, attempt, source.end(job, attempt))
+    return now

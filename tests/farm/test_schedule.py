@@ -1,0 +1,184 @@
+"""The scheduling policy, in simulated time: every job once, no limit exceeded, a good makespan."""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labctl.errors import Blame
+from labctl.farm.job import FarmJob, JobResult
+from labctl.farm.schedule import MOST_ATTEMPTS, Schedule
+from labctl.farm.scheduler import simulate
+
+GOOD = JobResult(0)
+BROKEN = JobResult(3, blame=Blame.INFRA, reason="cable", is_board_broken=True, seconds=1.0)
+
+
+@dataclass
+class Simulated:
+    """An executor whose attempts end as they are told to; what nobody tells of ends well."""
+
+    answers: dict[tuple[str, str], list[JobResult]] = field(default_factory=dict)
+    begun: list[tuple[str, str]] = field(default_factory=list)
+
+    def run(self, job: FarmJob, board: str) -> JobResult:
+        self.begun.append((job.id, board))
+        told = self.answers.get((job.id, board))
+        return told.pop(0) if told else JobResult(0, seconds=job.expected_seconds)
+
+    def stop(self) -> None:
+        raise AssertionError
+
+
+def plain(*boards: str) -> dict[str, tuple[str, ...]]:
+    return dict.fromkeys(boards, ())
+
+
+def schedule(jobs: list[FarmJob], boards: dict[str, tuple[str, ...]], **limits: int) -> Schedule:
+    made = Schedule(boards, limits)
+    made.add(*jobs)
+    return made
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_every_job_runs_once_and_no_limit_is_exceeded(data: st.DataObject) -> None:
+    names = [f"rk{n}" for n in range(data.draw(st.integers(1, 5)))]
+    limits = {"usb": data.draw(st.integers(1, 3)), "build": 1}
+    boards: dict[str, tuple[str, ...]] = {
+        name: ("usb",) if data.draw(st.booleans()) else () for name in names
+    }
+    jobs = [
+        FarmJob(
+            f"j{n}",
+            "job",
+            tuple(data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))),
+            data.draw(st.floats(0.5, 9)),
+            data.draw(st.integers(0, 2)),
+            group=data.draw(st.sampled_from([None, None, f"pair{n // 2}"])),
+            uses=("build",) if data.draw(st.booleans()) else (),
+        )
+        for n in range(data.draw(st.integers(0, 14)))
+    ]
+    by_group = defaultdict(list)
+    for job in jobs:
+        by_group[job.group].append(set(job.boards))
+    if any(g and not set.intersection(*sets) for g, sets in by_group.items()):
+        return  # nothing could run these together
+    broken = data.draw(
+        st.sets(st.tuples(st.sampled_from([j.id for j in jobs] or [""]), st.sampled_from(names)))
+    )
+    executor = Simulated({pair: [BROKEN] for pair in broken})
+    using: Counter[str] = Counter()
+    busy: dict[str, str] = {}
+    done: list[tuple[str, str, float]] = []
+
+    def limits_of(job: FarmJob, board: str) -> set[str]:
+        return {*boards[board], *job.uses}
+
+    def begin(_at: float, job: FarmJob, board: str) -> None:
+        assert board in job.boards
+        assert board not in busy
+        busy[board] = job.id
+        using.update(limits_of(job, board))
+        assert all(using[name] <= limit for name, limit in limits.items())
+
+    def end(
+        at: float, job: FarmJob, board: str, _attempt: JobResult, result: JobResult | None
+    ) -> None:
+        assert busy.pop(board) == job.id
+        using.subtract(limits_of(job, board))
+        if result is not None:
+            done.append((job.id, board, at))
+
+    source = schedule(jobs, boards, **limits)
+    simulate(source, executor, on_begin=begin, on_end=end)
+    assert Counter(job for job, _, _ in done) == Counter(job.id for job in jobs)
+    assert max(Counter(job for job, _ in executor.begun).values(), default=0) <= MOST_ATTEMPTS
+    for group in {job.group for job in jobs} - {None}:
+        ids = [job.id for job in jobs if job.group == group]
+        places = [board for job, board, _ in done if job in ids]
+        assert len(set(places)) == 1  # the pair was measured on one board
+        assert [job for job, _, _ in done if job in ids] == ids
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 6), st.lists(st.floats(0.5, 20), min_size=1, max_size=30))
+def test_the_makespan_is_near_the_least_that_could_be(boards: int, seconds: list[float]) -> None:
+    names = [f"rk{n}" for n in range(boards)]
+    jobs = [FarmJob(f"j{n}", "job", tuple(names), took) for n, took in enumerate(seconds)]
+    took = simulate(schedule(jobs, plain(*names)), Simulated())
+    assert took <= sum(seconds) / boards + max(seconds) * (1 - 1 / boards) + 1e-6  # Graham 1966
+
+
+def test_priority_comes_before_length_and_length_before_order() -> None:
+    jobs = [
+        FarmJob("short", "", ("rk1",), 1.0),
+        FarmJob("long", "", ("rk1",), 9.0),
+        FarmJob("urgent", "", ("rk1",), 0.5, priority=1),
+    ]
+    executor = Simulated()
+    assert simulate(schedule(jobs, plain("rk1")), executor) == 10.5
+    assert [job for job, _ in executor.begun] == ["urgent", "long", "short"]
+
+
+def test_a_board_that_only_few_can_use_is_left_to_them() -> None:
+    jobs = [FarmJob("any", "", ("rk1", "rk2"), 9.0), FarmJob("only", "", ("rk1",), 5.0)]
+    executor = Simulated()
+    assert simulate(schedule(jobs, plain("rk1", "rk2")), executor) == 9.0
+    assert executor.begun == [("any", "rk2"), ("only", "rk1")]
+
+
+def test_a_broken_board_hands_its_job_to_another_and_is_tried_again_later() -> None:
+    jobs = [FarmJob("a", "", ("rk1", "rk2"), 9.0), FarmJob("b", "", ("rk1", "rk2"), 9.0)]
+    executor = Simulated({("a", "rk1"): [BROKEN]})
+    source = schedule(jobs, plain("rk1", "rk2"))
+    simulate(source, executor)
+    assert ("a", "rk2") in executor.begun
+    assert Counter(executor.begun)["a", "rk1"] == 1
+
+
+def test_a_job_that_breaks_boards_that_others_use_well_is_to_blame_itself() -> None:
+    jobs = [FarmJob("bad", "", ("rk1", "rk2"), 50.0)]
+    jobs += [FarmJob(f"j{n}", "", ("rk1", "rk2"), 5.0) for n in range(12)]
+    executor = Simulated({("bad", board): [BROKEN] * 9 for board in ("rk1", "rk2")})
+    results: dict[str, JobResult] = {}
+
+    def end(_at: float, job: FarmJob, _b: str, _a: JobResult, result: JobResult | None) -> None:
+        if result:
+            results[job.id] = result
+
+    simulate(schedule(jobs, plain("rk1", "rk2")), executor, on_end=end)
+    assert (results["bad"].exit_status, results["bad"].blame) == (1, Blame.JOB)
+    assert "rk1, rk2, which ran other jobs afterwards" in str(results["bad"].reason)
+    assert len(results) == 13
+
+
+def test_a_hub_that_fails_is_no_jobs_fault() -> None:
+    jobs = [FarmJob(f"j{n}", "", ("rk1", "rk2"), 5.0) for n in range(2)]
+    executor = Simulated({(f"j{n}", b): [BROKEN] * 9 for n in range(2) for b in ("rk1", "rk2")})
+    results: list[JobResult] = []
+
+    def end(_at: float, _j: FarmJob, _b: str, _a: JobResult, result: JobResult | None) -> None:
+        results.extend([result] if result else [])
+
+    simulate(schedule(jobs, plain("rk1", "rk2")), executor, on_end=end)
+    assert [(one.exit_status, one.blame) for one in results] == [(3, Blame.INFRA)] * 2
+    assert results[0].reason == "given up after 3 attempts: cable"
+
+
+def test_a_board_that_somebody_else_has_costs_no_attempt() -> None:
+    taken = JobResult(3, blame=Blame.INFRA, reason="in use", is_board_taken=True)
+    executor = Simulated({("a", "rk1"): [taken] * 7})
+    source = schedule([FarmJob("a", "", ("rk1",), 5.0)], plain("rk1"))
+    assert simulate(source, executor) > 7 * 10
+    assert len(executor.begun) == 8
+
+
+def test_a_job_without_a_board_is_stranded_and_ends_nothing() -> None:
+    source = schedule([FarmJob("a", "", ("rk9",), 5.0)], plain("rk1"))
+    assert source.is_over
+    assert [job.id for job in source.stranded] == ["a"]
+    source.offer("rk9")
+    assert [board for _, board in source.begin()] == ["rk9"]

@@ -1,0 +1,65 @@
+"""The scheduler with real threads."""
+
+import threading
+
+import pytest
+
+from labctl.farm.job import FarmJob, JobResult
+from labctl.farm.schedule import Schedule
+from labctl.farm.scheduler import Scheduler
+
+
+class Blocking:
+    """An executor whose jobs run until they are let go, or the scheduler stops."""
+
+    def __init__(self, at_once: int) -> None:
+        self.together = threading.Barrier(at_once)
+        self.stopped = threading.Event()
+
+    def run(self, job: FarmJob, board: str) -> JobResult:
+        self.together.wait(60)
+        if job.name == "waits":
+            self.stopped.wait(60)
+            return JobResult(130)
+        if job.name == "bug":
+            raise ZeroDivisionError
+        return JobResult(0, run=f"{job.id} on {board}")
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+def made(*names: str) -> Schedule:
+    boards = [f"rk{n}" for n, _ in enumerate(names)]
+    schedule = Schedule(dict.fromkeys(boards, ()), {})
+    schedule.add(*(FarmJob(f"j{n}", name, (boards[n],)) for n, name in enumerate(names)))
+    return schedule
+
+
+def test_jobs_of_several_boards_run_at_once() -> None:
+    results = Scheduler(made("a", "b", "c"), Blocking(3)).run()
+    assert {job: result.run for job, result in results.items()} == {
+        "j0": "j0 on rk0",
+        "j1": "j1 on rk1",
+        "j2": "j2 on rk2",
+    }
+
+
+def test_a_bug_ends_the_others_and_is_not_hidden() -> None:
+    executor = Blocking(2)
+    with pytest.raises(ZeroDivisionError):
+        Scheduler(made("waits", "bug"), executor).run()
+    assert executor.stopped.is_set()
+
+
+def test_ctrl_c_ends_the_running_jobs_before_it_is_passed_on() -> None:
+    executor = Blocking(1)
+    source = made("waits")
+
+    def interrupt(_job: FarmJob, _board: str) -> None:
+        raise KeyboardInterrupt
+
+    scheduler = Scheduler(source, executor, on_begin=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        scheduler.run()
+    assert [job.id for job in source.waiting] == []
