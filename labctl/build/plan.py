@@ -14,11 +14,10 @@ from labctl.build.manifest import BuilderKind, CompilerKind, SourceIdentity
 from labctl.build.parameters import resolve
 from labctl.build.progress import OnProgress, ignore
 from labctl.build.script import Order
-from labctl.build.source import Folder, Sdk, Source
+from labctl.build.source import Folder, Patched, Sdk, Source, find_patches
 from labctl.build.source_archive import Archive
 from labctl.build.source_git import Repository
 from labctl.build.source_package import Package
-from labctl.build.source_patched import Patched, find_patches
 from labctl.build.spec import BuildSpec, Definition, Version, find_spec
 from labctl.build.spec_source import ArchiveSource, FolderSource, GitSource, SdkSource
 from labctl.build.toolchain import Needs

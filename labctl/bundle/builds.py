@@ -6,7 +6,7 @@ from pathlib import Path
 
 from labctl.build import Artifact, other_source
 from labctl.build.artifact import list_artifacts
-from labctl.build.source_patched import find_patches
+from labctl.build.source import find_patches
 from labctl.build.spec import find_spec
 from labctl.errors import ConfigError
 from labctl.records import ArtifactIdentity

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from labctl.hdc import Consent
     from labctl.transport.file_transfer import BoardHash, FileTransfer
     from labctl.transport.linked import Stream
+from typing import Any
 
+from labctl.checked import split_endpoint
 
 #: Takes output as it comes.
 Write = Callable[[bytes], object]
@@ -342,3 +344,27 @@ def _fits(path: str) -> bool:
         return len(path.encode(errors="surrogateescape")) <= _MAX_BYTES
     except UnicodeEncodeError:  # half of a surrogate pair, which stands for no byte either
         return False
+
+
+def rules(*, required: tuple[str, ...] = ("kind",)) -> dict[str, Any]:
+    """Return pydantic's rules for such a dataclass: a frozen mapping without unknown keys.
+
+    The fields that tell models apart have values when one is made by hand; documents name them.
+    """
+
+    def require(schema: dict[str, Any]) -> None:
+        schema["required"] = [*required, *schema.get("required", ())]
+        for name in required:
+            schema["properties"][name].pop("default", None)
+
+    return {"extra": "forbid", "use_attribute_docstrings": True, "json_schema_extra": require}
+
+
+def address_of(text: str, what: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``, where ``what`` is. Raises ConfigError."""
+    try:
+        return split_endpoint(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"not an address of {what}: {text!r}: {error}", hint="write HOST:PORT"
+        ) from None

@@ -22,9 +22,10 @@ from labctl.transport.base import (
     Reboot,
     Terminal,
     Write,
+    address_of,
     remote_words,
+    rules,
 )
-from labctl.transport.config import address_of, rules
 from labctl.transport.linked import LinkedTransport
 
 if TYPE_CHECKING:  # a command does not wait for the import of what moves files

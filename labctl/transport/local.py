@@ -26,8 +26,8 @@ from labctl.transport.base import (
     brief,
     check_command,
     remote_words,
+    rules,
 )
-from labctl.transport.config import rules
 from labctl.transport.file_transfer import FileTransfer, Take, open_source, set_aside
 from labctl.transport.linked import Stream
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from labctl.checked import HostName, HostPath, InLab, SshHop, Word, split_hop
 from labctl.errors import ToolMissing
-from labctl.transport.base import OpenOptions, file_error
-from labctl.transport.config import rules
+from labctl.transport.base import OpenOptions, file_error, rules
 from labctl.transport.file_transfer import FileTransfer, Take, open_source
 from labctl.transport.linked import LinkedTransport, Stream
 
