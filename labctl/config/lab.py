@@ -43,6 +43,7 @@ from labctl.config.types import (
     Line,
     Name,
     Size,
+    StoreUrl,
     check_database_url,
 )
 from labctl.config.web import Web
@@ -114,6 +115,9 @@ class Board(StrictModel):
     (local, or at a loopback address) it may begin at the lab's folder instead."""
     tags: tuple[Name, ...] = ()
     """Words that select boards."""
+    host: Name | None = None
+    """Name of the lab host that the board is attached to: its `labctl worker` runs the board's
+    jobs. By default any host that can reach the board."""
     limits: Limits = Limits()
     """Limits of what the board receives."""
     power: Meter | None = None
@@ -183,6 +187,9 @@ class Lab(StrictModel):
     database: DatabaseUrl | None = Field(default=None, repr=False)
     """URL of a PostgreSQL for the index and the lab's state, postgresql://USER@HOST/DATABASE; needs
     `lab`. The environment variable LABCTL_DATABASE wins. By default files in the lab's folder."""
+    store: StoreUrl | None = None
+    """Files that the hosts of a lab share: a folder that all of them see, s3://BUCKET/PREFIX, or
+    https://HOST/PATH. Keys come from the environment. By default each host keeps its own."""
     boards: dict[Name, Board]
     """The boards, by name."""
     build_hosts: dict[Name, BuildHost] = Field(default_factory=dict)

@@ -115,6 +115,23 @@ DatabaseUrl = Annotated[
     _text_schema(_DATABASE_PATTERN, "postgresql://labctl@db.example.org/lab"),
 ]
 
+_STORE_PATTERN = r"^((s3|https?)://[A-Za-z0-9._-]+(:[0-9]{1,5})?(/[^@?#\s]*)?|[^:@?#\s]+)$"
+
+
+def _store_url(text: str) -> str:
+    if not re.fullmatch(_STORE_PATTERN.removesuffix("$"), text):
+        raise ValueError(
+            "has to be a folder, s3://BUCKET/PREFIX or https://HOST/PATH, without a user or a key:"
+            " these come from the environment"
+        )
+    return text
+
+
+#: A folder, or the URL of a store of objects; it holds no secret.
+StoreUrl = Annotated[
+    str, AfterValidator(_store_url), _text_schema(_STORE_PATTERN, "s3://lab-files/labctl")
+]
+
 _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,9})?"
 _DURATION = re.compile(
     rf"(?:({_NUMBER})d)?(?:({_NUMBER})h)?(?:({_NUMBER})m(?!s))?(?:({_NUMBER})s)?(?:({_NUMBER})ms)?"
