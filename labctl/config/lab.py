@@ -33,8 +33,10 @@ from pydantic import (
 )
 
 from labctl.checked import LAB_ROOT, HostPath, SshAddress, Word
+from labctl.config.health import HealthChecks
 from labctl.config.names import did_you_mean, listed, unknown
 from labctl.config.power import Meter
+from labctl.config.switches import Switches
 from labctl.config.target import target_names
 from labctl.config.types import (
     BoardPath,
@@ -122,6 +124,8 @@ class Board(StrictModel):
     """Limits of what the board receives."""
     power: Meter | None = None
     """Power meter of the board, for the energy of each trial."""
+    switches: Switches = Switches()
+    """Ways to bring the board back when it fails."""
     description: Line | None = None
     """Description for people: location of the board, special properties."""
 
@@ -198,6 +202,8 @@ class Lab(StrictModel):
     """The dashboard, `labctl serve`."""
     webhooks: dict[Name, Webhook] = Field(default_factory=dict)
     """Chats and servers that are told of events, by name."""
+    health: HealthChecks = HealthChecks()
+    """Health checks of the boards."""
 
     def model_post_init(self, _context: Any, /) -> None:
         """Tell each board its name."""

@@ -52,6 +52,13 @@ def _polling(seconds: float) -> float:
 
 _Polling = Annotated[Duration, AfterValidator(_polling)]
 
+#: Of a device in this network, the host by number: no request goes anywhere else.
+LocalAddress = Annotated[
+    str,
+    AfterValidator(_address),
+    WithJsonSchema({"type": "string", "pattern": _ADDRESS_PATTERN}),
+]
+
 
 class _Meter(StrictModel):
     """Common keys of all meters."""
@@ -98,11 +105,7 @@ class HttpMeter(_Meter):
 
     kind: Literal["http"]
     """Kind of the meter."""
-    address: Annotated[
-        str,
-        AfterValidator(_address),
-        WithJsonSchema({"type": "string", "pattern": _ADDRESS_PATTERN}),
-    ]
+    address: LocalAddress
     """Address of the GET request, in this network, the host by number. Proxies are not used,
     redirections not followed."""
     field: Line

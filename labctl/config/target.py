@@ -89,6 +89,8 @@ class Target(StrictModel):
     """CMake definitions that every product gets for this target."""
     emulator: Emulator | None = None
     """Emulator for its programs on a host of another machine."""
+    health_check: Line | None = None
+    """Recipe of the health checks of such boards, in place of `health.recipe` of devices.yaml."""
     expectations: Expectations | None = None
     """Expected properties of the hardware."""
 

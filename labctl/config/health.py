@@ -1,0 +1,46 @@
+"""Health checks of boards, as ``devices.yaml`` asks for them."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from labctl.checked import HostPath
+from labctl.config.types import Duration, Line, Share
+from labctl.config.yaml.document import StrictModel
+
+#: A limit of a Student distribution with fewer degrees of freedom is several times wider.
+LEAST_HISTORY = 4
+_LONGEST_SECONDS = 31 * 86_400.0
+
+
+def _interval(seconds: float) -> float:
+    if seconds > _LONGEST_SECONDS:
+        raise ValueError("must be at most 744h, which is 31 days")
+    return seconds
+
+
+_Interval = Annotated[Duration, AfterValidator(_interval)]
+
+
+class HealthChecks(StrictModel):
+    """When the boards of a lab are checked, and what counts as sick."""
+
+    every: _Interval = Field(12 * 3600.0, json_schema_extra={"default": "12h"})
+    """Longest time between two health checks of a board that works."""
+    jobs: Annotated[int, Field(ge=1, le=100_000)] = 50
+    """Most jobs of users between two of them."""
+    slower: Share = Field(0.05, json_schema_extra={"default": "5%"})
+    """Memory, storage or arithmetic that is slower than before by less is not called sick."""
+    history: Annotated[int, Field(ge=LEAST_HISTORY, le=100)] = 8
+    """Least number of earlier good checks that a verdict on speed needs."""
+    cooling: _Interval = Field(900.0, json_schema_extra={"default": "15m"})
+    """Time after which a board that was hot is checked again."""
+    models: tuple[HostPath, ...] = ()
+    """Small GGUF files for the rate of the arithmetic; without one, memory and storage alone are
+    measured."""
+    recipe: Line | None = None
+    """Recipe that each check runs after the probe: `health_check` is shipped. By default none; the
+    `health_check` of a target.yaml wins."""
+    host_window: _Interval = Field(600.0, json_schema_extra={"default": "10m"})
+    """When half of a host's boards (two at least) lose contact within this time, the host is to
+    blame, and no board loses its health."""
