@@ -1,0 +1,1 @@
+"""Health of boards: checks against each board's own history, verdicts, suspicion."""

@@ -1,0 +1,109 @@
+"""The speed of a board against its own history: which of its parts became slower.
+
+Each part (memory, a way to read storage, arithmetic with a quantization) is one test, of the mean
+of its rates with 1, 2, 4 … threads. All tests of a check share one error. A slowdown has to be
+found by two probes in a row, so that one disturbed probe condemns no board.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from labctl.stats import holm
+from labctl.stats.next_value import NextValue, predict_next
+
+#: Probability that a probe of a board that has not changed shows a slowdown somewhere.
+ERROR = 0.02
+#: Probes of one quiet board differ at least by this much, whatever a few of them show.
+_LEAST_SCATTER = 0.005
+
+
+@dataclass(frozen=True)
+class Slower:
+    """A part of a board that is slower than its history foretells."""
+
+    part: str
+    #: 0.1: 10 % slower than the geometric mean of the earlier probes.
+    share: float
+    probability: float
+    scatter: float
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.part} {self.share:.0%} slower than in {self.count} earlier probes"
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What one probe shows."""
+
+    slower: tuple[Slower, ...]
+    #: Parts that too few earlier probes have.
+    unjudged: tuple[str, ...]
+    tests: Mapping[str, NextValue]
+    least: float
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """Parts that could be judged."""
+        return tuple(self.tests)
+
+    @property
+    def smallest(self) -> Mapping[str, float]:
+        """Return the smallest slowdown that is found in each part, by how much it scatters."""
+        error = ERROR / max(len(self.tests), 1)
+        return {part: max(-t.lowest_expected(error), self.least) for part, t in self.tests.items()}
+
+
+def judge_speed(
+    now: Mapping[str, float],
+    earlier: Sequence[Mapping[str, float]],
+    *,
+    least_history: int,
+    slower: float,
+) -> Speed:
+    """Hold the rates of a probe against those of earlier ones, by what they are.
+
+    Args:
+        now: ``"memory read, 4 threads"`` -> bytes per second.
+        earlier: the same of good probes of the same board and firmware.
+        least_history: earlier probes that a part needs.
+        slower: share below which a slowdown is none.
+    """
+    tests: dict[str, NextValue] = {}
+    unjudged = []
+    for part, whats in _parts(now).items():
+        known = [rates for rates in earlier if all(rates.get(what, 0) > 0 for what in whats)]
+        if len(known) < least_history:
+            unjudged.append(part)
+            continue
+        tests[part] = predict_next(
+            _mean(now, whats), [_mean(rates, whats) for rates in known], least_scatter=_LEAST_SCATTER
+        )
+    errors = holm([test.probability for test in tests.values()], ERROR)
+    found = tuple(
+        Slower(part, -test.change, test.probability, test.scatter, test.count)
+        for (part, test), error in zip(tests.items(), errors, strict=True)
+        if test.probability <= error and -test.change >= slower
+    )
+    return Speed(found, tuple(unjudged), tests, slower)
+
+
+def confirmed(first: Speed, second: Speed) -> tuple[Slower, ...]:
+    """Return what both of two probes in a row show, as the second has it."""
+    before = {one.part for one in first.slower}
+    return tuple(one for one in second.slower if one.part in before)
+
+
+def _parts(rates: Mapping[str, float]) -> dict[str, list[str]]:
+    """Return the rates that are of one part: they differ in their numbers of threads."""
+    found: dict[str, list[str]] = {}
+    for what, rate in rates.items():
+        if rate > 0:
+            found.setdefault(what.rpartition(", ")[0], []).append(what)
+    return found
+
+
+def _mean(rates: Mapping[str, float], whats: Sequence[str]) -> float:
+    return math.exp(statistics.fmean(math.log(rates[what]) for what in whats))
