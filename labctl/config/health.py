@@ -23,7 +23,7 @@ _Interval = Annotated[Duration, AfterValidator(_interval)]
 
 
 class HealthChecks(StrictModel):
-    """When the boards of a lab are checked, and what counts as sick."""
+    """Times of the health checks, and the limit of what counts as sick."""
 
     every: _Interval = Field(12 * 3600.0, json_schema_extra={"default": "12h"})
     """Longest time between two health checks of a board that works."""
@@ -42,5 +42,5 @@ class HealthChecks(StrictModel):
     """Recipe that each check runs after the probe: `health_check` is shipped. By default none; the
     `health_check` of a target.yaml wins."""
     host_window: _Interval = Field(600.0, json_schema_extra={"default": "10m"})
-    """When half of a host's boards (two at least) lose contact within this time, the host is to
-    blame, and no board loses its health."""
+    """Time within which the loss of half of a host's boards (two at least) is the host's fault: no
+    board loses its health then."""

@@ -21,7 +21,9 @@ def _time(seconds: float) -> float:
 
 def _variable(text: str) -> str:
     if not re.fullmatch(_VARIABLE_PATTERN, text):
-        raise ValueError("must be the name of an environment variable, such as PDU_AUTHORIZATION, not the value")
+        raise ValueError(
+            "must be the name of an environment variable, such as PDU_AUTHORIZATION, not the value"
+        )
     return text
 
 
@@ -78,7 +80,7 @@ class Switch(StrictModel):
 
 
 class Switches(StrictModel):
-    """What may be done to a board that fails, from the mildest to the strongest."""
+    """Means against the failure of a board, from the mildest to the strongest."""
 
     restart_hdc: bool = False
     """True if the hdc server through which the board is reached may be restarted; all its boards

@@ -53,9 +53,7 @@ def test_one_disturbed_probe_of_the_past_hides_no_slowdown() -> None:
 
 
 def test_both_probes_in_a_row_have_to_show_it() -> None:
-    slow = judge_speed(
-        {w: r * 0.8 for w, r in RATES.items()}, STEADY, least_history=4, slower=0.05
-    )
+    slow = judge_speed({w: r * 0.8 for w, r in RATES.items()}, STEADY, least_history=4, slower=0.05)
     fine = judge_speed(dict(RATES), STEADY, least_history=4, slower=0.05)
     assert confirmed(slow, fine) == ()
     assert confirmed(fine, slow) == ()
@@ -67,7 +65,7 @@ def hold(kind: Kind, sigma: float, history: int, boards: int) -> None:
     chance = np.random.default_rng(SEED)
     false = bad_checks(boards, sigma, chance, history=history, kind=kind)
     found = bad_checks(boards // 2, sigma, chance, history=history, kind=kind, slow=0.1)
-    print(
+    print(  # noqa: T201 - quoted where the counts are reported
         f"seed {SEED}, {kind}, sigma {sigma:.1%}, {history} earlier probes: {false} of {boards}"
         f" healthy boards called bad; {found} of {boards // 2} memories 10 % slower found"
     )

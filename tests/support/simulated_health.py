@@ -52,7 +52,9 @@ def bad_checks(
             judge_speed(probe, series[:history], least_history=least_history, slower=0.05)
             for probe in series[history:]
         )
-        bad += any(one.part == "memory read" for one in confirmed(first, second)) if slow else bool(
-            confirmed(first, second)
+        bad += (
+            any(one.part == "memory read" for one in confirmed(first, second))
+            if slow
+            else bool(confirmed(first, second))
         )
     return bad

@@ -36,7 +36,7 @@ class Slower:
 
 @dataclass(frozen=True)
 class Speed:
-    """What one probe shows."""
+    """Findings of one probe."""
 
     slower: tuple[Slower, ...]
     #: Parts that too few earlier probes have.
@@ -79,7 +79,9 @@ def judge_speed(
             unjudged.append(part)
             continue
         tests[part] = predict_next(
-            _mean(now, whats), [_mean(rates, whats) for rates in known], least_scatter=_LEAST_SCATTER
+            _mean(now, whats),
+            [_mean(rates, whats) for rates in known],
+            least_scatter=_LEAST_SCATTER,
         )
     errors = holm([test.probability for test in tests.values()], ERROR)
     found = tuple(
@@ -91,7 +93,7 @@ def judge_speed(
 
 
 def confirmed(first: Speed, second: Speed) -> tuple[Slower, ...]:
-    """Return what both of two probes in a row show, as the second has it."""
+    """Return the findings that two probes in a row share, as the second has them."""
     before = {one.part for one in first.slower}
     return tuple(one for one in second.slower if one.part in before)
 
