@@ -6,13 +6,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define AGENT_VERSION "4"
+#include "lease.h"
+
+#define AGENT_VERSION "5"
 
 struct run_options {
     const char *dir;
     int64_t timeout_ns;
-    uint64_t epoch;
-    const char *lease;        /* NULL: not asked */
+    struct lease_hold *lease;
     const char *resident;     /* a file whose share in memory is reported; NULL: none */
     int64_t sample_ns;        /* 0: no telemetry */
     int64_t max_output_bytes; /* of both streams together */
@@ -33,11 +34,21 @@ struct receive_options {
     const char *file, *target;
     uint64_t size, chunk_bytes, mode;
     int64_t idle_ns;
+    struct lease_hold *lease;
+};
+
+struct take_options {
+    const char *lease, *text; /* the file, and what will be in it */
+    const char *jobs;         /* the directory of all jobs; NULL: there are none */
+    uint64_t epoch, before;   /* of the new lease, and of the one that it follows; 0: none */
 };
 
 int command_run(const struct run_options *options);
 int command_wait(const char *dir, int64_t ns);
-int command_stop(const char *dir, int64_t ns);
+int command_stop(const char *dir, int64_t ns, struct lease_hold *lease);
+/* Ends the job in a directory, and what is left of one; false when it still runs after ns. */
+bool end_job(const char *dir, int64_t ns);
+int command_take(const struct take_options *options);
 int command_facts(void);
 int command_hash(char **files, uint64_t chunk_bytes);
 int command_hash_parts(char **files, uint64_t part_bytes);

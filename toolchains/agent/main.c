@@ -4,11 +4,13 @@
  *               [--max-output-bytes N] [--cpus LIST] [--nice N] [--memlock 0|1]
  *               [--resident FILE] -- program argument...
  *     agent wait --dir D [--seconds S]
- *     agent stop --dir D [--seconds S]
+ *     agent stop --dir D [--seconds S] [--lease FILE --epoch N]
+ *     agent guard --lease FILE --epoch N -- program argument...
+ *     agent take --lease FILE --epoch N --before N [--jobs DIR] -- TEXT
  *     agent facts
  *     agent hash [--chunk BYTES | --parts BYTES] FILE...
  *     agent receive --file FILE --target FILE --size BYTES --chunk BYTES
- *                   [--executable 0|1] [--idle S]
+ *                   [--executable 0|1] [--idle S] [--lease FILE --epoch N]
  *     agent bench-memory [--threads N] [--bytes N] [--seconds S]
  *     agent bench-storage --file FILE [--threads N] [--bytes N] [--seconds S]
  *     agent exec -- program argument...
@@ -46,13 +48,14 @@ static int parse_run(char **words)
 {
     struct run_options run = { 0 };
     uint64_t sample_ms = DEFAULT_SAMPLE_MS, max_output = DEFAULT_MAX_OUTPUT_BYTES;
-    uint64_t epoch = UINT64_MAX, memlock = 0;
+    uint64_t memlock = 0;
     static cpu_set_t cpus;
+    static struct lease_hold lease = { .epoch = UINT64_MAX };
     const struct options known = { .dir = &run.dir,
-                                   .lease = &run.lease,
+                                   .lease = &lease.path,
                                    .resident = &run.resident,
                                    .timeout_ns = &run.timeout_ns,
-                                   .epoch = &epoch,
+                                   .epoch = &lease.epoch,
                                    .cpus = &cpus,
                                    .nice = &run.nice,
                                    .memlock = &memlock,
@@ -61,11 +64,11 @@ static int parse_run(char **words)
     run.argv = parse_options(words, &known);
     if (!run.argv)
         return EXIT_USAGE;
-    if (!run.dir || !run.timeout_ns || epoch == UINT64_MAX)
+    if (!run.dir || !run.timeout_ns || lease.epoch == UINT64_MAX)
         return fail(EXIT_USAGE, "usage", "run needs --dir, --timeout and --epoch");
     if (!*run.argv || !**run.argv)
         return fail(EXIT_USAGE, "usage", "run needs a program");
-    run.epoch = epoch;
+    run.lease = &lease;
     run.cpus = CPU_COUNT(&cpus) ? &cpus : NULL;
     run.memlock = memlock;
     run.sample_ns = (int64_t)sample_ms * NS_PER_MS;
@@ -73,15 +76,21 @@ static int parse_run(char **words)
     return command_run(&run);
 }
 
-static int parse_watch(char **words, int64_t ns, int (*command)(const char *, int64_t))
+static int parse_watch(char **words, int64_t ns, bool stops)
 {
     const char *dir = NULL;
-    words = parse_options(words, &(struct options){ .dir = &dir, .wait_ns = &ns });
+    struct lease_hold lease = { 0 };
+    struct options known = { .dir = &dir, .wait_ns = &ns };
+    if (stops) {
+        known.lease = &lease.path;
+        known.epoch = &lease.epoch;
+    }
+    words = parse_options(words, &known);
     if (!words)
         return EXIT_USAGE;
     if (!dir || *words)
         return fail(EXIT_USAGE, "usage", "wait and stop need --dir and no further arguments");
-    return command(dir, ns);
+    return stops ? command_stop(dir, ns, &lease) : command_wait(dir, ns);
 }
 
 static int parse_hash(char **words)
@@ -100,10 +109,15 @@ static int parse_hash(char **words)
 
 static int parse_receive(char **words)
 {
-    struct receive_options receive = { .size = UINT64_MAX, .idle_ns = DEFAULT_IDLE_NS };
+    static struct lease_hold lease;
+    struct receive_options receive = { .size = UINT64_MAX,
+                                       .idle_ns = DEFAULT_IDLE_NS,
+                                       .lease = &lease };
     uint64_t executable = 0;
     words = parse_options(words, &(struct options){ .file = &receive.file,
                                                     .target = &receive.target,
+                                                    .lease = &lease.path,
+                                                    .epoch = &lease.epoch,
                                                     .executable = &executable,
                                                     .size = &receive.size,
                                                     .chunk_bytes = &receive.chunk_bytes,
@@ -160,6 +174,35 @@ static int parse_exec(char **words)
     return become(words);
 }
 
+/* Becomes the program while the lease allows it; the program keeps the lock to its end. */
+static int parse_guard(char **words)
+{
+    struct lease_hold lease = { .epoch = UINT64_MAX };
+    words = parse_options(words,
+                          &(struct options){ .lease = &lease.path, .epoch = &lease.epoch });
+    if (!words)
+        return EXIT_USAGE;
+    if (!lease.path || lease.epoch == UINT64_MAX || !*words || !**words)
+        return fail(EXIT_USAGE, "usage", "guard needs --lease, --epoch and a program");
+    int status = lease_enter(&lease, true);
+    return status ? status : become(words);
+}
+
+static int parse_take(char **words)
+{
+    struct take_options take = { .before = UINT64_MAX };
+    words = parse_options(words, &(struct options){ .lease = &take.lease,
+                                                    .jobs = &take.jobs,
+                                                    .epoch = &take.epoch,
+                                                    .before = &take.before });
+    if (!words)
+        return EXIT_USAGE;
+    if (!take.lease || !take.epoch || take.before == UINT64_MAX || !words[0] || words[1])
+        return fail(EXIT_USAGE, "usage", "take needs --lease, --epoch, --before and a text");
+    take.text = *words;
+    return command_take(&take);
+}
+
 int main(int argc, char **argv)
 {
     const char *command = argc > 1 ? argv[1] : "";
@@ -167,9 +210,13 @@ int main(int argc, char **argv)
     if (strcmp(command, "run") == 0)
         return parse_run(words);
     if (strcmp(command, "wait") == 0)
-        return parse_watch(words, 0, command_wait);
+        return parse_watch(words, 0, false);
     if (strcmp(command, "stop") == 0)
-        return parse_watch(words, DEFAULT_STOP_NS, command_stop);
+        return parse_watch(words, DEFAULT_STOP_NS, true);
+    if (strcmp(command, "guard") == 0)
+        return parse_guard(words);
+    if (strcmp(command, "take") == 0)
+        return parse_take(words);
     if (strcmp(command, "hash") == 0)
         return parse_hash(words);
     if (strcmp(command, "receive") == 0)
@@ -187,7 +234,7 @@ int main(int argc, char **argv)
         return 0;
     }
     return fail(EXIT_USAGE, "usage",
-                "agent run|wait|stop|facts|hash|receive|bench-memory|bench-storage|exec|version,"
-                " not '%s'",
+                "agent run|wait|stop|guard|take|facts|hash|receive|bench-memory|bench-storage|exec|"
+                "version, not '%s'",
                 command);
 }

@@ -47,6 +47,10 @@ static bool take_option(const struct options *known, const char *name, const cha
         *good = take_seconds(value, known->timeout_ns) && *known->timeout_ns > 0;
     else if (known->wait_ns && strcmp(name, "--seconds") == 0)
         *good = take_seconds(value, known->wait_ns);
+    else if (known->jobs && strcmp(name, "--jobs") == 0)
+        *known->jobs = value;
+    else if (known->before && strcmp(name, "--before") == 0)
+        *good = take_number(value, INT64_MAX, known->before);
     else if (known->epoch && strcmp(name, "--epoch") == 0)
         *good = take_number(value, INT64_MAX, known->epoch);
     else if (known->sample_ms && strcmp(name, "--sample-ms") == 0)

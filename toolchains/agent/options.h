@@ -7,11 +7,11 @@
 
 /* The options of one command. An option is known to a command when its pointer is set. */
 struct options {
-    const char **dir, **lease, **resident, **file, **target;
+    const char **dir, **lease, **resident, **file, **target, **jobs;
     cpu_set_t *cpus;
     int *nice;
     int64_t *timeout_ns, *wait_ns, *idle_ns;
-    uint64_t *epoch, *sample_ms, *max_output_bytes, *chunk_bytes, *part_bytes, *size, *executable,
+    uint64_t *epoch, *before, *sample_ms, *max_output_bytes, *chunk_bytes, *part_bytes, *size, *executable,
         *threads, *bytes;
     uint64_t *memlock;
 };

@@ -262,23 +262,35 @@ static bool sync_directory_of(const char *path)
     return good;
 }
 
-bool partial_finish(struct partial *partial)
+/* What is left when the file's bytes are durable; the lease is held. */
+static bool publish(const struct partial *partial)
 {
     char journal[PATH_MAX];
-    if (fchmod(partial->file, partial->mode) != 0)
-        return false;
-    if (fsync(partial->file) != 0) {
-        /* The kernel counts what it could not write as written, and would read it as good from its
-         * cache: none of it is believed again. */
-        int error = errno;
-        if (ftruncate(partial->journal, 0) == 0)
-            fsync(partial->journal);
-        errno = error;
-        return false;
-    }
-    if (rename(partial->path, partial->target) != 0 || !sync_directory_of(partial->target))
+    if (fchmod(partial->file, partial->mode) != 0 || fsync(partial->file) != 0 ||
+        rename(partial->path, partial->target) != 0 || !sync_directory_of(partial->target))
         return false;
     if (journal_path(partial, journal))
         unlink(journal); /* the next one that finds the target may have removed it */
     return true;
+}
+
+/* The kernel counts what it could not write as written, and would read it as good from its cache:
+ * none of it is believed again. */
+static void forget(const struct partial *partial)
+{
+    if (ftruncate(partial->journal, 0) == 0)
+        fsync(partial->journal);
+}
+
+bool partial_finish(struct partial *partial, struct lease_hold *lease)
+{
+    /* Not under the lease: it may take minutes, and nobody sees it. */
+    int failed = fsync(partial->file) != 0 ? errno : 0, error = lease_begin(lease);
+    if (!error && failed)
+        forget(partial);
+    else if (!error && !publish(partial))
+        error = errno;
+    lease_leave(lease);
+    errno = failed ? failed : error;
+    return errno == 0;
 }

@@ -10,7 +10,8 @@
  *   agent: 'G' u32 index, digest    this chunk is here and was read again just now; one for each
  *          'B' u32 index            this one was here, and is damaged now
  *          'R'                      that was all
- *          'E' u32 errno            as below; EAGAIN: another fills the file, EEXIST: it is whole
+ *          'E' u32 errno            as below; EAGAIN: another fills the file, EEXIST: it is whole,
+ *                                   ESTALE: another controller has the board
  *   peer:  'C' u32 index, u32 length, digest, the bytes
  *   agent: 'A' u32 index            written; the digest was that of the bytes
  *          'B' u32 index            the bytes have another digest: send them again
@@ -41,6 +42,7 @@
 
 struct receiver {
     struct partial partial;
+    struct lease_hold *lease;
     int listener, peer, idle_ms;
     char token[TOKEN_DIGITS + 1];
 };
@@ -106,6 +108,25 @@ static bool cannot_write(const struct receiver *receiver)
     return false;
 }
 
+/* Under the lease, false with errno set: ESTALE when another controller has come. */
+static bool write_piece(struct receiver *receiver, uint32_t index, size_t at, const void *piece,
+                        size_t length)
+{
+    errno = lease_begin(receiver->lease);
+    const bool good = !errno && partial_write(&receiver->partial, index, at, piece, length);
+    lease_leave(receiver->lease);
+    return good;
+}
+
+static bool note_chunk(struct receiver *receiver, uint32_t index,
+                       const unsigned char digest[DIGEST_BYTES])
+{
+    errno = lease_begin(receiver->lease);
+    const bool good = !errno && partial_note(&receiver->partial, index, digest);
+    lease_leave(receiver->lease);
+    return good;
+}
+
 /* One chunk; false ends the conversation. */
 static bool take_chunk(struct receiver *receiver)
 {
@@ -125,15 +146,15 @@ static bool take_chunk(struct receiver *receiver)
         if (!take(receiver->peer, piece, next))
             return false;
         sha256_add(&sha, piece, next);
-        if (!partial_write(partial, index, done, piece, next))
+        if (!write_piece(receiver, index, done, piece, next))
             return cannot_write(receiver);
         done += next;
     }
     sha256_end(&sha, found);
     if (memcmp(found, announced, sizeof found) != 0)
         return answer(receiver, 'B', index);
-    return partial_note(partial, index, found) ? answer(receiver, 'A', index)
-                                               : cannot_write(receiver);
+    return note_chunk(receiver, index, found) ? answer(receiver, 'A', index)
+                                              : cannot_write(receiver);
 }
 
 /* False when chunks are missing or nothing could be sent; the conversation continues after 'B'. */
@@ -144,7 +165,7 @@ static bool finish(struct receiver *receiver, bool *more)
         if (!partial->good[index])
             return *more = answer(receiver, 'B', (uint32_t)index);
     *more = false;
-    if (partial_finish(partial))
+    if (partial_finish(partial, receiver->lease))
         return give(receiver->peer, "D", 1);
     return answer(receiver, 'E', (uint32_t)errno);
 }
@@ -188,7 +209,10 @@ static void serve(struct receiver *receiver)
         return;
     setsockopt(receiver->peer, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     setsockopt(receiver->peer, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    int error = partial_open(&receiver->partial);
+    int error = lease_begin(receiver->lease);
+    if (!error)
+        error = partial_open(&receiver->partial);
+    lease_leave(receiver->lease);
     if (error) {
         answer(receiver, 'E', (uint32_t)error);
     } else {
@@ -288,14 +312,19 @@ int command_receive(const struct receive_options *options)
                                               .mode = (unsigned int)options->mode,
                                               .size = options->size,
                                               .chunk = options->chunk_bytes },
+                                 .lease = options->lease,
                                  .idle_ms = (int)(options->idle_ns / NS_PER_MS) };
     uint16_t port;
     signal(SIGXFSZ, SIG_IGN); /* EFBIG says it better */
     /* Problems are reported now, and the room is reserved; the lock is taken for the peer. */
-    int error = partial_open(&receiver.partial);
+    int error = lease_enter(receiver.lease, false);
+    if (error)
+        return error;
+    error = partial_open(&receiver.partial);
     if (error)
         return refuse(&receiver.partial, error);
     partial_close(&receiver.partial);
+    lease_leave(receiver.lease);
     receiver.listener = listen_on_loopback(&port);
     if (receiver.listener < 0 || !make_token(receiver.token))
         return fail(EXIT_SYSTEM, "system", "cannot listen: %s", strerror(errno));

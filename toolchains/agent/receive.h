@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lease.h"
+
 #define DIGEST_BYTES 32
 #define TOKEN_DIGITS 64
 /* What is taken, hashed and written at once, while it is in the CPU's cache. */
@@ -44,7 +46,7 @@ bool partial_write(struct partial *partial, uint64_t index, size_t at, const voi
 /* Notes a chunk that was written whole and has this digest. False with errno set. */
 bool partial_note(struct partial *partial, uint64_t index,
                   const unsigned char digest[DIGEST_BYTES]);
-/* All is there: makes it durable, then gives it its name. False with errno set. */
-bool partial_finish(struct partial *partial);
+/* All is there: makes it durable, then gives it its name, under the lease. False with errno set. */
+bool partial_finish(struct partial *partial, struct lease_hold *lease);
 
 #endif

@@ -60,7 +60,8 @@ static bool let_go(int report)
         return false;
     for (struct dirent *entry; (entry = readdir(open_files));) {
         int fd = atoi(entry->d_name);
-        if (fd > STDERR_FILENO && fd != report && fd != supervisor.dir && fd != dirfd(open_files))
+        if (fd > STDERR_FILENO && fd != report && fd != supervisor.dir &&
+            fd != supervisor.options->lease->lock && fd != dirfd(open_files))
             close(fd);
     }
     closedir(open_files);
@@ -180,6 +181,7 @@ static int be_supervisor(int report)
     }
     tell(report, 0, line);
     free(line);
+    lease_leave(supervisor.options->lease); /* a new holder ends the job from now on */
     supervise(&supervisor);
     return status_write(&supervisor) ? 0 : EXIT_DIRECTORY;
 }
@@ -227,19 +229,12 @@ static int detach(void)
 
 int command_run(const struct run_options *options)
 {
-    uint64_t current;
     supervisor.options = options;
     supervisor.lateness = (struct lateness){ .schedstat = -1, .wait_ns = -1, .longest_ns = -1 };
-    if (options->lease) {
-        enum lease lease = lease_check(options->lease, options->epoch, &current);
-        if (lease == LEASE_STALE)
-            return fail(EXIT_STALE_EPOCH, "stale-epoch",
-                        "the board's lease has epoch %llu, this job has %llu",
-                        (unsigned long long)current, (unsigned long long)options->epoch);
-        if (lease == LEASE_UNREADABLE)
-            return fail(EXIT_STALE_EPOCH, "stale-epoch", "cannot read the lease %s: %s",
-                        options->lease, errno ? strerror(errno) : "no epoch in it");
-    }
+    /* Until the program runs: no other one begins meanwhile. */
+    int status = lease_enter(options->lease, false);
+    if (status)
+        return status;
     if (mkdir(options->dir, 0755) != 0 && errno != EEXIST)
         return fail(EXIT_DIRECTORY, "directory", "cannot make %s: %s", options->dir,
                     strerror(errno));

@@ -54,7 +54,7 @@ bool started_write(const struct supervisor *s, char **line)
     json_member_string(&json, "boot_id", s->boot_id);
     json_member_int(&json, "start_mono_ns", s->job.start_ns);
     json_member_int(&json, "start_utc_ns", s->job.start_utc_ns);
-    json_member_int(&json, "epoch", (int64_t)s->options->epoch);
+    json_member_int(&json, "epoch", (int64_t)s->options->lease->epoch);
     json_member_string(&json, "emulator", s->emulator);
     write_circumstances(&json, s->job.pid);
     json_key(&json, "argv");
@@ -155,7 +155,7 @@ bool status_write(struct supervisor *s)
     json_member_count(&json, "oom_kills",
                       kills < 0 || s->oom_kills_before < 0 ? -1 : kills - s->oom_kills_before);
     json_member_string(&json, "boot_id", s->boot_id);
-    json_member_int(&json, "epoch", (int64_t)s->options->epoch);
+    json_member_int(&json, "epoch", (int64_t)s->options->lease->epoch);
     write_state(&json, &s->state);
     json_close(&json, '}');
     if (json.failed) {

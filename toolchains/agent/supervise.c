@@ -186,10 +186,10 @@ static void take_signals(struct supervisor *s, bool came)
 static void check_lease(struct supervisor *s)
 {
     uint64_t current;
-    if (s->options->lease &&
-        lease_check(s->options->lease, s->options->epoch, &current) == LEASE_STALE)
+    const struct lease_hold *lease = s->options->lease;
+    if (lease->path && lease_check(lease->path, lease->epoch, &current) == LEASE_STALE)
         end(s, "stale-epoch", "the board's lease has epoch %llu, this job has %llu",
-            (unsigned long long)current, (unsigned long long)s->options->epoch);
+            (unsigned long long)current, (unsigned long long)lease->epoch);
 }
 
 static void advance_phase(struct supervisor *s, int64_t now)

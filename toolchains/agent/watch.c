@@ -259,12 +259,10 @@ static int kill_orphans(const char *path, int64_t ns)
     return killed;
 }
 
-int command_stop(const char *dir, int64_t ns)
+/* How the job stands when it has ended, or ns are over; *killed: as reported. */
+static enum state stop(const char *dir, int64_t ns, int *killed)
 {
     char path[PATH_MAX];
-    int killed = -1, error = open_view(&view, dir);
-    if (error)
-        return error;
     const int64_t until = monotonic_ns() + ns; /* for both waits together */
     enum state state = look_for_start(&view, until);
     if (state == RUNNING) {
@@ -272,7 +270,32 @@ int command_stop(const char *dir, int64_t ns)
         state = wait_until_over(&view, dir, until - monotonic_ns());
     }
     if (state == LOST && realpath(dir, path))
-        killed = kill_orphans(path, ns);
+        *killed = kill_orphans(path, ns);
+    return state;
+}
+
+bool end_job(const char *dir, int64_t ns)
+{
+    int killed = -1;
+    if (!current_boot_id(view.boot_id))
+        return false;
+    view.dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (view.dir < 0)
+        return errno == ENOENT;
+    const enum state state = stop(dir, ns, &killed);
+    const bool starting = state == ABSENT && is_supervised(&view);
+    close(view.dir);
+    return state != RUNNING && !starting;
+}
+
+int command_stop(const char *dir, int64_t ns, struct lease_hold *lease)
+{
+    int killed = -1, error = lease_enter(lease, false);
+    if (!error)
+        error = open_view(&view, dir);
+    if (error)
+        return error;
+    const enum state state = stop(dir, ns, &killed);
     error = report(&view, state, killed);
     return error ? error : state == RUNNING;
 }
