@@ -8,7 +8,15 @@ from labctl.compare.figures import Figure
 from labctl.compare.sides import Pair, Side
 from labctl.compare.verdicts import Basis
 from labctl.index import TrialRow
-from labctl.stats import LogRatio, Repeat, between_sessions, known_sessions, unpaired, within_run
+from labctl.stats import (
+    LogRatio,
+    Repeat,
+    between_sessions,
+    known_sessions,
+    paired,
+    unpaired,
+    within_run,
+)
 from labctl.stats.log_ratio import LEAST_SESSIONS
 from labctl.stats.rank_tests import LEAST, mann_whitney, sign_flip
 
@@ -76,6 +84,18 @@ def estimate(pair: Pair, figure: Figure, others: Sequence[Sessions]) -> Estimate
         return Estimate(None, Basis.UNKNOWN_SESSIONS, known, check)
     plain = unpaired(*([r.value for r in side] for side in (mine, theirs)), stopped=stopped)
     return Estimate(plain, Basis.UNKNOWN_SESSIONS, known, check)
+
+
+def estimate_pairs(values: Sequence[float], references: Sequence[float]) -> Estimate:
+    """Estimate how values differ from references that were each measured beside them, in turns.
+
+    Raises as :func:`labctl.stats.paired` does, but has no estimate of fewer than two pairs.
+    """
+    if len(values) < 2:
+        return Estimate(None, Basis.PAIRED)
+    found = paired(values, references)
+    logs = [math.log(a / b) for a, b in zip(values, references, strict=True)]
+    return Estimate(found, Basis.PAIRED, check=sign_flip(logs) if len(logs) >= LEAST else None)
 
 
 def _repeats(side: Side, figure: Figure) -> list[Repeat]:

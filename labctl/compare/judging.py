@@ -54,7 +54,7 @@ def compare(
             else:
                 open_rows.append((replace(row, reason=words.no_values(row)), None))
     execution = {str(row.execution) for pair in known for side in pair for row in side.repeats}
-    return Comparison(tuple(_judged(open_rows, judged_by)), judged_by, frozenset(execution))
+    return Comparison(tuple(judged(open_rows, judged_by)), judged_by, frozenset(execution))
 
 
 def _refused(found: Iterable[Difference], figure: Figure | None = None) -> list[Difference]:
@@ -99,7 +99,8 @@ def _values(rows: Iterable[TrialRow], figure: Figure) -> list[float]:
     return [value for row in rows if (value := figure.value(row))]
 
 
-def _judged(rows: Sequence[tuple[Row, Estimate | None]], limits: Thresholds) -> list[Row]:
+def judged(rows: Sequence[tuple[Row, Estimate | None]], limits: Thresholds) -> list[Row]:
+    """Return rows with their verdicts, judged as one family; without an estimate as they are."""
     different = _family(
         [one.found.p_different() if one and one.found else None for _, one in rows], limits.error
     )

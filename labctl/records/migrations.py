@@ -46,6 +46,9 @@ STEPS: Mapping[str, tuple[Step, ...]] = {
     "GenerationRecord": (_unchanged,),
     "GradeRecord": (_unchanged,),
     "QuestionRecord": (_unchanged,),
+    "NightRecord": (_unchanged,),
+    "NightEntry": (_unchanged,),
+    "NightResult": (_unchanged,),
 }
 #: Kinds whose documents named no version in version 1.
 _UNNAMED_1 = ("JournalEntry",)

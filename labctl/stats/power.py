@@ -1,4 +1,4 @@
-"""Numbers of interleaved repeats that a verdict needs, at a known noise."""
+"""Numbers of interleaved repeats that a verdict needs, at a known noise, and what they can find."""
 
 import math
 from collections.abc import Callable
@@ -42,28 +42,72 @@ def repeats_for_difference(
     *,
     threshold: float = 0.0,
     error: float = 0.05,
+    power: float = POWER,
     most: int = MOST_REPEATS,
 ) -> int | None:
-    """Return the fewest pairs that show a true difference with probability POWER.
+    """Return the fewest pairs that show a true difference with probability ``power``.
 
     It is shown when the interval of level ``1 - error`` excludes 0 and the estimate is beyond
     ``threshold``, all of logarithms. Arguments and None as in :func:`repeats_for_same`.
     """
 
-    def power(count: int) -> float:
+    def share(count: int) -> float:
         return _share_beyond(count, noise, abs(difference), threshold, error)
 
-    return _fewest(power, most) if abs(difference) > threshold else None
+    return _fewest(share, most, power) if abs(difference) > threshold else None
 
 
-def _fewest(power: Callable[[int], float], most: int) -> int | None:
-    """Return the smallest number whose power suffices; it grows with the number."""
-    if power(most) < POWER:
+def repeats_for_exclusion(
+    noise: float,
+    difference: float,
+    *,
+    error: float,
+    power: float = POWER,
+    most: int = MOST_REPEATS,
+) -> int | None:
+    """Return the fewest pairs that exclude a difference with probability ``power`` where is none.
+
+    It is excluded when the one-sided bound of level ``1 - error`` is below it, all of logarithms.
+    """
+
+    def share(count: int) -> float:
+        from scipy.special import ndtr, stdtrit
+
+        true, seen = _errors(count, noise)
+        room = difference - stdtrit(count - 1, 1 - error) * seen
+        return float(ndtr(room / true).mean())
+
+    return _fewest(share, most, power)
+
+
+def least_difference(
+    noise: float, count: int, *, threshold: float = 0.0, error: float = 0.05, power: float = POWER
+) -> float:
+    """Return the smallest true difference that so many pairs show with probability ``power``.
+
+    Of logarithms; shown as in :func:`repeats_for_difference`. Raises ValueError for fewer than two
+    pairs.
+    """
+    if count < 2:
+        raise ValueError("a difference is shown by two pairs or more")
+    low, high = threshold, max(2 * threshold, noise)
+    while _share_beyond(count, noise, high, threshold, error) < power:
+        low, high = high, 2 * high
+    for _ in range(40):
+        middle = (low + high) / 2
+        enough = _share_beyond(count, noise, middle, threshold, error) >= power
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def _fewest(share: Callable[[int], float], most: int, power: float = POWER) -> int | None:
+    """Return the smallest number whose share suffices; it grows with the number."""
+    if share(most) < power:
         return None
     low, high = 1, most
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if power(middle) >= POWER else (middle, high)
+        low, high = (low, middle) if share(middle) >= power else (middle, high)
     return high
 
 

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from labctl.board import Lease
-from labctl.errors import ConfigError, HostError, LabctlError, LinkError
-from labctl.files import append_line, user_home, user_name, write_atomic
-from labctl.records import Failure, JournalEntry, read_record
+from labctl.errors import HostError, LabctlError, LinkError
+from labctl.files import user_home, user_name
+from labctl.records import Failure, JournalEntry
+from labctl.runs.record.journal_lines import JournalLines
 
 FILE_NAME = "journal.jsonl"
 
@@ -36,36 +37,14 @@ class Journal:
     def __init__(self, directory: Path, run_id: str):
         self._path = directory / FILE_NAME
         self._run_id = run_id
-        #: What was read without a torn last line; None: nothing is torn.
-        self._whole: bytes | None = None
-        self._entries = self._read()
+        self._lines = JournalLines(self._path, JournalEntry)
 
-    def _read(self) -> list[JournalEntry]:
-        """All lines. A power cut may tear the last one, which then was not acted on."""
-        try:
-            lines = self._path.read_bytes().splitlines(keepends=True)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise ConfigError(f"cannot read {self._path}: {error.strerror}") from error
-        if lines and not lines[-1].endswith(b"\n"):
-            lines.pop()
-            self._whole = b"".join(lines)
-        try:
-            return [read_record(JournalEntry, line, self._path) for line in lines]
-        except ValueError as error:
-            raise ConfigError(
-                f"{self._path} is not a journal that this labctl knows",
-                hint="the file is damaged",
-            ) from error
+    @property
+    def _entries(self) -> list[JournalEntry]:
+        return self._lines.entries
 
     def _note(self, entry: JournalEntry) -> None:
-        if self._whole is not None:
-            # Only who goes on with the run mends it: others may look while a line is written.
-            write_atomic(self._path, self._whole)
-            self._whole = None
-        append_line(self._path, entry.model_dump_json(exclude_none=True))
-        self._entries.append(entry)
+        self._lines.add(entry)
 
     @property
     def resumptions(self) -> int:

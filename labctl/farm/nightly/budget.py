@@ -1,0 +1,92 @@
+"""Errors of a night, and the pairs of runs that they take.
+
+A night errs in two ways. A false alarm blames a good commit: over all rows of a night that has at
+most probability FALSE_ALARM, split over the looks at all variants that go into the confirmation
+(C. E. Bonferroni); what they are confirmed by was not seen when they were chosen. A miss passes a
+slow commit: the screening lets a slowdown of the size to find pass with at most MISSED, since a row
+passes only where its one-sided bound excludes it. The confirmation lets as many pass, over all its
+looks, and has the power FOUND.
+"""
+
+import math
+from dataclasses import dataclass
+
+from labctl.records.night import NightRow
+from labctl.stats.power import least_difference, repeats_for_difference, repeats_for_exclusion
+
+#: Probability of a false alarm, over all rows of a night.
+FALSE_ALARM = 0.0005
+#: Probability with which the screening lets a slowdown of the size to find pass.
+MISSED = 0.005
+#: Looks at the confirmation, each after as many pairs again. The second one has the power FOUND;
+#: the third is for noise that was larger than it was known to be.
+LOOKS = 3
+FOUND = 0.995
+#: Slowdowns that a row is promised to find are found with at least this probability.
+PROMISED = 0.98
+#: Share of sound rows that the screening passes.
+PASSED = 0.9
+#: Variants that are expected in the confirmation, for the plan.
+EXPECTED = 2
+#: More pairs of a row are no use of a night.
+MOST_PAIRS = 80
+#: Pairs of a row whose noise is not known.
+UNKNOWN_SCREEN, UNKNOWN_LOOK = 6, 10
+_LEAST_SCREEN, _LEAST_LOOK = 4, 6
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of runs of a row: of the screening, and of each look of the confirmation."""
+
+    screen: int
+    look: int
+
+    @property
+    def all(self) -> int:
+        """All that a row can take."""
+        return self.screen + LOOKS * self.look
+
+
+def look_error(confirming: int) -> float:
+    """Return the error of one look at one variant, of so many that are confirmed."""
+    return FALSE_ALARM / (LOOKS * max(1, confirming))
+
+
+def plan_pairs(noise: float | None, find: float, practical: float) -> Pairs | None:
+    """Return the pairs that find a slowdown of ``find``; None where no useful number does.
+
+    ``noise`` is the standard deviation of the logarithm of one run's value; None: not known yet.
+    """
+    if noise is None:
+        return Pairs(UNKNOWN_SCREEN, UNKNOWN_LOOK)
+    size = math.log1p(find)
+    screen = repeats_for_exclusion(noise, size, error=MISSED, power=PASSED, most=MOST_PAIRS)
+    confirm = repeats_for_difference(
+        noise,
+        size,
+        threshold=math.log1p(practical),
+        error=look_error(EXPECTED),
+        power=FOUND,
+        most=MOST_PAIRS,
+    )
+    if screen is None or confirm is None:
+        return None
+    return Pairs(max(screen, _LEAST_SCREEN), max(math.ceil(confirm / 2), _LEAST_LOOK))
+
+
+def smallest_slowdown(noise: float, pairs: int, practical: float) -> float:
+    """Return the share of the smallest slowdown that a confirmation of so many pairs finds."""
+    found = least_difference(
+        noise,
+        pairs,
+        threshold=math.log1p(practical),
+        error=look_error(EXPECTED),
+        power=PROMISED,
+    )
+    return math.expm1(found)
+
+
+def pair_seconds(row: NightRow) -> float:
+    """Return the expected time of a pair of runs of a row."""
+    return 2 * row.seconds

@@ -1,0 +1,61 @@
+"""Interface of a night to the world: builds, runs, boards and the time."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from labctl.records.night import NightRow
+
+GOOD, HEAD = "good", "head"
+
+
+@dataclass(frozen=True)
+class Built:
+    """One side of a build. ``key`` is equal where the program is; ``source`` is for people."""
+
+    key: str
+    version: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The result of one run: a time for each variant, less is faster."""
+
+    run: str
+    values: Mapping[str, float]
+    seconds: float
+    execution: str
+
+
+class Executor(Protocol):
+    """Builds and measures. What fails raises the errors of :mod:`labctl.errors`, with blame."""
+
+    def now(self, board: str | None = None) -> float:
+        """Return the time in seconds since 1970; a simulation has one for each board."""
+
+    def each(self, work: Callable[[str], None], boards: Sequence[str]) -> None:
+        """Do the work of each board, at once where that can be."""
+
+    def build(self, name: str, side: str) -> Built:
+        """Build a side of a build: ``good``, ``head`` or a commit."""
+
+    def measure(
+        self,
+        row: NightRow,
+        board: str,
+        built: Built,
+        *,
+        began: Callable[[str], None],
+        left: str | None,
+    ) -> Measured:
+        """Run the recipe of a row. ``began`` gets the run's id; ``left`` is one that was killed."""
+
+    def trouble(self, board: str) -> str | None:
+        """Say why a board is not to be trusted now; None: nothing is known against it."""
+
+    def suspect(self, board: str, reason: str) -> None:
+        """Note that a board's verdicts cannot be trusted."""
+
+    def commits(self, name: str) -> Iterable[str]:
+        """Return the commits after the last good one up to head, oldest first."""

@@ -1,0 +1,151 @@
+"""Judges the pairs of a row: what the screening excludes, and what the confirmation shows."""
+
+import math
+from collections.abc import Sequence
+
+from labctl.compare.estimates import estimate_pairs
+from labctl.compare.judging import judged
+from labctl.compare.thresholds import Thresholds
+from labctl.compare.verdicts import Row, Verdict
+from labctl.errors import Blame
+from labctl.farm.nightly.budget import LOOKS, MISSED, look_error, smallest_slowdown
+from labctl.farm.nightly.state import RowState
+from labctl.records.night import NightFinding, NightRow, NightVerdict, Stage
+from labctl.stats.log_ratio import LogRatio, paired
+
+#: Pairs that scatter so many times as much as in the board's history are the board's fault.
+_WILD = 2.0
+#: From so many pairs on their scatter tells.
+_LEAST_WILD = 8
+
+
+def excludes(
+    good: Sequence[float], head: Sequence[float], find: float, error: float = MISSED
+) -> bool:
+    """Tell whether pairs show that head is not slower by ``find``, a share, or more.
+
+    ``error`` is the probability with which they show it of one that is just so much slower.
+    """
+    if len(good) < 2:
+        return False
+    return paired(head, good).interval(1 - 2 * error).high < 1 + find
+
+
+def compare_pairs(row: NightRow, good: Sequence[float], head: Sequence[float], error: float) -> Row:
+    """Compare both sides as ``labctl compare`` does two variants of one run."""
+    plain = Row(
+        left="last good",
+        right="head",
+        figure="time",
+        label="time",
+        more_is_faster=False,
+        verdict=Verdict.CANT_TELL,
+        reason="",
+        left_repeats=len(good),
+        right_repeats=len(head),
+    )
+    limits = Thresholds(row.same_within, row.practical, error)
+    return judged([(plain, estimate_pairs(head, good))], limits)[0]
+
+
+def finding(state: RowState, variant: str, confirming: int) -> NightFinding:
+    """Return the verdict on a variant of a row that was measured."""
+    row = state.row
+    screen, confirm = (state.pairs(stage, variant) for stage in (Stage.SCREEN, Stage.CONFIRM))
+    good, head = confirm if confirm[0] else screen
+    found = NightFinding(
+        row=row.name,
+        variant=variant,
+        board=state.board,
+        verdict=NightVerdict.GOOD,
+        reason="",
+        pairs=len(screen[0]) + len(confirm[0]),
+        mde=row.mde,
+        execution=state.execution,
+        runs=tuple(state.runs),
+    )
+    ratio = paired(head, good) if len(good) > 1 else None
+    if ratio is not None:
+        level = 1 - 2 * MISSED if not confirm[0] else 1 - look_error(confirming)
+        interval = ratio.interval(level)
+        shown = {"ratio": ratio.ratio, "low": interval.low, "high": interval.high, "level": level}
+        found = found.model_copy(update=shown)
+    if decided := slower(state, variant, confirming):
+        return found.model_copy(
+            update={
+                "verdict": NightVerdict.SLOWER,
+                "blame": Blame.JOB,
+                "reason": f"measured in turns, {len(good)} pairs: {decided.reason}",
+            }
+        )
+    if excludes(good, head, row.find, MISSED / LOOKS if confirm[0] else MISSED):
+        reason = f"a slowdown of {row.find:.3g} or more is excluded"
+        return found.model_copy(update={"reason": _good_reason(ratio, row) or reason})
+    return found.model_copy(update=_undecided(row, screen[0], confirm[0], ratio))
+
+
+def slower(state: RowState, variant: str, confirming: int) -> Row | None:
+    """Return the comparison of the first look that confirms a slowdown; None: none does."""
+    good, head = state.pairs(Stage.CONFIRM, variant)
+    for look in range(1, LOOKS + 1):
+        count = look * state.row.look
+        if len(good) < count:
+            return None
+        row = compare_pairs(state.row, good[:count], head[:count], look_error(confirming))
+        if row.verdict is Verdict.SLOWER:
+            return row
+    return None
+
+
+def is_wild(state: RowState, variant: str) -> bool:
+    """Tell whether a board's results scatter far more than they did in its history."""
+    good, head = state.pairs(Stage.CONFIRM, variant)
+    if state.row.noise is None or len(good) < _LEAST_WILD:
+        return False
+    return paired(head, good).noise > _WILD * state.row.noise
+
+
+def decided_look(state: RowState, variant: str, confirming: int) -> bool:
+    """Tell whether a variant needs no further pair of the confirmation."""
+    good, head = state.pairs(Stage.CONFIRM, variant)
+    look = state.row.look
+    if len(good) >= LOOKS * look:
+        return True
+    if not good or len(good) % look:
+        return False
+    is_slower = slower(state, variant, confirming) is not None
+    return is_slower or excludes(good, head, state.row.find, MISSED / LOOKS)
+
+
+def _good_reason(ratio: LogRatio | None, row: NightRow) -> str:
+    if ratio is None:
+        return ""
+    high = ratio.interval(1 - 2 * MISSED).high
+    return f"at most {_percent(high - 1)} slower ({_percent(row.find)} is excluded)"
+
+
+def _undecided(
+    row: NightRow, screen: Sequence[float], confirm: Sequence[float], ratio: LogRatio | None
+) -> dict[str, object]:
+    """Say why a row that was measured is neither good nor slower."""
+    if len(screen) < row.screen:
+        reason = f"the time ran out after {len(screen)} of {row.screen} pairs of the screening"
+        return {"verdict": NightVerdict.NOT_MONITORED, "reason": reason}
+    if len(confirm) < LOOKS * row.look:
+        reason = (
+            f"the screening does not exclude {_percent(row.find)}; the time ran out after"
+            f" {len(confirm)} of {LOOKS * row.look} pairs of the confirmation"
+        )
+        return {"verdict": NightVerdict.SUSPECTED, "reason": reason}
+    assert ratio is not None
+    least = smallest_slowdown(ratio.noise, len(confirm), row.practical)
+    if least > row.find:
+        reason = f"too noisy tonight: {len(confirm)} pairs find {_percent(least)} at best"
+        return {"verdict": NightVerdict.NOT_MONITORED, "reason": reason, "mde": least}
+    reason = f"neither confirmed nor excluded after {len(confirm)} pairs"
+    return {"verdict": NightVerdict.SUSPECTED, "reason": reason}
+
+
+def _percent(share: float) -> str:
+    sign = "-" if share < 0 else ""
+    return f"{sign}{100 * math.fabs(share):.2g} %"

@@ -1,0 +1,318 @@
+"""A night: screen each row against the last good build, then confirm what was not excluded.
+
+Everything is decided by the journal: a night that was killed goes on where it was. Rows of one
+board are measured one after the other, the most valuable first; boards work at once.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from labctl.errors import Blame, ConfigError, InfraError, JobError, LabctlError
+from labctl.farm.nightly.budget import LOOKS, pair_seconds
+from labctl.farm.nightly.executor import GOOD, HEAD, Built, Executor
+from labctl.farm.nightly.judge import decided_look, excludes, finding, is_wild
+from labctl.farm.nightly.state import MOST_FAILURES, NightState, RowState, by_board
+from labctl.records import Failure
+from labctl.records.night import (
+    CommitSearch,
+    NightEntry,
+    NightFinding,
+    NightRecord,
+    NightVerdict,
+    Stage,
+)
+
+_BUILD_ATTEMPTS = 3
+#: Verdict without measurements, who has to act, and why.
+Refusal: TypeAlias = tuple[NightVerdict, Blame | None, str]
+
+
+class Night:
+    """One night, from its plan to its findings."""
+
+    def __init__(self, record: NightRecord, state: NightState, executor: Executor):
+        self.record = record
+        self.state = state
+        self.executor = executor
+
+    def run(self) -> tuple[NightFinding, ...]:
+        """Measure what the time allows; return a finding for each variant of each row.
+
+        Raises HostError where the journal cannot be written; all else is in the findings.
+        """
+        if not self.state.is_finished:
+            self._build()
+            self._screen()
+            self._confirm()
+        return self.findings()
+
+    def findings(self) -> tuple[NightFinding, ...]:
+        """Return what is known by now, in the order of the plan."""
+        found = []
+        for state in self.state.rows.values():
+            for variant in state.row.variants:
+                refused = self._refused(state)
+                found.append(
+                    _refusal(state, variant, *refused)
+                    if refused
+                    else finding(state, variant, self.state.confirming or 1)
+                )
+        return tuple(found)
+
+    def finish(self, searches: Iterable[CommitSearch] = ()) -> None:  # noqa: ARG002
+        """Note that nothing is left to do."""
+        if not self.state.is_finished:
+            self.state.add(NightEntry(event="finished", at=self.executor.now()))
+
+    def _build(self) -> None:
+        for name in dict.fromkeys(row.build for row in self.record.rows):
+            for side in (GOOD, HEAD):
+                self.build_side(name, side)
+
+    def build_side(self, name: str, side: str) -> Built | None:
+        """Build a side once; None where it cannot be built."""
+        for attempt in range(1, _BUILD_ATTEMPTS + 1):
+            if (name, side) in self.state.unbuilt:
+                return None
+            if built := self.state.built.get((name, side)):
+                return built
+            now = self.executor.now()
+            try:
+                built = self.executor.build(name, side)
+            except LabctlError as error:
+                passing = isinstance(error, InfraError) and attempt < _BUILD_ATTEMPTS
+                if not passing:
+                    failure = Failure.of(error)
+                    entry = NightEntry(
+                        event="unbuilt", at=now, build=name, side=side, failure=failure
+                    )
+                    self.state.add(entry)
+                continue
+            self.state.add(
+                NightEntry(
+                    event="built",
+                    at=now,
+                    build=name,
+                    side=side,
+                    key=built.key,
+                    version=built.version,
+                    source=built.source,
+                )
+            )
+        return self.state.built.get((name, side))
+
+    def _refused(self, state: RowState) -> Refusal | None:
+        """Say why a row has no measurements to judge; None: it has, or can have them."""
+        if reason := state.row.unmonitored:
+            return NightVerdict.NOT_MONITORED, None, reason
+        return self._refused_build(state.row.build) or _refused_runs(state)
+
+    def _refused_build(self, name: str) -> Refusal | None:
+        sides = self.state.sides(name)
+        if failure := self.state.unbuilt.get((name, GOOD)):
+            blame = Blame.CONFIG if failure.blame is Blame.JOB else failure.blame
+            reason = f"the last good cannot be built: {failure.message}"
+            return NightVerdict.NOT_MEASURED, blame, reason
+        if failure := self.state.unbuilt.get((name, HEAD)):
+            if failure.blame is Blame.JOB:
+                return NightVerdict.DOES_NOT_BUILD, Blame.JOB, failure.message
+            reason = f"head cannot be built: {failure.message}"
+            return NightVerdict.NOT_MEASURED, failure.blame, reason
+        if HEAD in sides and GOOD in sides and sides[HEAD].key == sides[GOOD].key:
+            return NightVerdict.GOOD, None, "head is the last good itself: nothing to compare"
+        return None
+
+    def _open_rows(self) -> list[RowState]:
+        return [state for state in self.state.rows.values() if not self._refused(state)]
+
+    def _screen(self) -> None:
+        if self.state.confirming is not None:
+            return
+        self._until_settled(self._screen_row, self._needs_screening)
+        count = sum(len(self._suspicious(state)) for state in self._open_rows())
+        entry = NightEntry(event="confirming", at=self.executor.now(), count=count)
+        self.state.add(entry)
+
+    def _needs_screening(self, state: RowState) -> bool:
+        return not state.has_pair(Stage.SCREEN, state.row.screen - 1)
+
+    def _screen_row(self, state: RowState) -> None:
+        board, row = state.board, state.row
+        # What looks slow already on this board keeps its time for the confirmation.
+        kept = sum(
+            LOOKS * other.row.look * pair_seconds(other.row)
+            for other in self.state.rows.values()
+            if other.board == board and other is not state and self._suspicious(other)
+        )
+        for number in range(row.screen):
+            if not self.measure_pair(state, Stage.SCREEN, number, keep=kept):
+                return
+
+    def _suspicious(self, state: RowState) -> list[str]:
+        """Return the variants of a screened row whose slowdown is not excluded."""
+        if self._needs_screening(state):
+            return []
+        return [
+            variant
+            for variant in state.row.variants
+            if not excludes(*state.pairs(Stage.SCREEN, variant), state.row.find)
+        ]
+
+    def _confirm(self) -> None:
+        self._until_settled(self._confirm_row, self._needs_confirming)
+
+    def _needs_confirming(self, state: RowState) -> bool:
+        if self._needs_screening(state):
+            return bool(state.left)  # it came to another board: it is screened there
+        confirming = self.state.confirming or 1
+        return any(
+            not decided_look(state, variant, confirming) for variant in self._suspicious(state)
+        )
+
+    def _confirm_row(self, state: RowState) -> None:
+        if self._needs_screening(state):
+            self._screen_row(state)
+        for number in range(LOOKS * state.row.look):
+            if not self._needs_confirming(state) or self._needs_screening(state):
+                break
+            if not self.measure_pair(state, Stage.CONFIRM, number):
+                return
+        if any(is_wild(state, variant) for variant in self._suspicious(state)):
+            reason = (
+                f"results on board {state.board} scatter far more than in its history:"
+                " the board is suspected, not the commit"
+            )
+            self.executor.suspect(state.board, reason)
+            self._leave(state, Failure(kind="BoardNotReady", blame=Blame.INFRA, message=reason))
+
+    def _until_settled(
+        self, work: Callable[[RowState], None], needed: Callable[[RowState], bool]
+    ) -> None:
+        """Do the work of all rows that need it, again for those that went to another board."""
+        tried: set[tuple[str, str]] = set()
+        while True:
+            boards = by_board(
+                state
+                for state in self._open_rows()
+                if needed(state) and (state.row.name, state.board) not in tried
+            )
+            if not boards:
+                return
+            tried |= {(one.row.name, one.board) for rows in boards.values() for one in rows}
+
+            def serve(board: str, boards: dict[str, list[RowState]] = boards) -> None:
+                for state in boards[board]:
+                    work(state)
+
+            self.executor.each(serve, list(boards))
+
+    def measure_pair(
+        self,
+        state: RowState,
+        stage: Stage,
+        number: int,
+        sides: tuple[str, str] = (GOOD, HEAD),
+        *,
+        keep: float = 0.0,
+    ) -> bool:
+        """Measure both sides in turns; False if the row cannot go on, on this board or at all.
+
+        The side that goes first alternates, so that a drift does not favour one. ``keep`` seconds
+        before the deadline no pair begins.
+        """
+        board = state.board
+        order = sides if number % 2 == 0 else sides[::-1]
+        if all((stage, number, side) in state.done for side in sides):
+            return True
+        is_new = not any((stage, number, side) in state.done for side in sides)
+        end = self.executor.now(board) + pair_seconds(state.row) + keep
+        if is_new and end > self.record.deadline:
+            return False
+        if trouble := self.executor.trouble(board):
+            self._leave(state, Failure(kind="BoardNotReady", blame=Blame.INFRA, message=trouble))
+            return False
+        return all(self._measure(state, stage, number, side) for side in order)
+
+    def _measure(self, state: RowState, stage: Stage, number: int, side: str) -> bool:
+        row, board, place = state.row, state.board, (stage, number, side)
+        built = self.state.built[row.build, side]
+
+        def step(event: str, **facts: object) -> None:
+            self.state.add(
+                NightEntry.model_validate(
+                    {
+                        "event": event,
+                        "at": self.executor.now(board),
+                        "row": row.name,
+                        "board": board,
+                        "stage": stage,
+                        "pair": number,
+                        "side": side,
+                        **facts,
+                    }
+                )
+            )
+
+        while place not in state.done:
+            left = state.open.get(place)
+            step("running")
+            try:
+                found = self.executor.measure(
+                    row, board, built, began=lambda run: step("running", run=run), left=left
+                )
+            except (InfraError, JobError, ConfigError) as error:
+                failure = Failure.of(error)
+                step("failed", failure=failure)
+                if isinstance(error, ConfigError) or len(state.failures) >= MOST_FAILURES:
+                    self._leave(state, failure)
+                    return False
+                if state.is_broken(side):
+                    return False
+                continue
+            step(
+                "measured",
+                run=found.run,
+                values=dict(found.values),
+                seconds=found.seconds,
+                execution=found.execution,
+            )
+        return True
+
+    def _leave(self, state: RowState, failure: Failure) -> None:
+        """Take a row to an equal board; give it up where there is none."""
+        now, name = self.executor.now(state.board), state.row.name
+        other = None if failure.blame is Blame.CONFIG else state.next_board
+        if other is None:
+            entry = NightEntry(event="gave-up", at=now, row=name, failure=failure)
+        else:
+            entry = NightEntry(event="moved", at=now, row=name, board=other, reason=failure.message)
+        self.state.add(entry)
+
+
+def _refused_runs(state: RowState) -> Refusal | None:
+    if state.gave_up and state.gave_up.failure:
+        failure = state.gave_up.failure
+        return NightVerdict.NOT_MEASURED, failure.blame, failure.message
+    if state.is_broken(GOOD):
+        reason = f"the last good fails too: {state.crashes[GOOD][-1].message}"
+        return NightVerdict.NOT_MEASURED, Blame.CONFIG, reason
+    if state.is_broken(HEAD):
+        reason = f"head fails where the last good does not: {state.crashes[HEAD][-1].message}"
+        return NightVerdict.FAILS, Blame.JOB, reason
+    return None
+
+
+def _refusal(
+    state: RowState, variant: str, verdict: NightVerdict, blame: Blame | None, reason: str
+) -> NightFinding:
+    return NightFinding(
+        row=state.row.name,
+        variant=variant,
+        board=state.board,
+        verdict=verdict,
+        blame=blame,
+        reason=reason,
+        mde=state.row.mde,
+        execution=state.execution,
+        runs=tuple(state.runs),
+    )

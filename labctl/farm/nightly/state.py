@@ -1,0 +1,158 @@
+"""State of a night: a pure function of its journal, so that any death can be survived."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+
+from labctl.errors import Blame
+from labctl.farm.nightly.executor import GOOD, HEAD, Built
+from labctl.records import Failure
+from labctl.records.night import NightEntry, NightRow, Stage
+from labctl.runs.record.journal_lines import JournalLines
+
+JOURNAL = "night.jsonl"
+#: Failures in a row of one measurement on one board; then the row leaves the board.
+MOST_FAILURES = 3
+#: Failures of a program, of which one may be chance.
+MOST_CRASHES = 2
+#: Stage, number of the pair, side.
+Place = tuple[Stage, int, str]
+
+
+@dataclass
+class RowState:
+    """Progress of a row. All measurements are of the board that it is on now."""
+
+    row: NightRow
+    board: str
+    done: dict[Place, NightEntry] = field(default_factory=dict)
+    open: dict[Place, str | None] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    crashes: dict[str, list[Failure]] = field(default_factory=dict)
+    #: Boards that it left, and why.
+    left: dict[str, str] = field(default_factory=dict)
+    gave_up: NightEntry | None = None
+    runs: list[str] = field(default_factory=list)
+
+    def pairs(
+        self, stage: Stage, variant: str, sides: tuple[str, str] = (GOOD, HEAD)
+    ) -> tuple[list[float], list[float]]:
+        """Return the values of both sides of all whole pairs, the reference's first."""
+        found = [
+            (first.values[variant], second.values[variant])
+            for number in sorted({n for at, n, _ in self.done if at is stage})
+            if (first := self.done.get((stage, number, sides[0])))
+            and (second := self.done.get((stage, number, sides[1])))
+            and first.values
+            and second.values
+        ]
+        return [one for one, _ in found], [other for _, other in found]
+
+    def has_pair(self, stage: Stage, number: int) -> bool:
+        """Tell whether both sides of a pair are measured."""
+        return all((stage, number, side) in self.done for side in (GOOD, HEAD))
+
+    def is_broken(self, side: str) -> bool:
+        """Tell whether a side's program fails again and again."""
+        return len(self.crashes.get(side, ())) >= MOST_CRASHES
+
+    @property
+    def execution(self) -> str | None:
+        """The kind of machine of the last measurement."""
+        kinds = [one.execution for one in self.done.values()]
+        return kinds[-1] if kinds else None
+
+    @property
+    def next_board(self) -> str | None:
+        """An equal board that it has not been on; None: there is none left."""
+        others = (self.row.board, *self.row.equals)
+        return next((b for b in others if b != self.board and b not in self.left), None)
+
+
+class NightState:
+    """The journal of a night and the state that follows from it."""
+
+    def __init__(self, folder: Path, rows: Sequence[NightRow]):
+        self._lines = JournalLines(folder / JOURNAL, NightEntry)
+        self._lock = Lock()
+        self.rows = {row.name: RowState(row, row.board) for row in rows}
+        self.built: dict[tuple[str, str], Built] = {}
+        self.unbuilt: dict[tuple[str, str], Failure] = {}
+        #: Variants that went into the confirmation; None: the screening is not over.
+        self.confirming: int | None = None
+        self.searches_ended: dict[str, str] = {}
+        self.is_finished = False
+        for entry in self._lines.entries:
+            self._apply(entry)
+
+    @property
+    def entries(self) -> Sequence[NightEntry]:
+        """All steps so far."""
+        return self._lines.entries
+
+    def add(self, entry: NightEntry) -> None:
+        """Note a step durably, then count it. Raises HostError."""
+        with self._lock:
+            self._lines.add(entry)
+            self._apply(entry)
+
+    def sides(self, build: str) -> dict[str, Built]:
+        """Return the sides of a build that exist."""
+        return {side: built for (name, side), built in self.built.items() if name == build}
+
+    def _apply(self, entry: NightEntry) -> None:
+        match entry.event:
+            case "built" if entry.build and entry.side:
+                built = Built(entry.key or "", entry.version or "", entry.source or "")
+                self.built[entry.build, entry.side] = built
+            case "unbuilt" if entry.build and entry.side and entry.failure:
+                self.unbuilt[entry.build, entry.side] = entry.failure
+            case "confirming":
+                self.confirming = entry.count
+            case "gave-up" if entry.row is None and entry.build:
+                self.searches_ended[entry.build] = entry.reason or ""
+            case "finished":
+                self.is_finished = True
+            case _ if entry.row in self.rows:
+                _apply_to_row(self.rows[entry.row], entry)
+
+
+def _apply_to_row(state: RowState, entry: NightEntry) -> None:
+    if entry.event == "moved" and entry.board:
+        state.left[state.board] = entry.reason or ""
+        state.board = entry.board
+        state.done.clear()
+        state.open.clear()
+        state.failures.clear()
+        state.crashes.clear()
+        return
+    if entry.event == "gave-up":
+        state.gave_up = entry
+        return
+    if entry.stage is None or entry.pair is None or entry.side is None:
+        return
+    place = (entry.stage, entry.pair, entry.side)
+    match entry.event:
+        case "running":
+            state.open[place] = entry.run or state.open.get(place)
+        case "measured":
+            state.open.pop(place, None)
+            state.done[place] = entry
+            state.failures.clear()
+            state.crashes.pop(entry.side, None)
+            state.runs += [entry.run] if entry.run else []
+        case "failed" if entry.failure:
+            state.open.pop(place, None)
+            if entry.failure.blame is Blame.JOB:
+                state.crashes.setdefault(entry.side, []).append(entry.failure)
+            else:
+                state.failures.append(entry.failure)
+
+
+def by_board(states: Iterable[RowState]) -> dict[str, list[RowState]]:
+    """Return rows by the board that they are on, of each board the most valuable first."""
+    found: dict[str, list[RowState]] = {}
+    for state in sorted(states, key=lambda one: (-one.row.value, one.row.name)):
+        found.setdefault(state.board, []).append(state)
+    return found

@@ -1,0 +1,42 @@
+"""False alarms and finds of 500 nights, by their noise and the number of their rows."""
+
+from pathlib import Path
+
+import pytest
+from simulated_farm import Nights, simulate
+
+pytestmark = pytest.mark.soak
+
+NIGHTS = 500
+
+
+def shown(name: str, found: Nights) -> Nights:
+    print(f"{name}: {found}")
+    return found
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.02, 0.03])
+def test_500_nights_of_20_rows(tmp_path: Path, sigma: float) -> None:
+    found = simulate(tmp_path, NIGHTS, rows=20, sigma=sigma, planted=True, seed=15)
+    shown(f"seed 15, sigma {sigma:.0%}, 20 rows, one 5 % slower", found)
+    assert found.found >= 484
+    assert found.false <= 1
+    assert found.blamed_wrong == 0
+
+
+@pytest.mark.parametrize("rows", [1, 20, 100])
+def test_500_nights_without_a_slowdown(tmp_path: Path, rows: int) -> None:
+    nights = NIGHTS if rows < 100 else NIGHTS // 5
+    found = simulate(tmp_path, nights, rows=rows, sigma=0.02, planted=False, seed=16)
+    shown(f"seed 16, sigma 2 %, {rows} rows, none slower", found)
+    assert found.false <= 1
+    assert found.blamed_wrong == 0
+
+
+@pytest.mark.parametrize("rows", [1, 100])
+def test_nights_of_few_and_many_rows(tmp_path: Path, rows: int) -> None:
+    nights = NIGHTS if rows < 100 else NIGHTS // 5
+    found = simulate(tmp_path, nights, rows=rows, sigma=0.02, planted=True, seed=17)
+    shown(f"seed 17, sigma 2 %, {rows} rows, one 5 % slower", found)
+    assert found.found >= 0.968 * nights
+    assert found.false <= 1

@@ -1,0 +1,245 @@
+"""Nights with a known truth, through the real planner, journal, statistics and blame.
+
+Builds, boards and the clock are simulated; nothing else is.
+"""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from simulated_comparisons import Noise, realistic
+
+from labctl.errors import CompileError, DeviceLost, HostError
+from labctl.farm.nightly.budget import plan_pairs, smallest_slowdown
+from labctl.farm.nightly.executor import HEAD, Built, Measured
+from labctl.farm.nightly.night import Night
+from labctl.farm.nightly.state import NightState
+from labctl.records.night import NightFinding, NightRecord, NightRow
+from labctl.stats.log_ratio import paired
+
+REPEATS = 5
+RUN_SECONDS = 30.0
+PAST = 30
+BOARDS = 5
+
+
+@dataclass
+class Truth:
+    """What happens in a night. ``slow`` is by row; shares and chances of faults."""
+
+    slow: dict[str, float] = field(default_factory=dict)
+    lost: float = 0.0
+    #: Boards that die after so many runs.
+    dead: dict[str, int] = field(default_factory=dict)
+    #: Boards that are 8 % slow in half of their runs, as chance has it.
+    flipping: frozenset[str] = frozenset()
+    unbuildable: frozenset[str] = frozenset()
+    no_network: frozenset[str] = frozenset()
+    #: By commit, in their order: how slow each is.
+    commits: dict[str, float] = field(default_factory=dict)
+
+
+class SimulatedFarm:
+    """An executor whose runs are numbers. Each board has its own clock."""
+
+    def __init__(self, seed: int, noise: Noise, truth: Truth):
+        self.chance = random.Random(seed)
+        self.noise, self.truth = noise, truth
+        self.clocks: dict[str | None, float] = {}
+        self.runs: dict[str, int] = {}
+        self.suspected: list[str] = []
+        self.before_run: Callable[[], None] = lambda: None
+        self.measured: dict[str, int] = {}
+        self._window: dict[str, tuple[int, float]] = {}
+
+    def now(self, board: str | None = None) -> float:
+        if board is None:
+            return max(self.clocks.values(), default=0.0)
+        return self.clocks.get(board, 0.0)
+
+    def each(self, work: Callable[[str], None], boards: Sequence[str]) -> None:
+        for board in boards:
+            work(board)
+
+    def build(self, name: str, side: str) -> Built:
+        if side in self.truth.no_network:
+            raise HostError("cannot reach the repository")
+        if side in self.truth.unbuildable:
+            raise CompileError(f"{side} does not compile")
+        return Built(key=f"{name}-{side}", version=side, source=side)
+
+    def commits(self, name: str) -> Sequence[str]:
+        return list(self.truth.commits)
+
+    def trouble(self, board: str) -> str | None:
+        return None
+
+    def suspect(self, board: str, reason: str) -> None:
+        self.suspected.append(board)
+
+    def measure(
+        self,
+        row: NightRow,
+        board: str,
+        built: Built,
+        *,
+        began: Callable[[str], None],
+        left: str | None,
+    ) -> Measured:
+        self.before_run()
+        count = self.runs[board] = self.runs.get(board, 0) + 1
+        self.clocks[board] = self.now(board) + row.seconds
+        if count > self.truth.dead.get(board, count):
+            raise DeviceLost(f"board {board} is gone")
+        began(f"run-{board}-{count}")
+        if self.chance.random() < self.truth.lost:
+            raise DeviceLost("the cable moved")
+        slow = self.truth.commits.get(built.version)
+        if slow is None:
+            slow = self.truth.slow.get(row.name, 0.0) if built.version == HEAD else 0.0
+        self.measured[board] = self.measured.get(board, 0) + 1
+        level = math.log1p(slow) + self._of_window(board, self.measured[board])
+        if board in self.truth.flipping and self.chance.random() < 0.5:
+            level += math.log(1.08)
+        values = {variant: math.exp(level + self._run()) for variant in row.variants}
+        return Measured(f"run-{board}-{count}", values, row.seconds, "board")
+
+    def _of_window(self, board: str, count: int) -> float:
+        """What a board has in both runs of a pair alike: 5 % in one window of eight."""
+        window, offset = self._window.get(board, (-1, 0.0))
+        if window != (count - 1) // 2:
+            slow = self.chance.random() < self.noise.slow_board
+            window, offset = (count - 1) // 2, math.log(1.05) if slow else 0.0
+            self._window[board] = window, offset
+        return offset
+
+    def _run(self) -> float:
+        """The median of a run's repeats, which resemble their neighbours; runs differ too."""
+        noise, chance = self.noise, self.chance
+        before = chance.gauss(0, noise.inside)
+        fresh = noise.inside * math.sqrt(1 - noise.memory**2)
+        values = []
+        for _ in range(REPEATS):
+            throttled = chance.random() < noise.throttled
+            values.append(before + (math.log(1.2) if throttled else 0.0))
+            before = noise.memory * before + chance.gauss(0, fresh)
+        return sorted(values)[REPEATS // 2] + chance.gauss(0, noise.between)
+
+    def past(self) -> float:
+        """The noise of a run as earlier nights on a board show it."""
+        runs = [math.exp(self._run()) for _ in range(2 * PAST)]
+        return paired(runs[1::2], runs[::2]).noise
+
+
+def plan_rows(farm: SimulatedFarm, count: int, *, find: float = 0.05) -> list[NightRow]:
+    """Rows over the boards, each with pairs by the noise of its past."""
+    boards = [f"b{n}" for n in range(min(BOARDS, max(2, count)))]
+    rows = []
+    for number in range(count):
+        noise, board = farm.past(), boards[number % len(boards)]
+        pairs = plan_pairs(noise, find, 0.02)
+        assert pairs is not None
+        rows.append(
+            NightRow(
+                name=f"llama/r{number:03d}@{board}",
+                build="llama",
+                recipe=f"r{number:03d}",
+                board=board,
+                equals=tuple(other for other in boards if other != board),
+                variants=("q8",),
+                seconds=RUN_SECONDS,
+                noise=noise,
+                find=find,
+                screen=pairs.screen,
+                look=pairs.look,
+                mde=smallest_slowdown(noise, 2 * pairs.look, 0.02),
+            )
+        )
+    return rows
+
+
+def night_of(
+    folder: Path, farm: SimulatedFarm, rows: Sequence[NightRow], *, hours: float = 1000.0
+) -> Night:
+    """The night of a folder: a new one, or the one whose journal is there."""
+    record = NightRecord(
+        id="n",
+        plan="simulated",
+        started=datetime(2026, 11, 22, tzinfo=UTC),
+        deadline=hours * 3600,
+        bisect=False,
+        rows=tuple(rows),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    return Night(record, NightState(folder, rows), farm)
+
+
+def faults(chance: random.Random, rows: Sequence[NightRow]) -> Truth:
+    """Faults as a farm has them: cables always, a dead or a flipping board in some nights."""
+    boards = sorted({row.board for row in rows})
+    truth = Truth(lost=0.02)
+    if chance.random() < 0.1:
+        truth.dead = {chance.choice(boards): chance.randrange(100)}
+    elif chance.random() < 0.1:
+        truth.flipping = frozenset({chance.choice(boards)})
+    return truth
+
+
+@dataclass
+class Nights:
+    """What was found in nights: of the planted slowdowns, and beside them."""
+
+    nights: int = 0
+    found: int = 0
+    false: int = 0
+    blamed_wrong: int = 0
+    suspected: int = 0
+    pairs: list[int] = field(default_factory=list)
+    unmeasured: int = 0
+
+    def count(self, findings: Sequence[NightFinding], planted: str | None) -> None:
+        self.nights += 1
+        slow = {one.row for one in findings if one.verdict == "slower"}
+        self.found += planted in slow
+        self.false += bool(slow - {planted})
+        self.blamed_wrong += any(
+            one.blame == "job" for one in findings if one.row != planted and one.row not in slow
+        )
+        self.suspected += sum(one.verdict == "suspected" for one in findings)
+        self.unmeasured += sum(one.verdict == "not measured" for one in findings)
+        self.pairs.append(sum(one.pairs for one in findings))
+
+    def __str__(self) -> str:
+        mean = sum(self.pairs) / max(1, len(self.pairs))
+        return (
+            f"{self.nights} nights: {self.found} found, {self.false} with a false alarm,"
+            f" {self.suspected} rows suspected, {self.unmeasured} not measured,"
+            f" {mean:.0f} pairs a night"
+        )
+
+
+def simulate(
+    folder: Path,
+    nights: int,
+    *,
+    rows: int,
+    sigma: float,
+    planted: bool,
+    with_faults: bool = True,
+    seed: int = 0,
+) -> Nights:
+    """Simulate nights, one seed each."""
+    result = Nights()
+    for number in range(nights):
+        chance = random.Random(f"{seed}-{number}")
+        farm = SimulatedFarm(chance.randrange(2**32), realistic(sigma), Truth())
+        plan = plan_rows(farm, rows)
+        farm.truth = faults(chance, plan) if with_faults else Truth()
+        slow = chance.choice(plan).name if planted else None
+        if slow:
+            farm.truth.slow = {slow: 0.05}
+        result.count(night_of(folder / str(number), farm, plan).run(), slow)
+    return result
