@@ -66,6 +66,11 @@ class ExitStatus:
     #: Own failures of ``labctl shell``, which passes the remote status on, as ssh does.
     SHELL_FAILURE = 255
 
+    @classmethod
+    def of(cls, blame: Blame) -> int:
+        """Return the exit status of a failure."""
+        return {Blame.CONFIG: cls.CONFIG, Blame.INFRA: cls.INFRA, Blame.JOB: cls.JOB}[blame]
+
 
 class LabctlError(Exception):
     """A failure with blame.

@@ -11,6 +11,7 @@ from labctl.cli.lab import find_only_run
 from labctl.cli.output import json_option, output_console
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
+from labctl.errors import ExitStatus
 from labctl.evaluation.graders import GRADERS
 
 
@@ -45,11 +46,12 @@ def grade(
     graders: tuple[str, ...],
     disagreements: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Grade the kept answers of an evaluation again, without any server.
 
     The new grades come beside those that the run has; what a grader has judged in its present
-    version is not judged again. Then the accuracies by every grader are printed.
+    version is not judged again. Then the accuracies by every grader are printed, and the gates of
+    the recipe are judged again. Exit status 1: a gate is missed.
     """
     from labctl.evaluation.datasets.kept import kept_questions
     from labctl.evaluation.directory import EvaluationDirectory
@@ -63,14 +65,17 @@ def grade(
     with ProgressView() as view, view.step("grade") as step:
         grade_again(run, wanted, lambda _, done, total: step.update(done, total))
     directory = EvaluationDirectory(run)
-    if not as_json:
+    end = directory.end()
+    table = table_of(directory)
+    if as_json:
+        found = document(directory.record(), end, table)
+        if disagreements:
+            found["disagreements"] = disagreement_document(table)
+        click.echo(json.dumps(found, indent=2))
+    else:
         show_evaluation(run, as_json=False)
         if disagreements:
             answers = right_answers(kept_questions(run.path).questions)
-            print_disagreements(output_console(), table_of(directory), answers)
-        return
-    table = table_of(directory)
-    found = document(directory.record(), directory.end(), table)
-    if disagreements:
-        found["disagreements"] = disagreement_document(table)
-    click.echo(json.dumps(found, indent=2))
+            print_disagreements(output_console(), table, answers)
+    is_missed = end is not None and any(gate.passed is False for gate in end.gates)
+    return ExitStatus.JOB if is_missed else ExitStatus.OK

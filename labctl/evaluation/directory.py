@@ -23,6 +23,8 @@ from labctl.runs.record.directory import EVALUATION, GENERATIONS, RECIPE, RunDir
 from labctl.runs.record.disk import read_file
 
 GRADES = "grades.jsonl"
+#: The grades of a grading under way: a kill takes none of them.
+GRADING = "grading.jsonl"
 LineT = TypeVar("LineT", GenerationRecord, GradeRecord)
 
 
@@ -75,9 +77,28 @@ class EvaluationDirectory:
         """Yield all grades; none before the run ended once. Raises ConfigError."""
         yield from _lines(self.path / GRADES, GradeRecord)
 
+    def known_grades(self) -> Iterator[GradeRecord]:
+        """Yield all grades, with those of a grading that did not come to its end."""
+        yield from self.grades()
+        yield from _lines(self.path / GRADING, GradeRecord)
+
+    def keeping(self, grades: Iterable[GradeRecord]) -> Iterator[GradeRecord]:
+        """Hand grades on; each is on disk by then, so that a grading that is killed goes on."""
+        path = self.path / GRADING
+        with host_writes(path):
+            file = path.open("w")
+        with file:
+            for one in grades:
+                with host_writes(path):
+                    file.write(f"{one.model_dump_json()}\n")
+                    file.flush()
+                yield one
+
     def write_grades(self, grades: Iterable[GradeRecord]) -> None:
         """Write all grades anew."""
         write_atomic(self.path / GRADES, "".join(f"{one.model_dump_json()}\n" for one in grades))
+        with host_writes(self.path / GRADING):
+            (self.path / GRADING).unlink(missing_ok=True)
 
     def reopen(self) -> None:
         """Remove its end: another controller goes on."""

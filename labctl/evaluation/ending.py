@@ -10,6 +10,7 @@ from labctl.evaluation.gates import judge_accuracies
 from labctl.evaluation.grading import grade_answers, right_answers
 from labctl.evaluation.ledger import Ledger, ask_of
 from labctl.evaluation.plan import EvaluationPlan
+from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.work import Work
 from labctl.records import AccuracyRecord, EvaluationEnd, Failure, GenerationRecord
 from labctl.units import counted
@@ -32,16 +33,37 @@ def finish(
     """
     directory, recipe = work.directory, work.recipe
     ledger = ledger_of(directory, work.plan)
-    grades = list(
-        grade_answers(
+
+    def ended(state: State, table: AccuracyTable | None = None) -> EvaluationEnd:
+        end = EvaluationEnd(
+            state=state,
+            failure=failure,
+            resumed=resumed,
+            finished=datetime.now(UTC),
+            answered=ledger.answered,
+            failed=len(ledger.failed | ledger.refused),
+            questions=ledger.complete_questions,
+            truncation=ledger.truncation(),
+            notes=(*notes, *_refused(directory, ledger)),
+            out_of_time=out_of_time,
+        )
+        end = end if table is None else judged(end, recipe, table)
+        directory.finish(end)
+        return end
+
+    try:
+        fresh = grade_answers(
             ledger,
             directory.generations(),
             answers=right_answers(work.dataset.questions),
             graders=recipe.graders,
             pool=work.pool,
-            known=directory.grades(),
+            known=list(directory.known_grades()),
         )
-    )
+        grades = list(directory.keeping(fresh))
+    except KeyboardInterrupt:
+        ended("interrupted")
+        raise
     directory.write_grades(grades)
     table = accuracy_table(
         without_checks(directory),
@@ -51,22 +73,13 @@ def finish(
         stopped=recipe.stop_when is not None,
         common=out_of_time,
     )
-    end = EvaluationEnd(
-        state=state,
-        failure=failure,
-        gates=judge_accuracies(recipe.gates, table) if state == "finished" else (),
-        resumed=resumed,
-        finished=datetime.now(UTC),
-        answered=ledger.answered,
-        failed=len(ledger.failed | ledger.refused),
-        questions=ledger.complete_questions,
-        accuracies=_accuracies(table),
-        truncation=ledger.truncation(),
-        notes=(*notes, *_refused(directory, ledger)),
-        out_of_time=out_of_time,
-    )
-    directory.finish(end)
-    return end, table
+    return ended(state, table), table
+
+
+def judged(end: EvaluationEnd, recipe: EvaluationRecipe, table: AccuracyTable) -> EvaluationEnd:
+    """Return an end with the accuracies of a table; the gates of a finished run are judged."""
+    gates = judge_accuracies(recipe.gates, table) if end.state == "finished" else ()
+    return end.model_copy(update={"gates": gates, "accuracies": _accuracies(table)})
 
 
 def ledger_of(directory: EvaluationDirectory, plan: EvaluationPlan) -> Ledger:
@@ -82,7 +95,7 @@ def unanswered(directory: EvaluationDirectory, plan: EvaluationPlan) -> Failure 
     failed = ledger_of(directory, plan).failed
     if not failed:
         return None
-    last = [record for record in directory.generations() if record.failure is not None][-1]
+    last = [record for record in directory.generations() if ask_of(record) in failed][-1]
     assert last.failure is not None
     more = f" ({len(failed)} generations have no answer)" if len(failed) > 1 else ""
     return last.failure.model_copy(update={"message": f"{last.failure.message}{more}"})

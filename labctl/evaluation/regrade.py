@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from labctl.errors import ConfigError
 from labctl.evaluation.datasets.kept import kept_questions
 from labctl.evaluation.directory import EvaluationDirectory
-from labctl.evaluation.ending import ledger_of
+from labctl.evaluation.ending import judged, ledger_of
 from labctl.evaluation.graders import grader_class
 from labctl.evaluation.graders.pool import GraderPool
 from labctl.evaluation.grading import grade_answers, right_answers
 from labctl.evaluation.plan import make_plan
 from labctl.evaluation.recipe import recipe_of
+from labctl.evaluation.results import table_of
 from labctl.progress import Progress
 from labctl.runs.record.directory import RunDirectory
 
@@ -19,8 +20,8 @@ def grade_again(run: RunDirectory, graders: Sequence[str], progress: Progress) -
     """Grade all answers by some graders, beside the grades that there are; return their number.
 
     What a grader's present version has judged is not judged again; the grades of its older versions
-    are replaced. Raises ConfigError where nothing can be graded, or the run is in progress;
-    HostError.
+    are replaced. The gates of a finished run are judged again. Raises ConfigError where nothing can
+    be graded, or the run is in progress; HostError.
     """
     if not run.is_evaluation:
         raise ConfigError(
@@ -32,7 +33,8 @@ def grade_again(run: RunDirectory, graders: Sequence[str], progress: Progress) -
     with run.held(), GraderPool() as pool:
         directory = EvaluationDirectory(run)
         record = directory.record()
-        ledger = ledger_of(directory, make_plan(recipe_of(record), record))
+        recipe = recipe_of(record)
+        ledger = ledger_of(directory, make_plan(recipe, record))
         total = sum(1 for _ in ledger.served(directory.generations())) * len(graders)
         grades = []
         fresh = grade_answers(
@@ -41,10 +43,10 @@ def grade_again(run: RunDirectory, graders: Sequence[str], progress: Progress) -
             answers=right_answers(kept_questions(run.path).questions),
             graders=tuple(dict.fromkeys(graders)),
             pool=pool,
-            known=directory.grades(),
+            known=list(directory.known_grades()),
         )
         wanted = 0
-        for grade in fresh:
+        for grade in directory.keeping(fresh):
             grades.append(grade)
             wanted += grade.grader in graders
             progress("grade", wanted, total)
@@ -57,4 +59,6 @@ def grade_again(run: RunDirectory, graders: Sequence[str], progress: Progress) -
         order = {name: number for number, name in enumerate((*record.graders, *graders))}
         grades.sort(key=lambda one: order.get(one.grader, len(order)))
         directory.write_grades(grades)
+        if (end := directory.end()) is not None:
+            directory.finish(judged(end, recipe, table_of(directory)))
     return wanted

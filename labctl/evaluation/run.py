@@ -72,7 +72,7 @@ class EvaluationOutcome:
 def status_of(end: EvaluationEnd) -> int:
     """Return the exit status of an evaluation that came to its end, or ended without an answer."""
     if end.failure is not None:
-        return ExitStatus.INFRA
+        return ExitStatus.of(end.failure.blame)
     missed = any(gate.passed is False for gate in end.gates)
     bad = missed or end.failed or not end.accuracies
     return ExitStatus.JOB if bad else ExitStatus.OK

@@ -8,6 +8,7 @@ from evaluations import boxed, evaluate, number_of, recipe_of, recipe_text, sums
 from scripted_answers import Asked
 from scripted_endpoint import scripted_endpoint
 
+from labctl.cli.progress import Step
 from labctl.cli.root import run_cli
 from labctl.errors import ExitStatus
 from labctl.evaluation.graders.numeric import Numeric
@@ -87,6 +88,53 @@ def test_the_same_grade_is_not_made_twice(
 
     assert rows(capsys) == first
     assert (graded / "grades.jsonl").read_text() == grades
+
+
+def test_gates_are_judged_again(tmp_path: Path, capsys: Printed) -> None:
+    lab = sums_lab(tmp_path / "lab", 6)
+    gate = {"metric": "accuracy", "max": 0.9}
+    with scripted_endpoint(mixed) as server:
+        recipe = recipe_of(recipe_text({"m": [server.address]}, gates=[gate]))
+        outcome = evaluate(lab, recipe)
+    assert [one.passed for one in outcome.end.gates] == [True]
+    run = outcome.directory.path
+    capsys.readouterr()
+
+    assert run_cli(["grade", str(run), "-g", "qwen", "--json"]) == ExitStatus.JOB
+
+    gates = json.loads(capsys.readouterr().out)["end"]["gates"]
+    assert [one["passed"] for one in gates] == [True, False]
+    assert run_cli(["grade", str(run)]) == ExitStatus.JOB
+    assert "accuracy <= 0.9" in capsys.readouterr().out
+    assert run_cli(["--lab", str(lab.root), "runs", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["verdict"] == "failed"
+
+
+def test_a_grading_that_is_killed_goes_on(
+    graded: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (graded / "grades.jsonl").unlink()
+
+    def dies(_step: Step, done: int, _total: int) -> None:
+        if done == 4:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Step, "update", dies)
+        assert run_cli(["grade", str(graded), "--json"]) == ExitStatus.INTERRUPTED
+    assert not (graded / "grades.jsonl").exists()
+    assert len((graded / "grading.jsonl").read_text().splitlines()) == 4
+    (graded / "generations.jsonl").write_text(
+        "".join((graded / "generations.jsonl").read_text().splitlines(keepends=True)[:2])
+    )
+    capsys.readouterr()
+    monkeypatch.setattr("labctl.evaluation.graders.pool.sys.executable", "/bin/false")
+
+    assert run_cli(["grade", str(graded), "--json"]) == 0
+
+    assert not (graded / "grading.jsonl").exists()
+    assert len((graded / "grades.jsonl").read_text().splitlines()) == 4
 
 
 def test_a_new_version_of_a_grader_judges_again(

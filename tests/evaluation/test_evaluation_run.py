@@ -1,5 +1,6 @@
 """Evaluations of scripted servers: exact accuracies, and what goes wrong on the way."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from labctl.errors import Blame, ConfigError, ExitStatus, HostError
 from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.results import table_of
 from labctl.evaluation.run import resume_evaluation
+from labctl.records import GradeRecord
 from labctl.records.events import Answers, AnyEvent, End, Evaluation
 from labctl.runs import Observer
 from labctl.runs.record.directory import RunDirectory
@@ -146,6 +148,30 @@ def test_a_refused_question_is_a_result_of_the_server(tmp_path: Path) -> None:
     (note,) = outcome.end.notes
     assert note.startswith("1 generation has no answer, the first: ")
     assert "too long" in note
+
+
+def test_an_interrupt_during_the_last_grading_is_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> Iterator[GradeRecord]:
+        raise KeyboardInterrupt
+        yield
+
+    lab = sums_lab(tmp_path / "lab", 4)
+    with scripted_endpoint(right) as server:
+        recipe = recipe_of(recipe_text({"m": [server.address]}))
+        with monkeypatch.context() as patch:
+            patch.setattr("labctl.evaluation.ending.grade_answers", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                evaluate(lab, recipe)
+        (run,) = lab.root.glob("runs/2*")
+        directory = EvaluationDirectory(RunDirectory(run))
+        end = directory.end()
+        assert end is not None
+        assert (end.state, end.answered, end.accuracies) == ("interrupted", 4, ())
+        outcome = resume_evaluation(directory.run, lab, no_board, Observer())
+        assert len(server.answered) == 4
+    assert (outcome.end.state, outcome.end.accuracies[0].correct) == ("finished", 4)
 
 
 def test_cutting_ends_where_real_limits_contradict_it(tmp_path: Path) -> None:

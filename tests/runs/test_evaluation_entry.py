@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from evaluations_made import made_evaluation
 
-from labctl.errors import ExitStatus
+from labctl.errors import ConfigError, ExitStatus, HostError, LabctlError, ProgramFailed
 from labctl.evaluation.run import status_of
 from labctl.index.evaluation_entry import evaluation_entry
-from labctl.records import AccuracyRecord, Annotations
+from labctl.records import AccuracyRecord, Annotations, Failure
 
 RIGHT = AccuracyRecord(
     variant="a/p", budget=None, grader="boxed", correct=1, graded=2, low=0.1, high=0.9
@@ -32,3 +32,11 @@ def test_the_verdict_is_that_of_the_exit_status(
     found = evaluation_entry("x", made.record, end, annotations=Annotations(), stamp="", recorded=2)
     assert found.run.verdict == verdict
     assert (status_of(end) == ExitStatus.OK) == (verdict == "passed")
+
+
+@pytest.mark.parametrize("error", [ProgramFailed("x"), ConfigError("x"), HostError("x")])
+def test_who_is_to_blame_is_in_the_exit_status(tmp_path: Path, error: LabctlError) -> None:
+    made = made_evaluation(tmp_path, right={"a/p": (0.5,)}, budgets=(None,), questions=2)
+    assert made.end
+    end = made.end.model_copy(update={"state": "failed", "failure": Failure.of(error)})
+    assert status_of(end) == error.exit_status

@@ -324,15 +324,15 @@ def test_a_path_that_is_not_there_is_the_users() -> None:
 
 def test_no_more_connections_than_asked_for_and_waiting_costs_no_time() -> None:
     async def use(client: EndpointClient) -> list[int]:
-        many = (client.generate(request("llama-server"), timeout=0.5) for _ in range(12))
+        many = (client.generate(request("llama-server"), timeout=2) for _ in range(44))
         return [answer.done_ns - answer.sent_ns for answer in await asyncio.gather(*many)]
 
     with scripted_endpoint({"": Answer("x", first_s=0.1)}) as server:
         began = time.monotonic()
         took = with_client(server.address, "llama-server", use, connections=2)
-        assert time.monotonic() - began >= 0.6  # longer than each may take
+        assert time.monotonic() - began >= 2.2  # longer than each may take
         assert server.most_at_once == 2
-    assert max(took) < 0.5e9
+    assert max(took) < 2e9
 
 
 def test_a_server_that_closes_each_stream_loses_no_request() -> None:
