@@ -140,6 +140,15 @@ class Jobs:
             )
             return _get(connection, job)
 
+    def wanted_boards(self) -> set[str]:
+        """Return the boards that a waiting job may use, or one whose worker was lost."""
+        rows = self._state.ask(
+            "SELECT boards FROM job WHERE kind <> 'foreground' AND"
+            f" (state = 'waiting' OR (state = 'running' AND expires < {self._state.now}))",
+            {},
+        )
+        return {board for (boards,) in rows for board in json.loads(boards)}
+
     def claim(
         self,
         boards: Sequence[str],

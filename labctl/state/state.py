@@ -17,6 +17,7 @@ from labctl.database.base import Row
 from labctl.errors import ConfigError
 from labctl.files import host_writes
 from labctl.state.tables import SCHEMA
+from labctl.state.workers import Workers
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -119,6 +120,11 @@ class LabState:
         from labctl.state.tokens import AccessTokens
 
         return AccessTokens(self)
+
+    @cached_property
+    def workers(self) -> Workers:
+        """The processes of lab hosts that run jobs."""
+        return Workers(self)
 
     @property
     def now(self) -> str:

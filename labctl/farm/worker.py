@@ -1,0 +1,254 @@
+"""A lab host's worker: it runs the jobs of the boards that are attached there.
+
+The engine wakes it for a board; which job is next says the table of jobs alone. Each attempt runs
+in a thread of its own through the :class:`~labctl.farm.job.Executor`, as on one host. The database
+may be gone meanwhile: a job that runs goes on, and its end is told when the database is back.
+"""
+
+import asyncio
+import importlib.metadata
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from labctl.errors import HostError, LeaseLost
+from labctl.farm.job import Executor, FarmJob, JobResult
+from labctl.farm.queue_engine import (
+    LAB_QUEUE,
+    MEND,
+    SERVE,
+    STALL_SECONDS,
+    QueueEngine,
+    already_awake,
+    engine_errors,
+    queue_of,
+    serving,
+)
+from labctl.retry import retry_infra
+from labctl.state import Job, LabState
+from labctl.state import jobs as job_table
+from labctl.state.job import worker_name
+
+if TYPE_CHECKING:
+    from procrastinate import App
+
+#: Every two seconds a worker of the lab looks for what was left over.
+_MEND_CRON = "* * * * * */2"
+#: A board that somebody else has, or that broke, is tried again after this.
+AWAY_SECONDS = 15.0
+_AGAIN_SECONDS = 2.0
+_DATABASE_AWAY_SECONDS = 7 * 86_400.0
+
+
+@dataclass
+class HostWorker:
+    """One worker process.
+
+    Args:
+        engine: the lab's queue engine.
+        state: the lab's state.
+        host: name of this lab host.
+        boards: boards that it serves.
+        executor: carries out the jobs.
+        understands: tells whether this labctl can run a job; one that it cannot stays in the queue
+            for a worker of another version.
+        note: gets lines for people.
+    """
+
+    engine: QueueEngine
+    state: LabState
+    host: str
+    boards: Sequence[str]
+    executor: Executor
+    understands: Callable[[Job], bool] = lambda _job: True
+    note: Callable[[str], None] = lambda _line: None
+    name: str = field(default_factory=worker_name)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _broken: BaseException | None = None
+    _running: dict[str, "Future[None]"] = field(default_factory=dict)
+    #: Board -> when it is tried again, by the monotonic clock.
+    _away: dict[str, float] = field(default_factory=dict)
+    _left: set[str] = field(default_factory=set)
+    _engine_worker: Any = None
+
+    def run(self, *, drain: bool = False) -> None:
+        """Serve until SIGTERM, Ctrl-C or, with ``drain``, until no job is left for its boards.
+
+        A first signal lets running jobs end; a second one breaks them off, and they go on later.
+        Raises HostError where the database cannot be used at the start.
+        """
+        self.engine.prepare()
+        self._give_sign()
+        alive = threading.Thread(target=self._stay_alive, name="signs of life")
+        alive.start()
+        try:
+            with ThreadPoolExecutor(max(len(self.boards), 1), "board") as pool:
+                asyncio.run(self._serve(pool, drain=drain))
+        finally:
+            self._ended.set()
+            alive.join()
+        with suppress(HostError):
+            self.state.workers.remove(self.name)
+        if self._broken is not None:
+            raise self._broken
+
+    def stop(self) -> None:
+        """End after the jobs that run now; called again, break them off."""
+        if self._stopping.is_set():
+            self.note("the running jobs are broken off; they go on later")
+            self.executor.stop()
+            return
+        self._stopping.set()
+        if self._running:
+            self.note(f"ends after the jobs on {', '.join(sorted(self._running))}")
+        if self._engine_worker is not None:
+            self._engine_worker.shutdown_graceful_timeout = None
+            self._engine_worker.stop()
+
+    async def _serve(self, pool: ThreadPoolExecutor, *, drain: bool) -> None:
+        from procrastinate.worker import Worker
+
+        loop = asyncio.get_running_loop()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self.stop)
+        while not self._stopping.is_set():
+            try:
+                with engine_errors():
+                    async with self._app(pool).open_async() as app:
+                        self._engine_worker = Worker(
+                            app,
+                            queues=[LAB_QUEUE, *map(queue_of, self.boards)],
+                            name=self.name,
+                            concurrency=len(self.boards) + 2,
+                            wait=not drain,
+                            # The engine's tasks end with the database, their jobs go on.
+                            shutdown_graceful_timeout=1.0,
+                            delete_jobs="always",
+                            install_signal_handlers=False,
+                            update_heartbeat_interval=STALL_SECONDS / 3,
+                            stalled_worker_timeout=STALL_SECONDS,
+                        )
+                        for board in self.boards:
+                            with already_awake():
+                                await serving(app, board).defer_async(board=board)
+                        await self._engine_worker.run()
+                if drain:
+                    return
+            except HostError as error:
+                self.note(f"{error.message}; the running jobs go on")
+            await asyncio.sleep(_AGAIN_SECONDS)
+        running = [asyncio.wrap_future(future) for future in self._running.values()]
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def _app(self, pool: ThreadPoolExecutor) -> "App":
+        import procrastinate
+
+        app = procrastinate.App(connector=self.engine.connector())
+        loop = asyncio.get_running_loop()
+
+        @app.task(name=SERVE)
+        async def serve(board: str) -> None:
+            if board not in self.boards:
+                return
+            future = self._running.get(board)
+            if future is None:
+                future = self._running[board] = pool.submit(self._work, board)
+                future.add_done_callback(
+                    lambda ended: loop.call_soon_threadsafe(self._note_end, board, ended)
+                )
+            await asyncio.shield(asyncio.wrap_future(future))
+
+        @app.periodic(cron=_MEND_CRON)
+        @app.task(name=MEND, queue=LAB_QUEUE, queueing_lock=MEND)
+        async def mend(timestamp: int) -> None:  # noqa: ARG001 - the engine names it
+            await self._mend(app)
+
+        return app
+
+    async def _mend(self, app: "App") -> None:
+        """Free what a dead worker left, and wake boards whose jobs nobody woke them for."""
+        from procrastinate.jobs import Status
+
+        for task in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALL_SECONDS):
+            await app.job_manager.finish_job(task, Status.FAILED, delete_job=True)
+        loop = asyncio.get_running_loop()
+        for board in await loop.run_in_executor(None, self.state.jobs.wanted_boards):
+            if board not in self._running:
+                with already_awake():
+                    await serving(app, board).defer_async(board=board)
+
+    def _work(self, board: str) -> None:
+        """Run the jobs of a board one after the other, as long as it is free and well."""
+        try:
+            while not self._stopping.is_set() and not self._is_away(board):
+                jobs = self.state.jobs.claim([board], self.name, suits=self._suits())
+                if not jobs:
+                    return
+                self._attempt(jobs[0], board)
+        except HostError as error:
+            self.note(f"board {board}: {error.message}")
+
+    def _note_end(self, board: str, ended: "Future[None]") -> None:
+        del self._running[board]
+        if error := ended.exception():  # a bug: who starts the worker again goes on
+            self._broken = error
+            self._stopping.clear()
+            self.stop()
+
+    def _is_away(self, board: str) -> bool:
+        """Tell whether somebody else has a board, or it is out of service, or broke lately."""
+        if time.monotonic() < self._away.get(board, 0.0):
+            return True
+        held = self.state.leases.get(board) is not None
+        return held or not self.state.health.get(board).may_work
+
+    def _attempt(self, job: Job, board: str) -> None:
+        self.note(f"job {job.id} ({job.name}) runs on {board}, attempt {job.attempts}")
+        farm_job = FarmJob(job.id, job.name, job.boards, job.expected_seconds or 0.0, job.priority)
+        result = self.executor.run(farm_job, board)
+        if result.is_board_broken or result.is_board_taken:
+            self._away[board] = time.monotonic() + AWAY_SECONDS
+        try:
+            # The run is on this host's disk: its end may be told late, but has to be told.
+            retry_infra(
+                lambda: self._tell(job, result), on=(HostError,), timeout=_DATABASE_AWAY_SECONDS
+            )
+        except LeaseLost as error:
+            self.note(error.message)
+
+    def _tell(self, job: Job, result: JobResult) -> None:
+        reason = result.reason or ""
+        if result.is_final:
+            self.state.jobs.finish(
+                job, result.exit_status, blame=result.blame, reason=result.reason
+            )
+        else:
+            self.state.jobs.requeue(job, reason, blame_board=result.is_board_broken)
+        words = f": {reason}" if reason else ""
+        self.note(f"job {job.id} ended with status {result.exit_status}{words}")
+
+    def _suits(self) -> Callable[[Any, str], bool]:
+        """Return what keeps jobs that this labctl does not understand for another worker."""
+        waiting = [job for job in self.state.jobs.list() if job.state == "waiting"]
+        strange = {job.id: job for job in waiting if not self.understands(job)}
+        for job in (job for name, job in strange.items() if name not in self._left):
+            self.note(f"job {job.id} ({job.name}) is left to a worker of a newer labctl")
+        self._left |= set(strange)
+        return lambda job, _board: job.id not in strange
+
+    def _stay_alive(self) -> None:
+        while not self._ended.wait(job_table.JOB_SECONDS / 4):
+            with suppress(HostError):
+                self._give_sign()
+                self.state.jobs.renew(self.name)
+
+    def _give_sign(self) -> None:
+        version = importlib.metadata.version("labctl")
+        self.state.workers.give_sign(self.name, self.host, list(self.boards), version)

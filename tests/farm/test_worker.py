@@ -1,0 +1,205 @@
+"""Workers of several hosts: dispatch by the engine, ends that are told, drained, left jobs."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from postgres_server import PostgresServer
+
+from labctl.config.lab import Lab, LabFile
+from labctl.errors import Blame, ConfigError, ExitStatus
+from labctl.farm.job import FarmJob, JobResult
+from labctl.farm.queue_engine import QueueEngine, queue_of
+from labctl.farm.worker import HostWorker
+from labctl.retry import wait_until
+from labctl.state import LabState, NewJob, lab_state
+
+
+class Recorded:
+    """An executor that notes what it was to run; each job has its results in turn."""
+
+    def __init__(self, results: dict[str, list[JobResult]] | None = None) -> None:
+        self.ran: list[tuple[str, str]] = []
+        self.results = results or {}
+        self.stopped = threading.Event()
+
+    def run(self, job: FarmJob, board: str) -> JobResult:
+        self.ran.append((job.id, board))
+        if left := self.results.get(job.id):
+            return left.pop(0)
+        return JobResult(0, run=f"run-of-{job.id}")
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+@pytest.fixture
+def lab(postgres: PostgresServer, tmp_path: Path) -> LabFile:
+    return LabFile(tmp_path, Lab(lab=postgres.new_lab(), database=postgres.url, boards={}))
+
+
+@pytest.fixture
+def state(lab: LabFile) -> LabState:
+    return lab_state(lab)
+
+
+def _job(name: str, *boards: str, **more: object) -> NewJob:
+    return NewJob(name, {"version": 1}, boards, id=name, **more)  # type: ignore[arg-type]
+
+
+def _worker(lab: LabFile, executor: Recorded, *boards: str, host: str = "lab1") -> HostWorker:
+    return HostWorker(QueueEngine(lab), lab_state(lab), host, boards, executor)
+
+
+def test_a_drained_worker_runs_what_its_boards_may_run(lab: LabFile, state: LabState) -> None:
+    state.jobs.submit(_job("a", "rk1"), _job("b", "rk2", "rk1"), _job("c", "rk9"))
+    executor = Recorded()
+    _worker(lab, executor, "rk1", "rk2").run(drain=True)
+    assert sorted(executor.ran) == [("a", "rk1"), ("b", "rk2")]
+    assert {job.id: job.state for job in state.jobs.list(ended=9)} == {
+        "a": "done",
+        "b": "done",
+        "c": "waiting",
+    }
+    assert not state.workers.list()
+
+
+@pytest.fixture
+def started() -> Iterator[list[tuple[HostWorker, threading.Thread]]]:
+    """Workers that run in threads of this process; they are stopped at the end."""
+    workers: list[tuple[HostWorker, threading.Thread]] = []
+    yield workers
+    for worker, thread in workers:
+        worker.stop()
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_infrastructure_that_broke_a_job_off_sends_it_to_another_board(
+    lab: LabFile, state: LabState
+) -> None:
+    broken = JobResult(
+        ExitStatus.INFRA, blame=Blame.INFRA, reason="link lost", is_board_broken=True
+    )
+    state.jobs.submit(_job("a", "rk1", "rk2"))
+    executor = Recorded({"a": [broken]})
+    _worker(lab, executor, "rk1", "rk2").run(drain=True)
+    _worker(lab, executor, "rk1", "rk2").run(drain=True)
+    assert executor.ran == [("a", "rk1"), ("a", "rk2")]
+    job = state.jobs.get("a")
+    assert job is not None
+    assert (job.state, job.exit_status, job.attempts) == ("done", 0, 2)
+
+
+def test_a_failed_program_is_the_jobs_and_is_not_tried_again(lab: LabFile, state: LabState) -> None:
+    state.jobs.submit(_job("a", "rk1"))
+    executor = Recorded({"a": [JobResult(1, blame=Blame.JOB, reason="SIGILL")]})
+    _worker(lab, executor, "rk1").run(drain=True)
+    job = state.jobs.get("a")
+    assert job is not None
+    assert (job.state, job.exit_status, job.blame, job.reason) == ("done", 1, Blame.JOB, "SIGILL")
+
+
+def test_a_board_of_somebody_else_is_left_alone(lab: LabFile, state: LabState) -> None:
+    state.jobs.submit(_job("a", "rk1"))
+    held = state.leases.acquire("rk1", purpose="debugging")
+    executor = Recorded()
+    _worker(lab, executor, "rk1").run(drain=True)
+    assert not executor.ran
+    state.leases.release(held)
+    _worker(lab, executor, "rk1").run(drain=True)
+    assert executor.ran == [("a", "rk1")]
+
+
+def test_a_job_of_a_newer_labctl_stays_for_a_newer_worker(lab: LabFile, state: LabState) -> None:
+    said: list[str] = []
+    state.jobs.submit(_job("new", "rk1"), _job("known", "rk1"))
+    executor = Recorded()
+    worker = _worker(lab, executor, "rk1")
+    worker.understands, worker.note = lambda job: job.id != "new", said.append
+    worker.run(drain=True)
+    assert executor.ran == [("known", "rk1")]
+    assert "job new (new) is left to a worker of a newer labctl" in said
+
+
+def test_a_lab_without_a_database_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="in a PostgreSQL, and this lab has none") as error:
+        QueueEngine(LabFile(tmp_path, Lab(boards={})))
+    assert "database: postgresql://" in (error.value.hint or "")
+
+
+def test_a_running_worker_is_woken_and_ends_after_its_job(
+    lab: LabFile, state: LabState, started: list[tuple[HostWorker, threading.Thread]]
+) -> None:
+    executor = Recorded()
+    begun, go_on = threading.Event(), threading.Event()
+    plain = executor.run
+
+    def run(job: FarmJob, board: str) -> JobResult:
+        begun.set()
+        assert go_on.wait(60)
+        return plain(job, board)
+
+    executor.run = run  # type: ignore[method-assign]
+    worker = _worker(lab, executor, "rk1", host="lab2")
+    _start(started, worker)
+    assert wait_until(lambda: bool(state.workers.list()), timeout=60, interval=0.05)
+    (known,) = state.workers.list()
+    assert (known.host, known.boards, known.is_alive) == ("lab2", ("rk1",), True)
+    state.jobs.submit(_job("a", "rk1"))
+    QueueEngine(lab).wake(["rk1"])
+    assert begun.wait(60)
+    state.jobs.submit(_job("b", "rk1"))
+    worker.stop()
+    go_on.set()
+    started[0][1].join(60)
+    assert executor.ran == [("a", "rk1")]
+    states = {job.id: job.state for job in state.jobs.list(ended=9)}
+    assert states == {"a": "done", "b": "waiting"}
+    worker.stop()
+    assert executor.stopped.is_set()
+
+
+def test_jobs_that_nobody_woke_a_worker_for_are_found(
+    lab: LabFile, state: LabState, started: list[tuple[HostWorker, threading.Thread]]
+) -> None:
+    executor = Recorded()
+    _start(started, _worker(lab, executor, "rk1"))
+    assert wait_until(lambda: bool(state.workers.list()), timeout=60, interval=0.05)
+    state.jobs.submit(_job("a", "rk1"))
+    assert wait_until(lambda: bool(executor.ran), timeout=60, interval=0.05)
+
+
+def test_a_lost_attempt_is_not_told_as_a_result(lab: LabFile, state: LabState) -> None:
+    state.jobs.submit(_job("a", "rk1"))
+    executor = Recorded()
+    plain = executor.run
+
+    def run(job: FarmJob, board: str) -> JobResult:
+        """Take so long that another worker gets the job."""
+        result = plain(job, board)
+        with state.changing() as connection:
+            connection.exec_driver_sql("UPDATE job SET expires = 0 WHERE id = 'a'")
+        (again,) = lab_state(lab).jobs.claim(["rk1"], "other worker")
+        assert again.attempts == 2
+        return result
+
+    executor.run = run  # type: ignore[method-assign]
+    _worker(lab, executor, "rk1").run(drain=True)
+    job = state.jobs.get("a")
+    assert job is not None
+    assert (job.state, job.worker, job.run) == ("running", "other worker", None)
+
+
+def _start(started: list[tuple[HostWorker, threading.Thread]], worker: HostWorker) -> None:
+    thread = threading.Thread(target=worker.run)
+    started.append((worker, thread))
+    thread.start()
+
+
+def test_names_of_queues_fit_into_a_channel() -> None:
+    long = "b" * 63
+    assert len(f"procrastinate_queue_v1#{queue_of(long)}") <= 63
+    assert queue_of("rk1") == "board-rk1"
+    assert queue_of(long) != queue_of(long[:-1] + "c")
