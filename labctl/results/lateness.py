@@ -15,8 +15,8 @@ _LATE = 0.01
 _PRIORITY = {"fifo": "real-time priority", "other": "without real-time priority"}
 #: Of fewer gaps, the 99th percentile is one of the two longest, or drawn from them.
 _FEWEST_FOR_P99 = 100
-#: Checks that fail where stamps are late.
-_OF_STAMPS = frozenset({"stamps", "span", "clocks"})
+#: Checks that fail where stamps are late, or CPUs slow: an emulated board's are its host's.
+_OF_THE_HOST = frozenset({"stamps", "span", "clocks", "frequency"})
 
 
 def latest_ns(job: JobStatus) -> int | None:
@@ -62,7 +62,7 @@ def stamps_check(timing: TimingRecord, job: JobStatus) -> tuple[Check, ...]:
 
 
 def judged_on(execution: Execution, checks: Sequence[Check]) -> tuple[Check, ...]:
-    """Leave failed checks of stamps open for an emulated board, as its host makes them late.
+    """Leave failed checks of stamps and clocks open for an emulated board: its host decides them.
 
     How busy the host of an emulator was is no fault of a board's or a program's.
     """
@@ -70,7 +70,7 @@ def judged_on(execution: Execution, checks: Sequence[Check]) -> tuple[Check, ...
         return tuple(checks)
     return tuple(
         check.model_copy(update={"ok": None, "detail": f"{check.detail}; not judged: {execution}"})
-        if check.ok is False and check.name in _OF_STAMPS
+        if check.ok is False and check.name in _OF_THE_HOST
         else check
         for check in checks
     )

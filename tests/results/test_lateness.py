@@ -63,7 +63,7 @@ def test_what_is_not_counted_is_not_judged() -> None:
 
 
 @pytest.mark.parametrize("execution", Execution)
-@pytest.mark.parametrize("name", ["stamps", "span", "clocks"])
+@pytest.mark.parametrize("name", ["stamps", "span", "clocks", "frequency"])
 def test_a_busy_host_fails_no_check_of_an_emulated_board(execution: Execution, name: str) -> None:
     """Lateness there is the emulator's host's; on boards and for this host itself it counts."""
     late = Check(name=name, ok=False, detail="waited 33.0 ms")

@@ -8,15 +8,13 @@ on stdout, with the estimates so far, and at the end their statistics (``kl_dive
 
 import math
 import re
-from collections.abc import Collection
 
-from labctl.engines.base import Engine, Inputs, MemoryNeed, RawOutput, Resolved, Roles, Tool
+from labctl.engines.base import Inputs, RawOutput, Tool
 from labctl.engines.llama_cpp import programs
-from labctl.engines.llama_cpp.memory import memory_need
-from labctl.engines.llama_cpp.parameters import LlamaKlDivergenceParameters, resolve_defaults
-from labctl.engines.llama_cpp.perplexity import PROGRAM
-from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood, ProgramFailed
-from labctl.records import BoardFacts, Check, JobStatus, Measure, ModelIdentity, TimingRecord
+from labctl.engines.llama_cpp.parameters import LlamaKlDivergenceParameters
+from labctl.engines.llama_cpp.perplexity import PROGRAM, ChunkEngine, not_understood
+from labctl.errors import ConfigError, LabctlError, ProgramFailed
+from labctl.records import Check, JobStatus, Measure, TimingRecord
 
 #: The name of the recipe's file.
 BASE_LOGITS = "base_logits"
@@ -61,38 +59,12 @@ _FAULTS = (
 )
 
 
-class LlamaKlDivergence(Engine[LlamaKlDivergenceParameters]):
+class LlamaKlDivergence(ChunkEngine[LlamaKlDivergenceParameters]):
     """The divergence of a model from another one, over a text."""
 
-    name = "llama_cpp"
     task = "kl_divergence"
-    product = "llama.cpp"
     parameters_model = LlamaKlDivergenceParameters
-    roles = Roles(threads="threads", batch="ubatch")
     files = (BASE_LOGITS,)
-
-    def resolve_defaults(
-        self,
-        parameters: LlamaKlDivergenceParameters,
-        facts: BoardFacts,
-        model: ModelIdentity,
-        text_bytes: int | None = None,  # noqa: ARG002 - batches are full
-    ) -> Resolved[LlamaKlDivergenceParameters]:
-        """One thread for each core; repacking only where the copies fit."""
-        return resolve_defaults(parameters, facts, model, self.memory)
-
-    def memory(
-        self,
-        parameters: LlamaKlDivergenceParameters,
-        model: ModelIdentity,
-        text_bytes: int | None = None,  # noqa: ARG002 - batches are full
-    ) -> MemoryNeed:
-        """Weights, the caches of all chunks that are read side by side, compute buffer."""
-        return memory_need(parameters, model, context=parameters.context * parameters.sequences)
-
-    def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
-        """``llama-perplexity``, with the flags of its version."""
-        return programs.choose(PROGRAM, self.task, available, offered)
 
     def command(
         self, tool: Tool, parameters: LlamaKlDivergenceParameters, inputs: Inputs
@@ -103,12 +75,9 @@ class LlamaKlDivergence(Engine[LlamaKlDivergenceParameters]):
                 "a KL divergence needs the logits of another model",
                 hint=f"`labctl models logits` writes them; name the file in files.{BASE_LOGITS}",
             )
-        argv = [*programs.start(inputs), "--kl-divergence"]
-        argv += ["--kl-divergence-base", inputs.files[BASE_LOGITS], "-c", str(parameters.context)]
-        argv += programs.common_words(parameters)
-        if parameters.repack is False:
-            argv.append("--no-repack")
-        return [*argv, "-fit", "off", "--no-warmup"] if tool.profile == programs.NEW else argv
+        words = ["--kl-divergence", "--kl-divergence-base", inputs.files[BASE_LOGITS]]
+        words += ["-c", str(parameters.context)]
+        return self._argv(tool, parameters, inputs, words)
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """Return the error in its output: it ends with status 0 after all of them.
@@ -138,7 +107,7 @@ class LlamaKlDivergence(Engine[LlamaKlDivergenceParameters]):
         begun = _BEGUN.search(raw.stderr + raw.stdout)
         rows = _CHUNK.findall(raw.stdout)
         if begun is None or [int(row[0]) for row in rows] != list(range(1, int(begun[1]) + 1)):
-            raise _not_understood("its chunks are not numbered 1, 2, 3 …", raw)
+            raise not_understood("its chunks are not numbered 1, 2, 3 …", raw)
         if int(begun[2]) != parameters.context:
             raise ProgramFailed(
                 f"the chunks of base_logits have {int(begun[2])} tokens, the context is"
@@ -159,9 +128,9 @@ class LlamaKlDivergence(Engine[LlamaKlDivergenceParameters]):
             measures.append(Measure(name=name, unit="1", values=(value,), value=value))
         found = {measure.name: measure for measure in measures}
         if abs(running["kl_divergence"][-1] - found["kl_divergence"].value) > 1e-5:
-            raise _not_understood("the last running estimate is not the final one", raw)
+            raise not_understood("the last running estimate is not the final one", raw)
         if not 0 <= found["same_top_token"].value <= 1 or found["perplexity"].value < 1:
-            raise _not_understood("an estimate is out of its range", raw)
+            raise not_understood("an estimate is out of its range", raw)
         return TimingRecord(perf_format=PROGRAM, measures=tuple(measures))
 
     def checks(
@@ -176,11 +145,11 @@ class LlamaKlDivergence(Engine[LlamaKlDivergenceParameters]):
 def _numbers(pattern: bytes, raw: RawOutput) -> tuple[float, ...]:
     found = re.findall(pattern, raw.stdout, re.MULTILINE)
     if len(found) != 1:
-        raise _not_understood(f"{len(found)} lines are like {pattern[:24].decode()!r}", raw)
+        raise not_understood(f"{len(found)} lines are like {pattern[:24].decode()!r}", raw)
     numbers = found[0] if isinstance(found[0], tuple) else (found[0],)
     values = tuple(float(number) for number in numbers)
     if not math.isfinite(values[0]):
-        raise _not_understood("an estimate is no number", raw)
+        raise not_understood("an estimate is no number", raw)
     return values
 
 
@@ -195,12 +164,4 @@ def _estimate(
         value=value,
         # Of two equal models some errors are the root of what is a little below 0.
         error=error if math.isfinite(error) else None,
-    )
-
-
-def _not_understood(what: str, raw: RawOutput) -> OutputNotUnderstood:
-    return OutputNotUnderstood(
-        f"llama-perplexity's output is not understood: {what}",
-        hint="is it a version that labctl does not know?",
-        details=(raw.stdout[-1000:] + b"\n" + raw.stderr[-1000:]).decode(errors="replace"),
     )

@@ -161,14 +161,11 @@ class LlamaServerParameters(TimedParameters):
     )
 
 
-class LlamaPerplexityParameters(LlamaParameters):
-    """Parameters of llama-perplexity."""
+class ChunkParameters(LlamaParameters):
+    """Parameters of programs that read a text in chunks."""
 
     context: int = Field(
         512, ge=_LEAST_CONTEXT, le=_MOST_CONTEXT, description="tokens of each chunk (-c)"
-    )
-    chunks: int | None = Field(
-        None, ge=1, le=1_000_000, description="chunks to read at most (--chunks); default: all"
     )
 
     @property
@@ -177,7 +174,15 @@ class LlamaPerplexityParameters(LlamaParameters):
         return max(1, self.batch // self.context)
 
 
-class LlamaKlDivergenceParameters(LlamaParameters):
+class LlamaPerplexityParameters(ChunkParameters):
+    """Parameters of llama-perplexity."""
+
+    chunks: int | None = Field(
+        None, ge=1, le=1_000_000, description="chunks to read at most (--chunks); default: all"
+    )
+
+
+class LlamaKlDivergenceParameters(ChunkParameters):
     """Parameters of llama-perplexity with the logits of another model."""
 
     context: int = Field(
@@ -186,11 +191,6 @@ class LlamaKlDivergenceParameters(LlamaParameters):
         le=_MOST_CONTEXT,
         description="tokens of each chunk (-c), as the logits were written with",
     )
-
-    @property
-    def sequences(self) -> int:
-        """Chunks that are read side by side, as the program decides it from the batch."""
-        return max(1, self.batch // self.context)
 
 
 P = TypeVar("P", bound=LlamaParameters)

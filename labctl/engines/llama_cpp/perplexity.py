@@ -7,7 +7,8 @@ It prints the running estimate after each chunk on stdout, ``[1]12.3456,[2]…``
 
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import TypeVar
 
 from labctl.engines.base import (
     TEXT_BYTES_PER_TOKEN,
@@ -22,7 +23,11 @@ from labctl.engines.base import (
 )
 from labctl.engines.llama_cpp import programs
 from labctl.engines.llama_cpp.memory import memory_need
-from labctl.engines.llama_cpp.parameters import LlamaPerplexityParameters, resolve_defaults
+from labctl.engines.llama_cpp.parameters import (
+    ChunkParameters,
+    LlamaPerplexityParameters,
+    resolve_defaults,
+)
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
 from labctl.records import BoardFacts, Check, JobStatus, Measure, ModelIdentity, TimingRecord
 
@@ -39,43 +44,60 @@ _FINAL = re.compile(
 )
 
 
-class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
-    """The perplexity of a text."""
+ChunkT = TypeVar("ChunkT", bound=ChunkParameters)
+
+
+class ChunkEngine(Engine[ChunkT]):
+    """A task of llama-perplexity, which reads a text in chunks."""
 
     name = "llama_cpp"
-    task = "perplexity"
     product = "llama.cpp"
-    parameters_model = LlamaPerplexityParameters
     roles = Roles(threads="threads", batch="ubatch")
-    files = (TEXT,)
 
     def resolve_defaults(
         self,
-        parameters: LlamaPerplexityParameters,
+        parameters: ChunkT,
         facts: BoardFacts,
         model: ModelIdentity,
         text_bytes: int | None = None,  # noqa: ARG002 - batches are full
-    ) -> Resolved[LlamaPerplexityParameters]:
+    ) -> Resolved[ChunkT]:
         """One thread for each core; repacking only where the copies fit."""
         return resolve_defaults(parameters, facts, model, self.memory)
 
     def memory(
         self,
-        parameters: LlamaPerplexityParameters,
+        parameters: ChunkT,
         model: ModelIdentity,
         text_bytes: int | None = None,  # noqa: ARG002 - batches are full
     ) -> MemoryNeed:
         """Weights, the caches of all chunks that are read side by side, compute buffer."""
         return memory_need(parameters, model, context=parameters.context * parameters.sequences)
 
+    def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
+        """``llama-perplexity``, with the flags of its version."""
+        return programs.choose(PROGRAM, self.task, available, offered)
+
+    def _argv(
+        self, tool: Tool, parameters: ChunkT, inputs: Inputs, words: Sequence[str]
+    ) -> list[str]:
+        argv = [*programs.start(inputs), *words, *programs.common_words(parameters)]
+        if parameters.repack is False:
+            argv.append("--no-repack")
+        # A pass beforehand changes no estimate; older versions always make one.
+        return [*argv, "-fit", "off", "--no-warmup"] if tool.profile == programs.NEW else argv
+
+
+class LlamaPerplexity(ChunkEngine[LlamaPerplexityParameters]):
+    """The perplexity of a text."""
+
+    task = "perplexity"
+    parameters_model = LlamaPerplexityParameters
+    files = (TEXT,)
+
     def token_counts(self, parameters: LlamaPerplexityParameters, text_bytes: int) -> TokenCounts:
         """Each chunk is read as a prompt; how many the text has is about as its bytes say."""
         there = max(1, text_bytes // (TEXT_BYTES_PER_TOKEN * parameters.context))
         return TokenCounts(min(there, parameters.chunks or there), parameters.context, 0)
-
-    def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
-        """``llama-perplexity``, with the flags of its version."""
-        return programs.choose(PROGRAM, self.task, available, offered)
 
     def command(
         self, tool: Tool, parameters: LlamaPerplexityParameters, inputs: Inputs
@@ -85,13 +107,9 @@ class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
         """
         if TEXT not in inputs.files:
             raise ConfigError("llama-perplexity needs a text", hint="name it in files.text")
-        argv = [*programs.start(inputs), "-f", inputs.files[TEXT], "--no-escape"]
-        argv += ["-c", str(parameters.context), "--chunks", str(parameters.chunks or -1)]
-        argv += programs.common_words(parameters)
-        if parameters.repack is False:
-            argv.append("--no-repack")
-        # A pass beforehand changes no estimate; older versions always make one.
-        return [*argv, "-fit", "off", "--no-warmup"] if tool.profile == programs.NEW else argv
+        words = ["-f", inputs.files[TEXT], "--no-escape", "-c", str(parameters.context)]
+        words += ["--chunks", str(parameters.chunks or -1)]
+        return self._argv(tool, parameters, inputs, words)
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """Return the error in its last output: it ends with status 0 after some failures too.
@@ -110,19 +128,19 @@ class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
         chunks = [(int(number), float(value)) for number, value in _CHUNK.findall(raw.stdout)]
         finals = _FINAL.findall(raw.stderr) + _FINAL.findall(raw.stdout)
         if [number for number, _ in chunks] != list(range(1, len(chunks) + 1)):
-            raise _not_understood("its chunks are not numbered 1, 2, 3 …", raw)
+            raise not_understood("its chunks are not numbered 1, 2, 3 …", raw)
         if len(finals) != 1 or not chunks:
-            raise _not_understood(
+            raise not_understood(
                 f"{len(chunks)} chunks and {len(finals)} final estimates were printed", raw
             )
         if parameters.chunks is not None and len(chunks) > parameters.chunks:
-            raise _not_understood(f"{len(chunks)} chunks, {parameters.chunks} were asked for", raw)
+            raise not_understood(f"{len(chunks)} chunks, {parameters.chunks} were asked for", raw)
         value, error = float(finals[0][0]), float(finals[0][1])
         running = [estimate for _, estimate in chunks]
         if not all(math.isfinite(estimate) and estimate >= 1 for estimate in [*running, value]):
-            raise _not_understood("an estimate is not a number of 1 or more", raw)
+            raise not_understood("an estimate is not a number of 1 or more", raw)
         if value != running[-1]:
-            raise _not_understood(f"final {value} is not the last running {running[-1]}", raw)
+            raise not_understood(f"final {value} is not the last running {running[-1]}", raw)
         measure = Measure(name=MEASURE, unit="1", values=tuple(running), value=value, error=error)
         return TimingRecord(perf_format=PROGRAM, measures=(measure,))
 
@@ -140,7 +158,8 @@ class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
         )
 
 
-def _not_understood(what: str, raw: RawOutput) -> OutputNotUnderstood:
+def not_understood(what: str, raw: RawOutput) -> OutputNotUnderstood:
+    """Return the error for output of llama-perplexity of another form."""
     return OutputNotUnderstood(
         f"llama-perplexity's output is not understood: {what}",
         hint="is it a version that labctl does not know?",
