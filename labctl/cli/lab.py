@@ -66,13 +66,21 @@ def lab_or_own(invocation: Invocation) -> LabFile:
 
 
 def runs_folder(invocation: Invocation, run: str) -> Path:
-    """Find where the lab keeps its runs; a run named by its path needs no lab."""
+    """Find where the lab keeps its runs; a run named by its path needs no lab.
+
+    A run of another host is fetched from the store that the lab's hosts share.
+    """
     direct = Path(run)
     with host_reads(run):
         files = ("run.json", "evaluation.json", "serving.json", "events.jsonl")
         if any((direct / name).is_file() for name in files):
             return direct.resolve().parent
-    own = lab_or_own(invocation).root / "runs"
+    lab = lab_or_own(invocation)
+    own = lab.root / "runs"
+    if lab.lab.store is not None:
+        from labctl.farm.run_archives import fetch_named
+
+        fetch_named(lab, own, run, note)
     return own if own.is_dir() else lab_of(invocation).root / "runs"
 
 

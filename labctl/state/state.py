@@ -16,6 +16,7 @@ from labctl.database import Database, SqliteDatabase, lab_database
 from labctl.database.base import Row
 from labctl.errors import ConfigError
 from labctl.files import host_writes
+from labctl.state.stored_runs import StoredRuns
 from labctl.state.tables import SCHEMA
 from labctl.state.workers import Workers
 
@@ -125,6 +126,11 @@ class LabState:
     def workers(self) -> Workers:
         """The processes of lab hosts that run jobs."""
         return Workers(self)
+
+    @cached_property
+    def stored_runs(self) -> StoredRuns:
+        """Archives of run directories in the store that the hosts share."""
+        return StoredRuns(self)
 
     @property
     def now(self) -> str:

@@ -125,6 +125,14 @@ _FARM = (
     )
     """,
     """
+    CREATE TABLE stored_run (
+        run TEXT PRIMARY KEY,
+        sha256 TEXT NOT NULL,
+        host TEXT NOT NULL,
+        stored_at DOUBLE PRECISION NOT NULL
+    )
+    """,
+    """
     CREATE TABLE audit (
         id BIGINT PRIMARY KEY,
         at DOUBLE PRECISION NOT NULL,
@@ -174,6 +182,7 @@ TABLES = {
     "board_event": 2,
     "job": 2,
     "worker": 2,
+    "stored_run": 2,
     "audit": 2,
     "access_token": 2,
 }

@@ -1,0 +1,138 @@
+"""Run directories in the store that hosts share: each one archive, fetched where it is asked for.
+
+An archive is a tar without times, owners and rights, its files in the order of their names: the
+same directory has the same digest. The database says which archive is a run's, so that the store
+alone cannot exchange it.
+"""
+
+import gzip
+import socket
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+from labctl.config.lab import LabFile
+from labctl.errors import IntegrityError
+from labctl.farm.store import SharedStore, lab_store
+from labctl.files import host_writes, scratch, write_atomic
+from labctl.runs.record.directory import LOCK, all_directories, is_run_id
+from labctl.runs.record.repository import run_elsewhere
+from labctl.state import LabState, lab_state
+from labctl.units import size as size_text
+
+#: Marks a copy of another host's run; it holds the digest of the archive.
+FETCHED = "fetched"
+_MOST_BYTES = 64 << 30
+_MOST_FILES = 1_000_000
+_NOT_SENT = (LOCK, FETCHED)
+
+
+class RunArchives:
+    """The archives of a lab's runs. Methods raise HostError, IntegrityError and ConfigError."""
+
+    def __init__(self, store: SharedStore, state: LabState, runs: Path):
+        self._store = store
+        self._state = state
+        self._runs = runs
+
+    def put(self, run: str) -> None:
+        """Store a run directory as it is now, in place of what was stored of it."""
+        directory = self._runs / run
+        with scratch(self._runs, f".archive-{run}-") as folder:
+            archive = folder / "run.tar.gz"
+            pack(directory, archive)
+            digest = self._store.put(archive)
+        self._state.stored_runs.set(run, digest, socket.gethostname())
+
+    def put_missing(self) -> list[str]:
+        """Store this host's finished runs that are not there; return their ids.
+
+        A worker that was killed, a store that was away or a database that came back from an older
+        backup leave some.
+        """
+        known = self._state.stored_runs.list()
+        missing = [
+            found.path.name
+            for found in all_directories(self._runs)
+            if found.path.name not in known
+            and not (found.path / FETCHED).exists()
+            and found.end() is not None
+        ]
+        for run in missing:
+            self.put(run)
+        return missing
+
+    def fetch(self, run: str) -> bool:
+        """Bring a run here; False if it is here as it is stored, or not stored."""
+        path = self._runs / run
+        mark = path / FETCHED
+        if path.exists() and not mark.exists():
+            return False  # this host measured it
+        digest = self._state.stored_runs.get(run) if is_run_id(run) else None
+        if digest is None or (mark.exists() and mark.read_text().strip() == digest):
+            return False
+        with scratch(self._runs, f".fetch-{run}-") as folder:
+            archive, made = folder / "run.tar.gz", folder / run
+            self._store.get(digest, archive)
+            unpack(archive, made)
+            write_atomic(made / FETCHED, f"{digest}\n")
+            with host_writes(path):
+                if path.exists():
+                    path.rename(folder / "before")
+                made.rename(path)
+        return True
+
+
+def fetch_named(lab: LabFile, runs: Path, name: str, note: Callable[[str], None]) -> None:
+    """Bring the runs here that a name stands for and that only the lab's store has.
+
+    Nothing happens for a lab without a store, and for names that this host knows itself.
+    """
+    store = lab_store(lab)
+    if store is None or name == "latest" or runs.resolve() != lab.root.resolve() / "runs":
+        return
+    state = lab_state(lab)
+    baseline = None if is_run_id(name) else state.baselines.get(name)
+    own = [path.name for path in runs.glob("*") if not (path / FETCHED).exists()]
+    for wanted in baseline.runs if baseline else (name,):
+        if any(run.startswith(wanted) or run.endswith(wanted) for run in own):
+            continue
+        elsewhere = run_elsewhere(runs, wanted)
+        if elsewhere and RunArchives(store, state, runs).fetch(elsewhere.id):
+            note(f"run {elsewhere.id} of host {elsewhere.host} is here, from {store}")
+
+
+def pack(directory: Path, archive: Path) -> None:
+    """Write a directory's files into one archive. Raises HostError."""
+    with (
+        host_writes(archive),
+        archive.open("wb") as raw,
+        gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for path in sorted(directory.rglob("*")):
+            name = path.relative_to(directory).as_posix()
+            if path.is_symlink() or not path.is_file() or name in _NOT_SENT:
+                continue
+            member = tarfile.TarInfo(name)
+            with path.open("rb") as file:
+                member.size, member.mode = path.stat().st_size, 0o644
+                tar.addfile(member, file)
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Write the files of an archive below a new folder. Raises IntegrityError, HostError."""
+    total = 0
+    try:
+        with host_writes(folder), tarfile.open(archive, "r:gz") as tar:
+            folder.mkdir()
+            for number, member in enumerate(tar):
+                total += member.size
+                if not member.isreg() or number >= _MOST_FILES or total > _MOST_BYTES:
+                    raise IntegrityError(
+                        f"an archive of a run holds {member.name!r}, which labctl never packs,"
+                        f" or more than {size_text(_MOST_BYTES)}"
+                    )
+                tar.extract(member, folder, filter="data")
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile) as error:
+        raise IntegrityError(f"an archive of a run cannot be unpacked: {error}") from error
