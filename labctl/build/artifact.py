@@ -136,12 +136,18 @@ def find_artifact(
 
 
 def find_artifacts(
-    target: str, product: str, version: str | None = None, *, lab_root: Path | None = None
+    target: str,
+    product: str,
+    version: str | None = None,
+    *,
+    lab_root: Path | None = None,
+    untrusted: bool = False,
 ) -> list[Artifact]:
     """Return all artifacts of a target, product and version, the one built last first.
 
-    They differ in source or toolchain, and may have different tools. Raises ConfigError when there
-    is none; it names what is built of the product, and the command that builds it.
+    They differ in source or toolchain, and may have different tools. Those of a source that nobody
+    vouches for are for ``untrusted`` recipes alone. Raises ConfigError when there is none; it names
+    what is built of the product, and the command that builds it.
     """
     from labctl.build.spec import find_spec  # a list of artifacts reads no YAML
     from labctl.config.target import load_target
@@ -152,6 +158,11 @@ def find_artifacts(
     named = [a for a in _in_folders(f"{target}/{product}-{label}-*") if a.manifest.version == label]
     current = (artifacts_dir() / target / f"{product}-{label}").resolve()
     if named:
+        if named[0].manifest.untrusted and not untrusted:
+            raise ConfigError(
+                f"{product} {label} is built from a source that nobody vouches for",
+                hint="run it on a board that you can spare: labctl run RECIPE --untrusted",
+            )
         return sorted(named, key=lambda a: (a.path.resolve() == current, a.built), reverse=True)
     others = sorted({str(a.manifest) for a in list_artifacts() if a.manifest.product == product})
     there = f"; there is {listed(others, joiner='and')}" if others else ""

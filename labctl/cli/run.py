@@ -15,7 +15,7 @@ from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe, find_recipe
-from labctl.errors import LabctlError
+from labctl.errors import ConfigError, LabctlError
 from labctl.records import GateRecord, RunRecord, TrialRecord
 from labctl.records.events import AnyEvent, Contact
 from labctl.results.gates import CompareGates, Parameters, comparing_gates
@@ -51,6 +51,12 @@ from labctl.runs.record.directory import RunDirectory
     help="Change a key of the recipe for this run; repeatable.",
 )
 @click.option("--build", is_flag=True, help="Build what is missing, damaged or of an older source.")
+@click.option(
+    "--untrusted",
+    is_flag=True,
+    help="Nobody vouches for the recipe, as of a pull request: confine it to the present folder and"
+    " to a board with `untrusted: true`.",
+)
 @result_options
 @ci_options
 @click.argument("recipe", shell_complete=RECIPE)
@@ -63,6 +69,7 @@ def run(
     spares: tuple[str, ...],
     set_values: tuple[str, ...],
     build: bool,
+    untrusted: bool,
     result_format: str,
     output: Path | None,
     ci: CiOutput,
@@ -77,10 +84,23 @@ def run(
     equal: of the same kind, system and speed (by the probes of both).
     """
     root = lab_or_own(invocation).root
-    wanted = read_recipe(find_recipe(recipe, root), set_values, lab_root=root)
+    workspace = None
+    if untrusted:
+        from labctl.runs.inputs.untrusted import Workspace
+
+        if build or spares:
+            raise ConfigError(
+                "--untrusted goes with neither --build nor --spare",
+                hint="build first: labctl build --untrusted",
+            )
+        workspace = Workspace.of(Path(recipe), root)
+        path = Path(recipe)
+    else:
+        path = find_recipe(recipe, root)
+    wanted = read_recipe(path, set_values, lab_root=root, workspace=workspace)
     lab, chosen = lab_and_board(invocation, board)
     others = [lab.board(name) for name in dict.fromkeys(spares) if name != chosen.name]
-    request = RunRequest(wanted, chosen, lab, compare=comparing_with(lab))
+    request = RunRequest(wanted, chosen, lab, compare=comparing_with(lab), untrusted=untrusted)
     note_missing(lab, wanted, chosen.name)
     return run_and_tell(request, others, result_format, output, ci, build=build)
 
@@ -115,7 +135,12 @@ def run_and_tell(
                 build_missing(view, request.recipe, request.lab.root)
                 request = replace(request, build=BuildView(view).build)
             observer = Observer(RunView(view).show, remember)
-            outcome = run_with_failover(request, spares, connect_board, observer)
+            if request.untrusted:
+                from labctl.farm.untrusted import run_untrusted
+
+                outcome = run_untrusted(request, connect_board, observer)
+            else:
+                outcome = run_with_failover(request, spares, connect_board, observer)
     except LabctlError as error:
         ci.write_failed(error, directory, request.recipe, request.board.name)
         raise

@@ -227,7 +227,8 @@ def _good_runs(
 ) -> Iterator[tuple[RunDirectory, set[str]]]:
     """Yield the runs that passed, the newest first, each with its variants that count.
 
-    None counts that its own checks contradict, or that is suspected to be slower: the next runs
+    None counts that its own checks contradict, that is of a board for untrusted recipes, or that is
+    suspected to be slower: the next runs
     would be compared with it, and keep the gate. Where a gate could not tell, all count: without
     the slow ones, luck would be the reference, and equal runs would miss. Raises _NoReference,
     HostError.
@@ -244,7 +245,9 @@ def _good_runs(
             directory = RunDirectory(runs / name)
             own = [one.trial for one in measured if one.run.id == name]
             good = {row.variant for row in own} - {row.variant for row in own if row.checks_failed}
-            if not directory.is_imported and (good := good - _suspected(directory)):
+            if directory.is_imported or directory.run().untrusted_board:
+                continue
+            if good := good - _suspected(directory):
                 is_any = True
                 yield directory, good
     if not is_any:

@@ -126,6 +126,9 @@ class Board(StrictModel):
     """Power meter of the board, for the energy of each trial."""
     switches: Switches = Switches()
     """Ways to bring the board back when it fails."""
+    untrusted: bool = False
+    """True if recipes and programs that nobody vouches for may run on it, as those of a pull
+    request; its numbers never serve as a baseline."""
     description: Line | None = None
     """Description for people: location of the board, special properties."""
 

@@ -52,6 +52,14 @@ class RunRecord(FileRecord):
     host: str
     started: Moment
     epoch: int
+    untrusted_board: bool = Field(
+        default=False,
+        description="True if the board takes recipes that nobody vouches for: the run is never a"
+        " baseline",
+    )
+    untrusted_recipe: bool = Field(
+        default=False, description="True if nobody vouches for this recipe: it was confined"
+    )
 
 
 class GateRecord(Record):

@@ -236,7 +236,13 @@ _HASH_SECONDS = 60.0
 
 
 def run_record(
-    run_id: str, held: HeldBoard, prepared: Prepared, plan: Plan, *, notes: Sequence[str]
+    run_id: str,
+    held: HeldBoard,
+    prepared: Prepared,
+    plan: Plan,
+    *,
+    notes: Sequence[str],
+    untrusted: bool = False,
 ) -> RunRecord:
     """Make the record of a run that begins now, under the board's lease."""
     recipe = prepared.recipe
@@ -258,6 +264,8 @@ def run_record(
         host=platform.node(),
         started=datetime.now(UTC),
         epoch=held.epoch,
+        untrusted_board=held.board.untrusted,
+        untrusted_recipe=untrusted,
     )
 
 

@@ -88,6 +88,11 @@ def resume_recorded(
             f" schema_version {written}, this one writes {SCHEMA_VERSION}",
             hint=f"`labctl report {run.id}` shows what it measured; `labctl run` makes a new one",
         )
+    if run.untrusted_recipe:
+        raise ConfigError(
+            f"run {run.id} is of an untrusted recipe, whose files may be others now",
+            hint="run the recipe again: labctl run RECIPE --untrusted",
+        )
     files = find_files(_recipe(run), board, lab.root)
     _refuse(run, [*_other_texts(plan, files)])
 

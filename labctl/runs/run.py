@@ -28,7 +28,8 @@ class RunRequest:
     """A request for a run: recipe, board, lab.
 
     ``build`` builds the agent once the board has told its machine; None: nothing is built.
-    ``compare`` judges the gates against other runs.
+    ``compare`` judges the gates against other runs. ``untrusted``: nobody vouches for the recipe.
+    ``on_contact`` gets the board once it answered, before anything is sent; it may refuse it.
     """
 
     recipe: Recipe
@@ -36,6 +37,8 @@ class RunRequest:
     lab: LabFile
     build: Callable[[BuildRequest], object] | None = None
     compare: CompareGates = leave_open
+    untrusted: bool = False
+    on_contact: Callable[[HeldBoard], None] = lambda _held: None
 
     @property
     def max_seconds(self) -> float:
@@ -57,10 +60,11 @@ def run_recipe(
     """
     recipe, board, lab = request.recipe, request.board, request.lab
     max_seconds = request.max_seconds
-    files = find_files(recipe, board, lab.root)
+    files = find_files(recipe, board, lab.root, untrusted=request.untrusted)
     directory = RunDirectory(lab.root / "runs" / new_run_id(recipe.name))
 
     def begin(held: HeldBoard) -> None:
+        request.on_contact(held)
         directory.begin()
         session.contact(directory, recipe.name, board, held.facts.execution)
         observer.note(f"run directory: {directory.path}")
@@ -85,7 +89,9 @@ def run_recipe(
         lease = held.take_lease()
         paths = opened.send()
         program, meter = program_sha256(held, prepared), working_meter(board, observer)
-        run = run_record(directory.path.name, held, prepared, plan, notes=notes)
+        run = run_record(
+            directory.path.name, held, prepared, plan, notes=notes, untrusted=request.untrusted
+        )
         planned = plan_record(prepared, plan, max_seconds, limits, program)
         directory.start(run, planned, recipe.as_written)
         journal = Journal(directory.path, run.id)

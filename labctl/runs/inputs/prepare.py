@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -37,6 +37,9 @@ from labctl.progress import Progress
 from labctl.results.gates import metric_problems
 from labctl.runs.inputs.programs import find_or_name_program, find_program
 from labctl.units import size
+
+if TYPE_CHECKING:
+    from labctl.runs.inputs.untrusted import Workspace
 
 
 def parameter_problems(
@@ -184,18 +187,26 @@ class Prepared(RecipeFiles):
 
 
 def read_recipe(
-    source: Path | Document, set_values: tuple[str, ...] = (), *, lab_root: Path | None = None
+    source: Path | Document,
+    set_values: tuple[str, ...] = (),
+    *,
+    lab_root: Path | None = None,
+    workspace: "Workspace | None" = None,
 ) -> Recipe:
     """Load a recipe from its file or document, with what targets, engine and gates have to say.
 
-    Raises ConfigError.
+    One that nobody vouches for has a ``workspace``, which it may not leave. Raises ConfigError.
     """
-    return load_recipe(
+    recipe = load_recipe(
         source,
         set_values,
         engine_check=check_engine,
-        check=lambda recipe: _problems(recipe, lab_root),
+        check=lambda recipe: (
+            *_problems(recipe, lab_root),
+            *(workspace.problems(recipe) if workspace else ()),
+        ),
     )
+    return workspace.within(recipe) if workspace else recipe
 
 
 def _problems(recipe: Recipe, lab_root: Path | None) -> Iterator[tuple[DocumentPath, str]]:
@@ -247,8 +258,12 @@ def prepare(recipe: Recipe, board: Board, lab_root: Path, progress: Progress) ->
     return find_files(recipe, board, lab_root).with_models(progress)
 
 
-def find_files(recipe: Recipe, board: Board, lab_root: Path) -> RecipeFiles:
+def find_files(
+    recipe: Recipe, board: Board, lab_root: Path, *, untrusted: bool = False
+) -> RecipeFiles:
     """Find what a recipe needs of this host; nothing is built, fetched or made.
+
+    ``untrusted`` as :func:`labctl.runs.inputs.programs.find_program` has it.
 
     Raises ConfigError when the recipe is for other boards, a program is not built yet, a file is
     not there or a model cannot be.
@@ -259,17 +274,21 @@ def find_files(recipe: Recipe, board: Board, lab_root: Path) -> RecipeFiles:
             f"{board.target}",
             hint=f"choose another board, or --set target={board.target}",
         )
-    return recipe_files(recipe, lab_root)
+    return recipe_files(recipe, lab_root, untrusted=untrusted)
 
 
-def recipe_files(recipe: Recipe, lab_root: Path, *, must_be_built: bool = True) -> RecipeFiles:
+def recipe_files(
+    recipe: Recipe, lab_root: Path, *, must_be_built: bool = True, untrusted: bool = False
+) -> RecipeFiles:
     """Find what a recipe needs of this host, whatever the board.
 
     Raises what :func:`find_files` raises; a program that is not built is a note if it need not be.
     """
     engine = make_engine(recipe.engine)
-    find = find_program if must_be_built else find_or_name_program
-    program = find(engine, recipe, lab_root)
+    if must_be_built:
+        program = find_program(engine, recipe, lab_root, untrusted=untrusted)
+    else:
+        program = find_or_name_program(engine, recipe, lab_root)
     prompt = recipe.prompt_text(lab_root)
     files = {name: describe(lab_root / path) for name, path in recipe.files.items()}
     wanted = recipe.measured_models()

@@ -43,10 +43,13 @@ class Program:
     notes: tuple[str, ...] = ()
 
 
-def find_program(engine: EngineBase[Any], recipe: Recipe, lab_root: Path) -> Program:
+def find_program(
+    engine: EngineBase[Any], recipe: Recipe, lab_root: Path, *, untrusted: bool = False
+) -> Program:
     """Find a recipe's program: a tool of an artifact, a file of this host, or one on the board.
 
-    Raises ConfigError when it is not built; the hint is the command that builds it.
+    An ``untrusted`` recipe may have one whose source nobody vouches for. Raises ConfigError when it
+    is not built; the hint is the command that builds it.
     """
     source = engine.program
     if source is not None and source.board is not None:
@@ -55,7 +58,8 @@ def find_program(engine: EngineBase[Any], recipe: Recipe, lab_root: Path) -> Pro
         item = describe(lab_root / source.file, executable=True)
         return Program(Tool(item.name, engine.task), file=item)
     product = _product(engine)
-    built = find_artifacts(recipe.target, product, recipe.engine.version, lab_root=lab_root)
+    version = recipe.engine.version
+    built = find_artifacts(recipe.target, product, version, lab_root=lab_root, untrusted=untrusted)
     available = {name for artifact in built for name in artifact.manifest.tools}
     try:
         tool = engine.tool(available, offered=_offered(engine, recipe, lab_root))

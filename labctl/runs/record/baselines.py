@@ -45,7 +45,13 @@ def set_baseline(
             raise ConfigError(
                 unknown("variant", variant, good, where=f" with a good trial in {run}")
             )
-        executions[run] = directory.run().facts.execution
+        record = directory.run()
+        if record.untrusted_board:
+            raise ConfigError(
+                f"run {run} is of board {record.board}, which takes untrusted recipes",
+                hint="measure on a board that only trusted recipes ever had",
+            )
+        executions[run] = record.facts.execution
     if len(set(executions.values())) > 1:
         raise ConfigError(
             "a baseline cannot mix figures of boards with others",

@@ -1,0 +1,154 @@
+"""A run of a recipe that nobody vouches for, and the look through its board afterwards.
+
+Its programs may have all rights on the board. So nothing that was there is believed: an agent is
+brought anew, everything in the store is hashed again, and the board's speed is compared with
+earlier probes. A board that was changed is quarantined: its health is bad, with the evidence. Until
+the look has ended its health is unknown, also when this process dies.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from labctl.board.running_jobs import running_jobs
+from labctl.config.lab import Board
+from labctl.config.names import listed
+from labctl.errors import ConfigError, JobError, LabctlError
+from labctl.records import Execution
+from labctl.runs import HeldBoard, Observer, Outcome, RunRequest, hold_board, run_with_failover
+from labctl.runs.inputs.untrusted import check_board
+from labctl.runs.probe import probe_board
+from labctl.state import lab_state
+from labctl.state.health import BY_PEOPLE, Health
+from labctl.transport import Transport
+
+Connect = Callable[[Board], Transport]
+#: Who sets the health.
+_BY = "labctl run --untrusted"
+_NOT_LOOKED_THROUGH = "an untrusted recipe ran on it, and it was not looked through since"
+
+
+@dataclass
+class Findings:
+    """Changes of a board under an untrusted recipe."""
+
+    damaged: list[str] = field(default_factory=list)
+    slower: list[str] = field(default_factory=list)
+
+    @property
+    def reason(self) -> str | None:
+        """One sentence on what was changed; None: nothing."""
+        parts = [f"changed {listed(self.damaged, joiner='and')}"] if self.damaged else []
+        parts += [f"made slower: {listed(self.slower, joiner='and')}"] if self.slower else []
+        return "; ".join(parts) or None
+
+
+def run_untrusted(
+    request: RunRequest, connect: Connect, observer: Observer, *, allow_emulated: bool = False
+) -> Outcome:
+    """Run an untrusted recipe on a board that is marked for it, and look through the board.
+
+    Raises what :func:`labctl.runs.run_with_failover` raises; ConfigError for a board that takes
+    none; JobError if the recipe changed the board. An emulated board is refused, for its programs
+    run on a host, unless that host is yours to lose (``allow_emulated``).
+    """
+    board = request.board
+    check_board(board)
+    lab_state(request.lab).health.get(board.name).require_work()
+    with _looked_through(request, connect, observer) as touch:
+
+        def on_contact(held: HeldBoard) -> None:
+            if held.facts.execution is not Execution.BOARD and not allow_emulated:
+                raise ConfigError(
+                    f"board {board.name} is not real hardware ({held.facts.execution}): an"
+                    " untrusted recipe would run its programs on the host of its emulator",
+                    hint="choose a real board",
+                )
+            touch()
+
+        wanted = replace(request, untrusted=True, on_contact=on_contact)
+        return run_with_failover(wanted, (), connect, observer)
+
+
+@contextmanager
+def _looked_through(
+    request: RunRequest, connect: Connect, observer: Observer
+) -> Iterator[Callable[[], None]]:
+    """Look through the board at the end, if the function that is yielded was called.
+
+    What the run itself raises is raised, whatever the look finds; else JobError for a change.
+    """
+    board, healths = request.board, lab_state(request.lab).health
+    touched = False
+
+    def set_health(health: Health, reason: str, evidence: dict[str, Any] | None = None) -> None:
+        healths.set(board.name, health, reason=reason, by=_BY, evidence=evidence, unless=BY_PEOPLE)
+
+    def touch() -> None:
+        nonlocal touched
+        set_health(Health.UNKNOWN, _NOT_LOOKED_THROUGH)
+        touched = True
+
+    def look() -> str | None:
+        """Look through the board and keep what came of it; return what was changed."""
+        try:
+            found = look_through(request, connect, observer)
+        except LabctlError as error:
+            reason = f"{_NOT_LOOKED_THROUGH}: {error.message}"
+            set_health(Health.UNKNOWN, reason)
+            observer.note(f"board {board.name}: {reason}")
+            raise
+        if found.reason is None:
+            reason = "looked through after an untrusted recipe: nothing was changed"
+            set_health(Health.GOOD, reason)
+            return None
+        reason = f"an untrusted recipe {found.reason}"
+        set_health(Health.BAD, reason, {"damaged": found.damaged, "slower": found.slower})
+        observer.note(f"board {board.name} is quarantined: {reason}")
+        return reason
+
+    try:
+        yield touch
+    except BaseException:
+        if touched:
+            try:
+                look()
+            except LabctlError as error:
+                observer.note(f"board {board.name} was not looked through: {error.message}")
+        raise
+    if touched and (reason := look()):
+        raise JobError(
+            f"board {board.name} is quarantined: {reason}",
+            hint=f"`labctl boards history {board.name}` shows the evidence; a new system image is"
+            " the only sure cure",
+        )
+
+
+def look_through(request: RunRequest, connect: Connect, observer: Observer) -> Findings:
+    """Bring a new agent to a board, hash its whole store, and probe it.
+
+    Raises what :func:`labctl.runs.hold_board` and :func:`labctl.runs.probe.probe_board` raise.
+    """
+    board, lab, found = request.board, request.lab, Findings()
+    with connect(board) as transport, hold_board(board, transport, lab) as held:
+        held.refuse_if_taken()
+        before = held.store.contents()
+        agent = held.agent_object().stored
+        # Only the board's own program can vouch for the agent that is there; so it goes anyway.
+        if held.store.verify([one for one in before if one.sha256 == agent.sha256]):
+            found.damaged.append(agent.name or agent.sha256)
+        held.store.remove(agent.sha256)
+        held.bring_agent(lambda _item, _done: None)
+        # What lost its controller must not go on changing what is looked at.
+        for job in running_jobs(held.transport, board.workdir, held.agent).jobs:
+            held.agent.stop(held.agent.job_directory(job))
+        rest = [one for one in before if one.sha256 != agent.sha256]
+        for one in rest:
+            observer.measuring(f"hash {one.name or one.sha256}")
+            if held.store.verify([one]):
+                found.damaged.append(one.name or one.sha256)
+    probe, _ = probe_board(lab, board, partial(connect, board), observer)
+    found.slower += [slow.what for slow in probe.slower]
+    return found

@@ -1,0 +1,167 @@
+"""Confine a recipe that nobody vouches for: that of a pull request.
+
+It says what is allowed, not what is forbidden: a key that a later version adds is refused until it
+is added here. Programs of the recipe run on the board alone, where its files are sent; on this host
+its paths are read, and these stay within one folder.
+"""
+
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from labctl.config.lab import Board
+from labctl.config.models import ModelSource
+from labctl.config.names import listed
+from labctl.config.recipe import Recipe
+from labctl.config.types import format_duration
+from labctl.config.yaml.loader import Path as DocumentPath
+from labctl.engines.program import ProgramSource
+from labctl.errors import ConfigError
+from labctl.units import size
+
+#: Keys that can do nothing on this host, whatever they say.
+_HARMLESS = {
+    *("name", "description", "target", "model", "prompt", "parameters", "matrix", "repeats"),
+    *("warm_up", "repeats_until", "order", "order_seed", "conditions", "scheduling"),
+    *("sampling_interval", "min_tokens", "timeouts", "infra_retries", "gates", "comparison"),
+    "references",
+}
+#: Keys whose content is looked at.
+_CHECKED = {"engine", "models", "prompt_file", "files", "max_time"}
+#: Engines of labctl's own: another package's code would read what the recipe says.
+_ENGINES = ("llama_cpp", "command", "nnrt", "mindspore_lite")
+#: Of all files that it names together.
+MOST_BYTES = 16 << 30
+MOST_SECONDS = 2 * 3600.0
+
+Problem = tuple[DocumentPath, str]
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The folder that untrusted recipes may read. Relative paths of theirs begin in it."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, recipe: Path, lab_root: Path) -> "Workspace":
+        """Return the present folder, if it holds the recipe and is apart from the lab.
+
+        Raises ConfigError.
+        """
+        folder, lab = Path.cwd().resolve(), lab_root.resolve()
+        if not recipe.resolve().is_relative_to(folder):
+            raise ConfigError(
+                f"the untrusted recipe {recipe} is not in the present folder {folder}",
+                hint="change to the folder of the pull request first: it may read nothing else",
+            )
+        if folder.is_relative_to(lab) or lab.is_relative_to(folder):
+            raise ConfigError(
+                f"the lab {lab} and the untrusted recipe's folder {folder} are not apart",
+                hint="keep them apart: labctl --lab DIR run RECIPE --untrusted",
+            )
+        return cls(folder)
+
+    def problems(self, recipe: Recipe) -> Iterator[Problem]:
+        """Yield all that the recipe must not ask for, as (path in the recipe, sentence)."""
+        for key in sorted(recipe.model_fields_set - _HARMLESS - _CHECKED):
+            yield (key,), "an untrusted recipe cannot have this key"
+        if recipe.max_time > MOST_SECONDS:
+            most = format_duration(MOST_SECONDS)
+            yield ("max_time",), f"an untrusted recipe has {most} at most"
+        if recipe.engine.name not in _ENGINES:
+            known = listed(_ENGINES)
+            yield ("engine", "name"), f"an untrusted recipe uses labctl's own engines: {known}"
+        for key, source in recipe.models.items():
+            if why := _model_problem(source):
+                yield ("models", key), why
+        total = 0
+        for path, text in _paths(recipe):
+            why, taken = self._file_problem(text)
+            total += taken
+            if why is not None:
+                yield path, why
+        if total > MOST_BYTES:
+            yield (), f"its files have {size(total)} together; {size(MOST_BYTES)} is the most"
+
+    def _file_problem(self, text: str) -> tuple[str | None, int]:
+        """Return why a file cannot be read, if so, and its size."""
+        try:
+            found = (self.folder / text).resolve(strict=True)
+            status = found.stat()
+        except (OSError, RuntimeError, ValueError) as error:
+            return f"cannot be read: {getattr(error, 'strerror', None) or error}", 0
+        if not found.is_relative_to(self.folder):
+            return f"is outside of {self.folder}, which alone an untrusted recipe may read", 0
+        if not stat.S_ISREG(status.st_mode):
+            return "is not a file", 0
+        return None, status.st_size
+
+    def within(self, recipe: Recipe) -> Recipe:
+        """Return a recipe without problems, with the real paths of its files."""
+
+        def real(text: str) -> str:
+            return str((self.folder / text).resolve(strict=True))
+
+        changed: dict[str, object] = {
+            "files": {name: real(path) for name, path in recipe.files.items()},
+            "models": {
+                key: source
+                if source.file is None
+                # Its bytes may be others in the next pull request.
+                else source.model_copy(update={"file": real(source.file), "lock": False})
+                for key, source in recipe.models.items()
+            },
+        }
+        if recipe.prompt_file is not None:
+            changed["prompt_file"] = real(recipe.prompt_file)
+        if (program := _program(recipe)) is not None and program.file is not None:
+            taken = program.model_copy(update={"file": real(program.file)})
+            changed["engine"] = recipe.engine.model_copy(update={"program": taken})
+        return recipe.model_copy(update=changed)
+
+
+def check_board(board: Board) -> None:
+    """Raise ConfigError unless untrusted recipes may run on a board."""
+    if not board.untrusted:
+        raise ConfigError(
+            f"board {board.name} takes no untrusted recipes: their programs may have all rights"
+            " there",
+            hint=f"name a board that you can spare, with `untrusted: true` in devices.yaml;"
+            f" {board.name} is not one",
+        )
+    if board.transport.kind == "local":
+        raise ConfigError(
+            f"board {board.name} is this host itself (kind: local): an untrusted recipe would"
+            " run its programs here",
+            hint="choose a board that is a machine of its own",
+        )
+
+
+def _model_problem(source: ModelSource) -> str | None:
+    if source.derive is not None:
+        return "an untrusted model is not quantized: that runs a program on this host"
+    if source.url is not None:
+        return "an untrusted recipe names no addresses; take a file, hub, pypi or lab"
+    if source.hub is not None and source.hub.sha256 is None:
+        return "an untrusted recipe names a model of a hub with its sha256"
+    return None
+
+
+def _program(recipe: Recipe) -> ProgramSource | None:
+    found = getattr(recipe.engine, "program", None)
+    return found if isinstance(found, ProgramSource) else None
+
+
+def _paths(recipe: Recipe) -> Iterator[tuple[DocumentPath, str]]:
+    """Yield all paths of this host in a recipe, each with its place."""
+    if recipe.prompt_file is not None:
+        yield ("prompt_file",), recipe.prompt_file
+    for name, path in recipe.files.items():
+        yield ("files", name), path
+    for key, source in recipe.models.items():
+        if source.file is not None:
+            yield ("models", key, "file"), source.file
+    if (program := _program(recipe)) is not None and program.file is not None:
+        yield ("engine", "program", "file"), program.file

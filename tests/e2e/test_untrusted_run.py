@@ -1,0 +1,150 @@
+"""A pull request's recipe on a board: where it may run, and what is found out afterwards."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agent_builds import native_agent
+from bare_board import TARGET, BareBoard
+from labs import said, virtual_board_process, write_devices
+
+from labctl import process
+from labctl.config.lab import find_lab
+from labctl.state import lab_state
+from labctl.state.events import BoardEvent
+from labctl.state.health import BoardHealth, Healths
+from labctl.transport.registry import TRANSPORTS
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+
+RECIPE = f"""\
+name: pull
+target: {TARGET}
+engine:
+  name: command
+  program: {{file: tool}}
+  arguments: []
+  tokens: {{stream: stdout, each: line}}
+models: {{none: {{file: any.bin}}}}
+max_time: 5m
+"""
+GOOD = "#!/bin/sh\nfor n in 1 2 3; do echo token; sleep 0.1; done\n"
+#: Whatever a program with all rights may do to what labctl keeps on the board.
+CHANGES_THE_STORE = GOOD + 'for f in ../../store/*; do [ -x "$f" ] || echo more >>"$f"; done\n'
+CHANGES_THE_AGENT = GOOD + (
+    'for f in ../../store/*.name; do grep -q agent "$f" && a=${f%.name}; done\n'
+    'printf "#!/bin/sh\\necho the agent lies\\n" >"$a.new"; chmod 755 "$a.new"; mv "$a.new" "$a"\n'
+)
+
+
+class PullRequest:
+    """A lab, a board for untrusted recipes, and a checkout apart from it."""
+
+    def __init__(self, root: Path):
+        self.lab, self.folder = root / "lab", root / "checkout"
+        for folder in (self.lab, self.folder):
+            folder.mkdir(parents=True)
+        (self.folder / "recipe.yaml").write_text(RECIPE)
+        (self.folder / "any.bin").write_bytes(b"\0" * 1000)
+        self.program(GOOD)
+
+    def program(self, text: str) -> None:
+        (self.folder / "tool").write_text(text)
+
+    def labctl(self, *words: str) -> process.Completed:
+        return process.run(
+            [sys.executable, "-m", "labctl", "--lab", str(self.lab), *words],
+            timeout=500,
+            cwd=self.folder,
+            env=os.environ,
+        )
+
+    def run(self, *words: str) -> process.Completed:
+        return self.labctl("run", "recipe.yaml", "--untrusted", *words)
+
+    def mark(self) -> None:
+        path = self.lab / "devices.yaml"
+        path.write_text(path.read_text() + "    untrusted: true\n")
+
+    def _healths(self) -> Healths:
+        return lab_state(find_lab(self.lab, TRANSPORTS)).health
+
+    def health(self) -> BoardHealth:
+        return self._healths().get("vb")
+
+    def history(self) -> list[BoardEvent]:
+        return [one for one in self._healths().history("vb") if one.kind == "health"]
+
+    def record(self) -> dict[str, object]:
+        (path,) = self.lab.glob("runs/*/run.json")
+        found: dict[str, object] = json.loads(path.read_text())
+        return found
+
+
+@pytest.fixture
+def pull(tmp_path: Path, private_state: Path) -> Iterator[PullRequest]:
+    native_agent()
+    pull = PullRequest(tmp_path)
+    with BareBoard(tmp_path / "board").served() as served:
+        write_devices(pull.lab, served.address, served.workdir, target=TARGET)
+        yield pull
+
+
+def test_only_on_a_board_that_is_marked(pull: PullRequest) -> None:
+    done = pull.run()
+    assert done.exit_status == 2
+    assert "takes no untrusted recipes" in said(done)
+    assert not list(pull.lab.glob("runs/*"))
+
+
+def test_a_good_one_leaves_a_good_board_and_no_baseline(pull: PullRequest) -> None:
+    pull.mark()
+    done = pull.run()
+    assert done.exit_status == 0, said(done)
+    record = pull.record()
+    assert (record["untrusted_recipe"], record["untrusted_board"]) == (True, True)
+    done = pull.labctl("baseline", "set", "mine", "latest")
+    assert done.exit_status == 2
+    assert "takes untrusted recipes" in said(done)
+    (probe,) = pull.lab.rglob("probe-*.json")
+    assert json.loads(probe.read_text())["memory"]
+    assert pull.health().health == "good"
+    assert [event.value for event in pull.history()] == ["unknown", "good"]
+    done = pull.labctl("resume", "latest")
+    assert done.exit_status == 2
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        pytest.param(CHANGES_THE_STORE, id="store"),
+        pytest.param(CHANGES_THE_AGENT, id="agent", marks=pytest.mark.soak),
+    ],
+)
+def test_a_changed_board_is_quarantined(pull: PullRequest, attack: str) -> None:
+    pull.mark()
+    pull.program(attack)
+    done = pull.run()
+    # The second one loses its agent, which is how the run itself ends.
+    assert done.exit_status == (3 if attack == CHANGES_THE_AGENT else 1), said(done)
+    assert "is quarantined: an untrusted recipe changed" in said(done)
+    health = pull.health()
+    assert health.health == "bad"
+    assert health.evidence["damaged"]
+    again = pull.run()
+    assert again.exit_status == 3, said(again)
+
+
+def test_an_emulated_board_is_a_host(tmp_path: Path, private_state: Path) -> None:
+    native_agent()
+    pull = PullRequest(tmp_path)
+    with virtual_board_process(tmp_path / "board", "--target", TARGET) as board:
+        write_devices(pull.lab, board.address, board.workdir, target=TARGET)
+        pull.mark()
+        done = pull.run()
+    assert done.exit_status == 2
+    assert "on the host of its emulator" in said(done)
+    assert not list(pull.lab.glob("runs/*"))
