@@ -44,7 +44,7 @@ def finish(
             failed=len(ledger.failed | ledger.refused),
             questions=ledger.complete_questions,
             truncation=ledger.truncation(),
-            notes=(*notes, *_refused(directory, ledger)),
+            notes=(*notes, *_refused(directory, ledger), *_unheard(work.plan, table)),
             out_of_time=out_of_time,
         )
         end = end if table is None else judged(end, recipe, table)
@@ -110,6 +110,14 @@ def _refused(directory: EvaluationDirectory, ledger: Ledger) -> Iterator[str]:
             number = counted(len(lacking), "generation")
             yield f"{number} {have} no answer, the first: {record.failure.message}"
             return
+
+
+def _unheard(plan: EvaluationPlan, table: AccuracyTable | None) -> Iterator[str]:
+    """Name the variants that are in no row of a table that has rows."""
+    seen = {cell.variant for cell in table.cells} if table is not None else set()
+    for variant in plan.variants if seen else ():
+        if variant.name not in seen:
+            yield f"{variant.name} has no answer, and no row"
 
 
 def without_checks(directory: EvaluationDirectory) -> list[GenerationRecord]:

@@ -23,7 +23,7 @@ from labctl.evaluation.plan import make_plan
 from labctl.evaluation.question import Dataset
 from labctl.evaluation.recipe import EvaluationRecipe, recipe_of
 from labctl.evaluation.servers import StartedEndpoint
-from labctl.evaluation.session import Session
+from labctl.evaluation.session import Session, spent_seconds
 from labctl.evaluation.work import Work
 from labctl.models import find_quantizer
 from labctl.models.resolve import resolve
@@ -190,7 +190,8 @@ def resume_evaluation(
         )
         _refuse(record, differences(record.endpoints, contact(recipe, started)))
         journal = Journal(run.path, record.id)
-        journal.resumed()
+        end = directory.end()
+        journal.resumed(max_time_again=end is not None and end.out_of_time)
         directory.reopen()
         outcome = _ask(
             recipe,
@@ -200,6 +201,7 @@ def resume_evaluation(
             started=started,
             observer=observer,
             resumed=journal.resumptions,
+            spent_s=spent_seconds(directory.generations(), journal.sessions(record.started)),
         )
         session.finished(outcome.exit_status)
         return outcome
@@ -214,12 +216,13 @@ def _ask(
     started: dict[str, StartedEndpoint],
     observer: Observer,
     resumed: int,
+    spent_s: float = 0.0,
 ) -> EvaluationOutcome:
     """Ask what is missing, then grade and judge; the run says how it ended, whatever happens."""
     plan = make_plan(recipe, record)
     with GraderPool() as pool:
         work = Work(recipe, directory, plan, dataset, pool)
-        session = Session(work, observer)
+        session = Session(work, observer, spent_s=spent_s)
         observer.tell(
             Evaluation(
                 run=record.id,

@@ -2,7 +2,10 @@
 
 import asyncio
 import time
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 
 from labctl.evaluation.asking import Asking
 from labctl.evaluation.contact import open_endpoint
@@ -27,9 +30,13 @@ _AHEAD = 10
 
 
 class Session:
-    """Everything between the first question and the last; for one use."""
+    """Everything between the first question and the last; for one use.
 
-    def __init__(self, work: Work, observer: Observer):
+    ``spent_s`` of ``max_time`` are spent by sessions before.
+    """
+
+    def __init__(self, work: Work, observer: Observer, *, spent_s: float = 0.0):
+        self._spent_s = spent_s
         self._recipe, self._plan = work.recipe, work.plan
         self._work, self._observer = work, observer
         self._ledger = Ledger(self._plan)
@@ -86,7 +93,9 @@ class Session:
             for record, limit in self._ledger.served(self._work.directory.generations()):
                 self._live.add(record, [limit])
             self._report(force=True)
-            until = None if recipe.max_time is None else self._loop.time() + recipe.max_time
+            until = None
+            if recipe.max_time is not None:
+                until = self._loop.time() + max(0.0, recipe.max_time - self._spent_s)
             beating = asyncio.create_task(self._beat())
             try:
                 in_time = await asking.run(until)
@@ -170,6 +179,21 @@ class Session:
                 accuracies=self._tally.accuracies(),
             )
         )
+
+
+def spent_seconds(records: Iterable[GenerationRecord], began: Sequence[datetime]) -> float:
+    """Return how long sessions asked, each from its first question to its last answer.
+
+    ``began``, ascending, says when they began; records of before the first are of no session.
+    """
+    first: dict[int, datetime] = {}
+    last: dict[int, datetime] = {}
+    for record in records:
+        number = bisect_right(began, record.sent)
+        done = record.sent + timedelta(microseconds=record.total_ns / 1000)
+        first[number] = min(record.sent, first.get(number, record.sent))
+        last[number] = max(done, last.get(number, done))
+    return sum((last[one] - first[one]).total_seconds() for one in first if one)
 
 
 def _ahead(recipe: EvaluationRecipe) -> int | None:

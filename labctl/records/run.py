@@ -174,3 +174,6 @@ class JournalEntry(FileRecord):
     user: str | None = Field(None, description="who took the lease, on this lab's host")
     home: str | None = Field(None, description="that user's home folder")
     lab: str | None = Field(None, description="folder of the lab, when the lease was taken")
+    max_time_again: bool | None = Field(
+        None, description="`resumed`: an evaluation whose `max_time` was over has all of it again"
+    )

@@ -255,6 +255,41 @@ def test_a_run_that_is_cut_off_can_go_on(tmp_path: Path) -> None:
             resume_evaluation(outcome.directory.run, lab, no_board, Observer())
 
 
+def test_a_run_that_died_has_the_rest_of_its_time(tmp_path: Path) -> None:
+    dies = True
+
+    def mortal(asked: Asked) -> Answer:
+        if dies and number_of(asked) > 2:
+            return Answer(**BUSY)
+        return Answer(right(asked), first_s=0.6 if dies else 30)
+
+    lab = sums_lab(tmp_path / "lab", 12)
+    with scripted_endpoint(mortal) as server:
+        recipe = recipe_of(recipe_text({"m": [server.address]}, max_time="1h", concurrency=1))
+        with pytest.raises(HostError, match="endpoint m-0"):
+            evaluate(lab, recipe)
+        (run,) = lab.root.glob("runs/2*")
+        dies = False
+        records = list(EvaluationDirectory(RunDirectory(run)).generations())
+        late = records[1].model_copy(update={"total_ns": 3600 * 10**9})
+        lines = (run / "generations.jsonl").read_text().splitlines(keepends=True)
+        lines[1] = late.model_dump_json() + "\n"
+        (run / "generations.jsonl").write_text("".join(lines))  # it took nearly all of the time
+        again = resume_evaluation(RunDirectory(run), lab, no_board, Observer())
+    assert again.end.answered == 2
+    assert any("max_time is over" in note for note in again.end.notes)
+
+
+def test_a_variant_without_an_answer_is_named(tmp_path: Path) -> None:
+    lab = sums_lab(tmp_path / "lab", 4)
+    never = Answer("x", first_s=600)
+    with scripted_endpoint(right) as one, scripted_endpoint(lambda _: never) as two:
+        text = recipe_text({"a": [one.address], "b": [two.address]}, max_time="2s")
+        outcome = evaluate(lab, recipe_of(text))
+    assert {cell.variant for cell in outcome.table.cells} == {"a/plain"}
+    assert "b/plain has no answer, and no row" in outcome.end.notes
+
+
 def test_a_server_of_another_version_does_not_go_on(tmp_path: Path) -> None:
     lab = sums_lab(tmp_path / "lab", 4)
     with scripted_endpoint(right) as server:

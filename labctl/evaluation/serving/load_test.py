@@ -263,7 +263,7 @@ class LoadTest:
             except HostError:
                 self._served.check()  # the reason, of a server that labctl started
                 raise
-        return measure(self._rows, recipe.limits.record)
+        return measure(self._rows, recipe.limits.record, self._stages[-1].unfinished)
 
     def _ended(self, stage: StageRecord) -> None:
         self._directory.append(STAGES, [stage])

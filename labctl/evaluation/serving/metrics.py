@@ -136,8 +136,13 @@ def is_good(row: RequestRecord, limits: LatencyLimits) -> bool:
     return limits.latency_ns is None or row.done_ns - start_ns(row) <= limits.latency_ns
 
 
-def measure(rows: Sequence[RequestRecord], limits: LatencyLimits) -> StageMetrics | None:
-    """Return the figures of a stage; None if no request of it was to be measured."""
+def measure(
+    rows: Sequence[RequestRecord], limits: LatencyLimits, unanswered: int = 0
+) -> StageMetrics | None:
+    """Return the figures of a stage; None if no request of it was to be measured.
+
+    ``unanswered`` requests were cut off by its end: they have no times, and are not good.
+    """
     measured = [row for row in rows if not row.warm_up]
     if not measured:
         return None
@@ -162,7 +167,7 @@ def measure(rows: Sequence[RequestRecord], limits: LatencyLimits) -> StageMetric
         total_tokens_per_second=per_second(both),
         good=good,
         goodput=per_second(good),
-        good_share=None if good is None else good / len(measured),
+        good_share=None if good is None else good / (len(measured) + unanswered),
         departures=_departures(measured),
         ttft_ns=describe(_known([ttft_ns(row) for row in done])),
         tpot_ns=describe(_known([tpot_ns(row) for row in done])),

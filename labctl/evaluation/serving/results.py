@@ -63,7 +63,7 @@ def make_results(
     found = tuple(
         StageResult(
             stage,
-            measure(by_stage[stage.number], record.limits),
+            measure(by_stage[stage.number], record.limits, stage.unfinished),
             tuple(
                 Counter(
                     row.failure.message

@@ -6,6 +6,7 @@ each trial its end. A trial with a start and no end is *open*: its job may still
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 
 from labctl.board import Lease
@@ -51,9 +52,18 @@ class Journal:
         """Number of times that the run was resumed."""
         return sum(entry.event == "resumed" for entry in self._entries)
 
-    def resumed(self, board: str | None = None) -> None:
+    def resumed(self, board: str | None = None, *, max_time_again: bool = False) -> None:
         """Another controller takes the run up, on this board; None: an evaluation."""
-        self._note(JournalEntry(event="resumed", board=board))
+        again = max_time_again or None
+        self._note(JournalEntry(event="resumed", board=board, max_time_again=again))
+
+    def sessions(self, started: datetime) -> tuple[datetime, ...]:
+        """Return when controllers took up a run of this start, since its ``max_time`` began."""
+        found = [started]
+        for entry in self._entries:
+            if entry.event == "resumed":
+                found = [entry.utc] if entry.max_time_again else [*found, entry.utc]
+        return tuple(found)
 
     @property
     def board(self) -> str | None:

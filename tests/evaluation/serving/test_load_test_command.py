@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -123,7 +124,9 @@ def test_a_load_that_was_cut_off_keeps_no_gate(
     assert status == 1
     assert shown.count("gate MISSED: ") == 2
     assert "gate MISSED: concurrency 10 failed_share <= 0.5: 0, and the load was cut off" in shown
-    assert "gate MISSED: concurrency 10 good_share >= 0.5: 1, and the load was cut off" in shown
+    # A busy host adds that the client was late.
+    missed = r"gate MISSED: concurrency 10 good_share >= 0.5: 0.1, .*the load was cut off"
+    assert re.search(missed, shown)
 
 
 def test_questions_of_a_file_are_asked_in_their_order(lab: Path) -> None:

@@ -54,6 +54,9 @@ def test_rates_are_of_what_was_completed_over_the_whole_time() -> None:
     assert found.output_tokens_per_second == pytest.approx(100)
     assert found.total_tokens_per_second == pytest.approx(240)
     assert (found.good, found.good_share) == (1, pytest.approx(1 / 3))
+    cut_off = measure(rows, LatencyLimits(ttft_ns=10 * MS), unanswered=7)
+    assert cut_off
+    assert (cut_off.good_share, cut_off.requests) == (0.1, 3)
     assert found.goodput == pytest.approx(10)
     assert found.itl_ns
     assert (found.itl_ns.count, found.itl_ns.p50) == (2, 15 * MS)
