@@ -21,6 +21,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Show what a recipe would do on a board, and how long it would take.",
     ),
     "run": ("labctl.cli.run", "run", "Run a recipe on a board and print its timing table."),
+    "batch": (
+        "labctl.cli.batch",
+        "batch",
+        "Run a plan of recipes on many boards, each as soon as one is free.",
+    ),
     "eval": (
         "labctl.cli.eval",
         "eval_",

@@ -122,6 +122,8 @@ class Board(StrictModel):
     jobs. By default any host that can reach the board."""
     limits: Limits = Limits()
     """Limits of what the board receives."""
+    shares: tuple[Name, ...] = ()
+    """Things that it shares with other boards, by their names in `shared_limits`."""
     power: Meter | None = None
     """Power meter of the board, for the energy of each trial."""
     switches: Switches = Switches()
@@ -197,6 +199,9 @@ class Lab(StrictModel):
     store: StoreUrl | None = None
     """Files that the hosts of a lab share: a folder that all of them see, s3://BUCKET/PREFIX, or
     https://HOST/PATH. Keys come from the environment. By default each host keeps its own."""
+    shared_limits: dict[Name, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    """Number of jobs that may use a thing at once that boards share, such as a USB bus or this
+    host's CPU, by a name that boards and plans of batches refer to."""
     boards: dict[Name, Board]
     """The boards, by name."""
     build_hosts: dict[Name, BuildHost] = Field(default_factory=dict)
@@ -225,6 +230,11 @@ class Lab(StrictModel):
             elif name in (way := self._way_through(name))[1:]:
                 what = f"goes round in a circle: {' -> '.join(way)}"
                 problems.append((("build_hosts", name, "jump"), what))
+        for name, board in self.boards.items():
+            for index, shared in enumerate(board.shares):
+                if shared not in self.shared_limits:
+                    path = ("boards", name, "shares", str(index))
+                    problems.append((path, unknown("shared limit", shared, self.shared_limits)))
         problems += self._unknown_targets(info)
         if problems:
             raise refuse_all(problems)

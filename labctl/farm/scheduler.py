@@ -8,6 +8,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from labctl.errors import Blame, ExitStatus
 from labctl.farm.job import Executor, FarmJob, JobResult
 
 #: A board that broke, or that somebody else has, is tried again after this.
@@ -40,7 +41,8 @@ class Source(Protocol):
 class Scheduler:
     """Runs the jobs of a source until it is over; ``run`` may be called once.
 
-    ``on_begin`` and ``on_end`` are called in the caller's thread. A job that they add runs too.
+    ``on_begin`` and ``on_end`` are called in the caller's thread. A job that they add runs too. A
+    bug in one job breaks off that job alone; the first is raised when all is over.
     """
 
     def __init__(
@@ -55,10 +57,11 @@ class Scheduler:
         self._executor = executor
         self._on_begin = on_begin
         self._on_end = on_end
-        self._ended: SimpleQueue[tuple[FarmJob, str, JobResult | BaseException]] = SimpleQueue()
+        self._ended: SimpleQueue[tuple[FarmJob, str, JobResult | Exception]] = SimpleQueue()
         self._threads: dict[str, threading.Thread] = {}
         #: When a board is tried again, and which.
         self._away: list[tuple[float, str]] = []
+        self._bugs: list[Exception] = []
         self.results: dict[str, JobResult] = {}
 
     def run(self) -> dict[str, JobResult]:
@@ -75,18 +78,11 @@ class Scheduler:
         finally:
             if self._threads:
                 self._executor.stop()
-            self._drain()
-        return self.results
-
-    def _drain(self) -> None:
-        broken: BaseException | None = None
-        while self._threads:
-            try:
+            while self._threads:
                 self._note(*self._ended.get())
-            except Exception as error:
-                broken = broken or error
-        if broken:
-            raise broken
+        for bug in self._bugs:
+            raise bug
+        return self.results
 
     def _offer_again(self) -> None:
         now = time.monotonic()
@@ -97,17 +93,19 @@ class Scheduler:
         def work() -> None:
             try:
                 self._ended.put((job, board, self._executor.run(job, board)))
-            except BaseException as error:  # raised in the thread of `run`
+            except Exception as error:  # a bug; raised in the thread of `run`
                 self._ended.put((job, board, error))
 
         self._on_begin(job, board)
         self._threads[job.id] = threading.Thread(target=work, name=f"job {job.id}")
         self._threads[job.id].start()
 
-    def _note(self, job: FarmJob, board: str, ended: JobResult | BaseException) -> None:
+    def _note(self, job: FarmJob, board: str, ended: JobResult | Exception) -> None:
         self._threads.pop(job.id).join()
-        if isinstance(ended, BaseException):
-            raise ended
+        if isinstance(ended, Exception):
+            self._bugs.append(ended)
+            reason = f"a bug in labctl: {type(ended).__name__}: {ended}"
+            ended = JobResult(ExitStatus.INFRA, blame=Blame.INFRA, reason=reason)
         if ended.is_board_broken or ended.is_board_taken:
             heapq.heappush(self._away, (time.monotonic() + AWAY_SECONDS, board))
         result = self._source.end(job, ended)

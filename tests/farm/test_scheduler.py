@@ -45,11 +45,16 @@ def test_jobs_of_several_boards_run_at_once() -> None:
     }
 
 
-def test_a_bug_ends_the_others_and_is_not_hidden() -> None:
-    executor = Blocking(2)
+def test_a_bug_breaks_off_its_own_job_alone_and_is_not_hidden() -> None:
+    executor = Blocking(1)
+    source = made("bug", "a")
+    attempts: list[JobResult] = []
+    scheduler = Scheduler(source, executor, on_end=lambda _j, _b, one, _r: attempts.append(one))
     with pytest.raises(ZeroDivisionError):
-        Scheduler(made("waits", "bug"), executor).run()
-    assert executor.stopped.is_set()
+        scheduler.run()
+    assert scheduler.results["j1"].exit_status == 0
+    assert scheduler.results["j0"].exit_status == 3
+    assert [one.reason for one in attempts].count("a bug in labctl: ZeroDivisionError: ") == 3
 
 
 def test_ctrl_c_ends_the_running_jobs_before_it_is_passed_on() -> None:

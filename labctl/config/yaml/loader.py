@@ -16,7 +16,9 @@ which PyYAML follows by itself, reads booleans, sexagesimal and octal numbers an
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeAlias
 
 import yaml
@@ -147,6 +149,13 @@ def read_yaml(text: str) -> Marked:
     Raises NotYaml where the text cannot be understood at all; what is only forbidden (a key given
     twice, a tag) is in ``problems``, so that all are reported at once.
     """
+    read = _read(text)
+    return replace(read, value=deepcopy(read.value))  # whose reader may change it
+
+
+@lru_cache(maxsize=64)
+def _read(text: str) -> Marked:
+    """Read a text; each run asks for the same targets and build specs, and reading them is slow."""
     builder = _Builder()
     node = _compose(text)
     if node is None:

@@ -1,0 +1,157 @@
+"""``labctl batch``."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from labctl.cli.board_choice import boards_on
+from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.output import json_option, note
+from labctl.cli.root import Invocation
+from labctl.cli.run import comparing_with
+from labctl.config.lab import LabFile
+from labctl.config.yaml.document import load
+from labctl.errors import Blame, ExitStatus, printable_line
+from labctl.farm.batch import Batch
+from labctl.farm.batch_plan import BatchPlan, plan_batch
+from labctl.farm.expected import expected_seconds
+from labctl.farm.job import FarmJob, JobResult
+from labctl.farm.run_executor import RunExecutor
+from labctl.farm.schedule import Schedule
+from labctl.farm.scheduler import Scheduler
+from labctl.state import lab_state
+from labctl.units import counted, duration
+
+NO_BOARD = "no board is left that it could run on"
+
+
+@click.command(epilog="Example: labctl batch night.yaml")
+@click.option("--new", is_flag=True, help="Begin a new batch, though an earlier one is unfinished.")
+@click.option("--dry-run", is_flag=True, help="Only show the jobs, their boards and times.")
+@json_option("Print the jobs and their results as JSON.")
+@click.argument("plan", type=click.Path(path_type=Path, dir_okay=False))
+@click.pass_obj
+def batch(invocation: Invocation, plan: Path, *, new: bool, dry_run: bool, as_json: bool) -> int:
+    """Run a plan of recipes on many boards, each as soon as one is free.
+
+    PLAN is a YAML file; `labctl docs queue` describes it. Boards run at the same time; the longest
+    jobs come first. A job that host, link or board broke off goes on on an equal board. Call it
+    again after Ctrl-C or a kill: it goes on, and no finished trial is run again. Exit status 0: all
+    runs are good; 1: a program failed or a gate was missed; 2: a job is wrong; 3: boards failed.
+    """
+    lab = lab_of(invocation)
+    planned = plan_batch(
+        load(plan, BatchPlan),
+        lab,
+        lambda selector: boards_on(lab, selector),
+        lambda recipe, boards: expected_seconds(lab, recipe, boards),
+    )
+    earlier = Batch.unfinished(lab.root, planned.name)
+    same = [one for one in earlier if one.digest == planned.digest]
+    if dry_run:
+        _show_plan([one.job for one in planned.jobs], as_json)
+        return ExitStatus.OK
+    if same and not new:
+        current = same[0]
+        done = len(current.jobs) - len(current.remaining)
+        note(f"going on with {current.path.name}: {done} of {len(current.jobs)} jobs have ended")
+    else:
+        if earlier:
+            note(f"note: the unfinished batch {earlier[0].path.name} had other jobs; it is left")
+        current = Batch.begin(lab.root, planned)
+        note(f"batch directory: {current.path}")
+    with current.held():
+        _run(lab, current)
+    _show_results(current, as_json)
+    return _status(current)
+
+
+def _run(lab: LabFile, current: Batch) -> None:
+    jobs = current.remaining
+    wanted = {board for job in jobs for board in job.boards}
+    state, boards = lab_state(lab), {}
+    for name in sorted(wanted):
+        health = state.health.get(name)
+        if health.may_work:
+            boards[name] = lab.board(name).shares
+        else:
+            note(f"note: board {name} is left out: its health is {health.health}")
+    schedule = Schedule(boards, lab.lab.shared_limits)
+    schedule.add(*jobs)
+    executor = RunExecutor(lab, current, connect_board, compare=comparing_with(lab))
+
+    def ended(job: FarmJob, board: str, attempt: JobResult, result: JobResult | None) -> None:
+        if result is not None:
+            current.note_result(job, board, result)
+        _tell(current, job, board, attempt, again=result is None)
+
+    Scheduler(schedule, executor, on_end=ended).run()
+    for job in schedule.stranded:
+        result = JobResult(ExitStatus.INFRA, blame=Blame.INFRA, reason=NO_BOARD)
+        current.note_result(job, "", result)
+        _tell(current, job, "no board", result, again=False)
+
+
+def _tell(current: Batch, job: FarmJob, board: str, attempt: JobResult, *, again: bool) -> None:
+    if again and attempt.is_board_taken:
+        return  # it waits, as in any queue
+    words = [f"job {job.id} {job.name} on {board}: {_word(attempt)}"]
+    words += [attempt.reason] if attempt.reason else []
+    words += [f"run {attempt.run}"] if attempt.run else []
+    place = f"[{len(current.results)}/{len(current.jobs)}]"
+    note(printable_line(f"{place} {'; '.join(words)}{'; it waits again' if again else ''}"))
+
+
+def _word(result: JobResult) -> str:
+    if result.exit_status == ExitStatus.OK:
+        return "good"
+    return "stopped" if result.exit_status == ExitStatus.INTERRUPTED else f"failed ({result.blame})"
+
+
+def _status(current: Batch) -> int:
+    found = {result.exit_status for result in current.results.values()}
+    order = (ExitStatus.JOB, ExitStatus.CONFIG, ExitStatus.INFRA)
+    return next((status for status in order if status in found), ExitStatus.OK)
+
+
+def _show_plan(jobs: list[FarmJob], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps([_document(job) for job in jobs], indent=2))
+        return
+    for job in jobs:
+        seconds = duration(job.expected_seconds * 1e9)
+        click.echo(f"{job.id}  {job.name}  {seconds}  {', '.join(job.boards)}")
+    total = duration(sum(job.expected_seconds for job in jobs) * 1e9)
+    click.echo(f"{counted(len(jobs), 'job')}, {total} of board time")
+
+
+def _show_results(current: Batch, as_json: bool) -> None:
+    if as_json:
+        rows = [_document(one.job) | _outcome(current.results[one.job.id]) for one in current.jobs]
+        click.echo(json.dumps({"batch": current.path.name, "jobs": rows}, indent=2))
+        return
+    counts = Counter(_word(result) for result in current.results.values())
+    words = ", ".join(f"{number} {word}" for word, number in sorted(counts.items()))
+    click.echo(f"{counted(len(current.jobs), 'job')}: {words}")
+
+
+def _document(job: FarmJob) -> dict[str, object]:
+    return {
+        "id": job.id,
+        "recipe": job.name,
+        "boards": list(job.boards),
+        "priority": job.priority,
+        "group": job.group,
+        "expected_seconds": job.expected_seconds,
+    }
+
+
+def _outcome(result: JobResult) -> dict[str, object]:
+    return {
+        "run": result.run,
+        "exit_status": result.exit_status,
+        "blame": result.blame,
+        "reason": result.reason,
+    }

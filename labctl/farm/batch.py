@@ -1,0 +1,137 @@
+"""A batch on disk: its jobs, and a journal of their runs and results.
+
+``batches/<UTC time>-<name>-<short id>/`` holds ``batch.json``, all jobs with all that they run, and
+``journal.jsonl``: a line when a job's run is known, before its first trial, and one when the job
+has ended. Together with the records of the runs that is all of its state: a kill at any point costs
+at most what a kill of ``labctl run`` costs.
+"""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from labctl.errors import Blame, ConfigError
+from labctl.farm.batch_plan import PlannedBatch, PlannedJob
+from labctl.farm.job import FarmJob, JobResult
+from labctl.farm.run_content import RunContent
+from labctl.files import append_line, host_reads, host_writes, locked, write_atomic
+from labctl.runs.record.directory import new_run_id
+
+FOLDER = "batches"
+_PLAN, _JOURNAL, _LOCK = "batch.json", "journal.jsonl", "lock"
+
+
+class Batch:
+    """One batch; the ledger of its runs."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        with host_reads(path):
+            document = json.loads((path / _PLAN).read_text())
+        self.name: str = document["name"]
+        self.digest: str = document["digest"]
+        self.jobs = tuple(_job(one) for one in document["jobs"])
+        self._contents: Mapping[str, Mapping[str, Any]] = document["contents"]
+        self._of = {one.job.id: one.content for one in self.jobs}
+        self._runs: dict[str, str] = {}
+        #: Results of the jobs that have ended.
+        self.results: dict[str, JobResult] = {}
+        self._lock = threading.Lock()
+        for line in self._lines():
+            self._runs[line["job"]] = line["run"] or self._runs.get(line["job"], "")
+            if "exit_status" in line:
+                blame = Blame(line["blame"]) if line["blame"] else None
+                self.results[line["job"]] = JobResult(
+                    line["exit_status"], line["run"], blame, line["reason"]
+                )
+
+    @classmethod
+    def begin(cls, root: Path, planned: PlannedBatch) -> "Batch":
+        """Write a new batch. Raises HostError."""
+        path = root / FOLDER / new_run_id(planned.name)
+        document = {
+            "name": planned.name,
+            "digest": planned.digest,
+            "jobs": [{**asdict(one.job), "content": one.content} for one in planned.jobs],
+            "contents": planned.contents,
+        }
+        with host_writes(path):
+            path.mkdir(parents=True)
+        write_atomic(path / _PLAN, json.dumps(document, indent=1) + "\n")
+        return cls(path)
+
+    @classmethod
+    def unfinished(cls, root: Path, name: str) -> "list[Batch]":
+        """Return the batches of a plan that have jobs left, the newest first."""
+        folders = sorted((root / FOLDER).glob(f"*-{name}-*"), reverse=True)
+        batches = (cls(path) for path in folders if (path / _PLAN).is_file())
+        return [batch for batch in batches if batch.name == name and batch.remaining]
+
+    @property
+    def remaining(self) -> list[FarmJob]:
+        """The jobs that have not ended."""
+        return [one.job for one in self.jobs if one.job.id not in self.results]
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes out. Raises HostTimeout."""
+        with locked(self.path / _LOCK, timeout=0.5, holder="another labctl that runs this batch"):
+            yield
+
+    def content(self, job: FarmJob) -> RunContent:
+        """Return what a job is to run. Raises ConfigError."""
+        return RunContent.read(self._contents[self._of[job.id]])
+
+    def run_of(self, job: FarmJob) -> str | None:
+        """Return the last run that was noted for a job."""
+        return self._runs.get(job.id) or None
+
+    def note_run(self, job: FarmJob, board: str, run: str) -> None:
+        """Keep the run of a job, before its first trial begins."""
+        if self._runs.get(job.id) != run:
+            self._write({"job": job.id, "board": board, "run": run})
+            self._runs[job.id] = run
+
+    def note_result(self, job: FarmJob, board: str, result: JobResult) -> None:
+        """Keep the end of a job."""
+        self._write(
+            {
+                "job": job.id,
+                "board": board,
+                "run": result.run,
+                "exit_status": result.exit_status,
+                "blame": result.blame,
+                "reason": result.reason,
+            }
+        )
+        self.results[job.id] = result
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        with self._lock:
+            append_line(self.path / _JOURNAL, json.dumps(line))
+
+    def _lines(self) -> Iterator[Mapping[str, Any]]:
+        path = self.path / _JOURNAL
+        if not path.exists():
+            return
+        with host_reads(path):
+            lines = path.read_text().splitlines()
+        for number, line in enumerate(lines, 1):
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                if number < len(lines):
+                    raise ConfigError(f"{path}:{number}: not a line of a batch") from error
+                # The last line, torn by a power cut: the record of its run tells the same.
+
+
+def _job(document: Mapping[str, Any]) -> PlannedJob:
+    fields = dict(document)
+    content = fields.pop("content")
+    for name in ("boards", "uses"):
+        fields[name] = tuple(fields[name])
+    return PlannedJob(FarmJob(**fields), content)

@@ -1,0 +1,182 @@
+"""The plan of a batch: recipes and the boards that they run on.
+
+name: night
+on: tag=fast                  # boards of all jobs, unless a job says otherwise
+jobs:
+  - recipe: q8_latency        # once, on whichever of the boards is free first
+    set: {repeats: 5}
+  - recipe: recipes/q2.yaml
+    every_board: true         # once on each
+  - {recipe: a, group: ab, times: 3}   # a b a b a b, on one board without anything between
+  - {recipe: b, group: ab, times: 3}
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from labctl.config.lab import LabFile
+from labctl.config.names import unknown
+from labctl.config.recipe import Recipe, find_recipe
+from labctl.config.types import Duration, Line, Name
+from labctl.config.variants import Scalar
+from labctl.config.yaml.document import StrictModel, refuse
+from labctl.errors import ConfigError
+from labctl.farm.job import FarmJob
+from labctl.farm.run_content import RunContent
+from labctl.farm.selector import BoardSelector
+from labctl.runs.inputs.prepare import read_recipe
+
+MOST_JOBS = 100_000
+
+
+class BatchEntry(StrictModel):
+    """A recipe, and where and how often it runs."""
+
+    recipe: Line
+    """A recipe's file, or the name of one of the lab or of labctl."""
+    set: dict[Line, Scalar] = Field(default_factory=dict)
+    """Changes to keys of the recipe."""
+    boards: tuple[Name, ...] = ()
+    """Boards that are equal for it; it runs on one of them."""
+    on: Line | None = None
+    """Selector of such boards instead, e.g. `tag=fast,memory>=4GB`; default: the plan's, else all
+    boards of the recipe's target."""
+    every_board: bool = False
+    """Run on each of the boards, not on one of them."""
+    times: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Number of runs."""
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    """The greatest comes first."""
+    group: Name | None = None
+    """Entries of one group run in turns on one board, with nothing between them."""
+    expected: Duration | None = None
+    """Expected time of a run; default: that of the last such run, else as predicted. The longest
+    come first."""
+    uses: tuple[Name, ...] = ()
+    """Shared limits of devices.yaml that it uses besides those of its board."""
+
+    @model_validator(mode="after")
+    def _one_way_to_boards(self) -> Self:
+        if self.boards and self.on is not None:
+            raise refuse("boards are given too; keep one of them", "on")
+        if self.group is not None and self.every_board:
+            raise refuse("a group runs on one board", "every_board")
+        return self
+
+
+class BatchPlan(StrictModel):
+    """A plan of jobs."""
+
+    name: Name
+    """Name of its batches."""
+    on: Line | None = None
+    """Selector of the boards, e.g. `target=rk3568,tag=fast`."""
+    jobs: Annotated[tuple[BatchEntry, ...], Field(min_length=1)]
+    """The runs."""
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """A job with what it runs."""
+
+    job: FarmJob
+    content: str
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """All jobs of a plan, self-contained."""
+
+    name: str
+    jobs: tuple[PlannedJob, ...]
+    #: Digest -> what a job runs, as :meth:`labctl.farm.run_content.RunContent.document` has it.
+    contents: Mapping[str, Mapping[str, object]]
+
+    @property
+    def digest(self) -> str:
+        """Digest of all that it does; how long that takes is no part of it."""
+        rows = [
+            (one.job.id, one.job.boards, one.job.priority, one.job.group, one.job.uses, one.content)
+            for one in self.jobs
+        ]
+        return hashlib.sha256(json.dumps([self.name, rows]).encode()).hexdigest()
+
+
+def plan_batch(
+    plan: BatchPlan,
+    lab: LabFile,
+    select: Callable[[BoardSelector], Sequence[str]],
+    expect: Callable[[Recipe, tuple[str, ...]], float],
+) -> PlannedBatch:
+    """Read the recipes of a plan and find their boards; ``expect`` gives seconds on a board.
+
+    Raises ConfigError that says which entry is wrong.
+    """
+    contents: dict[str, Mapping[str, object]] = {}
+    found: list[tuple[int, int, PlannedJob]] = []
+    for place, entry in enumerate(plan.jobs, 1):
+        try:
+            recipe, boards = _checked(entry, plan, lab, select)
+            content = RunContent.of(recipe, lab.root).document()
+            seconds = entry.expected or expect(recipe, boards)
+        except ConfigError as error:
+            message = f"job {place}, {entry.recipe}: {error.message}"
+            raise ConfigError(message, hint=error.hint) from error
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        contents[digest] = content
+        for turn, pool in _turns(entry, boards):
+            job = FarmJob(
+                f"{place}.{turn}",
+                recipe.name,
+                pool,
+                seconds,
+                entry.priority,
+                entry.group,
+                entry.uses,
+            )
+            found.append((place, turn, PlannedJob(job, digest)))
+    if len(found) > MOST_JOBS:
+        raise ConfigError(f"the plan has {len(found)} jobs; the most is {MOST_JOBS}")
+    grouped = {entry.group for entry in plan.jobs if entry.group}
+    in_turns = sorted(
+        found, key=lambda one: (one[1], one[0]) if one[2].job.group in grouped else (0, one[0])
+    )
+    return PlannedBatch(plan.name, tuple(job for _, _, job in in_turns), contents)
+
+
+def _checked(
+    entry: BatchEntry,
+    plan: BatchPlan,
+    lab: LabFile,
+    select: Callable[[BoardSelector], Sequence[str]],
+) -> tuple[Recipe, tuple[str, ...]]:
+    """Return the recipe of an entry, and the boards that it may run on. Raises ConfigError."""
+    settings = tuple(
+        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in entry.set.items()
+    )
+    recipe = read_recipe(find_recipe(entry.recipe, lab.root), settings, lab_root=lab.root)
+    for name in entry.uses:
+        if name not in lab.lab.shared_limits:
+            raise ConfigError(unknown("shared limit", name, lab.lab.shared_limits))
+    for name in entry.boards:
+        if (target := lab.board(name).target) != recipe.target:
+            raise ConfigError(f"board {name} is a {target}, the recipe is for {recipe.target}")
+    if entry.boards:
+        return recipe, entry.boards
+    selector = entry.on or plan.on
+    named = list(select(BoardSelector.parse(selector))) if selector else list(lab.lab.boards)
+    found = tuple(name for name in named if lab.board(name).target == recipe.target)
+    if not found:
+        raise ConfigError(f"none of the boards is a {recipe.target}, which the recipe is for")
+    return recipe, found
+
+
+def _turns(entry: BatchEntry, boards: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    pools = [(board,) for board in boards] if entry.every_board else [boards]
+    yield from enumerate((pool for _ in range(entry.times) for pool in pools), 1)

@@ -1,0 +1,61 @@
+"""Expected times of runs: the queue's estimates, and the order of a batch."""
+
+from datetime import datetime
+from statistics import median
+
+from labctl.config.lab import LabFile
+from labctl.config.recipe import Recipe
+from labctl.config.target import load_target
+from labctl.errors import ConfigError
+from labctl.index import Filter
+from labctl.performance.prediction import board_rates
+from labctl.progress import silent
+from labctl.runs.inputs.prepare import recipe_files
+from labctl.runs.planning.forecast import make_forecast, plan_trials
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.history import last_seen
+from labctl.runs.record.repository import RunRepository
+
+#: So many of a recipe's last runs are looked at.
+_RUNS = 10
+
+
+def expected_seconds(lab: LabFile, recipe: Recipe, boards: tuple[str, ...]) -> float:
+    """Return what a run of a recipe is expected to take on one of these boards, in s.
+
+    As the last such runs took; else as ``labctl plan`` predicts; else the recipe's ``max_time``, so
+    that what nobody knows does not come last. Nothing is fetched, no board is asked. Raises
+    ConfigError, HostError.
+    """
+    if (recorded := recorded_seconds(lab, recipe, boards)) is not None:
+        return recorded
+    if (seen := last_seen(lab.root, boards[0])) is not None:
+        prepared = recipe_files(recipe, lab.root).for_plan(silent)
+        rates = board_rates(lab.root, boards[0], load_target(recipe.target, lab.root))
+        forecast = make_forecast(prepared, seen.facts, rates)
+        predicted = plan_trials(recipe, forecast, recipe.max_time).predicted_seconds
+        if predicted is not None:
+            return predicted
+    return recipe.max_time
+
+
+def recorded_seconds(lab: LabFile, recipe: Recipe, boards: tuple[str, ...]) -> float | None:
+    """Return the median time in s of the last runs of just this recipe on such boards.
+
+    None if there is none. Raises HostError.
+    """
+    targets = {lab.board(name).target for name in boards}
+    wanted = Filter(recipe=recipe.name, states=("finished",), kind="timing")
+    resolved, seconds = recipe.resolved(), []
+    for found in RunRepository(lab.root / "runs").query(wanted, limit=_RUNS):
+        row = found.run
+        if row.target not in targets or row.finished is None:
+            continue
+        try:
+            same = RunDirectory(lab.root / "runs" / row.id).run().recipe_resolved == resolved
+        except ConfigError:
+            continue  # damaged since it was listed
+        if same:
+            took = datetime.fromisoformat(row.finished) - datetime.fromisoformat(row.started)
+            seconds.append(took.total_seconds())
+    return median(seconds) if seconds else None

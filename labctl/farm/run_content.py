@@ -1,0 +1,74 @@
+"""The content of a job: all that its run needs, as it was when it was submitted.
+
+The recipe is kept as written and as resolved, and the files of this host by their SHA-256. What is
+in the queue does not change when a recipe is edited; a file that changed meanwhile is refused.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from labctl.config.recipe import Recipe
+from labctl.config.yaml.document import Document
+from labctl.errors import ConfigError
+from labctl.files import cached_sha256
+from labctl.runs.inputs.prepare import recipe_files
+
+
+@dataclass(frozen=True)
+class RunContent:
+    """A recipe with the digests of its files."""
+
+    recipe: Recipe
+    #: Path on this host -> SHA-256.
+    files: Mapping[str, str]
+
+    @classmethod
+    def of(cls, recipe: Recipe, lab_root: Path) -> "RunContent":
+        """Find a recipe's files on this host. Raises ConfigError: not there, not built yet."""
+        found = recipe_files(recipe, lab_root)
+        paths = [lab_root / file for file in recipe.files.values()]
+        paths += [lab_root / source.file for source in recipe.models.values() if source.file]
+        paths += [lab_root / recipe.prompt_file] if recipe.prompt_file else []
+        digests = {str(path): cached_sha256(path) for path in paths}
+        if found.program is not None:
+            digests[str(found.program.local)] = found.program.sha256
+        return cls(recipe, digests)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            "recipe": self.recipe.resolved(),
+            "as_written": self.recipe.as_written,
+            "settings": list(self.recipe.settings),
+            "files": dict(self.files),
+        }
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> "RunContent":
+        """Read what :meth:`document` returned. Raises ConfigError if this labctl cannot."""
+        try:
+            recipe = Recipe.model_validate(document["recipe"])
+            written, settings = document["as_written"], document["settings"]
+            if written is not None:
+                source = Document.parse(written, f"the recipe {recipe.name}")
+                source.overridden = {(str(n),): text for n, text in enumerate(settings)}
+                recipe = recipe.written_in(source)
+            return cls(recipe, document["files"])
+        except (ValidationError, KeyError, TypeError) as error:
+            raise ConfigError(
+                "the job's request is not one that this labctl reads",
+                hint="the labctl that submitted it may be of another version; submit it again",
+            ) from error
+
+    def check(self) -> None:
+        """Raise ConfigError if one of its files changed since."""
+        for path, digest in self.files.items():
+            if cached_sha256(Path(path)) != digest:
+                raise ConfigError(
+                    f"{path} changed since the job was submitted",
+                    hint="submit the job again to use the file as it is now",
+                )

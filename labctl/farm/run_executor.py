@@ -1,0 +1,154 @@
+"""Jobs that are runs of recipes: real boards, real records, each run in the thread of its job.
+
+Whether a trial is done is asked of its record alone: a job whose run exists goes on with it, and
+one whose run is finished is not run again.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from labctl.config.lab import Board, LabFile
+from labctl.errors import Blame, ConfigError, ExitStatus, LabctlError
+from labctl.farm.job import FarmJob, JobResult
+from labctl.farm.run_content import RunContent
+from labctl.records.events import AnyEvent, Contact
+from labctl.results.gates import CompareGates, leave_open
+from labctl.runs.failover import run_with_failover
+from labctl.runs.observer import Observer
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.resume import ResumeRequest, last_board, resume
+from labctl.runs.run import RunRequest
+from labctl.runs.runner import Outcome
+from labctl.transport import Transport
+
+Connect = Callable[[Board], Transport]
+
+
+class RunLedger(Protocol):
+    """Record of which run belongs to which job; it outlives the process."""
+
+    def content(self, job: FarmJob) -> RunContent:
+        """Return what a job is to run. Raises ConfigError."""
+
+    def run_of(self, job: FarmJob) -> str | None:
+        """Return the last run that was noted for a job."""
+
+    def note_run(self, job: FarmJob, board: str, run: str) -> None:
+        """Keep the run of a job, before its first trial begins.
+
+        Raises LeaseLost if somebody else has the job by now.
+        """
+
+
+class RunExecutor:
+    """Runs recipes on the boards of a lab."""
+
+    def __init__(
+        self,
+        lab: LabFile,
+        ledger: RunLedger,
+        connect: Connect,
+        *,
+        compare: CompareGates = leave_open,
+        on_event: Callable[[FarmJob, str, AnyEvent], None] = lambda _job, _board, _event: None,
+    ):
+        self._lab = lab
+        self._ledger = ledger
+        self._connect = connect
+        self._compare = compare
+        self._on_event = on_event
+        self._all_stop = threading.Event()
+        self._stopped: set[str] = set()
+
+    def stop(self) -> None:
+        """Let all running jobs end soon; what they finished is kept."""
+        self._all_stop.set()
+
+    def stop_job(self, job: str) -> None:
+        """Let one job end soon."""
+        self._stopped.add(job)
+
+    def run(self, job: FarmJob, board: str) -> JobResult:
+        """Run a job, or go on with its run."""
+        began, noted = time.monotonic(), self._ledger.run_of(job)
+        watcher = _Watcher(self, job, board, noted)
+        try:
+            outcome = self._outcome(job, self._lab.board(board), noted, watcher)
+        except LabctlError as error:
+            return JobResult.of(error, watcher.run, time.monotonic() - began)
+        except KeyboardInterrupt:
+            return JobResult(ExitStatus.INTERRUPTED, watcher.run, reason="it was stopped")
+        status = outcome.exit_status
+        return JobResult(
+            status,
+            outcome.run.id,
+            Blame.JOB if status else None,
+            _reason(outcome),
+            seconds=time.monotonic() - began,
+        )
+
+    def _outcome(
+        self, job: FarmJob, board: Board, noted: str | None, watcher: "_Watcher"
+    ) -> Outcome:
+        observer = Observer(watcher)
+        if noted is not None and (before := self._directory(noted)).is_planned:
+            end = before.end()
+            if end is not None and end.state == "finished":
+                return Outcome(before, before.run(), tuple(before.trials()), end.gates)
+            try:
+                again = ResumeRequest(before, board, self._lab, compare=self._compare)
+                return resume(again, partial(self._connect, board), observer)
+            except ConfigError as error:
+                if last_board(before) == board.name:
+                    raise
+                observer.note(f"note: {error.message}; a new run begins on board {board.name}")
+        content = self._ledger.content(job)
+        content.check()
+        request = RunRequest(content.recipe, board, self._lab, compare=self._compare)
+        return run_with_failover(request, (), self._connect, observer)
+
+    def _directory(self, run: str) -> RunDirectory:
+        return RunDirectory(Path(self._lab.root) / "runs" / run)
+
+    def _heard(self, job: FarmJob, board: str, event: AnyEvent) -> None:
+        if isinstance(event, Contact):
+            self._ledger.note_run(job, board, event.run)
+        self._on_event(job, board, event)
+
+    def _is_to_stop(self, job: FarmJob) -> bool:
+        return self._all_stop.is_set() or job.id in self._stopped
+
+
+class _Watcher:
+    """Reader of a run's events: notes the run, and ends it once when it is to be stopped.
+
+    An interruption is raised in the thread of the run, as Ctrl-C is in that of ``labctl run``.
+    """
+
+    def __init__(self, executor: RunExecutor, job: FarmJob, board: str, run: str | None):
+        self._executor = executor
+        self._job = job
+        self._board = board
+        self._is_stopping = False
+        self.run = run
+
+    def __call__(self, event: AnyEvent) -> None:
+        if isinstance(event, Contact):
+            self.run = event.run
+        self._executor._heard(self._job, self._board, event)
+        if not self._is_stopping and self._executor._is_to_stop(self._job):
+            self._is_stopping = True
+            raise KeyboardInterrupt
+
+
+def _reason(outcome: Outcome) -> str | None:
+    """Return the first thing that went wrong in a run; None if nothing did."""
+    for trial in outcome.trials:
+        if trial.failure is not None:
+            return f"trial {trial.number}: {trial.failure.message}"
+    missed = [gate for gate in outcome.gates if gate.passed is False]
+    return f"{len(missed)} gates missed" if missed else None
