@@ -21,7 +21,7 @@ from labctl.board.job import STDOUT, TELEMETRY, JobSpec
 from labctl.errors import OutputNotUnderstood, ProgramFailed, printable
 from labctl.records import CpuClock, JobStatus, MemoryRate, StorageRate
 from labctl.records.base import Record
-from labctl.results.telemetry import others_share, read_telemetry
+from labctl.results.telemetry import held_down_share, others_share, read_telemetry
 from labctl.transport import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 20.0
@@ -70,12 +70,15 @@ class MeasuredJob:
     status: JobStatus
     files: Mapping[str, bytes]
     others_share: float | None
+    #: Of the telemetry's samples; None where the board reports neither limits nor cooling.
+    held_down_share: float | None = None
 
 
 class MemoryBench(Record):
     """The answer of ``agent bench-memory``, and ``others_share`` as in :class:`MeasuredJob`."""
 
     others_share: float | None = None
+    held_down_share: float | None = None
     agent_version: str
     buffer_bytes: int
     last_cache_bytes: int | None = None
@@ -87,6 +90,7 @@ class StorageBench(Record):
     """The answer of ``agent bench-storage``, and ``others_share`` as in :class:`MeasuredJob`."""
 
     others_share: float | None = None
+    held_down_share: float | None = None
     agent_version: str
     file_bytes: int
     direct_accepted: bool
@@ -166,9 +170,9 @@ class Measuring:
         with tempfile.TemporaryDirectory(prefix="labctl-probe-") as local:
             pulled = self._agent.collect(directory, Path(local), status=status)
             files = {name: path.read_bytes() for name, path in pulled.items()}
-            others = others_share(read_telemetry(Path(local) / TELEMETRY).samples)
+            samples = read_telemetry(Path(local) / TELEMETRY).samples
         self._agent.remove(directory)
-        return MeasuredJob(status, files, others)
+        return MeasuredJob(status, files, others_share(samples), held_down_share(samples))
 
     def _bench(self, answer: type[_Answer], words: tuple[str, ...], seconds: float) -> _Answer:
         argv = (self._agent.path, *words, "--seconds", f"{seconds:g}")
@@ -177,7 +181,8 @@ class Measuring:
         if job.status.exit_status != 0:
             raise self._failure(words[0], output, job.status.error or f"it {job.status.outcome}")
         found = self._understood(answer, output)
-        return found.model_copy(update={"others_share": job.others_share})
+        shares = {"others_share": job.others_share, "held_down_share": job.held_down_share}
+        return found.model_copy(update=shares)
 
     def _failure(self, command: str, output: bytes, outcome: str) -> ProgramFailed:
         """Return the error for the agent's failure: too little space or memory does not end a

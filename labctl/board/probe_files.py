@@ -72,8 +72,10 @@ def compare_probes(now: BoardProbe, earlier: Sequence[BoardProbe]) -> BoardProbe
     if not earlier:
         return now
     slower = []
-    for what, rate in _rates(now).items():
-        known = [rates[what] for probe in earlier if what in (rates := _rates(probe, like=now))]
+    for what, rate in probe_rates(now).items():
+        known = [
+            rates[what] for probe in earlier if what in (rates := probe_rates(probe, like=now))
+        ]
         if known and rate < median(known) * (1 - _margin(known)):
             slower.append(Slowdown(what=what, before=round(median(known)), now=rate))
     update = {"slower": tuple(slower), "compared_with": earlier[0].taken}
@@ -116,8 +118,11 @@ def _newest_first(folder: Path) -> list[Path]:
     return sorted((p for p in folder.iterdir() if _NAME.fullmatch(p.name)), reverse=True)
 
 
-def _rates(probe: BoardProbe, like: BoardProbe | None = None) -> dict[str, int]:
-    """Every rate by what it is; without those of storage when the file was of another size."""
+def probe_rates(probe: BoardProbe, like: BoardProbe | None = None) -> dict[str, int]:
+    """Return every rate by what it is, in bytes per second.
+
+    Without those of storage when the file was of another size than that of the probe ``like``.
+    """
     found = {
         f"memory read, {_threads(memory.threads)}": memory.bytes_per_second
         for memory in probe.memory

@@ -35,6 +35,16 @@ COMMANDS = {
         "probes",
         "List the probes of all boards or of one, newest first.",
     ),
+    "check": ("labctl.cli.boards_check", "check", "Check the health of boards."),
+    "recover": ("labctl.cli.boards_check", "recover", "Bring a failing board back."),
+    "history": ("labctl.cli.boards_health", "history", "Show what happened to a board."),
+    "good": ("labctl.cli.boards_health", "good", "Put a board back to work."),
+    "maintenance": (
+        "labctl.cli.boards_health",
+        "maintenance",
+        "Take boards out of work while somebody mends them.",
+    ),
+    "retire": ("labctl.cli.boards_health", "retire", "Take boards out of work for good."),
 }
 
 

@@ -121,6 +121,11 @@ class BoardProbe(FileRecord):
     storage_file_bytes: int | None = None
     storage_others_share: float | None = Field(None, description=_OTHERS)
     compute: tuple[ComputeRate, ...] = ()
+    held_down_share: float | None = Field(
+        None,
+        description="share of the samples while memory and storage were measured in which a limit"
+        " or cooling held a clock down; the larger of both. None: the board does not tell",
+    )
     slower: tuple[Slowdown, ...] = Field(
         (),
         description="rates that are lower than in the last probes of the same board in the same"

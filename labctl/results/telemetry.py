@@ -233,6 +233,13 @@ def held_down(samples: Sequence[TelemetrySample]) -> list[bool]:
     ]
 
 
+def held_down_share(samples: Sequence[TelemetrySample]) -> float | None:
+    """Return the share of the samples in which the board throttled; None if it does not tell."""
+    if not any(sample.freq_limit_khz or sample.cooling for sample in samples):
+        return None
+    return sum(held_down(samples)) / len(samples)
+
+
 def _without_fans(cooling: Mapping[str, int]) -> dict[str, int]:
     """Leave out fans: a running fan costs no speed."""
     return {name: state for name, state in cooling.items() if "fan" not in name.lower()}

@@ -63,6 +63,7 @@ def _measured(opened: Opened, *, full: bool) -> BoardProbe:
         check_lease=held.check_lease,
     )
     notes: list[str] = []
+    held_down: list[float | None] = []
     # A run that was killed may have left a frequency fixed.
     if left := BoardChanges(held.transport, held.board.workdir).restore():
         notes.append(f"cannot restore the settings that a run changed: {left}")
@@ -73,6 +74,7 @@ def _measured(opened: Opened, *, full: bool) -> BoardProbe:
     observer.measuring("measure memory")
     try:
         memory = measuring.memory(effort)
+        held_down.append(memory.held_down_share)
         found |= {
             "memory": memory.results,
             "memory_instructions": memory.instructions,
@@ -86,6 +88,7 @@ def _measured(opened: Opened, *, full: bool) -> BoardProbe:
     observer.measuring("measure storage")
     try:
         storage = measuring.storage(effort)
+        held_down.append(storage.held_down_share)
         found |= {
             "storage": storage.results,
             "storage_file_bytes": storage.file_bytes,
@@ -127,6 +130,7 @@ def _measured(opened: Opened, *, full: bool) -> BoardProbe:
             "clocks": clocks,
             "storage_device": device,
             "temperatures_before_mc": before.temps_mc,
+            "held_down_share": max((s for s in held_down if s is not None), default=None),
             "temperatures_after_mc": measuring.facts().temps_mc,
             **found,
         }

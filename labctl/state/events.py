@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from labctl.state.state import LabState
 
 #: ``state``: idle, leased, offline. ``check``: verdict of a health check. ``recovery``: a rung of
-#: the ladder, and whether it helped. ``host``: the host's fault that boards suffered.
-EventKind = Literal["health", "state", "firmware", "check", "recovery", "host"]
+#: the ladder, and whether it helped. ``host``: a fault of the host whose boards failed. ``flip``: a
+#: verdict of a comparison that the same builds on the same board did not confirm.
+EventKind = Literal["health", "state", "firmware", "check", "recovery", "host", "flip"]
 
 _COLUMNS = "id, board, at, kind, value, reason, made_by, details"
 _INSERT = f"""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LONGEST_REASON = 500
 _COLUMNS = (
     "board, health, since, reason, made_by, evidence, state, firmware, checked_at, checked_run,"
-    " jobs_since_check"
+    " jobs_since_check, check_wanted_at, check_wanted_for"
 )
 
 
@@ -66,6 +66,9 @@ class BoardHealth:
     #: File of the probe, or id of the run, of the last health check.
     checked_run: str | None = None
     jobs_since_check: int = 0
+    #: From when on somebody wants a check, and why.
+    check_wanted_at: float | None = None
+    check_wanted_for: str | None = None
 
     @property
     def may_work(self) -> bool:
@@ -146,7 +149,19 @@ class Healths:
         with self._state.changing() as connection:
             now = clock(connection, self._state.now)
             values = {"checked_at": now, "checked_run": run, "jobs_since_check": 0}
-            _keep(connection, board, values)
+            _keep(connection, board, values | {"check_wanted_at": None, "check_wanted_for": None})
+
+    def want_check(self, board: str, reason: str, *, after_s: float = 0.0) -> None:
+        """Ask for a health check before the next job of users, ``after_s`` from now at the latest.
+
+        An earlier wish stays.
+        """
+        with self._state.changing() as connection:
+            at = clock(connection, self._state.now) + after_s
+            before = _row(connection, board).check_wanted_at
+            if before is None or at < before:
+                wish = {"check_wanted_at": at, "check_wanted_for": printable_line(reason)}
+                _keep(connection, board, wish)
 
     def job_done(self, board: str) -> None:
         """Count a user's job that ended on a board since its last health check."""

@@ -137,6 +137,13 @@ class LabState:
         """SQL of this moment: seconds since 1970 by the database's clock."""
         return self._database.now
 
+    def moment(self) -> float:
+        """Return this moment: seconds since 1970 by the database's clock. Raises HostError."""
+        from labctl.state.events import clock
+
+        with self.changing() as connection:
+            return clock(connection, self.now)
+
     def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
         """Return rows; none where nothing was ever kept. Raises HostError, ConfigError."""
         found = self._version()

@@ -72,7 +72,9 @@ _FARM = (
         firmware TEXT,
         checked_at DOUBLE PRECISION,
         checked_run TEXT,
-        jobs_since_check INTEGER NOT NULL DEFAULT 0
+        jobs_since_check INTEGER NOT NULL DEFAULT 0,
+        check_wanted_at DOUBLE PRECISION,
+        check_wanted_for TEXT
     )
     """,
     """

@@ -1,1 +1,21 @@
 """Health of boards: checks against each board's own history, verdicts, suspicion."""
+
+from typing import TYPE_CHECKING
+
+from labctl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from labctl.farm.health.checking import CheckResult, check
+    from labctl.farm.health.checks_due import Due, due, suspicion
+    from labctl.farm.health.verdict import Finding, Verdict
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "checking": "CheckResult check",
+            "checks_due": "Due due suspicion",
+            "verdict": "Finding Verdict",
+        },
+    )
+
+__all__ = ["CheckResult", "Due", "Finding", "Verdict", "check", "due", "suspicion"]

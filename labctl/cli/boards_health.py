@@ -1,0 +1,133 @@
+"""``labctl boards history``, and what people decide about a board's health."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+
+import click
+
+from labctl.cli.complete import BOARD
+from labctl.cli.lab import lab_of
+from labctl.cli.output import json_option, note
+from labctl.cli.root import Invocation
+from labctl.errors import printable_line
+from labctl.state import BoardEvent, Health, lab_state
+from labctl.units import local_time
+
+_LAST = 50
+
+
+@click.command(epilog="Example: labctl boards history rk1 --since 7d")
+@click.option(
+    "--since", metavar="WHEN", help="Only from then on: 2026-11-22, 7d, 12h; default: all."
+)
+@click.option(
+    "-n",
+    "limit",
+    type=click.IntRange(min=1),
+    default=_LAST,
+    show_default=True,
+    help="The last so many.",
+)
+@json_option("Print what happened as JSON, times in seconds since 1970.")
+@click.argument("board", required=False, shell_complete=BOARD)
+@click.pass_obj
+def history(
+    invocation: Invocation, board: str | None, *, since: str | None, limit: int, as_json: bool
+) -> None:
+    """Show what happened to a board: health, state, firmware, checks, recoveries.
+
+    Oldest first. Contacts no board.
+    """
+    lab = lab_of(invocation)
+    name, state = lab.board(board).name, lab_state(lab)
+    events = state.health.history(name, since=_moment(since), limit=limit)
+    if as_json:
+        click.echo(json.dumps([asdict(event) for event in events], indent=2))
+        return
+    for event in events:
+        click.echo(printable_line(_line(event)))
+    health = state.health.get(name)
+    if not events:
+        note(f"nothing is known of {name}; check it: `labctl boards check {name}`")
+    else:
+        note(printable_line(f"{name} is {health.health}: {health.reason}"))
+
+
+@click.command(epilog='Example: labctl boards good rk1 --reason "new fan"')
+@click.option("--reason", required=True, metavar="TEXT", help="Reason, for the history.")
+@json_option("Print the boards' health as JSON.")
+@click.argument("boards", metavar="BOARD...", nargs=-1, required=True, shell_complete=BOARD)
+@click.pass_obj
+def good(invocation: Invocation, boards: Sequence[str], *, reason: str, as_json: bool) -> None:
+    """Put boards back to work, whatever their health was.
+
+    The next check judges them again, by the same history.
+    """
+    _decide(invocation, boards, Health.GOOD, reason, as_json=as_json)
+
+
+@click.command(epilog='Example: labctl boards maintenance rk1 --reason "new fan"')
+@click.option("--reason", required=True, metavar="TEXT", help="Reason, for the history.")
+@json_option("Print the boards' health as JSON.")
+@click.argument("boards", metavar="BOARD...", nargs=-1, required=True, shell_complete=BOARD)
+@click.pass_obj
+def maintenance(
+    invocation: Invocation, boards: Sequence[str], *, reason: str, as_json: bool
+) -> None:
+    """Take boards out of work while somebody works on them.
+
+    What runs there goes on. No check ends it; `labctl boards good` does.
+    """
+    _decide(invocation, boards, Health.MAINTENANCE, reason, as_json=as_json)
+
+
+@click.command(epilog='Example: labctl boards retire rk1 --reason "eMMC worn out"')
+@click.option("--reason", required=True, metavar="TEXT", help="Reason, for the history.")
+@json_option("Print the boards' health as JSON.")
+@click.argument("boards", metavar="BOARD...", nargs=-1, required=True, shell_complete=BOARD)
+@click.pass_obj
+def retire(invocation: Invocation, boards: Sequence[str], *, reason: str, as_json: bool) -> None:
+    """Take boards out of work for good; their runs and history stay.
+
+    What runs there goes on. No check ends it; `labctl boards good` does.
+    """
+    _decide(invocation, boards, Health.RETIRED, reason, as_json=as_json)
+
+
+def _decide(
+    invocation: Invocation, boards: Sequence[str], health: Health, reason: str, *, as_json: bool
+) -> None:
+    from labctl.state.audit import this_user
+
+    if not reason.strip():
+        raise click.UsageError("--reason must say something")
+    lab = lab_of(invocation)
+    state, by = lab_state(lab), this_user()
+    names = [lab.board(name).name for name in dict.fromkeys(boards)]
+    found = []
+    for name in names:
+        before = state.health.get(name).health
+        found.append(state.health.set(name, health, reason=reason, by=by))
+        details = {"before": before.value}
+        state.audit.record(by, "cli", f"health {health}", name, reason, details=details)
+    if as_json:
+        click.echo(json.dumps([asdict(one) for one in found], indent=2))
+        return
+    for one in found:
+        click.echo(printable_line(f"{one.board} is {one.health}: {one.reason}"))
+
+
+def _line(event: BoardEvent) -> str:
+    reason = f": {event.reason}" if event.reason else ""
+    return f"{local_time(event.at)}  {event.kind:8}  {event.value}{reason}  ({event.made_by})"
+
+
+def _moment(since: str | None) -> float | None:
+    if since is None:
+        return None
+    from labctl.index.filters import parse_moment
+
+    moment: datetime = parse_moment(since)
+    return moment.timestamp()

@@ -1,0 +1,162 @@
+"""A health check of one board: contact, probe, recipe, verdict, and the ladder where it fails."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from labctl.board.probe_files import all_probes, probe_path
+from labctl.config.lab import Board, LabFile
+from labctl.config.target import load_target
+from labctl.errors import BoardBusy, BoardError, IntegrityError, LeaseLost, LinkError
+from labctl.farm.health.recipe import run_health_recipe
+from labctl.farm.health.verdict import Finding, Verdict, firmware, judge, next_health
+from labctl.farm.recovery.host_fault import find_host_fault
+from labctl.farm.recovery.ladder import Climb, recover
+from labctl.records import BoardProbe
+from labctl.runs.observer import Observer
+from labctl.runs.probe import probe_board
+from labctl.state import BoardHealth, LabState, lab_state
+from labctl.state.health import BY_PEOPLE
+from labctl.transport import Transport
+
+#: Author of what a check finds.
+CHECKER = "health check"
+#: Checks that are looked back on.
+_CHECKS = 20
+#: No part of a board's history.
+_LEFT_OUT = (Finding.SLOW, Finding.HOT, Finding.DISTURBED)
+
+Connect = Callable[[Board], Transport]
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """How a health check ended."""
+
+    board: str
+    verdict: Verdict
+    #: Of the board, after it.
+    health: BoardHealth
+    #: Files of its probes, in the lab's boards/BOARD/.
+    probes: tuple[str, ...] = ()
+    #: How the board was brought back, or was not.
+    climb: Climb | None = None
+    #: True if its system or kernel is another than at the last check.
+    has_new_firmware: bool = False
+
+
+def check(
+    lab: LabFile,
+    board: Board,
+    connect: Connect,
+    observer: Observer,
+    *,
+    hosted: Sequence[Board] | None = None,
+) -> CheckResult:
+    """Check a board under its lease, and keep what was found.
+
+    A board that fails climbs the ladder of its switches, unless half of the boards of this host
+    (``hosted``; by default all of the lab) fail too. What somebody decided (maintenance, retired)
+    stays. Raises BoardBusy, LeaseLost, ConfigError and HostError: those say nothing about a board.
+    """
+    state = lab_state(lab)
+    looking = _Looking(lab, board, connect, observer, state)
+    verdict, climb = looking.look(), None
+    if verdict.finding is Finding.FAILING:
+        if fault := find_host_fault(lab, board, connect, state, hosted):
+            verdict = Verdict(Finding.HOST, fault, verdict.evidence)
+        else:
+            climb = recover(lab, board, connect, observer, why=verdict.reason, by=CHECKER)
+            if climb.helped is not None:
+                verdict = looking.look()
+            if verdict.finding is Finding.FAILING:
+                reason = f"{verdict.reason}; {climb}"
+                evidence = {**verdict.evidence, "tried": climb.document()}
+                verdict = replace(verdict, reason=reason, evidence=evidence)
+    return _keep(looking, verdict, climb)
+
+
+class _Looking:
+    """The part of a check that asks the board."""
+
+    def __init__(
+        self, lab: LabFile, board: Board, connect: Connect, observer: Observer, state: LabState
+    ):
+        self.lab, self.board, self.state = lab, board, state
+        self._connect, self._observer = connect, observer
+        self.probes: list[BoardProbe] = []
+
+    def look(self) -> Verdict:
+        self.probes = []
+        settings = self.lab.lab.health
+        recipe = load_target(self.board.target, self.lab.root).health_check or settings.recipe
+        try:
+            while (verdict := self._measured()) is None:
+                self._observer.note("note: slower than before: measured once more")
+            if recipe is not None and (
+                fault := run_health_recipe(
+                    self.lab, self.board, self._connect, self._observer, recipe
+                )
+            ):
+                return Verdict(Finding.FAILING, fault, {"recipe": recipe})
+        except (BoardBusy, LeaseLost):
+            raise
+        except (LinkError, BoardError, IntegrityError) as error:
+            return Verdict(Finding.FAILING, error.message, {"error": error.kind})
+        return verdict
+
+    def _measured(self) -> Verdict | None:
+        settings = self.lab.lab.health
+        probe, _ = probe_board(
+            self.lab,
+            self.board,
+            lambda: self._connect(self.board),
+            self._observer,
+            models=[Path(model) for model in settings.models],
+        )
+        self.probes.append(probe)
+        return judge(self.probes, self._earlier(probe), settings)
+
+    def _earlier(self, now: BoardProbe) -> list[BoardProbe]:
+        """Return the earlier probes that no check found slow, hot or disturbed."""
+        left_out = {self.file(probe) for probe in self.probes}
+        for event in self.state.events.list(self.board.name, kinds=["check"]):
+            if event.value in _LEFT_OUT:
+                left_out.update(event.details.get("files", ()))
+        found = all_probes(self.lab.root, self.board.name, now.execution)
+        return [probe for probe in found if self.file(probe) not in left_out]
+
+    def file(self, probe: BoardProbe) -> str:
+        return probe_path(self.lab.root, probe).name
+
+
+def _keep(looking: _Looking, verdict: Verdict, climb: Climb | None) -> CheckResult:
+    """Keep the end of a check in the board's history and health."""
+    state, board, settings = looking.state, looking.board.name, looking.lab.lab.health
+    files = [looking.file(probe) for probe in looking.probes]
+    evidence = {**verdict.evidence, "files": files}
+    changed = bool(looking.probes) and state.health.set_firmware(
+        board, firmware(looking.probes[-1].facts), by=CHECKER
+    )
+    state.events.add(
+        board, "check", verdict.finding, by=CHECKER, reason=verdict.reason, details=evidence
+    )
+    state.health.checked(board, files[-1] if files else None)
+    if verdict.finding is Finding.FAILING:
+        state.health.set_state(board, "offline", by=CHECKER, reason=verdict.reason)
+    elif state.health.get(board).state == "offline" and verdict.finding is not Finding.HOST:
+        state.health.set_state(board, "idle", by=CHECKER, reason="it answers")
+    before = state.health.get(board)
+    checks = state.events.list(board, kinds=["check"], limit=_CHECKS)
+    health, reason = next_health(verdict, before, checks)
+    after = state.health.set(
+        board, health, reason=reason, by=CHECKER, evidence=evidence, unless=BY_PEOPLE
+    )
+    again = {
+        Finding.HOT: settings.cooling,
+        Finding.DISTURBED: settings.cooling,
+        Finding.HOST: settings.host_window,
+    }.get(verdict.finding)
+    if again is not None:
+        state.health.want_check(board, f"{verdict.finding}: {verdict.reason}", after_s=again)
+    return CheckResult(board, verdict, after, tuple(files), climb, changed)

@@ -1,0 +1,77 @@
+"""Boards whose health check is due, and what speaks against a board."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from labctl.config.lab import LabFile
+from labctl.state import BoardHealth, LabState, lab_state
+from labctl.state.health import BY_PEOPLE, NEVER_CHECKED
+
+_DAY_SECONDS = 86_400.0
+#: What was longer ago says little of a board today.
+_LOOKED_BACK_DAYS = 14
+_RECOVERIES, _FLIPS = 2, 2
+
+
+@dataclass(frozen=True)
+class Due:
+    """A board that is to be checked before the next job of users, and why."""
+
+    board: str
+    reason: str
+
+
+def due(lab: LabFile) -> list[Due]:
+    """Return the boards whose health check is due now, those that wait longest first.
+
+    Boards in maintenance and retired ones never are. A bad one is checked like the others: it may
+    have been mended. Raises HostError, ConfigError.
+    """
+    state = lab_state(lab)
+    now = state.moment()
+    known = {one.board: one for one in state.health.list()}
+    found = []
+    for name in lab.lab.boards:
+        health = known.get(name, BoardHealth(name))
+        if health.health not in BY_PEOPLE and (reason := _reason(lab, health, now)):
+            found.append((health.checked_at or 0.0, Due(name, reason)))
+    return [one for _, one in sorted(found, key=lambda pair: pair[0])]
+
+
+def _reason(lab: LabFile, health: BoardHealth, now: float) -> str | None:
+    settings = lab.lab.health
+    if health.check_wanted_at is not None:  # a wish may also put off what is due
+        return health.check_wanted_for if health.check_wanted_at <= now else None
+    if health.checked_at is None:
+        return NEVER_CHECKED
+    if now - health.checked_at >= settings.every:
+        return f"the last check was {(now - health.checked_at) / 3600:.1f} h ago"
+    if health.jobs_since_check >= settings.jobs:
+        return f"{health.jobs_since_check} jobs since the last check"
+    return None
+
+
+def suspicion(state: LabState, board: str) -> Sequence[str]:
+    """Return what speaks against a board in its history of the last days; nothing if it is trusted.
+
+    A regression that such a board alone shows is to be confirmed on another one first.
+    """
+    health = state.health.get(board)
+    events = state.events.list(board, since=state.moment() - _LOOKED_BACK_DAYS * _DAY_SECONDS)
+    found = [] if health.may_work else [f"its health is {health.health}: {health.reason}"]
+    often = Counter((event.kind, event.value) for event in events)
+    flips = sum(count for (kind, _), count in often.items() if kind == "flip")
+    if flips >= _FLIPS:
+        found.append(f"its verdicts flipped {flips} times in {_LOOKED_BACK_DAYS} days")
+    recoveries = sum(event.kind == "recovery" and event.details["helped"] for event in events)
+    if recoveries >= _RECOVERIES:
+        found.append(f"it had to be brought back {recoveries} times in {_LOOKED_BACK_DAYS} days")
+    found += [
+        f"{count} of its last checks found it {value}"
+        for (kind, value), count in often.items()
+        if kind == "check" and value in ("slow", "hot")
+    ]
+    if any(event.kind == "firmware" and event.reason for event in events):
+        found.append("its firmware changed")
+    return found

@@ -1,0 +1,41 @@
+"""The recipe of a health check: an ordinary run, judged by what the board did with it before."""
+
+from collections.abc import Callable
+
+from labctl.config.lab import Board, LabFile
+from labctl.config.recipe import find_recipe
+from labctl.index import Filter
+from labctl.runs import Observer, RunRequest, read_recipe, run_with_failover
+from labctl.runs.record.repository import RunRepository
+from labctl.transport import Transport
+
+
+def run_health_recipe(
+    lab: LabFile,
+    board: Board,
+    connect: Callable[[Board], Transport],
+    observer: Observer,
+    recipe: str,
+) -> str | None:
+    """Run a recipe; return why it speaks against the board, None if it does not.
+
+    A program that fails speaks against a board on which the same recipe ran well before: the
+    program is the same. On another it speaks against the recipe. Raises what
+    :func:`labctl.runs.run_with_failover` raises.
+    """
+    wanted = read_recipe(find_recipe(recipe, lab.root), (), lab_root=lab.root)
+    repository = RunRepository(lab.root / "runs", observer.note)
+    ran_well = repository.query(
+        Filter(recipe=wanted.name, board=board.name, verdict="passed"), limit=1
+    )
+    outcome = run_with_failover(RunRequest(wanted, board, lab), (), connect, observer)
+    run = outcome.run.id
+    if outcome.exit_status == 0:
+        return None
+    if not ran_well:
+        observer.note(
+            f"note: recipe {wanted.name} fails on {board.name}, and never ran well there: that says"
+            f" nothing about the board (run {run})"
+        )
+        return None
+    return f"recipe {wanted.name} fails, and ran well before (run {run})"

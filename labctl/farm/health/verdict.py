@@ -1,0 +1,183 @@
+"""The verdict of a health check: what its probes say about a board, and what its health is then."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any
+
+from labctl.board.probe_files import probe_rates
+from labctl.config.health import HealthChecks
+from labctl.farm.health.speed import Speed, confirmed, judge_speed
+from labctl.records import BoardFacts, BoardProbe
+from labctl.results.telemetry import LOUD
+from labctl.state import BoardEvent, BoardHealth, Health
+from labctl.state.health import BY_PEOPLE
+from labctl.stats import mean, student_quantile
+
+#: So much (degrees Celsius) above its own warmest is hot, at least.
+_HOTTER = 5.0
+#: Error of the limit of temperatures.
+_ERROR = 0.01
+#: A board that is hot in so many checks in a row has lost its cooling.
+_HOT_CHECKS = 3
+#: Verdicts that tell whether a board goes to and fro: of so many, this number of changes.
+_LOOKED_AT, _CHANGES = 8, 3
+#: A looping board is good again after so many good checks in a row.
+_STEADY = 5
+
+
+class Finding(StrEnum):
+    """What a health check found."""
+
+    GOOD = "good"
+    #: Slower than its own history, twice in a row, and not hot.
+    SLOW = "slow"
+    #: Slower, and throttled or hotter than ever.
+    HOT = "hot"
+    #: No verdict on speed: too little history.
+    SHORT = "short history"
+    #: No verdict: something else kept the board busy.
+    DISTURBED = "disturbed"
+    #: No contact, or it could not do what was asked, and no recovery helped.
+    FAILING = "failing"
+    #: Half of the host's boards fail: nothing is said about this one.
+    HOST = "host"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A finding and what it rests on."""
+
+    finding: Finding
+    reason: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+def judge(
+    probes: Sequence[BoardProbe], earlier: Sequence[BoardProbe], settings: HealthChecks
+) -> Verdict | None:
+    """Judge one or two probes in a row by the good ones before them.
+
+    None: the first shows a slowdown, and a second has to confirm it.
+    """
+    last = probes[-1]
+    if disturbed := _others(last):
+        return Verdict(Finding.DISTURBED, disturbed)
+    like = [probe for probe in earlier if is_like(probe, last)]
+    speeds = [_speed(probe, like, settings) for probe in probes]
+    evidence: dict[str, Any] = {
+        "probes": [f"{probe.taken:%Y-%m-%dT%H:%M:%SZ}" for probe in probes],
+        "earlier": len(like),
+        "smallest_slowdown": {w: round(share, 4) for w, share in speeds[-1].smallest.items()},
+    }
+    if not speeds[-1].judged:
+        many = f"{len(like)} of {settings.history} earlier checks of this firmware"
+        return Verdict(Finding.SHORT, f"it answers; no verdict on its speed yet: {many}", evidence)
+    if len(speeds) == 1:
+        if speeds[0].slower:
+            return None
+    elif slower := confirmed(*speeds):
+        evidence["slower"] = [
+            {"part": s.part, "share": round(s.share, 4), "p": s.probability, "scatter": s.scatter}
+            for s in slower
+        ]
+        reason = "; ".join(str(one) for one in slower)
+        if heat := _heat(last, like):
+            return Verdict(Finding.HOT, f"hot ({heat}): {reason}", evidence)
+        return Verdict(Finding.SLOW, reason, evidence)
+    return Verdict(Finding.GOOD, f"as fast as in {len(like)} earlier checks", evidence)
+
+
+def next_health(
+    verdict: Verdict, before: BoardHealth, checks: Sequence[BoardEvent]
+) -> tuple[Health, str]:
+    """Return what the health of a board is after a check, and why.
+
+    ``checks`` are the events of its last checks, this one the last.
+    """
+    finding, reason = verdict.finding, verdict.reason
+    if finding in (Finding.HOST, Finding.DISTURBED) or before.health in BY_PEOPLE:
+        return before.health, before.reason or reason
+    if finding is Finding.HOT:
+        hot = _in_a_row(checks, Finding.HOT)
+        if hot >= _HOT_CHECKS:
+            return Health.BAD, f"hot in {hot} checks in a row: look at its cooling; {reason}"
+        return before.health, reason
+    told = [v for c in checks if (v := _is_good(c.value)) is not None][-_LOOKED_AT:]
+    changes = sum(one is not other for one, other in pairwise(told))
+    settled = len(told) >= _STEADY and all(told[-_STEADY:])
+    looping = changes >= _CHANGES or before.health is Health.LOOPING
+    if looping and not settled:
+        return Health.LOOPING, f"{changes} changes in its last {len(told)} checks; now: {reason}"
+    if finding is Finding.SHORT:
+        return Health.UNKNOWN, reason
+    return (Health.GOOD if finding is Finding.GOOD else Health.BAD), reason
+
+
+def firmware(facts: BoardFacts) -> str:
+    """Return the system and kernel of a board: with others it has another history."""
+    return f"{facts.os_version or 'system not told'}, kernel {facts.kernel}"
+
+
+def is_like(probe: BoardProbe, now: BoardProbe) -> bool:
+    """Tell whether a probe belongs to the same history: execution, firmware and agent."""
+    return (
+        probe.execution is now.execution
+        and probe.agent_version == now.agent_version
+        and firmware(probe.facts) == firmware(now.facts)
+    )
+
+
+def _speed(now: BoardProbe, earlier: Sequence[BoardProbe], settings: HealthChecks) -> Speed:
+    return judge_speed(
+        probe_rates(now),
+        [probe_rates(probe, like=now) for probe in earlier],
+        least_history=settings.history,
+        slower=settings.slower,
+    )
+
+
+def _is_good(value: str) -> bool | None:
+    if value in (Finding.GOOD, Finding.SHORT):
+        return True
+    return False if value in (Finding.SLOW, Finding.FAILING) else None
+
+
+def _in_a_row(checks: Sequence[BoardEvent], finding: Finding) -> int:
+    count = 0
+    for check in reversed(checks):
+        if check.value != finding:
+            break
+        count += 1
+    return count
+
+
+def _others(probe: BoardProbe) -> str | None:
+    shares = (probe.memory_others_share, probe.storage_others_share)
+    busiest = max((share for share in shares if share is not None), default=0.0)
+    if busiest <= LOUD:
+        return None
+    return f"everything else used {busiest:.0%} of a CPU meanwhile: no verdict on its speed"
+
+
+def _heat(now: BoardProbe, earlier: Sequence[BoardProbe]) -> str | None:
+    """Return the sign of heat in a probe; None without one."""
+    if now.held_down_share:
+        return f"its clocks were held down in {now.held_down_share:.0%} of the samples"
+    warmest = _warmest(now)
+    known = [found for probe in earlier if (found := _warmest(probe)) is not None]
+    if warmest is None or len(known) < 2:
+        return None
+    usual, count = mean(known), len(known)
+    scatter = math.sqrt(sum((value - usual) ** 2 for value in known) / (count - 1))
+    limit = student_quantile(1 - _ERROR, count - 1) * scatter * math.sqrt(1 + 1 / count)
+    if warmest > usual + max(limit, _HOTTER):
+        return f"{warmest:.0f} °C, {usual:.0f} °C before"
+    return None
+
+
+def _warmest(probe: BoardProbe) -> float | None:
+    zones = probe.temperatures_after_mc.values()
+    return max(zones) / 1000 if zones else None

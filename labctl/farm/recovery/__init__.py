@@ -1,0 +1,12 @@
+"""Bringing failing boards back, from the mildest means to the strongest."""
+
+from typing import TYPE_CHECKING
+
+from labctl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from labctl.farm.recovery.ladder import Climb, Step, recover, rungs_of
+else:
+    __getattr__ = lazy_names(__name__, {"ladder": "Climb Step recover rungs_of"})
+
+__all__ = ["Climb", "Step", "recover", "rungs_of"]

@@ -1,0 +1,241 @@
+"""The ladder of a failing board: one means after the other, until one helps.
+
+Each rung is taken only if devices.yaml names it, through the broker that asks both leases. After
+each the board is contacted and looked at. Every rung is in the board's history.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from labctl import process
+from labctl.board import BoardLease, survey
+from labctl.board.power import BoardPower
+from labctl.config.lab import Board, LabFile
+from labctl.config.switches import Action, CommandAction, HttpAction, Switch
+from labctl.errors import BoardBusy, BoardError, HostError, InfraError, LeaseLost, LinkError
+from labctl.farm.recovery.actions import act, check_secrets
+from labctl.retry import retry_infra
+from labctl.runs.board.held_board import hold_board
+from labctl.runs.observer import Observer
+from labctl.state import LabState, StateLease, lab_state
+from labctl.transport import HdcServerConfig, Transport, reboot
+from labctl.transport.hdc import HDC_SERVER
+
+#: The lab's lease beyond what a rung may take.
+_MARGIN_SECONDS = 60.0
+_KILL_SECONDS = 30.0
+_RETRY_SECONDS = 1.0
+_NO_CONTACT = (LinkError, BoardError)
+#: To contact the board without anything being switched.
+_RECONNECT_SECONDS = 10.0
+
+Connect = Callable[[Board], Transport]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A rung that was taken."""
+
+    rung: str
+    helped: bool
+    #: Why it did not help; None if it did.
+    reason: str | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Climb:
+    """The rungs that were taken, in their order."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def helped(self) -> str | None:
+        """The rung that brought the board back; None if none did."""
+        return next((step.rung for step in self.steps if step.helped), None)
+
+    def document(self) -> list[dict[str, Any]]:
+        """Return the steps as JSON."""
+        return [
+            {"rung": s.rung, "helped": s.helped, "reason": s.reason, "seconds": round(s.seconds, 1)}
+            for s in self.steps
+        ]
+
+    def __str__(self) -> str:
+        tried = ", ".join(step.rung for step in self.steps)
+        return f"{self.helped} helped" if self.helped else f"nothing helped (tried: {tried})"
+
+
+@dataclass(frozen=True)
+class _Rung:
+    name: str
+    #: Longest time (s) of what it does.
+    seconds: float
+    act: Callable[[], None]
+    #: How long (s) the board may take to answer then.
+    wait: float
+
+
+def recover(
+    lab: LabFile,
+    board: Board,
+    connect: Connect,
+    observer: Observer,
+    *,
+    why: str,
+    by: str,
+) -> Climb:
+    """Bring a failing board back under the lab's lease; return what was tried.
+
+    Raises BoardBusy (somebody uses it), LeaseLost, ConfigError (a secret is missing), and HostError
+    of the lab's database.
+    """
+    check_secrets(_actions(board))
+    state = lab_state(lab)
+    rungs = list(_rungs(lab, board, connect))
+    lease = state.leases.acquire(
+        board.name, purpose=f"recovery: {why}", seconds=rungs[0].wait + _MARGIN_SECONDS
+    )
+    steps: list[Step] = []
+    try:
+        for rung in rungs:
+            observer.measuring(f"recovery: {rung.name}")
+            began = time.monotonic()
+            lease, reason = _take(rung, lab, board, connect, lease)
+            step = Step(rung.name, reason is None, reason, time.monotonic() - began)
+            steps.append(step)
+            _note(state, board, step, by)
+            if step.helped:
+                break
+    finally:
+        state.leases.release(lease)
+    return Climb(tuple(steps))
+
+
+def _note(state: LabState, board: Board, step: Step, by: str) -> None:
+    state.events.add(
+        board.name,
+        "recovery",
+        step.rung,
+        by=by,
+        reason="it helped" if step.helped else f"it did not help: {step.reason}",
+        details={"helped": step.helped, "seconds": round(step.seconds, 1)},
+    )
+
+
+def rungs_of(board: Board) -> list[str]:
+    """Return the names of the rungs that a board has."""
+    switches = board.switches
+    named = {
+        "restart hdc": switches.restart_hdc,
+        "usb": switches.usb,
+        "reboot": switches.reboot,
+        "power": switches.power,
+        "reflash": switches.reflash,
+    }
+    return ["reconnect", *(name for name, means in named.items() if means)]
+
+
+def _take(
+    rung: _Rung, lab: LabFile, board: Board, connect: Connect, lease: StateLease
+) -> tuple[StateLease, str | None]:
+    """Take a rung; return the lease then, and why it did not help, None if it did."""
+    leases = lab_state(lab).leases
+    lease = leases.renew(lease, rung.seconds + rung.wait + _MARGIN_SECONDS)
+    reason = None
+    try:
+        if rung.seconds:
+            with connect(board) as link:
+                power = BoardPower(leases, lease, BoardLease(link, board.workdir))
+                power.act(lease.epoch, rung.act, seconds=rung.seconds)
+    except LeaseLost:
+        raise
+    except InfraError as error:  # the board may answer all the same
+        reason = error.message
+    try:
+        epoch = retry_infra(
+            lambda: contact(lab, board, connect),
+            on=_NO_CONTACT,
+            timeout=rung.wait,
+            interval=_RETRY_SECONDS,
+        )
+    except BoardBusy:
+        raise
+    except _NO_CONTACT as error:
+        return lease, error.message if reason is None else f"{reason}; {error.message}"
+    if epoch >= lease.epoch:
+        lease = leases.raise_epoch(lease, epoch + 1)
+    return lease, None
+
+
+def contact(lab: LabFile, board: Board, connect: Connect) -> int:
+    """Ask a board for its facts and look at its workdir; return the epoch of its lease, 0 if none.
+
+    Raises BoardBusy while somebody else uses it, LinkError, BoardError, ConfigError.
+    """
+    with connect(board) as link, hold_board(board, link, lab) as held:
+        held.refuse_if_taken()
+        survey(link, board.workdir)
+        now = held.leases.read()
+        return 0 if now is None else now.epoch
+
+
+def _rungs(lab: LabFile, board: Board, connect: Connect) -> Iterator[_Rung]:
+    switches, wait = board.switches, board.switches.wait
+    yield _Rung("reconnect", 0.0, lambda: None, _RECONNECT_SECONDS)
+    if switches.restart_hdc:
+        yield _Rung("restart hdc", _KILL_SECONDS, lambda: _end_server(board), wait)
+    if switches.usb is not None:
+        yield _switched("usb", switches.usb, lab, wait)
+    if switches.reboot == "board":
+
+        def restart() -> None:
+            with connect(board) as link:
+                reboot(link, timeout=wait)
+
+        yield _Rung("reboot", wait, restart, wait)
+    elif switches.reboot is not None:
+        yield _done("reboot", switches.reboot, lab, wait)
+    if switches.power is not None:
+        yield _switched("power", switches.power, lab, wait)
+    if switches.reflash is not None:
+        yield _done("reflash", switches.reflash, lab, wait)
+
+
+def _done(name: str, action: Action, lab: LabFile, wait: float) -> _Rung:
+    return _Rung(name, action.timeout, lambda: act(action, lab.root), wait)
+
+
+def _switched(name: str, switch: Switch, lab: LabFile, wait: float) -> _Rung:
+    def cycle() -> None:
+        try:
+            act(switch.off, lab.root)
+            time.sleep(switch.pause)  # a board has to lose its charge: nothing tells when
+        finally:
+            act(switch.on, lab.root)
+
+    seconds = switch.off.timeout + switch.pause + switch.on.timeout
+    return _Rung(name, seconds, cycle, wait)
+
+
+def _end_server(board: Board) -> None:
+    """End the hdc server of a board; the next contact starts another one."""
+    transport = board.transport
+    assert isinstance(transport, HdcServerConfig)
+    address = transport.server or HDC_SERVER
+    done = process.run(["hdc", "-s", address, "kill"], timeout=_KILL_SECONDS)
+    if done.exit_status != 0:
+        raise HostError(f"hdc kill ended with status {done.exit_status}", details=done.tail())
+
+
+def _actions(board: Board) -> list[Action]:
+    switches = board.switches
+    both = [switch for switch in (switches.usb, switches.power) if switch is not None]
+    single = [
+        one
+        for one in (switches.reboot, switches.reflash)
+        if isinstance(one, CommandAction | HttpAction)
+    ]
+    return [*(action for switch in both for action in (switch.off, switch.on)), *single]
