@@ -1,0 +1,171 @@
+"""Boards that hang are brought back by the mildest switch that helps, under the lab's lease."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from failing_boards import PowerSwitch, command, connect, lab_of_boards, load, thawing
+
+from labctl.config.lab import LabFile
+from labctl.errors import BoardBusy, ConfigError
+from labctl.farm.recovery import recover
+from labctl.farm.recovery.host_fault import find_host_fault
+from labctl.runs import Observer
+from labctl.runs.board import held_board
+from labctl.state import Health, lab_state
+from labctl.virtual import Served
+from labctl.virtual.fault_script import Freeze, HangUp
+
+pytestmark = pytest.mark.usefixtures("private_state", "little_patience")
+
+
+@pytest.fixture
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hanging board is given up after 2 s."""
+    from labctl.board import status
+    from labctl.farm.recovery import ladder
+
+    monkeypatch.setattr(held_board, "PROBE_SECONDS", 2.0)
+    monkeypatch.setattr(status, "_TIMEOUT_SECONDS", 2.0)
+    monkeypatch.setattr(ladder, "_RECONNECT_SECONDS", 0.5)
+
+
+def hang(board: Served) -> None:
+    board.faults.add(Freeze(on="now"))
+
+
+def silence(board: Served) -> None:
+    """Let a board answer nothing to its end: found out at once, unlike one that hangs."""
+    board.faults.add(HangUp(times=None))
+
+
+def climb(lab: LabFile, name: str = "b0") -> list[tuple[str, bool]]:
+    found = recover(lab, lab.board(name), connect, Observer(), why="it hangs", by="test")
+    return [(step.rung, step.helped) for step in found.steps]
+
+
+@pytest.fixture
+def switch() -> PowerSwitch:
+    return PowerSwitch()
+
+
+def test_a_board_that_answers_is_only_contacted(tmp_path: Path) -> None:
+    reflash = command(thawing(tmp_path, "reflash"), "BOARD", "on")
+    with lab_of_boards(tmp_path, switches=f"reflash: {reflash}") as (lab, _):
+        assert climb(lab) == [("reconnect", True)]
+        assert not (tmp_path / "reflash.told").exists()
+        (event,) = lab_state(lab).events.list("b0", kinds=["recovery"])
+        assert (event.value, event.reason, event.made_by) == ("reconnect", "it helped", "test")
+        assert lab_state(lab).leases.get("b0") is None
+
+
+@pytest.mark.parametrize("rung", ["usb", "reboot", "reflash"])
+def test_a_program_brings_a_board_back(tmp_path: Path, rung: str) -> None:
+    program = thawing(tmp_path, rung)
+    on = command(program, "BOARD", "on")
+    off = command(program, "BOARD", "off")
+    action = f"{{off: {off}, on: {on}, pause: 10ms}}" if rung == "usb" else on
+    with lab_of_boards(tmp_path, switches=f"{rung}: {action}") as (lab, (board,)):
+        (hang if rung == "usb" else silence)(board)
+        assert climb(lab) == [("reconnect", False), (rung, True)]
+        told = (tmp_path / f"{rung}.told").read_text().splitlines()
+        assert told == (["b0 off", "b0 on"] if rung == "usb" else ["b0 on"])
+
+
+def test_the_ladder_stops_at_the_first_rung_that_helps(
+    tmp_path: Path, switch: PowerSwitch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The USB port does not help, the power supply does, nothing is reflashed."""
+    usb, reflash = (thawing(tmp_path, name, after=99) for name in ("usb", "reflash"))
+    with lab_of_boards(tmp_path) as (lab, (board,)), switch.serving(board):
+        power = ", ".join(
+            f"{word}: {{kind: http, address: '{switch.address}/{word}?port=b0',"
+            " authorization_env: PDU_SECRET}"
+            for word in ("off", "on")
+        )
+        switches = (
+            f"usb: {{off: {command(usb, 'b0', 'off')}, on: {command(usb, 'b0', 'on')},"
+            f" pause: 10ms}}, power: {{{power}, pause: 10ms}},"
+            f" reflash: {command(reflash, 'b0', 'on')}"
+        )
+        devices = tmp_path / "devices.yaml"
+        devices.write_text(devices.read_text().replace("wait: 5s, ", f"wait: 1s, {switches}"))
+        lab = load(tmp_path)  # noqa: PLW2901 - the switches are known now
+        silence(board)
+        monkeypatch.delenv("PDU_SECRET", raising=False)
+        with pytest.raises(ConfigError, match="variable PDU_SECRET, which a switch needs"):
+            climb(lab)
+        monkeypatch.setenv("PDU_SECRET", "Bearer hunter2")
+        assert climb(lab) == [("reconnect", False), ("usb", False), ("power", True)]
+        assert [path.rpartition("/")[2] for path in switch.asked] == ["off?port=b0", "on?port=b0"]
+        assert switch.headers[0]["Authorization"] == "Bearer hunter2"
+        assert not (tmp_path / "reflash.told").exists()
+        events = lab_state(lab).events.list("b0", kinds=["recovery"])
+        assert [(event.value, event.details["helped"]) for event in events] == [
+            ("reconnect", False),
+            ("usb", False),
+            ("power", True),
+        ]
+        assert "hunter2" not in str(events)
+
+
+@pytest.mark.parametrize("status", [302, 503])
+def test_a_switch_that_refuses_is_told(tmp_path: Path, switch: PowerSwitch, status: int) -> None:
+    with lab_of_boards(tmp_path) as (lab, (board,)), switch.serving(board):
+        switch.status = status
+        action = f"reboot: {{kind: http, address: '{switch.address}/reboot?port=b0'}}"
+        devices = tmp_path / "devices.yaml"
+        devices.write_text(devices.read_text().replace("wait: 5s, ", f"wait: 100ms, {action}"))
+        lab = load(tmp_path)  # noqa: PLW2901 - the switches are known now
+        silence(board)
+        found = recover(lab, lab.board("b0"), connect, Observer(), why="it hangs", by="test")
+        assert found.helped is None
+        assert str(found) == "nothing helped (tried: reconnect, reboot)"
+        assert f"answers with status {status}" in (found.steps[-1].reason or "")
+        assert len(switch.asked) == 1
+
+
+def test_a_board_that_somebody_has_is_not_switched(tmp_path: Path) -> None:
+    reflash = command(thawing(tmp_path, "reflash"), "BOARD", "on")
+    with lab_of_boards(tmp_path, switches=f"reflash: {reflash}") as (lab, (board,)):
+        silence(board)
+        lab_state(lab).leases.acquire("b0", purpose="a long run")
+        with pytest.raises(BoardBusy, match="a long run"):
+            climb(lab)
+        assert not (tmp_path / "reflash.told").exists()
+
+
+@pytest.fixture
+def eight(tmp_path: Path) -> Iterator[tuple[LabFile, list[Served]]]:
+    with lab_of_boards(tmp_path, count=8) as found:
+        yield found
+
+
+@pytest.mark.parametrize(("failing", "is_hosts"), [(3, False), (4, True), (8, True)])
+def test_half_of_a_hosts_boards_are_its_fault(
+    eight: tuple[LabFile, list[Served]], failing: int, is_hosts: bool
+) -> None:
+    lab, boards = eight
+    for board in boards[:failing]:
+        silence(board)
+    state = lab_state(lab)
+    for name in ("b0", "b1"):  # two checks notice it
+        fault = find_host_fault(lab, lab.board(name), connect, state)
+        assert (fault is not None) == is_hosts, fault
+    events = state.events.list(kinds=["host"])
+    assert len(events) == is_hosts  # one message, not one for each board
+    if is_hosts:
+        assert f"{failing} of 8 boards" in (events[0].reason or "")
+        assert events[0].details["boards"] == [f"b{n}" for n in range(failing)]
+
+
+def test_boards_that_are_out_of_work_do_not_blame_the_host(
+    eight: tuple[LabFile, list[Served]],
+) -> None:
+    lab, boards = eight
+    for board in boards[:4]:
+        silence(board)
+    state = lab_state(lab)
+    state.health.set("b1", Health.RETIRED, reason="eMMC", by="me@desk")
+    state.health.set("b2", Health.BAD, reason="slow", by="check")
+    assert find_host_fault(lab, lab.board("b0"), connect, state) is None
