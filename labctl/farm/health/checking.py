@@ -31,7 +31,7 @@ Connect = Callable[[Board], Transport]
 
 @dataclass(frozen=True)
 class CheckResult:
-    """How a health check ended."""
+    """End of a health check."""
 
     board: str
     verdict: Verdict

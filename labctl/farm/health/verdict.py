@@ -29,7 +29,7 @@ _STEADY = 5
 
 
 class Finding(StrEnum):
-    """What a health check found."""
+    """Findings of a health check."""
 
     GOOD = "good"
     #: Slower than its own history, twice in a row, and not hot.
