@@ -19,6 +19,9 @@ from labctl.units import ranges
 from labctl.virtual.marks import BOOT_ID, EMULATOR, FAKES, IS_VIRTUAL, MARK
 
 _MARK = "@labctl "
+#: A name in a device tree, ``vendor,model`` by its specification, and how many are kept.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9,.+_-]{0,63}")
+_MOST_NAMES = 16
 
 #: Defines ``section NAME``, which begins the next one.
 SECTION = f'section() {{ echo; echo "{_MARK}$1"; }}\n'
@@ -65,6 +68,7 @@ if command -v param >/dev/null 2>&1; then
   done
 fi
 section serial; {{ echo "$(cat /proc/device-tree/serial-number)"; }} 2>/dev/null  # ends with NUL
+section compatible; {{ xargs -0 -n 1 echo </proc/device-tree/compatible; }} 2>/dev/null
 section directory; cd "$directory" && pwd -P
 section space; df -P -k "$directory" 2>/dev/null
 section mounts; cat /proc/mounts 2>/dev/null
@@ -104,6 +108,7 @@ def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
         memory_total_bytes=memory.get("MemTotal"),
         memory_available_bytes=memory.get("MemAvailable"),
         serial=_line(answers, "serial"),
+        compatible=_names(answers.get("compatible", "")) if sandbox is None else (),
         storage_free_bytes=_free_bytes(answers.get("space", "")),
         storage_kind=_file_system(
             answers.get("mounts", ""), _line(answers, "directory") or workdir
@@ -135,6 +140,11 @@ def _own_boot() -> str | None:
 def _line(answers: Mapping[str, str], name: str) -> str | None:
     """Return the only line of a section, safe for a terminal; None if it is empty."""
     return printable(answers.get(name, "").strip()) or None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Return the names of a board's device tree; whatever else is there is no name."""
+    return tuple(name for name in text.split()[:_MOST_NAMES] if _NAME.fullmatch(name))
 
 
 def _needed(answers: Mapping[str, str], name: str, transport: Transport) -> str:

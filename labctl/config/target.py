@@ -82,9 +82,12 @@ class Target(StrictModel):
     """The same instruction set as zig's CPU, in GCC's flags."""
     features: tuple[Word, ...] = ()
     """Parts of the instruction set that its programs may use, by their names in /proc/cpuinfo."""
+    compatible: tuple[Line, ...] = ()
+    """Names of its chip in device trees; a board that is named by its address is recognised by
+    them."""
     cpu_parts: tuple[Word, ...] = ()
-    """Kinds of its CPU cores, as `CPU part` of /proc/cpuinfo; a board that is named by its address
-    is recognised by them."""
+    """Kinds of its CPU cores, as `CPU part` of /proc/cpuinfo; a board without a device tree is
+    recognised by them."""
     cmake: dict[Word, bool | int | str] = Field(default_factory=dict)
     """CMake definitions that every product gets for this target."""
     emulator: Emulator | None = None

@@ -46,6 +46,9 @@ class BoardFacts(Record):
     memory_available_bytes: int | None = None
     storage_free_bytes: int | None = None
     serial: str | None = Field(None, description="the board's serial number, from its device tree")
+    compatible: tuple[str, ...] = Field(
+        (), description="the board's names in its device tree; the last one is its chip's"
+    )
     storage_kind: str | None = Field(None, description="file system type of the work directory")
 
     @property

@@ -66,6 +66,9 @@ OpenHarmony 4.1.7.5
 
 @labctl serial
 8c7f1e2d3b4a5968
+@labctl compatible
+rockchip,rk3568-evb1-v10
+rockchip,rk3568
 @labctl directory
 /data/local/tmp
 
@@ -88,6 +91,7 @@ def test_a_board_is_read_whole() -> None:
     assert facts.boot_id == "0e7a2f4c-5d1b-4a0e-9a58-1d1f4a3c9b77"
     assert facts.os_version == "OpenHarmony 4.1.7.5"
     assert facts.serial == "8c7f1e2d3b4a5968"
+    assert facts.compatible == ("rockchip,rk3568-evb1-v10", "rockchip,rk3568")
     assert facts.emulator is None
     assert facts.cores == 2
     (cpu,) = facts.cpus
@@ -111,6 +115,7 @@ def test_what_a_board_does_not_offer_is_absent() -> None:
         "memory_total_bytes": None,
         "memory_available_bytes": None,
         "serial": None,
+        "compatible": (),
         "storage_free_bytes": None,
         "storage_kind": None,
     }

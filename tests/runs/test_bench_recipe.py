@@ -161,6 +161,24 @@ def test_a_board_is_recognised_by_its_cores() -> None:
     assert recognise(native, None)[0].name == "host-x86_64"
 
 
+def test_the_chip_in_the_device_tree_tells_more_than_the_cores(tmp_path: Path) -> None:
+    ours = ("rockchip,rk3568-evb1-v10", "rockchip,rk3568")
+    assert recognise(facts("0xd05", compatible=ours), None)[0].name == "rk3568"
+    # Four Cortex-A55 too.
+    other = facts("0xd05", compatible=("pine64,quartz64-a", "rockchip,rk3566"))
+    with pytest.raises(ConfigError, match=r"no target is known .*quartz64-a, rockchip,rk3566"):
+        recognise(other, None)
+    small = facts("0xd05", "0xd0b", compatible=("radxa,rock-5a", "rockchip,rk3588s"))
+    assert recognise(small, None)[0].name == "rk3588"
+    # A target of a lab that names no chip.
+    mine = tmp_path / "toolchains" / "mine" / "target.yaml"
+    mine.parent.mkdir(parents=True)
+    shipped_text = (shipped.TOOLCHAINS / "rk3568" / "target.yaml").read_text()
+    lines = [line for line in shipped_text.splitlines() if not line.startswith("compatible")]
+    mine.write_text("\n".join(lines).replace("name: rk3568", "name: mine") + "\n")
+    assert recognise(other, tmp_path)[0].name == "mine"
+
+
 def test_a_target_that_is_wrong_keeps_no_board_from_being_recognised(tmp_path: Path) -> None:
     broken = tmp_path / "toolchains" / "mine" / "target.yaml"
     broken.parent.mkdir(parents=True)

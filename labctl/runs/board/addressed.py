@@ -72,7 +72,7 @@ def _address_file(lab_root: Path, name: str) -> Path:
 
 
 def recognise(facts: BoardFacts, lab_root: Path | None) -> tuple[Target, list[str]]:
-    """Return the target that a board's facts name: its CPU cores, or its emulator.
+    """Return the target that a board's facts name: its chip, its CPU cores, or its emulator.
 
     And say which targets were left out, since their files are wrong.
 
@@ -85,7 +85,8 @@ def recognise(facts: BoardFacts, lab_root: Path | None) -> tuple[Target, list[st
     if len(fitting) == 1:
         return fitting[0], left_out
     cores = ", ".join(f"{cpu.count} x {cpu.part or cpu.model or 'unknown'}" for cpu in facts.cpus)
-    what = f"the board ({facts.machine}, CPU {cores or 'unknown'})"
+    known_of_it = (facts.machine, f"CPU {cores or 'unknown'}", *facts.compatible)
+    what = f"the board ({', '.join(known_of_it)})"
     names = listed([target.name for target in fitting or known])
     raise ConfigError(
         f"several targets fit {what}" if fitting else f"no target is known to be that of {what}",
@@ -100,5 +101,7 @@ def _fits(target: Target, facts: BoardFacts) -> bool:
         words = (facts.emulator or "").split()
         argv = target.emulator.argv if target.emulator else ()
         return bool(argv) and [word.rpartition("/")[2] for word in words] == list(argv)
+    if facts.compatible and target.compatible:  # chips share kinds of cores
+        return not set(target.compatible).isdisjoint(facts.compatible)
     parts = {cpu.part for cpu in facts.cpus if cpu.part}
     return bool(parts) and parts == set(target.cpu_parts)
