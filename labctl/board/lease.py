@@ -41,6 +41,8 @@ class Lease:
     host: str
     utc: str
     token: str
+    #: Name of the lab's state that gave the board to its holder; empty without one.
+    state: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ class BoardLease:
                 host=str(fields["host"]),
                 utc=str(fields["utc"]),
                 token=str(fields.get("token", "")),
+                state=str(fields.get("state", "")),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise BoardError(
@@ -129,14 +132,16 @@ class BoardLease:
         *,
         minimum_epoch: int = 0,
         token: str | None = None,
+        state: str | None = None,
         on_conflict: Callable[[LeaseStatus], None] = lambda _before: None,
     ) -> Lease:
         """Take the board with an epoch above the board's and above ``minimum_epoch``.
 
         The holder before loses it, unless ``on_conflict``, which gets its status, raises. ``token``
         is new for each acquisition; by it the caller knows the lease again also when the answer is
-        lost. Raises LinkError, BoardError, and LeaseLost when another controller took the board
-        meanwhile: ``on_conflict`` did not see that one.
+        lost. ``state`` names the lab's state that gave the board to the caller. Raises LinkError,
+        BoardError, and LeaseLost when another controller took the board meanwhile: ``on_conflict``
+        did not see that one.
         """
         found, before = self._look()
         if before is not None:
@@ -147,6 +152,7 @@ class BoardLease:
             host=socket.gethostname(),
             utc=datetime.now(UTC).isoformat(timespec="seconds"),
             token=token or secrets.token_hex(8),
+            state=state or "",
         )
         temporary, path = f"{self.path}.{lease.token}", self.path
         script = (

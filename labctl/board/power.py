@@ -9,7 +9,6 @@ still acts when it is continued. A trial of the next holder then ends as one who
 which is infrastructure's fault and never a result.
 """
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import TypeVar
 
 from labctl.board.lease import BoardLease
 from labctl.errors import BoardError, LeaseLost, LinkError
-from labctl.state.leases import BoardLeases, StateLease
+from labctl.state.leases import BoardLeases, StateLease, steady_seconds
 from labctl.transport import Transport, reboot
 
 #: By so much (s) the lab's lease outlives the switch's own time.
@@ -59,7 +58,7 @@ class BoardPower:
                 f" (epoch {now.epoch}, this one is {epoch}): it is not switched"
             )
         kept = self.leases.renew(self.lease, seconds + _MARGIN_SECONDS)
-        if kept.epoch != epoch or time.monotonic() >= kept.stop_before:
+        if kept.epoch != epoch or steady_seconds() >= kept.stop_before:
             raise LeaseLost(
                 f"board {self.lease.board} is held with epoch {kept.epoch}, not {epoch}:"
                 " it is not switched"

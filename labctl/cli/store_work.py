@@ -15,7 +15,7 @@ from labctl.cli.lab import connect_board
 from labctl.cli.progress import ProgressView
 from labctl.config.lab import Board, LabFile
 from labctl.errors import BoardBusy, BoardError, ExitStatus, HostError, LabctlError, printable
-from labctl.runs import at_once, hold_board, pruner_of, when_free
+from labctl.runs import BoardUse, at_once, hold_board, pruner_of, when_free
 from labctl.transport import Transport
 from labctl.units import counted, size
 
@@ -46,7 +46,7 @@ def list_boards(work: "StoreWork") -> int:
 
 
 def _listed(lab: LabFile, board: Board, transport: Transport) -> Findings:
-    with hold_board(board, transport, lab) as held:
+    with hold_board(board, transport, lab, BoardUse("store list")) as held:
         there = pruner_of(held)[0].inventory()
     lines = []
     for item in sorted(there.objects, key=lambda item: item.label):
@@ -77,8 +77,9 @@ def verify_boards(work: "StoreWork") -> int:
 
 def _verify(lab: LabFile, board: Board, transport: Transport, work: "StoreWork") -> Findings:
     unread: dict[str, str] = {}
-    with hold_board(board, transport, lab) as held:
+    with hold_board(board, transport, lab, BoardUse("store verify")) as held:
         held.refuse_if_taken(orphans=True)  # all that is read disturbs who measures
+        held.hold_in_lab()
         before = held.store.contents()
         # The agent hashes the others; only the board's own program may vouch for it.
         wanted = held.agent_object().stored
@@ -118,7 +119,9 @@ def prune_boards(work: "StoreWork", policy: PrunePolicy, pins: Pins, *, dry_run:
         policy = PrunePolicy(_DEFAULT_OLDER_SECONDS)
 
     def prune(board: Board, transport: Transport) -> Findings:
-        with hold_board(board, transport, work.lab) as held:
+        with hold_board(board, transport, work.lab, BoardUse("store prune")) as held:
+            if not dry_run:
+                held.hold_in_lab()
             pruner, agent = pruner_of(held)
             there = _pinned(pruner, pins)
             gone = [] if only_pins else choose(there, replace(policy, needed=(agent,)))

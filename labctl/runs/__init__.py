@@ -7,6 +7,7 @@ from labctl.lazy import lazy_names
 if TYPE_CHECKING:
     from labctl.runs.board.deploy_preview import DeployPreview
     from labctl.runs.board.held_board import HeldBoard, hold_board, pruner_of
+    from labctl.runs.board.lab_lease import BoardUse
     from labctl.runs.deploy import BoardTask, Fleet, FleetView, at_once, when_free
     from labctl.runs.failover import run_with_failover
     from labctl.runs.inputs.deploy_inputs import Wanted
@@ -23,6 +24,7 @@ else:
         {
             "board.deploy_preview": "DeployPreview",
             "board.held_board": "HeldBoard hold_board pruner_of",
+            "board.lab_lease": "BoardUse",
             "deploy": "BoardTask Fleet FleetView at_once when_free",
             "failover": "run_with_failover",
             "inputs.deploy_inputs": "Wanted",
@@ -38,6 +40,7 @@ else:
 
 __all__ = [
     "BoardTask",
+    "BoardUse",
     "DeployPreview",
     "Fit",
     "Fleet",

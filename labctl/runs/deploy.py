@@ -17,6 +17,7 @@ from labctl.errors import BoardBusy, HostError, InfraError, LabctlError
 from labctl.retry import wait_until
 from labctl.runs.board.deploy_preview import DeployPreview, preview_deploy, send
 from labctl.runs.board.held_board import HeldBoard, hold_board
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.inputs.deploy_inputs import Wanted
 from labctl.transport import Transport
 
@@ -207,7 +208,7 @@ class Fleet:
     def _held(self, task: BoardTask) -> Iterator[HeldBoard]:
         with (
             self.connect(task.board) as transport,
-            hold_board(task.board, transport, self.lab) as held,
+            hold_board(task.board, transport, self.lab, BoardUse("deploy")) as held,
         ):
             held.refuse_if_taken(orphans=True)
             prepared = task.wanted.look(self.view.step)

@@ -151,7 +151,7 @@ def preview_run(
     target = load_target(board.target, root)
     known = None if ask else last_seen(root, board.name)
     if known is None:
-        with connect() as transport, hold_board(board, transport, request.lab) as held:
+        with connect() as transport, hold_board(board, transport, request.lab, request.use) as held:
             known = SeenBoard(held.facts, "the board as it is now")
     else:
         check_machine(target, known.facts)

@@ -13,6 +13,7 @@ from labctl.performance.prediction import NEAR
 from labctl.records import BoardProbe, Execution
 from labctl.results.telemetry import LOUD
 from labctl.runs.board.compute_benchmark import benchmark_files, compute_rate
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.opening import Opened, open_board
 from labctl.runs.board.state_changes import BoardChanges
 from labctl.runs.observer import Observer
@@ -41,7 +42,7 @@ def probe_board(
     LinkError, LeaseLost, HostError.
     """
     files = [benchmark_files(path, board, lab) for path in models]
-    with open_board(board, files, connect, observer, lab) as opened:
+    with open_board(board, files, connect, observer, lab, use=BoardUse("probe")) as opened:
         # Before minutes are measured: one of a newer labctl is refused.
         earlier = last_probes(lab.root, board.name, opened.held.facts.execution)
         probe = _measured(opened, full=full)

@@ -18,6 +18,7 @@ from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.records import SCHEMA_VERSION, PlanRecord, RunRecord, TrialRecord
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.held_board import HeldBoard
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.opening import open_board
 from labctl.runs.context import (
     RunContext,
@@ -51,6 +52,9 @@ class ResumeRequest:
     build: Callable[[BuildRequest], object] | None = None
     #: Judges the gates against other runs.
     compare: CompareGates = leave_open
+    #: ``USER@HOST`` and the queue's job for which the board is taken; None: this process's user.
+    holder: str | None = None
+    job: str | None = None
 
 
 def last_board(directory: RunDirectory) -> str:
@@ -110,6 +114,7 @@ def resume_recorded(
         connect,
         observer,
         lab,
+        use=BoardUse(f"run {run.recipe} (resumed)", plan.max_seconds, request.holder, request.job),
         ours=lambda lease: journal_now().holds(lease),
         on_contact=begin,
         build=request.build,

@@ -8,6 +8,7 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.held_board import HeldBoard
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.opening import open_board
 from labctl.runs.context import RunContext, plan_record, program_sha256, run_record
 from labctl.runs.inputs.prepare import find_files
@@ -29,7 +30,9 @@ class RunRequest:
 
     ``build`` builds the agent once the board has told its machine; None: nothing is built.
     ``compare`` judges the gates against other runs. ``untrusted``: nobody vouches for the recipe.
-    ``on_contact`` gets the board once it answered, before anything is sent; it may refuse it.
+    ``on_contact`` gets the board once it answered, before anything is sent; it may refuse it. The
+    board is taken for ``holder`` (``USER@HOST``; None: who runs this process) and the queue's
+    ``job``.
     """
 
     recipe: Recipe
@@ -39,6 +42,13 @@ class RunRequest:
     compare: CompareGates = leave_open
     untrusted: bool = False
     on_contact: Callable[[HeldBoard], None] = lambda _held: None
+    holder: str | None = None
+    job: str | None = None
+
+    @property
+    def use(self) -> BoardUse:
+        """The use that the board is taken for."""
+        return BoardUse(f"run {self.recipe.name}", self.max_seconds, self.holder, self.job)
 
     @property
     def max_seconds(self) -> float:
@@ -70,7 +80,14 @@ def run_recipe(
         observer.note(f"run directory: {directory.path}")
 
     with open_board(
-        board, [files], connect, observer, lab, on_contact=begin, build=request.build
+        board,
+        [files],
+        connect,
+        observer,
+        lab,
+        use=request.use,
+        on_contact=begin,
+        build=request.build,
     ) as opened:
         held, (prepared,) = opened.held, opened.prepared
         # Planned before gigabytes are sent: what does not fit is refused at once.

@@ -140,7 +140,9 @@ def _one(context: RunContext, trial: PlannedTrial, total: int) -> TrialRecord:
     if reason:
         record = skipped_trial(context, trial, attempt, reason)
     else:
+        context.held.refuse_if_kept_for_another()
         record, error, attempt = _measure(context, trial, attempt, total)
+    context.held.require_lease()
     context.directory.add(record)
     if reason is None and not (error and stays_open(error)):
         # Only now: until the record is on disk, the board's files are the only ones for sure.
@@ -177,6 +179,7 @@ def _measure(
         record, error = _attempt(context, trial, attempt, total)
         if error is None or isinstance(error, JobError):
             return record, error, attempt
+        context.held.require_lease()
         if not stays_open(error):
             context.journal.cut(trial.number, attempt, error)
         passing = isinstance(error, _REPEATED) and not isinstance(error, _LASTING)

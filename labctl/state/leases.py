@@ -3,20 +3,25 @@
 A lease has an epoch that is above all earlier ones of its board. It ends when it is released, and
 by itself when its holder no longer renews it. Only the database's clock says when that is; a holder
 stops before, by its own monotonic clock.
+
+The token of a board's last lease stays when that is over: by it a host knows again what a process
+of its own had that died.
 """
 
 import os
 import secrets
 import socket
 import time
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from labctl.errors import BoardBusy, LeaseLost, printable_line
 from labctl.state.audit import this_user
 from labctl.state.events import clock
 from labctl.state.health import set_state
-from labctl.state.reservations import kept, other_keeps
+from labctl.state.reservations import Reservation, kept, other_keeps
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -25,8 +30,12 @@ if TYPE_CHECKING:
 
 #: A lease that is not renewed ends after these seconds.
 LEASE_SECONDS = 60.0
+#: Its holder stops after this part of that time, at the latest: what it sent arrives, too, and no
+#: two clocks run alike.
+_USABLE = 0.9
 
 _COLUMNS = "board, epoch, token, holder, host, pid, purpose, job, since, expires"
+_NAMES = _COLUMNS.split(", ")
 #: A reader of leases cannot use them.
 _SHOWN = _COLUMNS.replace("token", "'' AS token")
 _MINE = "board = :board AND token = :token AND expires > :now"
@@ -49,8 +58,17 @@ class StateLease:
     job: str | None
     since: float
     expires: float
-    #: This process's monotonic clock in s, before which its holder must have renewed it.
+    #: Time of :func:`steady_seconds` before which its holder must have renewed it.
     stop_before: float = 0.0
+
+
+def steady_seconds() -> float:
+    """Return the time of a clock that nobody sets, in s; it counts while the host sleeps, too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _nobody_died(_token: str) -> bool:
+    return False
 
 
 class BoardLeases:
@@ -63,15 +81,33 @@ class BoardLeases:
         """Return the leases that hold now, by board. Raises HostError, ConfigError."""
         now = self._state.now
         rows = self._state.ask(
-            f"SELECT {_SHOWN} FROM board_lease WHERE token IS NOT NULL AND expires > {now}"
-            " ORDER BY board",
-            {},
+            f"SELECT {_SHOWN} FROM board_lease WHERE expires > {now} ORDER BY board", {}
         )
         return [StateLease(*row) for row in rows]
 
     def get(self, board: str) -> StateLease | None:
         """Return the lease that holds a board now; None if it is free."""
         return next((lease for lease in self.list() if lease.board == board), None)
+
+    def refuse_if_taken(
+        self,
+        board: str,
+        *,
+        holder: str | None = None,
+        planned_seconds: float = 0.0,
+        is_dead: Callable[[str], bool] = _nobody_died,
+    ) -> None:
+        """Raise BoardBusy where :meth:`acquire` would, and change nothing."""
+        now = self._state.now
+        asked = {"board": board, "planned": planned_seconds}
+        question = f"SELECT {_COLUMNS} FROM board_lease WHERE board = :board AND expires > {now}"
+        for row in self._state.ask(question, asked):
+            if not is_dead((lease := StateLease(*row)).token):
+                raise busy(lease)
+        for other in self._state.reservations.list(board):
+            at = self._state.ask(f"SELECT {now} + :planned", asked)[0][0]
+            if other.begins < at and not other.lets_in(holder or this_user()):
+                raise other_keeps(other)
 
     def acquire(
         self,
@@ -80,9 +116,12 @@ class BoardLeases:
         purpose: str,
         holder: str | None = None,
         job: str | None = None,
-        seconds: float = LEASE_SECONDS,
+        seconds: float | None = None,
         minimum_epoch: int = 0,
+        keep_epoch: int = 0,
         planned_seconds: float = 0.0,
+        is_dead: Callable[[str], bool] = _nobody_died,
+        token: str | None = None,
     ) -> StateLease:
         """Take a free board for ``seconds``, with an epoch of at least ``minimum_epoch``.
 
@@ -91,23 +130,31 @@ class BoardLeases:
             purpose: words for people.
             holder: ``USER@HOST`` for whom it is taken; by default who runs this process.
             job: id of the queue's job.
-            seconds: after so long it ends, unless it is renewed.
+            seconds: after so long it ends, unless it is renewed; by default LEASE_SECONDS.
             minimum_epoch: one above the board's own.
+            keep_epoch: epoch of a lease on the board that goes on, its holder being dead: it is
+                kept, unless there was a greater one.
             planned_seconds: how long the work may take. It must end before the board is kept for
                 another.
+            is_dead: tells whether the holder of a token is known to be dead.
+            token: a new one of the caller's; by default one is made.
 
         Raises BoardBusy that names the holder, HostError, ConfigError.
         """
-        began = time.monotonic()
+        began, seconds = steady_seconds(), LEASE_SECONDS if seconds is None else seconds
         with self._state.changing() as connection:
             now = clock(connection, self._state.now)
             before = find(connection, board)
+            why = "its holder did not renew it"
             if before is not None and is_live(before, now):
-                raise busy(StateLease(**before))
+                if not is_dead(before["token"]):
+                    raise busy(StateLease(**before))
+                why = "its holder died"
+            last = before["epoch"] if before else 0
             lease = StateLease(
                 board=board,
-                epoch=max(minimum_epoch, (before["epoch"] if before else 0) + 1),
-                token=secrets.token_hex(16),
+                epoch=keep_epoch if keep_epoch >= max(last, 1) else max(minimum_epoch, last + 1),
+                token=token or secrets.token_hex(16),
                 holder=printable_line(holder or this_user()),
                 host=socket.gethostname(),
                 pid=os.getpid(),
@@ -115,28 +162,32 @@ class BoardLeases:
                 job=job,
                 since=now,
                 expires=now + seconds,
-                stop_before=began + seconds,
+                stop_before=began + _USABLE * seconds,
             )
             for reservation in kept(connection, board, now, now + max(planned_seconds, seconds)):
                 if not reservation.lets_in(lease.holder):
                     raise other_keeps(reservation)
-            if before is not None and before["token"] is not None:
-                note_end(connection, before, before["expires"], "its holder did not renew it")
-            _replace(connection, lease)
+            if before is not None and before["expires"] is not None:
+                ended = min(before["expires"], now)
+                set_state(connection, ended, board, "idle", by=before["holder"], reason=why)
+            _replace(connection, {name: getattr(lease, name) for name in _NAMES})
             set_state(connection, now, board, "leased", by=lease.holder, reason=lease.purpose)
         return lease
 
-    def renew(self, lease: StateLease, seconds: float = LEASE_SECONDS) -> StateLease:
-        """Hold a board for at least another ``seconds`` from now. Raises LeaseLost, HostError."""
+    def renew(self, lease: StateLease, seconds: float | None = None) -> StateLease:
+        """Hold a board for at least another ``seconds`` from now; by default LEASE_SECONDS.
+
+        Raises LeaseLost, HostError.
+        """
         from sqlalchemy import text
 
-        began = time.monotonic()
+        began, seconds = steady_seconds(), LEASE_SECONDS if seconds is None else seconds
         with self._state.changing() as connection:
             values = self._identity(connection, lease) | {"seconds": seconds}
             longer = "CASE WHEN expires > :now + :seconds THEN expires ELSE :now + :seconds END"
             update = f"UPDATE board_lease SET expires = {longer} WHERE {_MINE}"
             connection.execute(text(update), values)
-            return self._held(connection, lease, began + seconds)
+            return self._held(connection, lease, began + _USABLE * seconds)
 
     def raise_epoch(self, lease: StateLease, epoch: int) -> StateLease:
         """Give a lease a greater epoch: the board's own was above it.
@@ -156,8 +207,14 @@ class BoardLeases:
         with self._state.changing() as connection:
             now = clock(connection, self._state.now)
             row = find(connection, lease.board)
-            if row is not None and row["token"] == lease.token:
+            if row is not None and row["token"] == lease.token and row["expires"] is not None:
                 end(connection, row, now, lease.holder, None)
+
+    def kept_for_another(self, lease: StateLease) -> Reservation | None:
+        """Return what keeps a leased board for somebody else now: its holder begins nothing new."""
+        found = self._state.reservations.in_force()
+        others = (r for r in found if r.board == lease.board and not r.lets_in(lease.holder))
+        return next(others, None)
 
     def _identity(self, connection: "Connection", lease: StateLease) -> dict[str, Any]:
         now = clock(connection, self._state.now)
@@ -183,7 +240,25 @@ def find(connection: "Connection", board: str) -> dict[str, Any] | None:
 
 def is_live(row: dict[str, Any], now: float) -> bool:
     """Tell whether the lease of a row holds at a moment."""
-    return row["token"] is not None and row["expires"] > now
+    return row["expires"] is not None and bool(row["expires"] > now)
+
+
+@contextmanager
+def leases_kept(connection: "Connection") -> Iterator[None]:
+    """Replace all tables inside: no lease of a backup holds, and no epoch is given a second time.
+
+    Holders that live keep their boards.
+    """
+    from sqlalchemy import text
+
+    rows = connection.execute(text(f"SELECT {_COLUMNS} FROM board_lease")).mappings()
+    known = [dict(row) for row in rows]
+    yield
+    connection.execute(text("UPDATE board_lease SET expires = NULL"))
+    for row in known:
+        restored = find(connection, row["board"])
+        if restored is None or restored["epoch"] <= row["epoch"]:
+            _replace(connection, row)
 
 
 def end(
@@ -198,17 +273,9 @@ def end(
     """End the lease of a row; its epoch stays, or is raised by so many ``epochs``."""
     from sqlalchemy import text
 
-    update = (
-        "UPDATE board_lease SET token = NULL, expires = NULL, epoch = epoch + :epochs"
-        " WHERE board = :board"
-    )
+    update = "UPDATE board_lease SET expires = NULL, epoch = epoch + :epochs WHERE board = :board"
     connection.execute(text(update), {"board": row["board"], "epochs": epochs})
     set_state(connection, now, row["board"], "idle", by=by, reason=reason)
-
-
-def note_end(connection: "Connection", row: dict[str, Any], at: float, reason: str) -> None:
-    """Keep in the board's history that the lease of a row ended by itself."""
-    set_state(connection, at, row["board"], "idle", by=row["holder"], reason=reason)
 
 
 def busy(lease: StateLease) -> BoardBusy:
@@ -228,11 +295,9 @@ def lost(lease: StateLease, now: dict[str, Any] | None) -> LeaseLost:
     return LeaseLost(f"the lease of board {lease.board} has ended{after}")
 
 
-def _replace(connection: "Connection", lease: StateLease) -> None:
+def _replace(connection: "Connection", values: dict[str, Any]) -> None:
     from sqlalchemy import text
 
-    values = asdict(lease)
-    del values["stop_before"]
     connection.execute(text("DELETE FROM board_lease WHERE board = :board"), values)
-    places = ", ".join(f":{name}" for name in _COLUMNS.split(", "))
+    places = ", ".join(f":{name}" for name in _NAMES)
     connection.execute(text(f"INSERT INTO board_lease ({_COLUMNS}) VALUES ({places})"), values)

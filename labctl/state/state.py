@@ -133,6 +133,12 @@ class LabState:
         return StoredRuns(self)
 
     @property
+    def identity(self) -> str | None:
+        """Name of this state on the boards; None before anything was kept."""
+        rows = self.ask("SELECT id FROM state_identity", {})
+        return str(rows[0][0]) if rows else None
+
+    @property
     def now(self) -> str:
         """SQL of this moment: seconds since 1970 by the database's clock."""
         return self._database.now
@@ -185,15 +191,20 @@ class LabState:
         return path
 
     def restore(self, path: Path) -> None:
-        """Replace the whole state by a backup; what was there is backed up first."""
+        """Replace the whole state by a backup; what was there is backed up first.
+
+        Leases are those that hold now, if the state still knows them: none of the backup's holds.
+        """
         from labctl.state.backup import read_backup, replace_rows
+        from labctl.state.leases import leases_kept
 
         rows = read_backup(path)
         if self._version():
             self.backup()
         with self._database.writing() as connection:
             SCHEMA.migrate(connection)
-            replace_rows(connection, rows)
+            with leases_kept(connection):
+                replace_rows(connection, rows)
 
     def _version(self) -> int:
         if SCHEMA.table not in self._database.tables():

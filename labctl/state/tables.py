@@ -3,6 +3,7 @@
 A step that was released is never changed: a further one follows it.
 """
 
+import secrets
 from typing import TYPE_CHECKING
 
 from labctl.database import Schema
@@ -47,6 +48,8 @@ _FARM = (
         expires DOUBLE PRECISION
     )
     """,
+    # Names this state on the boards, among those of other labs.
+    "CREATE TABLE state_identity (id TEXT PRIMARY KEY)",
     """
     CREATE TABLE reservation (
         id TEXT PRIMARY KEY,
@@ -171,6 +174,7 @@ def _make_baselines(connection: "Connection") -> None:
 def _make_farm(connection: "Connection") -> None:
     for statement in _FARM:
         connection.exec_driver_sql(statement)
+    connection.exec_driver_sql(f"INSERT INTO state_identity VALUES ('{secrets.token_hex(8)}')")
 
 
 SCHEMA = Schema("state_version", (_make_baselines, _make_farm))
@@ -179,6 +183,7 @@ TABLES = {
     "baseline": 1,
     "baseline_run": 1,
     "board_lease": 2,
+    "state_identity": 2,
     "reservation": 2,
     "board_health": 2,
     "board_event": 2,

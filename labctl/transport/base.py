@@ -187,6 +187,10 @@ class HdcFeatures(Protocol):
         """
 
 
+def _anything() -> None:
+    """Permit every operation."""
+
+
 class Transport(ABC):
     """A live way to one board. Methods may be called from several threads at once."""
 
@@ -194,6 +198,8 @@ class Transport(ABC):
     label: str
     #: How files are hashed on the board: found there at first need, or set to the agent's own way.
     board_hash: "BoardHash | None" = None
+    #: Asked before each operation; it raises where this process may send nothing any more.
+    permit: Callable[[], None] = staticmethod(_anything)
 
     @abstractmethod
     def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:

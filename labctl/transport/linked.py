@@ -96,7 +96,11 @@ class LinkedTransport(Transport, Generic[L]):
             link.close()
 
     def connected(self) -> L:
-        """Return the link, opened if there is none. Raises LinkError, ConfigError."""
+        """Return the link, opened if there is none. Raises LinkError, ConfigError.
+
+        And what ``permit`` raises: every operation asks here.
+        """
+        self.permit()
         asked = time.monotonic()
         with self._opening:
             if self._link is not None and self._link.failure is not None:

@@ -45,6 +45,7 @@ class LocalTransport(Transport):
 
     def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
         """Run a shell command; see :class:`Transport`. On a time-out its whole tree is killed."""
+        self.permit()
         with _shell(command, merged=not separate_stderr) as argv, _as_a_boards(command, timeout):
             done = process.run(argv, timeout=timeout)
         return CommandResult(
@@ -57,6 +58,7 @@ class LocalTransport(Transport):
 
     def stream(self, command: str, *, timeout: float, write: Write) -> int:
         """Run a shell command with live output; see :class:`Transport`."""
+        self.permit()
         with _shell(command, merged=True) as argv, _as_a_boards(command, timeout):
             status = process.run_live(argv, timeout=timeout, write=write)
         return _status(status, command)
@@ -64,6 +66,7 @@ class LocalTransport(Transport):
     def file_transfer(self, *, timeout: float, compress: bool = False) -> "LocalFileTransfer":
         """Return the transfer; a local copy always makes progress."""
         del compress
+        self.permit()
         return LocalFileTransfer(self, timeout)
 
     @contextmanager

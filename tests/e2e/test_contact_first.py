@@ -14,7 +14,7 @@ from model_hub import Hub, model_hub
 from labctl.config.lab import find_lab
 from labctl.errors import ConfigError
 from labctl.files import cache_dir
-from labctl.runs import Observer, ResumeRequest, find_files, hold_board, read_recipe
+from labctl.runs import BoardUse, Observer, ResumeRequest, find_files, hold_board, read_recipe
 from labctl.runs.board.opening import open_board
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.resume import resume
@@ -136,14 +136,16 @@ def test_it_is_everybodys_while_a_local_model_is_hashed(lab: LabUnderTest) -> No
     def link() -> Transport:
         return HdcTcpConfig(address=lab.board.address).open()
 
+    use = BoardUse("test")
+
     class Looks(Observer):
         def step(self, step: str, done: float, total: float | None) -> None:
             if step.startswith("hash"):
-                with link() as other, hold_board(board, other, found) as held:
+                with link() as other, hold_board(board, other, found, use) as held:
                     seen.append((step, held.board.name))
 
     files = find_files(recipe, board, lab.root)
-    with open_board(board, [files], link, Looks(), found) as opened:
+    with open_board(board, [files], link, Looks(), found, use=use) as opened:
         assert seen
         (prepared,) = opened.prepared
         content = (lab.root / "models" / "tiny.gguf").read_bytes()

@@ -22,7 +22,7 @@ from labctl import process
 from labctl.config.lab import find_lab
 from labctl.config.target import load_target
 from labctl.retry import wait_until
-from labctl.runs import hold_board
+from labctl.runs import BoardUse, hold_board
 from labctl.transport import HdcTcpConfig, remote_words
 from labctl.transport.registry import TRANSPORTS
 from labctl.virtual import Served, VirtualBoard, serving
@@ -118,7 +118,7 @@ def test_a_board_in_use_keeps_nobody_waiting_for_the_others(lab: Lab, tmp_path: 
         said_so.open("wb") as errors,
         HdcTcpConfig(address=lab.boards[1].address).open() as transport,
     ):
-        with hold_board(found.board("vb1"), transport, found):
+        with hold_board(found.board("vb1"), transport, found, BoardUse("test")):
             running = process.start(argv, cwd=lab.root, env=os.environ, stderr=errors.fileno())
             served = wait_until(
                 lambda: len(list(lab.store().glob("*.name"))) == 3, timeout=120, interval=0.1

@@ -15,7 +15,7 @@ from labs import RECIPE, LabUnderTest, RunningLabctl, blamed, said
 from labctl import process
 from labctl.board import BoardLease
 from labctl.config.lab import find_lab
-from labctl.runs import hold_board
+from labctl.runs import BoardUse, hold_board
 from labctl.transport import HdcTcpConfig, Transport
 from labctl.transport.registry import TRANSPORTS
 
@@ -35,7 +35,8 @@ def the_board(lab: LabUnderTest) -> Transport:
 def held(lab: LabUnderTest) -> Iterator[None]:
     """What keeps other labctls of this host out while a run, a probe or a deploy has the board."""
     found = find_lab(lab.root, TRANSPORTS)
-    with the_board(lab) as transport, hold_board(found.board(None), transport, found):
+    use = BoardUse("test")
+    with the_board(lab) as transport, hold_board(found.board(None), transport, found, use):
         yield
 
 

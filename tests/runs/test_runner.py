@@ -1,5 +1,6 @@
 """Runs on a board that is played by a few lines: what ends a run, and what stays of it."""
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from records_made import run
 
 from labctl.config.recipe import Precision
 from labctl.errors import (
+    BoardBusy,
     BoardError,
     BoardNotReady,
     BoardRebooted,
@@ -148,6 +150,28 @@ def test_nothing_is_started_on_a_board_that_another_controller_has(setting: Sett
     with pytest.raises(LeaseLost):
         setting.run()
     assert setting.agent.started == []
+
+
+def test_nothing_is_recorded_once_the_labs_lease_is_over(setting: Setting) -> None:
+    def over() -> None:
+        setting.over = LeaseLost("the lease of board b has ended")
+
+    setting.agent.events[2] = over
+    with pytest.raises(LeaseLost, match="has ended"):
+        setting.run()
+    assert setting.states == ["ok"]
+    lines = setting.directory.path.joinpath("journal.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines][-1] == "started"  # nothing after it
+
+
+def test_no_trial_begins_in_the_time_of_another(setting: Setting) -> None:
+    def begins() -> None:
+        setting.kept_for_another = BoardBusy("board b is reserved for ann")
+
+    setting.agent.events[2] = begins
+    with pytest.raises(BoardBusy, match="reserved for ann"):
+        setting.run()
+    assert setting.states == ["ok", "ok"]
 
 
 def test_a_trial_that_the_board_cut_is_begun_again_and_says_so(setting: Setting) -> None:

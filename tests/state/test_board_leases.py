@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from labctl.config.lab import Lab, LabFile
 from labctl.errors import BoardBusy, HostError, LeaseLost
 from labctl.retry import wait_until
 from labctl.state import LabState, lab_state, this_user
+from labctl.state.leases import steady_seconds
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -35,7 +35,7 @@ def test_one_has_a_board_and_others_learn_who(lab: LabFile, state: LabState) -> 
     first = state.leases.acquire("rk1", purpose="run a\x1b[31m", holder="ann@desk")
     assert (first.epoch, first.holder, first.purpose) == (1, "ann@desk", "run a\\x1b[31m")
     assert first.expires == pytest.approx(first.since + 60, abs=1)
-    assert first.stop_before <= time.monotonic() + 60
+    assert first.stop_before <= steady_seconds() + 60
     with pytest.raises(BoardBusy, match=r"board rk1 is in use by ann@desk since 20.*: run a"):
         lab_state(lab).leases.acquire("rk1", purpose="run b")
     assert lab_state(lab).leases.acquire("rk2", purpose="run b").holder == this_user()

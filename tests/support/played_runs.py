@@ -17,7 +17,7 @@ from labctl.config.recipe import Precision, Recipe
 from labctl.config.variants import Variant
 from labctl.engines import Tool
 from labctl.engines.llama_cpp import LlamaCpp
-from labctl.errors import DeviceLost, InfraError, LeaseLost
+from labctl.errors import BoardBusy, DeviceLost, InfraError, LeaseLost
 from labctl.models import ModelFile
 from labctl.records import (
     BoardFacts,
@@ -168,6 +168,14 @@ class PlayedBoard:
         if self.setting.lost:
             raise self.setting.lost
 
+    def require_lease(self) -> None:
+        if self.setting.over:
+            raise self.setting.over
+
+    def refuse_if_kept_for_another(self) -> None:
+        if self.setting.kept_for_another:
+            raise self.setting.kept_for_another
+
     def take_lease(self) -> Lease:
         return Lease("lab", self.epoch, "host", "2026-11-21T00:00:00+00:00", "0123")
 
@@ -216,6 +224,9 @@ class Setting:
     def __init__(self, runs: Path) -> None:
         self.agent = PlayedAgent()
         self.lost: LeaseLost | None = None
+        #: The lab's lease is over; the board's time is another's.
+        self.over: LeaseLost | None = None
+        self.kept_for_another: BoardBusy | None = None
         self.observer = LossesSeen()
         self.limits = {"m": TrialLimit(seconds=60, source=MAX_TIME)}
         self.waits: list[float] = []

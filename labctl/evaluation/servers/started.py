@@ -29,6 +29,7 @@ from labctl.records import ArtifactIdentity, BoardFacts, EndpointRecord, ModelId
 from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.runs.board.deploy_preview import missing_objects, send, sending
 from labctl.runs.board.held_board import HeldBoard, hold_board
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.server_host import BoardServers
 from labctl.runs.context import renew_board
 from labctl.runs.inputs.servers import ServerFiles, find_server
@@ -156,7 +157,8 @@ def started_endpoint(
             yield started
         return
     assert connect is not None  # of a board there is a link
-    with connect() as transport, hold_board(request.board, transport, lab) as held:
+    use = BoardUse(f"serve {request.model}", request.max_seconds)
+    with connect() as transport, hold_board(request.board, transport, lab, use) as held:
         yield from _served_by_board(request, files, held, folder, observer)
 
 

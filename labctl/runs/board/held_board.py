@@ -16,6 +16,7 @@ from labctl.board import (
     BoardLease,
     BoardStore,
     Lease,
+    LeaseStatus,
     Pruner,
     StoredObject,
     Survey,
@@ -32,6 +33,7 @@ from labctl.files import append_line, write_atomic
 from labctl.performance.prediction import Rates, board_rates
 from labctl.records import BoardFacts, Execution
 from labctl.runs.board.in_use import board_state, is_own, lock_board, own_leases, refuse_conflict
+from labctl.runs.board.lab_lease import BoardUse, LabLease, lab_lease
 from labctl.transport import BoardHash, Transport
 
 PROBE_SECONDS = 20.0
@@ -58,6 +60,8 @@ class HeldBoard:
     lease: Lease | None = None
     #: Whether an earlier process took it: a job that it began may be under way.
     has_inherited_lease: bool = False
+    #: Its lease in the lab's state; None for a board that is in no lab.
+    in_lab: LabLease | None = None
     _agent: BoardAgent | None = None
 
     def __post_init__(self) -> None:
@@ -114,9 +118,18 @@ class HeldBoard:
         A lease that is ``ours`` is none of another's. With ``orphans`` a job of this host's whose
         controller died keeps the board as well: a resumed run takes it over.
         """
+        if self.in_lab is not None:
+            self.in_lab.refuse_if_taken()
         before = self.leases.status()
         if before is not None and not (ours and ours(before.lease)):
-            refuse_conflict(self.board, self.transport, before, self._any_agent, orphans=orphans)
+            self._refuse_conflict(before, orphans=orphans)
+
+    def _refuse_conflict(self, before: LeaseStatus, *, orphans: bool = False) -> None:
+        given = self.in_lab.identity if self.in_lab else None
+        own = is_own(before.lease) or (given is not None and before.lease.state == given)
+        refuse_conflict(
+            self.board, self.transport, before, self._any_agent, own=own, orphans=orphans
+        )
 
     def _any_agent(self) -> BoardAgent | None:
         """Return an agent that is on the board, of any version; without one, no job can run
@@ -162,29 +175,72 @@ class HeldBoard:
         return found
 
     def take_lease(self) -> Lease:
-        """Take the board to measure on it, until the context ends.
+        """Take the board to measure on it, until the context ends: in the lab, then on itself.
 
-        The epoch is above every one that this host has ever had of the board. Raises BoardBusy
-        while another controller measures there, and what :meth:`BoardLease.acquire` raises.
+        The epoch is above every one that this host has ever had of the board, and the lab. Raises
+        BoardBusy while another controller measures there, and what :meth:`BoardLease.acquire`
+        raises.
         """
-        token = secrets.token_hex(8)
-        append_line(own_leases(), token)  # before: this process may die when the board has it
+        token = _new_token()
+        above, given = self._last_epoch or 0, None
+        if self.in_lab is not None:
+            above = self._take_in_lab(token, minimum_epoch=above + 1) - 1
+            given = self.in_lab.identity
         taken = self.leases.acquire(
             self.lab.name,
-            minimum_epoch=self._last_epoch or 0,
+            minimum_epoch=above,
             token=token,
-            on_conflict=lambda before: refuse_conflict(
-                self.board, self.transport, before, self._any_agent
-            ),
+            state=given,
+            on_conflict=self._refuse_conflict,
         )
+        if self.in_lab is not None:
+            self.in_lab.raise_epoch(taken.epoch)
         self._hold(taken)
         write_atomic(self.epoch_file, f"{taken.epoch}\n")
         return taken
 
     def keep_lease(self, lease: Lease) -> None:
-        """Have the board, until the context ends, under a lease that an earlier process took."""
+        """Have the board, until the context ends, under a lease that an earlier process took.
+
+        Raises BoardBusy, LeaseLost, HostError: another has it in the lab.
+        """
+        if self.in_lab is not None:
+            self._take_in_lab(_new_token(), keep_epoch=lease.epoch)
         self._hold(lease)
         self.has_inherited_lease = True
+
+    def _take_in_lab(self, token: str, *, minimum_epoch: int = 0, keep_epoch: int = 0) -> int:
+        """Have the lab's lease; from then on nothing is sent without it. Return its epoch."""
+        assert self.in_lab is not None
+        if self.transport.permit != self.in_lab.check:
+            self.ending.callback(self._leave_lab)
+            self.transport.permit = self.in_lab.check
+        return self.in_lab.take(token, minimum_epoch=minimum_epoch, keep_epoch=keep_epoch)
+
+    def hold_in_lab(self) -> None:
+        """Keep other users of the lab out until the context ends; the board's lease stays as it is.
+
+        Raises BoardBusy, HostError.
+        """
+        if self.in_lab is not None:
+            before = self.leases.read()
+            self._take_in_lab(_new_token(), minimum_epoch=before.epoch + 1 if before else 0)
+
+    def _leave_lab(self) -> None:
+        assert self.in_lab is not None
+        with suppress(InfraError):  # it ends by itself
+            self.in_lab.release()
+        del self.transport.permit
+
+    def require_lease(self) -> None:
+        """Raise LeaseLost once the lab's lease is over: nothing is recorded without it."""
+        if self.in_lab is not None:
+            self.in_lab.check()
+
+    def refuse_if_kept_for_another(self) -> None:
+        """Raise BoardBusy when the board's time now is another's: no new trial begins."""
+        if self.in_lab is not None:
+            self.in_lab.refuse_if_kept_for_another()
 
     def _hold(self, lease: Lease) -> None:
         if self.lease is None:
@@ -242,8 +298,10 @@ class HeldBoard:
 
 
 @contextmanager
-def hold_board(board: Board, transport: Transport, lab: LabFile) -> Iterator[HeldBoard]:
-    """Lock a board and ask for its facts. Other hosts are kept out by its lease alone.
+def hold_board(
+    board: Board, transport: Transport, lab: LabFile, use: BoardUse
+) -> Iterator[HeldBoard]:
+    """Lock a board and ask for its facts. Other hosts are kept out by leases alone.
 
     Raises BoardBusy (another labctl of this host has it), ConfigError (target and board do not
     fit), and what probing raises.
@@ -254,11 +312,19 @@ def hold_board(board: Board, transport: Transport, lab: LabFile) -> Iterator[Hel
         ending.enter_context(lock_board(board, state.with_suffix(".lock")))
         facts = probe(transport, workdir=board.workdir, timeout=PROBE_SECONDS)
         held = HeldBoard(board, lab, target, facts, transport, state, ending)
+        held.in_lab = lab_lease(lab, board, use)
         held.lock_boot(facts.boot_id)
         check_machine(target, facts)
         if facts.machine == target.machine:  # to a 32-bit shell the kernel tells other features
             _check_features(target, facts)
         yield held
+
+
+def _new_token() -> str:
+    """Make a lease's token that this host knows again, though this process dies at once."""
+    token = secrets.token_hex(8)
+    append_line(own_leases(), token)
+    return token
 
 
 def pruner_of(held: HeldBoard) -> tuple[Pruner, str]:

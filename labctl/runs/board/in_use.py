@@ -50,13 +50,15 @@ def refuse_conflict(
     before: LeaseStatus,
     agent: Callable[[], BoardAgent | None],
     *,
+    own: bool,
     orphans: bool = False,
 ) -> None:
     """Raise BoardBusy rather than drive out a controller that is alive, or whose job runs.
 
-    ``orphans``: also a job whose controller was of this host, and died.
+    ``own``: it is known to be over, since this host or the lab's state gave the lease. ``orphans``:
+    also a job whose controller was one of these, and died.
     """
-    lease, own = before.lease, is_own(before.lease)
+    lease = before.lease
     if own and not orphans:
         return  # its holder is dead: the lock is ours
     if before.alive and not own:
@@ -79,7 +81,12 @@ def own_leases() -> Path:
 
 def is_own(lease: Lease) -> bool:
     """Tell whether this host took a lease."""
+    return is_own_token(lease.token)
+
+
+def is_own_token(token: str) -> bool:
+    """Tell whether this host took the lease with a token."""
     try:
-        return bool(lease.token) and lease.token in own_leases().read_text().split()
+        return bool(token) and token in own_leases().read_text().split()
     except FileNotFoundError:
         return False

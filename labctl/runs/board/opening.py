@@ -21,6 +21,7 @@ from labctl.deploy import (
 )
 from labctl.runs.board.deploy_preview import missing_on, preview_deploy, send, sending
 from labctl.runs.board.held_board import HeldBoard, hold_board
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles
 from labctl.runs.inputs.programs import missing_agent
 from labctl.runs.observer import Observer
@@ -57,6 +58,7 @@ def open_board(
     observer: Observer,
     lab: LabFile,
     *,
+    use: BoardUse,
     ours: Callable[[Lease], bool] | None = None,
     on_contact: Callable[[HeldBoard], None] = lambda _held: None,
     build: Callable[[BuildRequest], object] | None = None,
@@ -73,7 +75,7 @@ def open_board(
 
         def hold() -> HeldBoard:
             transport = ending.enter_context(connect())
-            held = ending.enter_context(hold_board(board, transport, lab))
+            held = ending.enter_context(hold_board(board, transport, lab, use))
             held.refuse_if_taken(ours=ours)
             for one in files:
                 as_scheduled(one.recipe, held.facts)  # raises for CPUs that it does not have
