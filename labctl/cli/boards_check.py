@@ -84,8 +84,7 @@ def recover(invocation: Invocation, board: str | None, *, as_json: bool) -> int:
     nothing helped.
     """
     from labctl.farm.recovery import recover as climb
-    from labctl.state import lab_state
-    from labctl.state.audit import this_user
+    from labctl.state import lab_state, this_user
 
     lab = lab_of(invocation)
     chosen, by = lab.board(board), this_user()

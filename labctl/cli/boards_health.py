@@ -99,7 +99,7 @@ def retire(invocation: Invocation, boards: Sequence[str], *, reason: str, as_jso
 def _decide(
     invocation: Invocation, boards: Sequence[str], health: Health, reason: str, *, as_json: bool
 ) -> None:
-    from labctl.state.audit import this_user
+    from labctl.state import this_user
 
     if not reason.strip():
         raise click.UsageError("--reason must say something")

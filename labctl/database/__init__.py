@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from labctl.database.base import DamagedDatabase, Database, UnwritableDatabase
-    from labctl.database.choice import lab_database
+    from labctl.database.base import DamagedDatabase, Database, UnwritableDatabase, lab_database
     from labctl.database.migrations import Schema
     from labctl.database.postgresql import PostgresDatabase
     from labctl.database.sqlite import SqliteDatabase
@@ -14,8 +13,7 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "base": "DamagedDatabase Database UnwritableDatabase",
-            "choice": "lab_database",
+            "base": "DamagedDatabase Database UnwritableDatabase lab_database",
             "migrations": "Schema",
             "postgresql": "PostgresDatabase",
             "sqlite": "SqliteDatabase",

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from labctl.config.lab import LabFile
 from labctl.errors import HostError
 
 if TYPE_CHECKING:
@@ -54,3 +55,12 @@ class Database(ABC):
     @abstractmethod
     def discard(self) -> None:
         """Remove a damaged database, as far as it is a file of labctl's own."""
+
+
+def lab_database(lab: LabFile) -> Database | None:
+    """Return the lab's PostgreSQL; None where it has its own files. Raises ConfigError."""
+    if (url := lab.database) is None:
+        return None
+    from labctl.database.postgresql import PostgresDatabase
+
+    return PostgresDatabase(url, lab.name)

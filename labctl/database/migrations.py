@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 Step = Callable[["Connection"], None]
 
 
+def statements(*texts: str) -> Step:
+    """Return the step of some SQL statements."""
+
+    def run(connection: "Connection") -> None:
+        for text in texts:
+            connection.exec_driver_sql(text)
+
+    return run
+
+
 @dataclass(frozen=True)
 class Schema:
     """Tables of one part.

@@ -17,7 +17,15 @@ from labctl.config.lab import Board
 from labctl.config.names import listed
 from labctl.errors import ConfigError, JobError, LabctlError
 from labctl.records import Execution
-from labctl.runs import HeldBoard, Observer, Outcome, RunRequest, hold_board, run_with_failover
+from labctl.runs import (
+    BoardUse,
+    HeldBoard,
+    Observer,
+    Outcome,
+    RunRequest,
+    hold_board,
+    run_with_failover,
+)
 from labctl.runs.inputs.untrusted import check_board
 from labctl.runs.probe import probe_board
 from labctl.state import lab_state
@@ -28,6 +36,7 @@ Connect = Callable[[Board], Transport]
 #: Who sets the health.
 _BY = "labctl run --untrusted"
 _NOT_LOOKED_THROUGH = "an untrusted recipe ran on it, and it was not looked through since"
+_LOOK = BoardUse("look for what an untrusted recipe changed")
 
 
 @dataclass
@@ -132,8 +141,9 @@ def look_through(request: RunRequest, connect: Connect, observer: Observer) -> F
     Raises what :func:`labctl.runs.hold_board` and :func:`labctl.runs.probe.probe_board` raise.
     """
     board, lab, found = request.board, request.lab, Findings()
-    with connect(board) as transport, hold_board(board, transport, lab) as held:
+    with connect(board) as transport, hold_board(board, transport, lab, _LOOK) as held:
         held.refuse_if_taken()
+        held.hold_in_lab()
         before = held.store.contents()
         agent = held.agent_object().stored
         # Only the board's own program can vouch for the agent that is there; so it goes anyway.

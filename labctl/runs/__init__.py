@@ -7,13 +7,13 @@ from labctl.lazy import lazy_names
 if TYPE_CHECKING:
     from labctl.runs.board.deploy_preview import DeployPreview
     from labctl.runs.board.held_board import HeldBoard, hold_board, pruner_of
-    from labctl.runs.board.lab_lease import BoardUse
+    from labctl.runs.board.in_use import BoardUse
     from labctl.runs.deploy import BoardTask, Fleet, FleetView, at_once, when_free
     from labctl.runs.failover import run_with_failover
     from labctl.runs.inputs.deploy_inputs import Wanted
     from labctl.runs.inputs.prepare import find_files, read_recipe
     from labctl.runs.observer import Observer, TrialProgress
-    from labctl.runs.planning.memory_fit import Fit
+    from labctl.runs.planning.forecast import Fit
     from labctl.runs.planning.trials import PlannedTrial
     from labctl.runs.resume import ResumeRequest
     from labctl.runs.run import RunRequest, run_recipe
@@ -24,13 +24,13 @@ else:
         {
             "board.deploy_preview": "DeployPreview",
             "board.held_board": "HeldBoard hold_board pruner_of",
-            "board.lab_lease": "BoardUse",
+            "board.in_use": "BoardUse",
             "deploy": "BoardTask Fleet FleetView at_once when_free",
             "failover": "run_with_failover",
             "inputs.deploy_inputs": "Wanted",
             "inputs.prepare": "find_files read_recipe",
             "observer": "Observer TrialProgress",
-            "planning.memory_fit": "Fit",
+            "planning.forecast": "Fit",
             "planning.trials": "PlannedTrial",
             "resume": "ResumeRequest",
             "run": "RunRequest run_recipe",

@@ -17,7 +17,7 @@ from labctl.errors import BoardBusy, HostError, InfraError, LabctlError
 from labctl.retry import wait_until
 from labctl.runs.board.deploy_preview import DeployPreview, preview_deploy, send
 from labctl.runs.board.held_board import HeldBoard, hold_board
-from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.board.in_use import BoardUse
 from labctl.runs.inputs.deploy_inputs import Wanted
 from labctl.transport import Transport
 

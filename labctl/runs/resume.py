@@ -18,7 +18,7 @@ from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.records import SCHEMA_VERSION, PlanRecord, RunRecord, TrialRecord
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.held_board import HeldBoard
-from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.board.in_use import BoardUse
 from labctl.runs.board.opening import open_board
 from labctl.runs.context import (
     RunContext,

@@ -8,7 +8,7 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.held_board import HeldBoard
-from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.board.in_use import BoardUse
 from labctl.runs.board.opening import open_board
 from labctl.runs.context import RunContext, plan_record, program_sha256, run_record
 from labctl.runs.inputs.prepare import find_files

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from labctl.state.audit import Audit, AuditEntry, this_user
+    from labctl.state.audit import Audit, AuditEntry
     from labctl.state.baselines import Baseline, Baselines
     from labctl.state.events import BoardEvent, BoardEvents
     from labctl.state.health import BoardHealth, Health, Healths
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from labctl.state.jobs import Jobs
     from labctl.state.leases import BoardLeases, StateLease
     from labctl.state.reservations import Reservation, Reservations
-    from labctl.state.state import LabState, lab_state
+    from labctl.state.state import LabState, lab_state, this_user
     from labctl.state.tokens import AccessToken, AccessTokens
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "audit": "Audit AuditEntry this_user",
+            "audit": "Audit AuditEntry",
             "baselines": "Baseline Baselines",
             "events": "BoardEvent BoardEvents",
             "health": "BoardHealth Health Healths",
@@ -32,7 +32,7 @@ else:
             "holds": "Holds",
             "leases": "BoardLeases StateLease",
             "reservations": "Reservation Reservations",
-            "state": "LabState lab_state",
+            "state": "LabState lab_state this_user",
             "tokens": "AccessToken AccessTokens",
         },
     )

@@ -4,13 +4,11 @@ Entries are only ever added. Where an action is a transaction of its own, its en
 """
 
 import json
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from labctl.errors import printable_line
-from labctl.files import user_name
 from labctl.state.events import clock
 
 if TYPE_CHECKING:
@@ -26,11 +24,6 @@ _INSERT = f"""
     SELECT COALESCE(MAX(id), 0) + 1, :at, :actor, :via, :action, :subject, :reason, :details
     FROM audit
 """
-
-
-def this_user() -> str:
-    """Return who runs this process, as ``USER@HOST``."""
-    return f"{user_name()}@{socket.gethostname()}"
 
 
 def short_reason(reason: str | None) -> str | None:

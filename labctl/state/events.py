@@ -125,6 +125,40 @@ def add_event(
     connection.execute(text(_INSERT), row)
 
 
+def set_state(
+    connection: "Connection",
+    at: float,
+    board: str,
+    state: str,
+    *,
+    by: str,
+    reason: str | None = None,
+) -> None:
+    """Keep a board's state, and where it is another than before its history, too.
+
+    The transaction is the caller's.
+    """
+    from sqlalchemy import text
+
+    question = text("SELECT state FROM board_health WHERE board = :board")
+    if connection.execute(question, {"board": board}).scalar() != state:
+        keep_row(connection, board, {"state": state})
+        add_event(connection, at, board, "state", state, by=by, reason=reason)
+
+
+def keep_row(connection: "Connection", board: str, values: Mapping[str, Any]) -> None:
+    """Change columns of a board's row in board_health, which is made at need."""
+    from sqlalchemy import text
+
+    own = {"board": board}
+    there = text("SELECT 1 FROM board_health WHERE board = :board")
+    if connection.execute(there, own).first() is None:
+        connection.execute(text("INSERT INTO board_health (board) VALUES (:board)"), own)
+    changes = ", ".join(f"{name} = :{name}" for name in values)
+    update = text(f"UPDATE board_health SET {changes} WHERE board = :board")
+    connection.execute(update, {**values, **own})
+
+
 def clock(connection: "Connection", now: str) -> float:
     """Return this moment by the database's clock, of which ``now`` is the SQL."""
     from sqlalchemy import text

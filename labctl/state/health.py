@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from labctl.errors import BoardOutOfService, printable_line
-from labctl.state.events import BoardEvent, add_event, clock
+from labctl.state.events import BoardEvent, add_event, clock, keep_row, set_state
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -141,7 +141,7 @@ class Healths:
                 add_event(
                     connection, now, board, "health", health, by=by, reason=reason, details=evidence
                 )
-            _keep(connection, board, values)
+            keep_row(connection, board, values)
             return _row(connection, board)
 
     def checked(self, board: str, run: str | None) -> None:
@@ -149,7 +149,9 @@ class Healths:
         with self._state.changing() as connection:
             now = clock(connection, self._state.now)
             values = {"checked_at": now, "checked_run": run, "jobs_since_check": 0}
-            _keep(connection, board, values | {"check_wanted_at": None, "check_wanted_for": None})
+            keep_row(
+                connection, board, values | {"check_wanted_at": None, "check_wanted_for": None}
+            )
 
     def want_check(self, board: str, reason: str, *, after_s: float = 0.0) -> None:
         """Ask for a health check before the next job of users, ``after_s`` from now at the latest.
@@ -161,13 +163,13 @@ class Healths:
             before = _row(connection, board).check_wanted_at
             if before is None or at < before:
                 wish = {"check_wanted_at": at, "check_wanted_for": printable_line(reason)}
-                _keep(connection, board, wish)
+                keep_row(connection, board, wish)
 
     def job_done(self, board: str) -> None:
         """Count a user's job that ended on a board since its last health check."""
         with self._state.changing() as connection:
             done = _row(connection, board).jobs_since_check
-            _keep(connection, board, {"jobs_since_check": done + 1})
+            keep_row(connection, board, {"jobs_since_check": done + 1})
 
     def set_state(self, board: str, state: str, *, by: str, reason: str | None = None) -> None:
         """Keep a board's state in its history, where it is another than before."""
@@ -188,25 +190,10 @@ class Healths:
             before = _row(connection, board).firmware
             if before == firmware:
                 return False
-            _keep(connection, board, {"firmware": firmware})
+            keep_row(connection, board, {"firmware": firmware})
             reason = None if before is None else f"before: {before}"
             add_event(connection, now, board, "firmware", firmware, by=by, reason=reason)
             return before is not None
-
-
-def set_state(
-    connection: "Connection",
-    at: float,
-    board: str,
-    state: str,
-    *,
-    by: str,
-    reason: str | None = None,
-) -> None:
-    """Keep a board's state in a transaction that is open."""
-    if _row(connection, board).state != state:
-        _keep(connection, board, {"state": state})
-        add_event(connection, at, board, "state", state, by=by, reason=reason)
 
 
 def _row(connection: "Connection", board: str) -> BoardHealth:
@@ -215,18 +202,6 @@ def _row(connection: "Connection", board: str) -> BoardHealth:
     question = text(f"SELECT {_COLUMNS} FROM board_health WHERE board = :board")
     row = connection.execute(question, {"board": board}).first()
     return BoardHealth(board) if row is None else _health(tuple(row))
-
-
-def _keep(connection: "Connection", board: str, values: Mapping[str, Any]) -> None:
-    from sqlalchemy import text
-
-    own = {"board": board}
-    there = text("SELECT 1 FROM board_health WHERE board = :board")
-    if connection.execute(there, own).first() is None:
-        connection.execute(text("INSERT INTO board_health (board) VALUES (:board)"), own)
-    changes = ", ".join(f"{name} = :{name}" for name in values)
-    update = text(f"UPDATE board_health SET {changes} WHERE board = :board")
-    connection.execute(update, {**values, **own})
 
 
 def _health(row: tuple[Any, ...]) -> BoardHealth:

@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from labctl.errors import BoardBusy, LeaseLost, printable_line
-from labctl.state.audit import this_user
-from labctl.state.events import clock
-from labctl.state.health import set_state
-from labctl.state.reservations import Reservation, kept, other_keeps
+from labctl.state.events import clock, set_state
+from labctl.state.reservations import KEPT, Reservation, other_keeps
+from labctl.state.state import this_user
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -104,9 +103,9 @@ class BoardLeases:
         for row in self._state.ask(question, asked):
             if not is_dead((lease := StateLease(*row)).token):
                 raise busy(lease)
-        for other in self._state.reservations.list(board):
-            at = self._state.ask(f"SELECT {now} + :planned", asked)[0][0]
-            if other.begins < at and not other.lets_in(holder or this_user()):
+        kept = KEPT.replace(":begins", now).replace(":ends", f"{now} + :planned")
+        for row in self._state.ask(kept, asked):
+            if not (other := Reservation(*row)).lets_in(holder or this_user()):
                 raise other_keeps(other)
 
     def acquire(
@@ -141,8 +140,10 @@ class BoardLeases:
 
         Raises BoardBusy that names the holder, HostError, ConfigError.
         """
+        from sqlalchemy import text
+
         began, seconds = steady_seconds(), LEASE_SECONDS if seconds is None else seconds
-        with self._state.changing() as connection:
+        with self._state.changing(backup=False) as connection:
             now = clock(connection, self._state.now)
             before = find(connection, board)
             why = "its holder did not renew it"
@@ -164,8 +165,9 @@ class BoardLeases:
                 expires=now + seconds,
                 stop_before=began + _USABLE * seconds,
             )
-            for reservation in kept(connection, board, now, now + max(planned_seconds, seconds)):
-                if not reservation.lets_in(lease.holder):
+            time = {"board": board, "begins": now, "ends": now + max(planned_seconds, seconds)}
+            for row in connection.execute(text(KEPT), time):
+                if not (reservation := Reservation(*row)).lets_in(lease.holder):
                     raise other_keeps(reservation)
             if before is not None and before["expires"] is not None:
                 ended = min(before["expires"], now)
@@ -182,7 +184,7 @@ class BoardLeases:
         from sqlalchemy import text
 
         began, seconds = steady_seconds(), LEASE_SECONDS if seconds is None else seconds
-        with self._state.changing() as connection:
+        with self._state.changing(backup=False) as connection:
             values = self._identity(connection, lease) | {"seconds": seconds}
             longer = "CASE WHEN expires > :now + :seconds THEN expires ELSE :now + :seconds END"
             update = f"UPDATE board_lease SET expires = {longer} WHERE {_MINE}"
@@ -196,7 +198,7 @@ class BoardLeases:
         """
         from sqlalchemy import text
 
-        with self._state.changing() as connection:
+        with self._state.changing(backup=False) as connection:
             values = self._identity(connection, lease) | {"epoch": epoch}
             update = f"UPDATE board_lease SET epoch = :epoch WHERE {_MINE} AND epoch < :epoch"
             connection.execute(text(update), values)
@@ -204,7 +206,7 @@ class BoardLeases:
 
     def release(self, lease: StateLease) -> None:
         """Free a board; nothing if the lease ended before. Raises HostError."""
-        with self._state.changing() as connection:
+        with self._state.changing(backup=False) as connection:
             now = clock(connection, self._state.now)
             row = find(connection, lease.board)
             if row is not None and row["token"] == lease.token and row["expires"] is not None:

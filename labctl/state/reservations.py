@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 ReservationKind = Literal["hold", "reservation", "maintenance"]
 
 _COLUMNS = "id, board, kind, holder, begins, ends, reason, made_by, made_at"
+#: Question for what keeps a board at some moment between two times.
+KEPT = (
+    f"SELECT {_COLUMNS} FROM reservation"
+    " WHERE board = :board AND begins < :ends AND ends > :begins ORDER BY begins, id"
+)
 
 
 @dataclass(frozen=True)
@@ -144,11 +149,7 @@ def kept(connection: "Connection", board: str, begins: float, ends: float) -> Se
     """Return what keeps a board at some moment between two times, by its begin."""
     from sqlalchemy import text
 
-    question = (
-        f"SELECT {_COLUMNS} FROM reservation"
-        " WHERE board = :board AND begins < :ends AND ends > :begins ORDER BY begins, id"
-    )
-    rows = connection.execute(text(question), {"board": board, "begins": begins, "ends": ends})
+    rows = connection.execute(text(KEPT), {"board": board, "begins": begins, "ends": ends})
     return [Reservation(*row) for row in rows]
 
 

@@ -4,6 +4,7 @@ It is ``labctl.sqlite`` beside devices.yaml, or tables in the lab's PostgreSQL. 
 SQLite file of the same tables, whichever it is.
 """
 
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from labctl.config.lab import LabFile
 from labctl.database import Database, SqliteDatabase, lab_database
 from labctl.database.base import Row
 from labctl.errors import ConfigError
-from labctl.files import host_writes
+from labctl.files import host_writes, user_name
 from labctl.state.stored_runs import StoredRuns
 from labctl.state.tables import SCHEMA
 from labctl.state.workers import Workers
@@ -41,6 +42,11 @@ _HINT = (
     "if the file is damaged: move it away, then `labctl state restore FILE`; backups are in the"
     " lab's folder backups/"
 )
+
+
+def this_user() -> str:
+    """Return who runs this process, as ``USER@HOST``."""
+    return f"{user_name()}@{socket.gethostname()}"
 
 
 def lab_state(lab: LabFile) -> "LabState":
@@ -162,10 +168,14 @@ class LabState:
         return self._database.ask(question, values)
 
     @contextmanager
-    def changing(self) -> Iterator["Connection"]:
-        """Open a transaction that no other labctl shares, after a backup where one is due."""
+    def changing(self, *, backup: bool = True) -> Iterator["Connection"]:
+        """Open a transaction that no other labctl shares, after a backup where one is due.
+
+        One is due before the first change of a day, unless it is a change that no backup is for,
+        and before tables are migrated.
+        """
         found = self._version()
-        if found and (found < SCHEMA.version or self._is_backup_due()):
+        if found and (found < SCHEMA.version or (backup and self._is_backup_due())):
             self.backup()
         with self._database.writing() as connection:
             SCHEMA.migrate(connection)

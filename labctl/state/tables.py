@@ -4,12 +4,9 @@ A step that was released is never changed: a further one follows it.
 """
 
 import secrets
-from typing import TYPE_CHECKING
 
 from labctl.database import Schema
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
+from labctl.database.migrations import statements
 
 _BASELINES = (
     """
@@ -50,6 +47,7 @@ _FARM = (
     """,
     # Names this state on the boards, among those of other labs.
     "CREATE TABLE state_identity (id TEXT PRIMARY KEY)",
+    f"INSERT INTO state_identity VALUES ('{secrets.token_hex(8)}')",
     """
     CREATE TABLE reservation (
         id TEXT PRIMARY KEY,
@@ -166,18 +164,7 @@ _FARM = (
 )
 
 
-def _make_baselines(connection: "Connection") -> None:
-    for statement in _BASELINES:
-        connection.exec_driver_sql(statement)
-
-
-def _make_farm(connection: "Connection") -> None:
-    for statement in _FARM:
-        connection.exec_driver_sql(statement)
-    connection.exec_driver_sql(f"INSERT INTO state_identity VALUES ('{secrets.token_hex(8)}')")
-
-
-SCHEMA = Schema("state_version", (_make_baselines, _make_farm))
+SCHEMA = Schema("state_version", (statements(*_BASELINES), statements(*_FARM)))
 #: table -> the version that it came with
 TABLES = {
     "baseline": 1,

@@ -7,7 +7,7 @@ import pytest
 
 from labctl.engines.llama_cpp.bench import LlamaBench
 from labctl.engines.llama_cpp.engine import LlamaCpp
-from labctl.engines.llama_cpp.memory import repacked_bytes
+from labctl.engines.llama_cpp.parameters import repacked_bytes
 from labctl.engines.llama_cpp.perplexity import LlamaPerplexity
 from labctl.records import BoardFacts, Execution, ModelIdentity, TensorMix
 

@@ -14,7 +14,7 @@ from labctl.errors import BoardBusy, HostError, LeaseLost
 from labctl.records import BoardFacts, Execution
 from labctl.retry import wait_until
 from labctl.runs import BoardUse, HeldBoard
-from labctl.runs.board.lab_lease import lab_lease
+from labctl.runs.board.in_use import lab_lease
 from labctl.state import LabState, lab_state
 from labctl.state import leases as leases_module
 from labctl.transport import LocalConfig
@@ -145,7 +145,7 @@ def test_a_controller_of_another_host_that_died_is_not_waited_for(
     dead = hold()
     with monkeypatch.context() as patch:
         patch.setattr(leases_module, "LEASE_SECONDS", 0.5)
-        patch.setattr("labctl.runs.board.lab_lease.LabLease._keep", lambda _self: None)
+        patch.setattr("labctl.runs.board.in_use.LabLease._keep", lambda _self: None)
         first = dead.take_lease()
     on_another_host()
     assert wait_until(lambda: state.leases.get("b") is None, timeout=30, interval=0.05)
@@ -160,7 +160,7 @@ def test_a_controller_of_another_host_that_died_is_not_waited_for(
 def test_a_dead_controller_of_this_host_is_followed_at_once(
     hold: Callable[..., HeldBoard], state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labctl.runs.board.lab_lease.LabLease._keep", lambda _self: None)
+    monkeypatch.setattr("labctl.runs.board.in_use.LabLease._keep", lambda _self: None)
     first = hold().take_lease()
     after = hold()
     after.refuse_if_taken()
@@ -171,7 +171,7 @@ def test_a_dead_controller_of_this_host_is_followed_at_once(
 def test_a_run_that_is_taken_up_keeps_the_epoch_of_its_job(
     hold: Callable[..., HeldBoard], state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labctl.runs.board.lab_lease.LabLease._keep", lambda _self: None)
+    monkeypatch.setattr("labctl.runs.board.in_use.LabLease._keep", lambda _self: None)
     first = hold().take_lease()
     after = hold()
     after.keep_lease(first)
@@ -187,7 +187,7 @@ def test_a_lease_is_renewed_while_its_holder_lives(
     monkeypatch.setattr(leases_module, "LEASE_SECONDS", 30.0)
     held = hold()
     with monkeypatch.context() as patch:
-        patch.setattr("labctl.runs.board.lab_lease._RENEWALS", 300)
+        patch.setattr("labctl.runs.board.in_use._RENEWALS", 300)
         held.take_lease()
     first = state.leases.get("b")
     assert first is not None
@@ -240,7 +240,7 @@ from pathlib import Path
 from labctl.config.lab import find_lab
 from labctl.errors import LabctlError
 from labctl.runs import BoardUse
-from labctl.runs.board.lab_lease import lab_lease
+from labctl.runs.board.in_use import lab_lease
 from labctl.state import leases
 from labctl.transport.registry import TRANSPORTS
 leases.LEASE_SECONDS = 3.0
@@ -281,7 +281,7 @@ def test_a_holder_that_was_stopped_and_comes_back_is_refused(lab: LabFile, state
 def test_a_reservation_that_begins_is_told_to_the_holder(
     hold: Callable[..., HeldBoard], state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labctl.runs.board.lab_lease._RENEWALS", 600)
+    monkeypatch.setattr("labctl.runs.board.in_use._RENEWALS", 600)
     held = hold()
     held.take_lease()
     held.refuse_if_kept_for_another()

@@ -1,5 +1,5 @@
 from labctl.engines import MemoryNeed
-from labctl.runs.planning.memory_fit import Fit
+from labctl.runs.planning.forecast import Fit
 
 GB = 1_000_000_000
 

@@ -22,8 +22,12 @@ from labctl.engines.base import (
     Tool,
 )
 from labctl.engines.llama_cpp import programs
-from labctl.engines.llama_cpp.memory import memory_need
-from labctl.engines.llama_cpp.parameters import ROLES, LlamaBenchParameters, resolve_defaults
+from labctl.engines.llama_cpp.parameters import (
+    ROLES,
+    LlamaBenchParameters,
+    memory_need,
+    resolve_defaults,
+)
 from labctl.engines.progress import RUNNING, ProgramProgress, Seen
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
 from labctl.records import BenchTest, BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord

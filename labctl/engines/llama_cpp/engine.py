@@ -16,8 +16,12 @@ from labctl.engines.base import (
 )
 from labctl.engines.llama_cpp import programs, timing
 from labctl.engines.llama_cpp.arrivals import READY, as_text
-from labctl.engines.llama_cpp.memory import memory_need
-from labctl.engines.llama_cpp.parameters import ROLES, LlamaCppParameters, resolve_defaults
+from labctl.engines.llama_cpp.parameters import (
+    ROLES,
+    LlamaCppParameters,
+    memory_need,
+    resolve_defaults,
+)
 from labctl.engines.progress import LOADING, PROMPT, ProgramProgress, Seen, generated
 from labctl.errors import LabctlError
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord

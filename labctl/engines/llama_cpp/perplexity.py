@@ -22,10 +22,10 @@ from labctl.engines.base import (
     Tool,
 )
 from labctl.engines.llama_cpp import programs
-from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import (
     ChunkParameters,
     LlamaPerplexityParameters,
+    memory_need,
     resolve_defaults,
 )
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood

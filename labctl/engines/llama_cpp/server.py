@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from labctl.engines.base import Inputs, MemoryNeed, RawOutput, Resolved, Roles, Tool
 from labctl.engines.llama_cpp import programs
-from labctl.engines.llama_cpp.memory import memory_need
-from labctl.engines.llama_cpp.parameters import LlamaServerParameters, resolve_defaults
+from labctl.engines.llama_cpp.parameters import LlamaServerParameters, memory_need, resolve_defaults
 from labctl.engines.server import (
     Answer,
     Endpoint,

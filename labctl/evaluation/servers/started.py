@@ -29,12 +29,12 @@ from labctl.records import ArtifactIdentity, BoardFacts, EndpointRecord, ModelId
 from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.runs.board.deploy_preview import missing_objects, send, sending
 from labctl.runs.board.held_board import HeldBoard, hold_board
-from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.board.in_use import BoardUse
 from labctl.runs.board.server_host import BoardServers
 from labctl.runs.context import renew_board
 from labctl.runs.inputs.servers import ServerFiles, find_server
 from labctl.runs.observer import Observer
-from labctl.runs.planning.memory_fit import Fit
+from labctl.runs.planning.forecast import Fit
 from labctl.transport import LocalTransport, Transport
 
 #: Loading may read gigabytes from a slow card, and warm up.

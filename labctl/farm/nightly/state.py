@@ -9,7 +9,7 @@ from labctl.errors import Blame
 from labctl.farm.nightly.executor import GOOD, HEAD, Built
 from labctl.records import Failure
 from labctl.records.night import NightEntry, NightRow, Stage
-from labctl.runs.record.journal_lines import JournalLines
+from labctl.runs.record.journal import JournalLines
 
 JOURNAL = "night.jsonl"
 #: Failures in a row of one measurement on one board; then the row leaves the board.

@@ -173,9 +173,11 @@ def _take(
 def contact(lab: LabFile, board: Board, connect: Connect) -> int:
     """Ask a board for its facts and look at its workdir; return the epoch of its lease, 0 if none.
 
+    The caller has the lab's lease.
+
     Raises BoardBusy while somebody else uses it, LinkError, BoardError, ConfigError.
     """
-    with connect(board) as link, hold_board(board, link, lab) as held:
+    with connect(board) as link, hold_board(board, link, lab, None) as held:
         held.refuse_if_taken()
         survey(link, board.workdir)
         now = held.leases.read()

@@ -20,8 +20,7 @@ from labctl.records import ModelIdentity
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.observer import Observer
-from labctl.runs.planning.forecast import make_forecast
-from labctl.runs.planning.memory_fit import Fit
+from labctl.runs.planning.forecast import Fit, make_forecast
 
 
 @dataclass(frozen=True)

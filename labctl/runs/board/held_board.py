@@ -32,8 +32,16 @@ from labctl.errors import BoardNoSpace, ConfigError, InfraError, LinkError
 from labctl.files import append_line, write_atomic
 from labctl.performance.prediction import Rates, board_rates
 from labctl.records import BoardFacts, Execution
-from labctl.runs.board.in_use import board_state, is_own, lock_board, own_leases, refuse_conflict
-from labctl.runs.board.lab_lease import BoardUse, LabLease, lab_lease
+from labctl.runs.board.in_use import (
+    BoardUse,
+    LabLease,
+    board_state,
+    is_own,
+    lab_lease,
+    lock_board,
+    own_leases,
+    refuse_conflict,
+)
 from labctl.transport import BoardHash, Transport
 
 PROBE_SECONDS = 20.0
@@ -299,9 +307,11 @@ class HeldBoard:
 
 @contextmanager
 def hold_board(
-    board: Board, transport: Transport, lab: LabFile, use: BoardUse
+    board: Board, transport: Transport, lab: LabFile, use: BoardUse | None
 ) -> Iterator[HeldBoard]:
     """Lock a board and ask for its facts. Other hosts are kept out by leases alone.
+
+    Without a ``use`` the lab's state is not asked: its lease is the caller's, or none is taken.
 
     Raises BoardBusy (another labctl of this host has it), ConfigError (target and board do not
     fit), and what probing raises.

@@ -1,12 +1,18 @@
-"""Use of a board by others: by another labctl of this host, or by one of another host.
+"""Use of a board: by this process, by another labctl of this host, or by one of another host.
 
-Controllers of other hosts are not driven out while they live; those of this host are known again by
-the tokens of their leases.
+The lab's state decides between controllers of all hosts that share it. Its lease is renewed by a
+thread. A process that cannot renew it in time (the database is gone, or it was stopped itself)
+sends nothing more to the board and records nothing more, before anybody else can have the board.
+
+Without a state that is shared, controllers of other hosts are not driven out while they live; those
+of this host are known again by the tokens of their leases.
 """
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from labctl.board import (
@@ -16,10 +22,19 @@ from labctl.board import (
     LeaseStatus,
 )
 from labctl.board.running_jobs import running_jobs
-from labctl.config.lab import Board
-from labctl.errors import BoardBusy, HostTimeout
+from labctl.config.lab import Board, LabFile
+from labctl.errors import BoardBusy, ConfigError, HostError, HostTimeout, LeaseLost
 from labctl.files import locked, state_dir
+from labctl.state import BoardLeases, LabState, StateLease, lab_state
+from labctl.state import leases as state_leases
+from labctl.state.leases import steady_seconds
+from labctl.state.reservations import Reservation, other_keeps
 from labctl.transport import Transport
+
+#: A lease is renewed so often in its time.
+_RENEWALS = 3
+#: Patience with a database that does not answer while a board is let go.
+_JOIN_SECONDS = 10.0
 
 
 def board_state(way: str, board: Board) -> Path:
@@ -90,3 +105,143 @@ def is_own_token(token: str) -> bool:
         return bool(token) and token in own_leases().read_text().split()
     except FileNotFoundError:
         return False
+
+
+@dataclass(frozen=True)
+class BoardUse:
+    """Reason for which a board is taken; others see it."""
+
+    purpose: str
+    #: The longest that it may take, in s: a board that is kept for another by then is not taken.
+    max_seconds: float = 0.0
+    #: ``USER@HOST`` for whom it is; None: who runs this process.
+    holder: str | None = None
+    #: Id of the queue's job; None outside the queue.
+    job: str | None = None
+
+
+class LabLease:
+    """The lease that a lab's state has of one board."""
+
+    def __init__(self, state: LabState, board: Board, use: BoardUse):
+        self._state = state
+        self._board = board.name
+        self._use = use
+        self._lease: StateLease | None = None
+        self._lost: LeaseLost | None = None
+        self._unanswered: HostError | None = None
+        self._kept_for_another: Reservation | None = None
+        #: Held while the lease is changed: an older answer never replaces a newer one.
+        self._changing = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def leases(self) -> BoardLeases:
+        """All leases of the lab."""
+        return self._state.leases
+
+    @property
+    def identity(self) -> str | None:
+        """Name of the lab's state on its boards."""
+        return self._state.identity
+
+    @property
+    def now(self) -> StateLease:
+        """The lease as it is now. Raises LeaseLost."""
+        self.check()
+        assert self._lease is not None
+        return self._lease
+
+    def refuse_if_taken(self) -> None:
+        """Raise BoardBusy while another has the board, or it is kept for another."""
+        self.leases.refuse_if_taken(
+            self._board,
+            holder=self._use.holder,
+            planned_seconds=self._use.max_seconds,
+            is_dead=is_own_token,
+        )
+
+    def take(self, token: str, *, minimum_epoch: int = 0, keep_epoch: int = 0) -> int:
+        """Take the board, or raise the epoch of the lease that this process has; that epoch.
+
+        ``token`` stands among those of this host. With ``keep_epoch`` the epoch of a lease on the
+        board is kept, unless another had a greater one. Raises BoardBusy, LeaseLost, HostError.
+        """
+        if self._lease is not None:
+            if not keep_epoch:
+                self.raise_epoch(max(minimum_epoch, self.now.epoch + 1))
+            return self.now.epoch
+        self._lease = self.leases.acquire(
+            self._board,
+            purpose=self._use.purpose,
+            holder=self._use.holder,
+            job=self._use.job,
+            planned_seconds=self._use.max_seconds,
+            minimum_epoch=minimum_epoch,
+            keep_epoch=keep_epoch,
+            token=token,
+            is_dead=is_own_token,
+        )
+        name = f"lease of {self._board}"
+        self._thread = threading.Thread(target=self._keep, name=name, daemon=True)
+        self._thread.start()
+        return self._lease.epoch
+
+    def raise_epoch(self, epoch: int) -> None:
+        """Raise the epoch where the board's own is above it. Raises LeaseLost, HostError."""
+        with self._changing:
+            if epoch > self.now.epoch:
+                self._lease = self.leases.raise_epoch(self.now, epoch)
+
+    def check(self) -> None:
+        """Raise LeaseLost once the lease is over, or may be soon."""
+        if self._lost is not None:
+            raise self._lost.again()
+        if self._lease is not None and steady_seconds() >= self._lease.stop_before:
+            because = f": {self._unanswered.message}" if self._unanswered else ""
+            raise LeaseLost(
+                f"the lease of board {self._board} was not renewed in time{because}",
+                hint="finished trials are kept; continue when the lab's database answers",
+            )
+
+    def refuse_if_kept_for_another(self) -> None:
+        """Raise BoardBusy when the board's time now is another's: nothing new begins.
+
+        Raises LeaseLost as :meth:`check` does.
+        """
+        self.check()
+        if self._kept_for_another is not None:
+            raise other_keeps(self._kept_for_another)
+
+    def release(self) -> None:
+        """Let the board go. Raises HostError; then the lease ends by itself."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(_JOIN_SECONDS)
+        if self._lease is not None and self._lost is None:
+            self.leases.release(self._lease)
+
+    def _keep(self) -> None:
+        """Renew the lease until it is let go or lost."""
+        while not self._stopping.wait(state_leases.LEASE_SECONDS / _RENEWALS):
+            try:
+                with self._changing:
+                    assert self._lease is not None
+                    self._lease = self.leases.renew(self._lease)
+                self._kept_for_another = self.leases.kept_for_another(self._lease)
+            except LeaseLost as error:
+                self._lost = error
+                return
+            except (HostError, ConfigError) as error:  # it may answer before the lease is over
+                self._unanswered = error if isinstance(error, HostError) else None
+            else:
+                self._unanswered = None
+
+
+def lab_lease(lab: LabFile, board: Board, use: BoardUse | None) -> LabLease | None:
+    """Return the lease to take in the lab's state; None for a board that is in no lab, or no use.
+
+    Raises ConfigError for a database that cannot be.
+    """
+    return LabLease(lab_state(lab), board, use) if use and lab.path.is_file() else None

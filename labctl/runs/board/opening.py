@@ -21,7 +21,7 @@ from labctl.deploy import (
 )
 from labctl.runs.board.deploy_preview import missing_on, preview_deploy, send, sending
 from labctl.runs.board.held_board import HeldBoard, hold_board
-from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.board.in_use import BoardUse
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles
 from labctl.runs.inputs.programs import missing_agent
 from labctl.runs.observer import Observer
