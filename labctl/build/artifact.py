@@ -145,9 +145,11 @@ def find_artifacts(
 ) -> list[Artifact]:
     """Return all artifacts of a target, product and version, the one built last first.
 
-    They differ in source or toolchain, and may have different tools. Those of a source that nobody
-    vouches for are for ``untrusted`` recipes alone. Raises ConfigError when there is none; it names
-    what is built of the product, and the command that builds it.
+    They differ in source or toolchain, and may have different tools. A version with the first
+    digits of an artifact's key, as its folder has them (``new-0123456789ab``), means that one
+    alone. Those of a source that nobody vouches for are for ``untrusted`` recipes alone. Raises
+    ConfigError when there is none; it names what is built of the product, and the command that
+    builds it.
     """
     from labctl.build.spec import find_spec  # a list of artifacts reads no YAML
     from labctl.config.target import load_target
@@ -155,7 +157,9 @@ def find_artifacts(
     load_target(target, lab_root)
     spec, _ = find_spec(target, product, lab_root)
     label = version or spec.default_version
-    named = [a for a in _in_folders(f"{target}/{product}-{label}-*") if a.manifest.version == label]
+    labelled = _in_folders(f"{target}/{product}-{label}-*")
+    named = _in_folders(f"{target}/{product}-{label}")
+    named = named or [a for a in labelled if a.manifest.version == label]
     current = (artifacts_dir() / target / f"{product}-{label}").resolve()
     if named:
         if named[0].manifest.untrusted and not untrusted:

@@ -100,6 +100,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "regressions",
         "Find where results changed over time, and with which commits.",
     ),
+    "nightly": (
+        "labctl.cli.nightly",
+        "nightly",
+        "Compare new builds with the last good ones on all boards, by a plan.",
+    ),
     "reproduce": (
         "labctl.cli.reproduce",
         "reproduce",

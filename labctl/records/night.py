@@ -71,7 +71,7 @@ class NightEntry(FileRecord):
     commit. ``running``: a run of a row begins, with its id once the board has answered.
     ``measured``, ``failed``: its end. ``moved``: the row goes to another board. ``confirming``:
     the screening is over, and ``count`` variants go on. ``gave-up``: the row, or the bisection, can
-    not go on. ``finished``: all is done.
+    not go on.
     """
 
     event: Literal[
@@ -83,7 +83,6 @@ class NightEntry(FileRecord):
         "moved",
         "confirming",
         "gave-up",
-        "finished",
     ]
     at: float = Field(description="seconds since 1970")
     build: str | None = None

@@ -71,7 +71,7 @@ class SimulatedFarm:
             raise CompileError(f"{side} does not compile")
         return Built(key=f"{name}-{side}", version=side, source=side)
 
-    def commits(self, name: str) -> Sequence[str]:
+    def commits(self, name: str, sides: object) -> Sequence[str]:
         return list(self.truth.commits)
 
     def trouble(self, board: str) -> str | None:

@@ -11,7 +11,6 @@ looks, and has the power FOUND.
 import math
 from dataclasses import dataclass
 
-from labctl.records.night import NightRow
 from labctl.stats.power import least_difference, repeats_for_difference, repeats_for_exclusion
 
 #: Probability of a false alarm, over all rows of a night.
@@ -30,8 +29,8 @@ PASSED = 0.9
 EXPECTED = 2
 #: More pairs of a row are no use of a night.
 MOST_PAIRS = 80
-#: Pairs of a row whose noise is not known.
-UNKNOWN_SCREEN, UNKNOWN_LOOK = 6, 10
+#: Noise that a row is planned for while its own is not known.
+_USUAL_NOISE = 0.02
 _LEAST_SCREEN, _LEAST_LOOK = 4, 6
 
 
@@ -58,8 +57,7 @@ def plan_pairs(noise: float | None, find: float, practical: float) -> Pairs | No
 
     ``noise`` is the standard deviation of the logarithm of one run's value; None: not known yet.
     """
-    if noise is None:
-        return Pairs(UNKNOWN_SCREEN, UNKNOWN_LOOK)
+    noise = _USUAL_NOISE if noise is None else noise
     size = math.log1p(find)
     screen = repeats_for_exclusion(noise, size, error=MISSED, power=PASSED, most=MOST_PAIRS)
     confirm = repeats_for_difference(
@@ -85,8 +83,3 @@ def smallest_slowdown(noise: float, pairs: int, practical: float) -> float:
         power=PROMISED,
     )
     return math.expm1(found)
-
-
-def pair_seconds(row: NightRow) -> float:
-    """Return the expected time of a pair of runs of a row."""
-    return 2 * row.seconds

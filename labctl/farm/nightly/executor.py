@@ -1,6 +1,6 @@
 """Interface of a night to the world: builds, runs, boards and the time."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -57,5 +57,5 @@ class Executor(Protocol):
     def suspect(self, board: str, reason: str) -> None:
         """Note that a board's verdicts cannot be trusted."""
 
-    def commits(self, name: str) -> Iterable[str]:
-        """Return the commits after the last good one up to head, oldest first."""
+    def commits(self, name: str, sides: Mapping[str, Built]) -> Sequence[str]:
+        """Return the commits between the last good one and head, without both, oldest first."""

@@ -4,17 +4,16 @@ Everything is decided by the journal: a night that was killed goes on where it w
 board are measured one after the other, the most valuable first; boards work at once.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TypeAlias
 
 from labctl.errors import Blame, ConfigError, InfraError, JobError, LabctlError
-from labctl.farm.nightly.budget import LOOKS, pair_seconds
+from labctl.farm.nightly.budget import LOOKS
 from labctl.farm.nightly.executor import GOOD, HEAD, Built, Executor
 from labctl.farm.nightly.judge import decided_look, excludes, finding, is_wild
 from labctl.farm.nightly.state import MOST_FAILURES, NightState, RowState, by_board
 from labctl.records import Failure
 from labctl.records.night import (
-    CommitSearch,
     NightEntry,
     NightFinding,
     NightRecord,
@@ -40,10 +39,9 @@ class Night:
 
         Raises HostError where the journal cannot be written; all else is in the findings.
         """
-        if not self.state.is_finished:
-            self._build()
-            self._screen()
-            self._confirm()
+        self._build()
+        self._screen()
+        self._confirm()
         return self.findings()
 
     def findings(self) -> tuple[NightFinding, ...]:
@@ -58,11 +56,6 @@ class Night:
                     else finding(state, variant, self.state.confirming or 1)
                 )
         return tuple(found)
-
-    def finish(self, searches: Iterable[CommitSearch] = ()) -> None:  # noqa: ARG002
-        """Note that nothing is left to do."""
-        if not self.state.is_finished:
-            self.state.add(NightEntry(event="finished", at=self.executor.now()))
 
     def _build(self) -> None:
         for name in dict.fromkeys(row.build for row in self.record.rows):
@@ -140,7 +133,7 @@ class Night:
         board, row = state.board, state.row
         # What looks slow already on this board keeps its time for the confirmation.
         kept = sum(
-            LOOKS * other.row.look * pair_seconds(other.row)
+            LOOKS * other.row.look * other.pair_seconds
             for other in self.state.rows.values()
             if other.board == board and other is not state and self._suspicious(other)
         )
@@ -225,7 +218,7 @@ class Night:
         if all((stage, number, side) in state.done for side in sides):
             return True
         is_new = not any((stage, number, side) in state.done for side in sides)
-        end = self.executor.now(board) + pair_seconds(state.row) + keep
+        end = self.executor.now(board) + state.pair_seconds + keep
         if is_new and end > self.record.deadline:
             return False
         if trouble := self.executor.trouble(board):

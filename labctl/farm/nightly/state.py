@@ -58,6 +58,12 @@ class RowState:
         return len(self.crashes.get(side, ())) >= MOST_CRASHES
 
     @property
+    def pair_seconds(self) -> float:
+        """The expected time of a pair of runs: as tonight's took, else as the plan says."""
+        took = [one.seconds for one in self.done.values() if one.seconds is not None]
+        return 2 * (sum(took) / len(took) if took else self.row.seconds)
+
+    @property
     def execution(self) -> str | None:
         """The kind of machine of the last measurement."""
         kinds = [one.execution for one in self.done.values()]
@@ -82,7 +88,6 @@ class NightState:
         #: Variants that went into the confirmation; None: the screening is not over.
         self.confirming: int | None = None
         self.searches_ended: dict[str, str] = {}
-        self.is_finished = False
         for entry in self._lines.entries:
             self._apply(entry)
 
@@ -112,8 +117,6 @@ class NightState:
                 self.confirming = entry.count
             case "gave-up" if entry.row is None and entry.build:
                 self.searches_ended[entry.build] = entry.reason or ""
-            case "finished":
-                self.is_finished = True
             case _ if entry.row in self.rows:
                 _apply_to_row(self.rows[entry.row], entry)
 

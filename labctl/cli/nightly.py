@@ -1,0 +1,68 @@
+"""``labctl nightly``."""
+
+import json
+from pathlib import Path
+
+import click
+
+from labctl.cli.ci_output import CiOutput, ci_options
+from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.output import json_option, note
+from labctl.cli.root import Invocation
+from labctl.errors import printable_line
+
+
+@click.command(epilog="Example: labctl nightly plan.yaml --dry-run")
+@click.option(
+    "--dry-run",
+    "--dry",
+    is_flag=True,
+    help="Print the rows, their pairs and the smallest slowdown that each finds; run nothing.",
+)
+@click.option("--new", is_flag=True, help="Begin a new night though the last one could go on.")
+@json_option("Print the plan, or the findings, as JSON.")
+@ci_options
+@click.argument("plan", type=click.Path(dir_okay=False, path_type=Path))
+@click.pass_obj
+def nightly(
+    invocation: Invocation,
+    plan: Path,
+    *,
+    dry_run: bool,
+    new: bool,
+    as_json: bool,
+    ci: CiOutput,
+) -> int:
+    """Compare new builds with the last good ones on all boards, by a plan.
+
+    PLAN is a YAML file: builds, recipes, boards and the time. Each row (a recipe on a board) is
+    screened against the last good build, and what is not shown to be good is confirmed with both
+    builds in turns. A night that was cut off goes on where it was. Exit status 1: a slowdown is
+    confirmed, or head does not build or run; 3: hosts or boards kept a row from its verdict.
+    """
+    from labctl.farm.nightly.plan_file import read_plan
+    from labctl.farm.nightly.planning import make_plan
+    from labctl.farm.nightly.results import lines_of, plan_lines, suite_of
+    from labctl.farm.nightly.run import NightRequest, run_night
+
+    ci.check_cases_only()
+    lab = lab_of(invocation)
+    asked, document = read_plan(plan)
+    if dry_run:
+        record = make_plan(lab, asked, document).record
+        if as_json:
+            click.echo(json.dumps(record.model_dump(mode="json"), indent=2))
+        for line in [] if as_json else plan_lines(record):
+            click.echo(printable_line(line))
+        return 0
+    request = NightRequest(
+        lab, asked, document, connect_board, lambda line: note(printable_line(line)), new, ci.strict
+    )
+    result, folder = run_night(request)
+    ci.write_suite(suite_of(result, strict=ci.strict))
+    if as_json:
+        click.echo(json.dumps(result.model_dump(mode="json"), indent=2))
+    for line in [] if as_json else lines_of(result):
+        click.echo(printable_line(line))
+    note(f"night directory: {folder}")
+    return result.exit_status

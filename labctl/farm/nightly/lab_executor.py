@@ -1,0 +1,159 @@
+"""Builds and measures the rows of a night in a lab: real builds, real boards."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from labctl.build import build as build_artifact
+from labctl.compare.figures import FIGURES, figures_of
+from labctl.compare.sides import is_good
+from labctl.config.lab import Board, LabFile
+from labctl.config.recipe import Recipe, find_recipe
+from labctl.errors import Blame, ConfigError, HostError, LabctlError, ProgramFailed
+from labctl.farm.nightly.executor import Built, Measured
+from labctl.farm.nightly.sources import Sources
+from labctl.index.entry import trial_row
+from labctl.records import TrialRecord, TrialState
+from labctl.records.events import AnyEvent, Contact
+from labctl.records.night import NightRow
+from labctl.runs import Observer, Outcome, RunRequest, read_recipe, run_with_failover
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.resume import ResumeRequest, resume
+from labctl.state import lab_state
+from labctl.state.health import Health
+from labctl.transport import Transport
+
+
+@dataclass(frozen=True)
+class LabExecutor:
+    """The executor of a lab. ``say`` gets a line for each step."""
+
+    lab: LabFile
+    sources: Sources
+    connect: Callable[[Board], Transport]
+    say: Callable[[str], None]
+    figure: str | None = None
+
+    def now(self, board: str | None = None) -> float:  # noqa: ARG002 - boards share this clock
+        """Return the time by the host's clock."""
+        return time.time()
+
+    def each(self, work: Callable[[str], None], boards: Sequence[str]) -> None:
+        """Do the work of all boards at once. Raises what the first of them raises."""
+        with ThreadPoolExecutor(max_workers=max(1, len(boards))) as pool:
+            for done in [pool.submit(work, board) for board in boards]:
+                done.result()
+
+    def build(self, name: str, side: str) -> Built:
+        """Build a side. Raises as :func:`labctl.build.build` does."""
+        self.say(f"build {name}, {side}")
+        built = self.sources.build(name, side)
+        self.say(f"built {name}, {side}: {built.source}")
+        return built
+
+    def measure(
+        self,
+        row: NightRow,
+        board: str,
+        built: Built,
+        *,
+        began: Callable[[str], None],
+        left: str | None,
+    ) -> Measured:
+        """Run the recipe of a row with a build, or go on with a run that was ``left``.
+
+        Raises what :func:`labctl.runs.run_recipe` raises, and ProgramFailed for a variant whose
+        program failed.
+        """
+        started = time.time()
+        recipe = read_recipe(
+            find_recipe(row.recipe, self.lab.root),
+            (f"engine.version={built.version}",),
+            lab_root=self.lab.root,
+        )
+
+        def remember(event: AnyEvent) -> None:
+            if isinstance(event, Contact):
+                began(event.run)
+
+        directory = self.lab.root / "runs" / left if left else None
+        trials, execution, run = self._run(
+            recipe, self.lab.board(board), Observer(remember), directory
+        )
+        values = _values(row, run, trials, self.figure)
+        shown = ", ".join(f"{name} {value / 1e6:.4g} ms" for name, value in values.items())
+        self.say(f"{row.name}, {built.source}: {shown}")
+        return Measured(run, values, time.time() - started, execution)
+
+    def _run(
+        self, recipe: Recipe, board: Board, observer: Observer, left: Path | None
+    ) -> tuple[Sequence[TrialRecord], str, str]:
+        known = RunDirectory(left) if left and (left / "run.json").is_file() else None
+        if known is not None:
+            if known.end() is not None and not known.is_unfinished:
+                return known.trials(), str(known.run().facts.execution), known.path.name
+            request = ResumeRequest(known, board, self.lab, build=build_artifact)
+            try:
+                done = resume(request, partial(self.connect, board), observer)
+            except ConfigError as error:  # it cannot go on: something is not what it was
+                self.say(f"run {known.path.name} is not resumed: {error.message}")
+            else:
+                return _told(done)
+        asked = RunRequest(recipe, board, self.lab, build=build_artifact)
+        return _told(run_with_failover(asked, (), self.connect, observer))
+
+    def trouble(self, board: str) -> str | None:
+        """Return why the board is out of service; None where it may work."""
+        health = lab_state(self.lab).health.get(board)
+        return None if health.may_work else f"board {board} is {health.health}: {health.reason}"
+
+    def suspect(self, board: str, reason: str) -> None:
+        """Set the board's health to looping: its verdicts go to and fro."""
+        self.say(reason)
+        try:
+            lab_state(self.lab).health.set(board, Health.LOOPING, reason=reason, by="nightly")
+        except LabctlError as error:
+            self.say(f"the health of board {board} is not kept: {error.message}")
+
+    def commits(self, name: str, sides: Mapping[str, Built]) -> Sequence[str]:
+        """Return the commits between both sides. Raises as :meth:`Sources.commits` does."""
+        return self.sources.commits(name, sides)
+
+
+def _told(done: Outcome) -> tuple[Sequence[TrialRecord], str, str]:
+    return done.trials, str(done.run.facts.execution), done.directory.path.name
+
+
+def _values(
+    row: NightRow, run: str, trials: Sequence[TrialRecord], figure: str | None
+) -> dict[str, float]:
+    """Return for each variant the median of its good repeats, as a time: less is faster.
+
+    Of a rate it is the time of a thousand millionths. Raises ProgramFailed, HostError.
+    """
+    rows = [trial_row(run, trial) for trial in trials]
+    (chosen, *_) = figures_of([one for one in rows if is_good(one)], [figure] if figure else ())
+    assert chosen.name in FIGURES
+    found: dict[str, float] = {}
+    for variant in row.variants:
+        own = [one for one in rows if one.variant == variant and is_good(one)]
+        logs = [math.log(value) for one in own if (value := chosen.value(one))]
+        if not logs:
+            raise _failed(variant, run, [t for t in trials if t.variant == variant], chosen.name)
+        value = math.exp(median(logs))
+        found[variant] = 1e9 / value if chosen.more_is_faster else value
+    return found
+
+
+def _failed(variant: str, run: str, trials: Sequence[TrialRecord], figure: str) -> LabctlError:
+    failure = next((t.failure for t in trials if t.failure), None)
+    if failure is None:
+        return ConfigError(f"run {run}, {variant}: no repeat has the figure {figure}")
+    is_job = failure.blame is Blame.JOB and any(t.state is TrialState.FAILED for t in trials)
+    kind = ProgramFailed if is_job else HostError
+    return kind(f"{variant}: {failure.message}", details=failure.details)

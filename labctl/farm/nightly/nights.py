@@ -1,0 +1,107 @@
+"""Folders of a lab's nights: ``nights/<UTC time>-<plan>-<id>/``, and what past ones tell."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TypeVar
+
+from labctl.errors import ConfigError
+from labctl.farm.nightly.executor import GOOD, HEAD
+from labctl.farm.nightly.state import JOURNAL, NightState, RowState
+from labctl.files import write_atomic
+from labctl.records import FileRecord, read_record
+from labctl.records.night import NightRecord, NightResult, Stage
+
+R = TypeVar("R", bound=FileRecord)
+
+NIGHTS = "nights"
+RECORD, RESULT = "night.json", "result.json"
+#: Older nights say little of how a board is today.
+_RECENT = 30
+#: Fewer degrees of freedom say too little of the noise.
+_LEAST_DEGREES = 8
+
+
+def nights_of(root: Path, plan: str) -> list[Path]:
+    """Return the folders of a plan's nights, newest first."""
+    found = (root / NIGHTS).glob(f"*-{plan}-*/{RECORD}")
+    own = (path.parent for path in found if path.parent.name.split("-", 1)[1][:-7] == plan)
+    return sorted(own, reverse=True)
+
+
+def begin_night(root: Path, record: NightRecord) -> Path:
+    """Make the folder of a night. Raises HostError."""
+    folder = root / NIGHTS / record.id
+    write_atomic(folder / RECORD, record.model_dump_json(indent=2) + "\n")
+    return folder
+
+
+def read_night(folder: Path) -> NightRecord:
+    """Return the plan of a night. Raises ConfigError."""
+    return _read(NightRecord, folder / RECORD)
+
+
+def read_result(folder: Path) -> NightResult:
+    """Return the findings of a finished night. Raises ConfigError."""
+    return _read(NightResult, folder / RESULT)
+
+
+def _read(kind: type[R], path: Path) -> R:
+    try:
+        return read_record(kind, path.read_bytes(), path)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not of a night", hint="the file is damaged") from error
+
+
+def unfinished_night(root: Path, plan: str, plan_sha256: str, now: float) -> Path | None:
+    """Return the last night of the same plan if it can still go on; None: there is none."""
+    for folder in nights_of(root, plan)[:1]:
+        record = read_night(folder)
+        is_open = not (folder / RESULT).exists() and record.deadline > now
+        if is_open and record.plan_sha256 == plan_sha256:
+            return folder
+    return None
+
+
+def past_findings(root: Path, plan: str) -> Sequence[Mapping[str, str]]:
+    """Return the verdict of each row, of each night; the newest night first."""
+    return [
+        {one.row: str(one.verdict) for one in read_result(folder).findings}
+        for folder in nights_of(root, plan)[:_RECENT]
+        if (folder / RESULT).exists()
+    ]
+
+
+def past_noise(root: Path, plan: str) -> dict[str, float]:
+    """Return the noise of one run by row, from the pairs of past nights; of few there is none.
+
+    It is the pooled standard deviation of the logarithms of pairs, divided by the square root of 2.
+    """
+    squares: dict[str, float] = {}
+    degrees: dict[str, int] = {}
+    for folder in nights_of(root, plan)[:_RECENT]:
+        if not (folder / JOURNAL).exists():
+            continue
+        for name, state in NightState(folder, read_night(folder).rows).rows.items():
+            for logs in _pairs(state):
+                mean = fmean(logs)
+                squares[name] = squares.get(name, 0.0) + sum((x - mean) ** 2 for x in logs)
+                degrees[name] = degrees.get(name, 0) + len(logs) - 1
+    return {
+        name: math.sqrt(squares[name] / count / 2)
+        for name, count in degrees.items()
+        if count >= _LEAST_DEGREES
+    }
+
+
+def _pairs(state: RowState) -> Iterator[list[float]]:
+    if state.board != state.row.board:
+        return  # of another board
+    for variant in state.row.variants:
+        for stage in (Stage.SCREEN, Stage.CONFIRM):
+            good, head = state.pairs(stage, variant, (GOOD, HEAD))
+            if len(good) > 1:
+                yield [math.log(b / a) for a, b in zip(good, head, strict=True)]

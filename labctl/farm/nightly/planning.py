@@ -1,0 +1,189 @@
+"""From a plan to the rows of a night: which measurements, how many pairs, what they can find."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from uuid import uuid4
+
+import numpy as np
+
+from labctl.compare.series import series_of
+from labctl.config.lab import LabFile
+from labctl.config.names import unknown
+from labctl.config.recipe import Recipe, find_recipe
+from labctl.config.yaml.document import Document
+from labctl.errors import ConfigError
+from labctl.farm.nightly.budget import LOOKS, MOST_PAIRS, Pairs, plan_pairs, smallest_slowdown
+from labctl.farm.nightly.nights import past_findings, past_noise
+from labctl.farm.nightly.plan_file import NightPlan, NightRows
+from labctl.index import Filter
+from labctl.records.night import NightRecord, NightRow, NightVerdict
+from labctl.runs import read_recipe
+from labctl.runs.record.repository import RunRepository
+from labctl.stats.steps import noise
+
+#: Fewer nights of a series say too little of its noise.
+_LEAST_NIGHTS = 6
+#: So many of a board's last runs tell how long one takes.
+_RECENT = 20
+#: Nights without a verdict that still raise the value of a row.
+_MOST_WAITED = 7
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The rows of a night, with the recipe of each row's name."""
+
+    record: NightRecord
+    recipes: Mapping[str, Recipe]
+
+
+def make_plan(
+    lab: LabFile, plan: NightPlan, document: Document, *, now: Callable[[], datetime] | None = None
+) -> Planned:
+    """Resolve a plan: read recipes, look at past runs and nights, choose pairs for each row.
+
+    Raises ConfigError, with the place in the plan, for what the lab does not have.
+    """
+    started = now() if now else datetime.now(UTC)
+    recipes: dict[str, Recipe] = {}
+    rows = []
+    noises, findings = past_noise(lab.root, plan.name), past_findings(lab.root, plan.name)
+    for index, group in enumerate(plan.rows):
+        for row, recipe in _rows(lab, plan, document, index, group):
+            if row.name in recipes:
+                problem = f"{row.name} is in the plan twice"
+                raise document.refusal([(("rows", index), problem)])
+            known = noises.get(row.name) or _series_noise(lab.root, row, plan.figure)
+            waited = _waited([one.get(row.name) for one in findings])
+            recipes[row.name] = recipe
+            rows.append(_with_pairs(row, known, group.priority, waited))
+    pools = {row.name: _equals(lab, row, rows) for row in rows}
+    rows = [row.model_copy(update={"equals": pools[row.name]}) for row in rows]
+    record = NightRecord(
+        id=f"{started:%Y%m%dT%H%M%SZ}-{plan.name}-{uuid4().hex[:6]}",
+        plan=plan.name,
+        started=started,
+        deadline=started.timestamp() + plan.time,
+        bisect=plan.bisect,
+        rows=tuple(_in_time(rows, plan.time)),
+        plan_sha256=hashlib.sha256(document.text.encode()).hexdigest(),
+    )
+    return Planned(record, recipes)
+
+
+def _rows(
+    lab: LabFile, plan: NightPlan, document: Document, index: int, group: NightRows
+) -> Iterator[tuple[NightRow, Recipe]]:
+    for number, word in enumerate(group.recipes):
+        try:
+            recipe = read_recipe(find_recipe(word, lab.root), lab_root=lab.root)
+        except ConfigError as error:
+            place = ("rows", index, "recipes", number)
+            raise document.refusal([(place, error.message)]) from error
+        for position, name in enumerate(group.boards):
+            path = ("rows", index, "boards", position)
+            if name not in lab.lab.boards:
+                raise document.refusal([(path, unknown("board", name, lab.lab.boards))])
+            target = lab.lab.boards[name].target
+            if target != recipe.target:
+                problem = f"board {name} is a {target}, recipe {recipe.name} is for {recipe.target}"
+                raise document.refusal([(path, problem)])
+            row = NightRow(
+                name=f"{plan.build_of(group)}/{recipe.name}@{name}",
+                build=f"{plan.build_of(group)}/{target}",
+                recipe=word,
+                board=name,
+                variants=tuple(one.slug for one in recipe.variants()),
+                seconds=_seconds(lab.root, recipe.name, name),
+                find=plan.find,
+                practical=min(recipe.comparison.practical, plan.find / 2),
+                same_within=recipe.comparison.same_within,
+                screen=0,
+                look=0,
+            )
+            yield row, recipe
+
+
+def _with_pairs(row: NightRow, known: float | None, priority: float, waited: int) -> NightRow:
+    pairs = plan_pairs(known, row.find, row.practical)
+    mde = reason = None
+    if pairs is None:
+        assert known is not None
+        mde = smallest_slowdown(known, MOST_PAIRS, row.practical)
+        reason = f"too noisy: {MOST_PAIRS} pairs find a slowdown of {mde:.1%} at best"
+        pairs = Pairs(0, 0)
+    elif known is not None:
+        mde = smallest_slowdown(known, LOOKS * pairs.look, row.practical)
+    value = priority * (1 + waited) / max(1.0, 2 * row.seconds * pairs.screen)
+    return row.model_copy(
+        update={
+            "noise": known,
+            "screen": pairs.screen,
+            "look": pairs.look,
+            "mde": mde,
+            "unmonitored": reason,
+            "value": value,
+        }
+    )
+
+
+def _in_time(rows: list[NightRow], seconds: float) -> Iterator[NightRow]:
+    """Yield the rows, those that have no time marked: of each board the least valuable ones.
+
+    A board's time has to hold the screening of its rows, and the confirmation of one of them.
+    """
+    left: set[str] = set()
+    for board in {row.board for row in rows}:
+        own = [row for row in rows if row.board == board and not row.unmonitored]
+        used = longest = 0.0
+        for row in sorted(own, key=lambda one: (-one.value, one.name)):
+            confirm = max(longest, 2 * row.seconds * LOOKS * row.look)
+            if used + 2 * row.seconds * row.screen + confirm > seconds:
+                left.add(row.name)
+                continue
+            used, longest = used + 2 * row.seconds * row.screen, confirm
+    for row in rows:
+        reason = "there is no time for it on its board: more `time`, or fewer rows"
+        yield row.model_copy(update={"unmonitored": reason}) if row.name in left else row
+
+
+def _equals(lab: LabFile, row: NightRow, rows: list[NightRow]) -> tuple[str, ...]:
+    """Return the other boards of the plan that are of a row's target."""
+    target = lab.lab.boards[row.board].target
+    others = dict.fromkeys(one.board for one in rows if one.board != row.board)
+    return tuple(name for name in others if lab.lab.boards[name].target == target)
+
+
+def _waited(verdicts: list[str | None]) -> int:
+    """Return the number of last nights in which a row got no verdict, newest first."""
+    open_ones = (NightVerdict.NOT_MONITORED, NightVerdict.NOT_MEASURED, None)
+    judged = [n for n, one in enumerate(verdicts) if one not in open_ones]
+    return min(judged[0] if judged else len(verdicts), _MOST_WAITED)
+
+
+def _seconds(root: Path, recipe: str, board: str) -> float:
+    """Return how long a run takes: the median of the last ones; 0 where none is known."""
+    wanted = Filter(recipe=recipe, board=board, states=("finished",), kind="timing")
+    runs = [one.run for one in RunRepository(root / "runs").query(wanted, limit=_RECENT)]
+    took = [
+        (datetime.fromisoformat(run.finished) - datetime.fromisoformat(run.started)).total_seconds()
+        for run in runs
+        if run.finished and run.imported_from is None
+    ]
+    return median(took) if took else 0.0
+
+
+def _series_noise(root: Path, row: NightRow, figure: str | None) -> float | None:
+    """Return the noise of a run from the board's own history; None where too little is known."""
+    recipe = row.name.partition("/")[2].rpartition("@")[0]
+    trials = RunRepository(root / "runs").trials(Filter(recipe=recipe, board=row.board))
+    found = [
+        noise(np.log(np.asarray(series.values)))
+        for series in series_of(trials, [figure] if figure else [])
+        if len(series.values) >= _LEAST_NIGHTS
+    ]
+    return max(found, default=None)

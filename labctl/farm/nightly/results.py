@@ -1,0 +1,167 @@
+"""Results of a night: exit status, cases for CI servers, and the step of the last good build."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from labctl.compare.words import percent
+from labctl.config.types import format_duration
+from labctl.errors import Blame, ExitStatus
+from labctl.farm.nightly.executor import GOOD, HEAD
+from labctl.farm.nightly.night import Night
+from labctl.records import Execution
+from labctl.records.night import (
+    CommitSearch,
+    NightFinding,
+    NightRecord,
+    NightResult,
+    NightRow,
+    NightVerdict,
+)
+from labctl.report.ci import Case, Outcome, Suite
+
+#: Verdicts that blame the source.
+BLAMED = (NightVerdict.SLOWER, NightVerdict.FAILS, NightVerdict.DOES_NOT_BUILD)
+#: Verdicts of what nobody knows.
+OPEN = (NightVerdict.SUSPECTED, NightVerdict.NOT_MONITORED)
+
+
+def result_of(night: Night, searches: Sequence[CommitSearch], *, strict: bool) -> NightResult:
+    """Return the result of a night that is at its end."""
+    findings = night.findings()
+    builds = dict.fromkeys(row.build for row in night.record.rows)
+    return NightResult(
+        id=night.record.id,
+        plan=night.record.plan,
+        started=night.record.started,
+        finished=datetime.fromtimestamp(night.executor.now(), UTC),
+        exit_status=exit_status(findings, strict=strict),
+        findings=findings,
+        searches=tuple(searches),
+        builds={
+            name: {
+                side: built.source
+                for side, built in night.state.sides(name).items()
+                if side in (GOOD, HEAD)
+            }
+            for name in builds
+        },
+    )
+
+
+def exit_status(findings: Sequence[NightFinding], *, strict: bool = False) -> int:
+    """Return the exit status of a night.
+
+    1: the source is to blame for something; 3: host, links or boards kept a row from a verdict, or
+    no row was monitored at all; 2: the plan or the lab did. ``strict`` makes 1 of open rows.
+    """
+    verdicts = {one.verdict for one in findings}
+    if verdicts & set(BLAMED):
+        return ExitStatus.JOB
+    unmeasured = [one for one in findings if one.verdict is NightVerdict.NOT_MEASURED]
+    if any(one.blame is not Blame.CONFIG for one in unmeasured):
+        return ExitStatus.INFRA
+    if unmeasured:
+        return ExitStatus.CONFIG
+    if strict and verdicts & set(OPEN):
+        return ExitStatus.JOB
+    return ExitStatus.OK if NightVerdict.GOOD in verdicts else ExitStatus.INFRA
+
+
+def suite_of(result: NightResult, *, strict: bool = False) -> Suite:
+    """Return a case for each variant of each row: green only where a slowdown is excluded."""
+    cases = tuple(_case(one, result, strict=strict) for one in result.findings)
+    return Suite(f"night {result.plan}", cases, started=result.started)
+
+
+def _case(one: NightFinding, result: NightResult, *, strict: bool) -> Case:
+    build, _, rest = one.row.partition("/")
+    recipe, _, board = rest.rpartition("@")
+    group = f"{build}.{recipe}.{board.replace('.', '_')}.{one.variant}"
+    outcome = {
+        NightVerdict.GOOD: Outcome.PASSED,
+        NightVerdict.NOT_MEASURED: Outcome.ERROR,
+        **dict.fromkeys(BLAMED, Outcome.FAILED),
+        **dict.fromkeys(OPEN, Outcome.FAILED if strict else Outcome.SKIPPED),
+    }[one.verdict]
+    figures = {} if one.ratio is None else {"head_over_last_good": one.ratio}
+    searched = [s.reason for s in result.searches if s.row == one.row]
+    return Case(
+        recipe,
+        group,
+        "nightly",
+        outcome,
+        str(one.verdict),
+        sentence(one),
+        "\n".join(searched),
+        figures=figures,
+        labels={"board": one.board},
+    )
+
+
+def sentence(one: NightFinding) -> str:
+    """Say in a sentence what was found of a variant of a row."""
+    kind = "" if one.execution in (None, Execution.BOARD) else f"{str(one.execution).upper()}: "
+    blame = f" (blame: {one.blame})" if one.blame else ""
+    return f"{kind}{one.reason}{blame}"
+
+
+def lines_of(result: NightResult) -> Iterator[str]:
+    """Yield the lines of a result for people: what is not good first."""
+    for name, sides in result.builds.items():
+        known = ", ".join(f"{side} {source[:12]}" for side, source in sides.items())
+        yield f"{name}: {known or 'nothing was built'}"
+    order = [*list(NightVerdict)[1:], NightVerdict.GOOD]
+    for verdict in order:
+        for one in result.findings:
+            if one.verdict is verdict:
+                place = f" on {one.board}" if not one.row.endswith(f"@{one.board}") else ""
+                yield f"{verdict.upper():<14} {one.row} {one.variant}{place}: {sentence(one)}"
+    for search in result.searches:
+        yield f"{search.build}: {search.reason}"
+    unknown = sum(one.verdict in OPEN for one in result.findings)
+    if unknown:
+        yield f"{unknown} of {len(result.findings)} have no verdict tonight: they are not passed"
+
+
+def plan_lines(record: NightRecord) -> Iterator[str]:
+    """Yield the rows of a plan, with what each can find in its time."""
+    for row in sorted(record.rows, key=lambda one: (one.board, -one.value, one.name)):
+        if row.unmonitored:
+            yield f"{row.name}: NOT MONITORED, {row.unmonitored}"
+            continue
+        known = "time not known yet" if not row.seconds else f"about {_minutes(row)} to screen"
+        found = "MDE not known yet: no history" if row.mde is None else f"MDE {percent(row.mde)}"
+        yield (
+            f"{row.name}: {row.screen} pairs to screen, {row.look} for each look at what is"
+            f" suspicious, {known}, {found}"
+        )
+
+
+def _minutes(row: NightRow) -> str:
+    return format_duration(round(2 * row.seconds * row.screen))
+
+
+def new_good_runs(night: Night, build: str) -> tuple[str, ...]:
+    """Return head's runs if the night shows that a build's head is good; else none.
+
+    All variants that are monitored have to be good, and head has to be another program.
+    """
+    sides = night.state.sides(build)
+    if GOOD not in sides or HEAD not in sides or sides[GOOD].key == sides[HEAD].key:
+        return ()
+    states = [one for one in night.state.rows.values() if one.row.build == build]
+    names = {one.row.name for one in states}
+    verdicts = {
+        one.verdict
+        for one in night.findings()
+        if one.row in names and one.verdict is not NightVerdict.NOT_MONITORED
+    }
+    if verdicts != {NightVerdict.GOOD}:
+        return ()
+    runs = {
+        state.row.name: entry.run
+        for state in states
+        for (_, _, side), entry in state.done.items()
+        if side == HEAD and entry.run
+    }
+    return tuple(runs.values())

@@ -1,0 +1,100 @@
+"""A night from its plan to its pages, in a lab."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from labctl.config.lab import Board, LabFile
+from labctl.config.recipe import Recipe
+from labctl.config.yaml.document import Document
+from labctl.farm.nightly.lab_executor import LabExecutor
+from labctl.farm.nightly.night import Night
+from labctl.farm.nightly.nights import RESULT, begin_night, read_night, unfinished_night
+from labctl.farm.nightly.page import (
+    NIGHT_PAGE,
+    NIGHT_TEXT,
+    night_markdown,
+    night_page,
+    trend_page,
+)
+from labctl.farm.nightly.plan_file import NightPlan
+from labctl.farm.nightly.planning import Planned, make_plan
+from labctl.farm.nightly.results import new_good_runs, result_of
+from labctl.farm.nightly.sources import Sources
+from labctl.farm.nightly.state import NightState
+from labctl.files import locked, write_atomic
+from labctl.records.night import NightResult
+from labctl.state import lab_state
+from labctl.transport import Transport
+
+
+@dataclass(frozen=True)
+class NightRequest:
+    """A request for a night. ``say`` gets a line for each step."""
+
+    lab: LabFile
+    plan: NightPlan
+    document: Document
+    connect: Callable[[Board], Transport]
+    say: Callable[[str], None]
+    #: Begin a new night though the last one could go on.
+    new: bool = False
+    strict: bool = False
+
+
+def run_night(request: NightRequest) -> tuple[NightResult, Path]:
+    """Run a night, or go on with the one that was cut off; return its result and its folder.
+
+    Raises ConfigError for a plan that cannot be, HostTimeout where another labctl runs it,
+    HostError where this host cannot keep what is found.
+    """
+    lab, plan = request.lab, request.plan
+    with locked(
+        lab.root / "nights" / f".{plan.name}.lock", timeout=0, holder="another night of this plan"
+    ):
+        planned, folder = _planned(request)
+        sources = _sources(request, planned)
+        executor = LabExecutor(lab, sources, request.connect, request.say, plan.figure)
+        night = Night(planned.record, NightState(folder, planned.record.rows), executor)
+        night.run()
+        for build in dict.fromkeys(row.build for row in planned.record.rows):
+            _keep_good(request, night, build, sources.baseline(build))
+        result = result_of(night, (), strict=request.strict)
+        write_atomic(folder / NIGHT_PAGE, night_page(result))
+        write_atomic(folder / NIGHT_TEXT, night_markdown(result))
+        # What is written last says that the night is over.
+        write_atomic(folder / RESULT, result.model_dump_json(indent=2) + "\n")
+        write_atomic(lab.root / "nights" / f"{plan.name}.html", trend_page(plan.name, lab.root))
+        return result, folder
+
+
+def _planned(request: NightRequest) -> tuple[Planned, Path]:
+    fresh = make_plan(request.lab, request.plan, request.document)
+    root, now = request.lab.root, datetime.now(UTC).timestamp()
+    known = None
+    if not request.new:
+        known = unfinished_night(root, request.plan.name, fresh.record.plan_sha256, now)
+    if known is None:
+        folder = begin_night(root, fresh.record)
+        request.say(f"night {fresh.record.id}")
+        return fresh, folder
+    request.say(f"night {known.name} goes on")
+    return Planned(read_night(known), fresh.recipes), known
+
+
+def _sources(request: NightRequest, planned: Planned) -> Sources:
+    recipes: dict[str, list[Recipe]] = {}
+    for row in planned.record.rows:
+        recipes.setdefault(row.build, []).append(planned.recipes[row.name])
+    return Sources(request.lab, request.plan, recipes)
+
+
+def _keep_good(request: NightRequest, night: Night, build: str, name: str) -> None:
+    """Let the last good build be head, if the night shows that it is good."""
+    runs = new_good_runs(night, build)
+    if not runs:
+        return
+    note = f"the last good build of {build}, by night {night.record.id}"
+    lab_state(request.lab).baselines.set(name, runs, note=note)
+    request.say(f"the last good build of {build} is head now: baseline {name}")

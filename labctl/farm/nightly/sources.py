@@ -1,0 +1,151 @@
+"""Sources of the sides of a build, and the artifacts that they are built into."""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from labctl import process
+from labctl.build import Artifact, BuildRequest, GitSource, build, list_artifacts
+from labctl.build.plan import KEY_DIGITS
+from labctl.config.lab import LabFile
+from labctl.config.recipe import Recipe
+from labctl.errors import ConfigError, HostError
+from labctl.farm.nightly.executor import GOOD, HEAD, Built
+from labctl.farm.nightly.plan_file import NightBuild, NightPlan, NightSource
+from labctl.files import cache_dir, locked
+from labctl.runs.inputs.programs import needed_program
+from labctl.runs.record.directory import find_run
+from labctl.state import lab_state
+
+_GIT_SECONDS = 600.0
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def baseline_name(plan: str, build: str) -> str:
+    """Return the name of the baseline that a plan's last good build is kept under."""
+    name = f"nightly-{plan}-{build.replace('/', '-')}"
+    return (
+        name if len(name) <= 63 else f"{name[:52]}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
+    )
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Builds the sides of a plan's builds. ``recipes`` are those of the rows, by their names."""
+
+    lab: LabFile
+    plan: NightPlan
+    recipes: Mapping[str, Sequence[Recipe]]
+
+    def build(self, name: str, side: str) -> Built:
+        """Build a side of BUILD/TARGET. Raises as :func:`labctl.build.build` does."""
+        known, target = self._named(name)
+        source = {HEAD: known.head, GOOD: known.good}.get(side) or _of_commit(known, side)
+        if side == GOOD and (kept := lab_state(self.lab).baselines.get(self.baseline(name))):
+            source = NightSource(baseline=kept.name)
+        if source.baseline is not None:
+            return _as_built(self._of_baseline(source.baseline, known, target, name))
+        return _as_built(build(self._request(known, source, target, name)))
+
+    def baseline(self, name: str) -> str:
+        """Return the name of the baseline of a build."""
+        return baseline_name(self.plan.name, name)
+
+    def commits(self, name: str, sides: Mapping[str, Built]) -> Sequence[str]:
+        """Return the commits after the last good one up to head, or the folders, oldest first.
+
+        They follow the first parents. Raises ConfigError where neither is known, HostError.
+        """
+        known, _ = self._named(name)
+        if known.head.git is None:
+            if not known.history:
+                hint = "name the folders between them: `history: [...]`"
+                raise ConfigError(f"build {name}: no commits between its sides", hint=hint)
+            return [str(folder) for folder in known.history]
+        good, head = sides[GOOD].source, sides[HEAD].source
+        if not _COMMIT.fullmatch(good):
+            raise ConfigError(f"build {name}: the last good is no commit, but {good}")
+        place = _repository(known.head.git)
+        listed = _git(place, "rev-list", "--first-parent", "--reverse", f"{good}..{head}")
+        found = listed.split()
+        if not found:
+            raise ConfigError(f"{head} does not follow {good}: there is nothing to search")
+        return found[:-1]
+
+    def _named(self, name: str) -> tuple[NightBuild, str]:
+        build_name, _, target = name.rpartition("/")
+        return self.plan.builds[build_name], target
+
+    def _request(
+        self, known: NightBuild, source: NightSource, target: str, name: str
+    ) -> BuildRequest:
+        tools = (needed_program(recipe, self.lab.root) for recipe in self.recipes[name])
+        own: Path | GitSource | None = None
+        if source.folder is not None:
+            own = self.lab.root / source.folder
+        elif source.git is not None and source.ref is not None:
+            own = GitSource(git=source.git, ref=source.ref)
+        return BuildRequest(
+            target,
+            known.product,
+            tuple(dict.fromkeys(tool for tool in tools if tool)) or None,
+            source.version,
+            own,
+            lab_root=self.lab.root,
+        )
+
+    def _of_baseline(self, word: str, known: NightBuild, target: str, name: str) -> Artifact:
+        """Find the artifact that a baseline's runs had; build it again from its commit."""
+        baseline = lab_state(self.lab).baselines.find(word)
+        for run in baseline.runs:
+            record = find_run(self.lab.root / "runs", run).run()
+            for one in record.artifacts:
+                if one.product != known.product or one.target != target:
+                    continue
+                there = [a for a in list_artifacts() if a.manifest.key == one.key]
+                if there:
+                    return there[0]
+                if one.commit and known.head.git:
+                    again = NightSource(git=known.head.git, ref=one.commit)
+                    return build(self._request(known, again, target, name))
+        raise ConfigError(
+            f"the build of baseline {word} is gone, and no commit is known to build it from",
+            hint=f"remove it to begin with the plan's `good`: labctl baseline remove {word}",
+        )
+
+
+def _of_commit(known: NightBuild, side: str) -> NightSource:
+    if known.head.git is not None:
+        return NightSource(git=known.head.git, ref=side)
+    return NightSource(folder=Path(side))
+
+
+def _as_built(artifact: Artifact) -> Built:
+    manifest = artifact.manifest
+    commit = manifest.commit if manifest.source.kind == "git" else None
+    version = f"{manifest.version}-{manifest.key[:KEY_DIGITS]}"
+    return Built(manifest.key, version, commit or manifest.source.revision)
+
+
+def _repository(address: str) -> Path:
+    """Return a repository with the history of an address: itself where it is a folder here."""
+    if Path(address).is_dir():
+        return Path(address)
+    name = hashlib.sha256(address.encode()).hexdigest()[:16]
+    place = cache_dir() / "histories" / f"{name}.git"
+    with locked(place.with_suffix(".lock"), timeout=_GIT_SECONDS, holder="another night"):
+        if place.is_dir():
+            _git(place, "fetch", "--quiet", "--filter=blob:none", "origin", "+refs/*:refs/*")
+        else:
+            words = ["clone", "--quiet", "--bare", "--filter=blob:none", "--", address, str(place)]
+            _git(place.parent, *words)
+    return place
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = process.run(["git", "-C", str(folder), *words], timeout=_GIT_SECONDS)
+    if done.exit_status != 0:
+        raise HostError("git cannot read the history of the source", details=done.tail())
+    return done.text

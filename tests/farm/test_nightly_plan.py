@@ -1,0 +1,103 @@
+"""The plan of a night: what it refuses, and what it promises before anything is measured."""
+
+from pathlib import Path
+
+import agent_builds
+import pytest
+from labs import write_devices
+from night_lab import PLAN, give_ticker
+
+from labctl.config.lab import LabFile, find_lab
+from labctl.errors import ConfigError
+from labctl.farm.nightly.budget import plan_pairs, smallest_slowdown
+from labctl.farm.nightly.nights import begin_night
+from labctl.farm.nightly.plan_file import read_plan
+from labctl.farm.nightly.planning import make_plan
+from labctl.farm.nightly.results import plan_lines
+from labctl.records.night import NightRecord
+from labctl.transport.registry import TRANSPORTS
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> LabFile:
+    give_ticker(tmp_path)
+    write_devices(tmp_path, "127.0.0.1:1", "/w", target=agent_builds.HOST)
+    return find_lab(tmp_path, TRANSPORTS)
+
+
+def planned(lab: LabFile) -> NightRecord:
+    return make_plan(lab, *read_plan(lab.root / "plan.yaml")).record
+
+
+@pytest.mark.parametrize(
+    ("change", "because"),
+    [
+        (("boards: [vb]", "boards: [vc]"), "plan.yaml:9:14: rows[0].boards[0]: no board 'vc'"),
+        (("ticking.yaml", "tickin.yaml"), "plan.yaml:8:15: rows[0].recipes[0]: "),
+        (("head: {folder: source/head}", "head: {}"), "a source is exactly one of version"),
+        (("{folder: source/head}", "{git: x}"), "git and ref are given together"),
+        (("time: 1h", "time: 10"), "plan.yaml:10:7: time:"),
+        (("time: 1h", "tim: 1h"), "plan.yaml:10:1: tim: unknown key (did you mean 'time'?)"),
+        (("boards: [vb]", "boards: [vb, vb]"), "ticker/ticking@vb is in the plan twice"),
+        (("boards: [vb]", "boards: [vb]\n    build: tickr"), "no build 'tickr'"),
+    ],
+)
+def test_a_wrong_plan_is_refused_with_its_line(
+    lab: LabFile, change: tuple[str, str], because: str
+) -> None:
+    (lab.root / "plan.yaml").write_text(PLAN.replace(*change))
+    with pytest.raises(ConfigError) as refused:
+        planned(lab)
+    assert because in refused.value.message
+
+
+def test_a_row_without_history_says_so(lab: LabFile) -> None:
+    (line,) = plan_lines(planned(lab))
+    assert "MDE not known yet" in line
+    assert "time not known yet" in line
+
+
+def test_a_row_that_cannot_find_it_is_not_monitored_by_the_plan() -> None:
+    assert plan_pairs(0.02, 0.05, 0.02) is not None
+    assert plan_pairs(0.2, 0.05, 0.02) is None
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.02, 0.03])
+def test_the_pairs_of_a_row_find_what_it_is_to_find(noise: float) -> None:
+    pairs = plan_pairs(noise, 0.05, 0.02)
+    assert pairs is not None
+    assert smallest_slowdown(noise, 2 * pairs.look, 0.02) <= 0.05
+
+
+def test_more_noise_takes_more_pairs() -> None:
+    found = [plan_pairs(noise, 0.05, 0.02) for noise in (0.01, 0.02, 0.03)]
+    counts = [one.screen + 3 * one.look for one in found if one]
+    assert counts == sorted(counts)
+    assert len(counts) == 3
+
+
+def test_rows_without_time_are_not_monitored_the_least_valuable_first(lab: LabFile) -> None:
+    from labctl.farm.nightly.planning import _in_time
+
+    (row,) = planned(lab).rows
+    rows = [
+        row.model_copy(update={"name": f"r{n}", "seconds": 10.0, "value": float(n)})
+        for n in range(4)
+    ]
+    one = 20.0 * row.screen
+    found = {r.name: r.unmonitored for r in _in_time(rows, 2 * one + 20.0 * 3 * row.look)}
+    assert [name for name, why in found.items() if why is None] == ["r2", "r3"]
+    assert "no time" in (found["r0"] or "")
+
+
+def test_a_night_can_be_read_again(lab: LabFile) -> None:
+    from labctl.farm.nightly.nights import nights_of, read_night, unfinished_night
+
+    record = planned(lab)
+    folder = begin_night(lab.root, record)
+    assert nights_of(lab.root, "ticks") == [folder]
+    assert read_night(folder) == record
+    before, after = record.deadline - 1, record.deadline + 1
+    assert unfinished_night(lab.root, "ticks", record.plan_sha256, before) == folder
+    assert unfinished_night(lab.root, "ticks", record.plan_sha256, after) is None
+    assert unfinished_night(lab.root, "ticks", "other", before) is None
