@@ -17,6 +17,8 @@ class Stage(StrEnum):
     SCREEN = "screen"
     CONFIRM = "confirm"
     BISECT = "bisect"
+    #: The comparison that names a commit.
+    PROVE = "prove"
 
 
 class NightVerdict(StrEnum):

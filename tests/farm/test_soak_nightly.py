@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from simulated_farm import Nights, simulate
+from simulated_farm import Nights, simulate, simulate_searches
 
 pytestmark = pytest.mark.soak
 
@@ -40,3 +40,18 @@ def test_nights_of_few_and_many_rows(tmp_path: Path, rows: int) -> None:
     shown(f"seed 17, sigma 2 %, {rows} rows, one 5 % slower", found)
     assert found.found >= 0.968 * nights
     assert found.false <= 1
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.02, 0.03])
+def test_500_searches_for_a_commit(tmp_path: Path, sigma: float) -> None:
+    found = simulate_searches(tmp_path, NIGHTS, sigma=sigma, seed=18)
+    print(f"seed 18, sigma {sigma:.0%}, 2 to 64 commits: {found}")
+    assert found.right >= 0.95 * found.searched
+    assert found.wrong + found.missed <= 0.01 * found.searched
+
+
+def test_searches_with_commits_that_do_not_build(tmp_path: Path) -> None:
+    found = simulate_searches(tmp_path, NIGHTS, sigma=0.02, unbuildable=0.15, seed=19)
+    print(f"seed 19, sigma 2 %, 15 % of the commits do not build: {found}")
+    assert found.wrong + found.missed <= 0.01 * found.searched
+    assert found.right + found.ranges >= 0.99 * found.searched

@@ -16,6 +16,7 @@ from labctl.errors import CompileError, DeviceLost, HostError
 from labctl.farm.nightly.budget import plan_pairs, smallest_slowdown
 from labctl.farm.nightly.executor import HEAD, Built, Measured
 from labctl.farm.nightly.night import Night
+from labctl.farm.nightly.search import search_commits
 from labctl.farm.nightly.state import NightState
 from labctl.records.night import NightFinding, NightRecord, NightRow
 from labctl.stats.log_ratio import paired
@@ -243,3 +244,61 @@ def simulate(
             farm.truth.slow = {slow: 0.05}
         result.count(night_of(folder / str(number), farm, plan).run(), slow)
     return result
+
+
+@dataclass
+class Searches:
+    """Ends of searches for a planted commit."""
+
+    right: int = 0
+    wrong: int = 0
+    ranges: int = 0
+    #: Ranges that do not hold the commit.
+    missed: int = 0
+    unconfirmed: int = 0
+    pairs: list[int] = field(default_factory=list)
+
+    @property
+    def searched(self) -> int:
+        return self.right + self.wrong + self.ranges + self.missed
+
+    def __str__(self) -> str:
+        mean = sum(self.pairs) / max(1, len(self.pairs))
+        return (
+            f"{self.searched} searches: {self.right} right, {self.wrong} wrong, {self.ranges}"
+            f" ranges that hold it, {self.missed} that do not; {mean:.0f} pairs each"
+        )
+
+
+def simulate_searches(
+    folder: Path, count: int, *, sigma: float, unbuildable: float = 0.0, seed: int = 0
+) -> Searches:
+    """Search a planted commit of up to 64; one that could not be built is none of them."""
+    found = Searches()
+    for number in range(count):
+        chance = random.Random(f"{seed}-{number}")
+        farm = SimulatedFarm(chance.randrange(2**32), realistic(sigma), Truth(lost=0.02))
+        names = [f"c{n:02d}" for n in range(chance.randrange(2, 65))]
+        slow = chance.randrange(len(names))
+        (row,) = plan_rows(farm, 1)
+        farm.truth.slow = {row.name: 0.05}
+        farm.truth.commits = {n: 0.05 * (i >= slow) for i, n in enumerate(names[:-1])}
+        bad = {n for n in names[:-1] if chance.random() < unbuildable}
+        farm.truth.unbuildable = frozenset(bad)
+        night = night_of(folder / str(number), farm, [row])
+        night.run()
+        ended = search_commits(night)
+        if not ended:
+            found.unconfirmed += 1
+            continue
+        (one,) = ended
+        truth = names[slow] if slow < len(names) - 1 else HEAD
+        found.pairs.append(one.pairs)
+        if one.first is not None:
+            found.right += one.first == truth
+            found.wrong += one.first != truth
+        elif truth in one.candidates:
+            found.ranges += 1
+        else:
+            found.missed += 1
+    return found

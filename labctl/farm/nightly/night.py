@@ -11,7 +11,7 @@ from labctl.errors import Blame, ConfigError, InfraError, JobError, LabctlError
 from labctl.farm.nightly.budget import LOOKS
 from labctl.farm.nightly.executor import GOOD, HEAD, Built, Executor
 from labctl.farm.nightly.judge import decided_look, excludes, finding, is_wild
-from labctl.farm.nightly.state import MOST_FAILURES, NightState, RowState, by_board
+from labctl.farm.nightly.state import MOST_FAILURES, SEARCHING, NightState, RowState, by_board
 from labctl.records import Failure
 from labctl.records.night import (
     NightEntry,
@@ -176,7 +176,8 @@ class Night:
                 " the board is suspected, not the commit"
             )
             self.executor.suspect(state.board, reason)
-            self._leave(state, Failure(kind="BoardNotReady", blame=Blame.INFRA, message=reason))
+            failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=reason)
+            self._leave(state, failure, Stage.CONFIRM)
 
     def _until_settled(
         self, work: Callable[[RowState], None], needed: Callable[[RowState], bool]
@@ -222,7 +223,8 @@ class Night:
         if is_new and end > self.record.deadline:
             return False
         if trouble := self.executor.trouble(board):
-            self._leave(state, Failure(kind="BoardNotReady", blame=Blame.INFRA, message=trouble))
+            failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=trouble)
+            self._leave(state, failure, stage)
             return False
         return all(self._measure(state, stage, number, side) for side in order)
 
@@ -257,9 +259,9 @@ class Night:
                 failure = Failure.of(error)
                 step("failed", failure=failure)
                 if isinstance(error, ConfigError) or len(state.failures) >= MOST_FAILURES:
-                    self._leave(state, failure)
+                    self._leave(state, failure, stage)
                     return False
-                if state.is_broken(side):
+                if state.is_broken(side, searching=stage in SEARCHING):
                     return False
                 continue
             step(
@@ -271,9 +273,16 @@ class Night:
             )
         return True
 
-    def _leave(self, state: RowState, failure: Failure) -> None:
-        """Take a row to an equal board; give it up where there is none."""
+    def _leave(self, state: RowState, failure: Failure, stage: Stage) -> None:
+        """Take a row to an equal board; give it up where there is none.
+
+        A search ends where it is: what was confirmed on this board stays so.
+        """
         now, name = self.executor.now(state.board), state.row.name
+        if stage in SEARCHING:
+            build, reason = state.row.build, failure.message
+            self.state.add(NightEntry(event="gave-up", at=now, build=build, reason=reason))
+            return
         other = None if failure.blame is Blame.CONFIG else state.next_board
         if other is None:
             entry = NightEntry(event="gave-up", at=now, row=name, failure=failure)
@@ -287,10 +296,12 @@ def _refused_runs(state: RowState) -> Refusal | None:
         failure = state.gave_up.failure
         return NightVerdict.NOT_MEASURED, failure.blame, failure.message
     if state.is_broken(GOOD):
-        reason = f"the last good fails too: {state.crashes[GOOD][-1].message}"
+        reason = f"the last good fails too: {state.crashes[GOOD, False][-1].message}"
         return NightVerdict.NOT_MEASURED, Blame.CONFIG, reason
     if state.is_broken(HEAD):
-        reason = f"head fails where the last good does not: {state.crashes[HEAD][-1].message}"
+        reason = (
+            f"head fails where the last good does not: {state.crashes[HEAD, False][-1].message}"
+        )
         return NightVerdict.FAILS, Blame.JOB, reason
     return None
 

@@ -21,6 +21,7 @@ from labctl.farm.nightly.page import (
 from labctl.farm.nightly.plan_file import NightPlan
 from labctl.farm.nightly.planning import Planned, make_plan
 from labctl.farm.nightly.results import new_good_runs, result_of
+from labctl.farm.nightly.search import search_commits
 from labctl.farm.nightly.sources import Sources
 from labctl.farm.nightly.state import NightState
 from labctl.files import locked, write_atomic
@@ -60,7 +61,8 @@ def run_night(request: NightRequest) -> tuple[NightResult, Path]:
         night.run()
         for build in dict.fromkeys(row.build for row in planned.record.rows):
             _keep_good(request, night, build, sources.baseline(build))
-        result = result_of(night, (), strict=request.strict)
+        searches = search_commits(night) if planned.record.bisect else []
+        result = result_of(night, searches, strict=request.strict)
         write_atomic(folder / NIGHT_PAGE, night_page(result))
         write_atomic(folder / NIGHT_TEXT, night_markdown(result))
         # What is written last says that the night is over.

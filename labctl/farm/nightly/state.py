@@ -16,6 +16,8 @@ JOURNAL = "night.jsonl"
 MOST_FAILURES = 3
 #: Failures of a program, of which one may be chance.
 MOST_CRASHES = 2
+#: Stages in which the commit of a slowdown is searched.
+SEARCHING = (Stage.BISECT, Stage.PROVE)
 #: Stage, number of the pair, side.
 Place = tuple[Stage, int, str]
 
@@ -29,7 +31,8 @@ class RowState:
     done: dict[Place, NightEntry] = field(default_factory=dict)
     open: dict[Place, str | None] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
-    crashes: dict[str, list[Failure]] = field(default_factory=dict)
+    #: By side, and whether it was while a commit was searched.
+    crashes: dict[tuple[str, bool], list[Failure]] = field(default_factory=dict)
     #: Boards that it left, and why.
     left: dict[str, str] = field(default_factory=dict)
     gave_up: NightEntry | None = None
@@ -53,9 +56,9 @@ class RowState:
         """Tell whether both sides of a pair are measured."""
         return all((stage, number, side) in self.done for side in (GOOD, HEAD))
 
-    def is_broken(self, side: str) -> bool:
+    def is_broken(self, side: str, *, searching: bool = False) -> bool:
         """Tell whether a side's program fails again and again."""
-        return len(self.crashes.get(side, ())) >= MOST_CRASHES
+        return len(self.crashes.get((side, searching), ())) >= MOST_CRASHES
 
     @property
     def pair_seconds(self) -> float:
@@ -143,12 +146,13 @@ def _apply_to_row(state: RowState, entry: NightEntry) -> None:
             state.open.pop(place, None)
             state.done[place] = entry
             state.failures.clear()
-            state.crashes.pop(entry.side, None)
+            state.crashes.pop((entry.side, entry.stage in SEARCHING), None)
             state.runs += [entry.run] if entry.run else []
         case "failed" if entry.failure:
             state.open.pop(place, None)
             if entry.failure.blame is Blame.JOB:
-                state.crashes.setdefault(entry.side, []).append(entry.failure)
+                key = (entry.side, entry.stage in SEARCHING)
+                state.crashes.setdefault(key, []).append(entry.failure)
             else:
                 state.failures.append(entry.failure)
 

@@ -1,0 +1,127 @@
+"""Search for the first slow commit of a list by noisy measurements, with a stated error.
+
+Each pair of runs, of the last good build and of a commit, moves the probability of each commit to
+be the first slow one (a Bayesian bisection, as in R. Nowak, Noisy generalized binary search, NIPS
+2009): a pair is the confirmed slowdown from the first slow commit on, and nothing before it, with
+noise of heavy tails. The commit whose answer is least certain is measured next. Where one
+place has nearly all probability, that commit and the one before it are compared in turns: only that
+comparison names a commit. Otherwise the answer is a range.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+#: Probability at which a place is compared with the one before it.
+CONFIDENT = 0.997
+#: Probability of the commits of a range.
+RANGE = 0.999
+#: Pairs of one measurement of a commit.
+PAIRS = 2
+#: More pairs than these for each halving are no search: the slowdown is not of one commit.
+_MOST_PER_STEP = 14
+#: Degrees of freedom of the noise's distribution (Student's): a pair far off says little.
+_DEGREES = 4
+
+
+@dataclass(frozen=True)
+class Places:
+    """Places of a range, from ``first`` to ``last``: the first slow commit is one of them."""
+
+    first: int
+    last: int
+
+
+@dataclass
+class Bisection:
+    """Search in ``count`` commits, oldest first, of which the last is slow.
+
+    Args:
+        slowdown: the confirmed one, of logarithms.
+        noise: standard deviation of the logarithm of one run's value.
+    """
+
+    count: int
+    slowdown: float
+    noise: float
+    #: Commits that cannot be built or run: they are stepped over, as git does.
+    skipped: set[int] = field(default_factory=set)
+    pairs: int = 0
+
+    def __post_init__(self) -> None:
+        self._logs = [0.0] * self.count
+
+    def observe(self, place: int, change: float, before: int = -1) -> None:
+        """Note a pair: the logarithm of a commit's time over that of one ``before`` it.
+
+        By default that is the last good build.
+        """
+        scale = max(self.noise, 1e-6) * math.sqrt(2) * math.sqrt((_DEGREES - 2) / _DEGREES)
+        slow, fast = (_log_student((change - mean) / scale) for mean in (self.slowdown, 0.0))
+        for first in range(self.count):
+            self._logs[first] += slow if before < first <= place else fast
+        self.pairs += 1
+
+    def skip(self, place: int) -> None:
+        """Note that a commit cannot be measured."""
+        self.skipped.add(place)
+
+    @property
+    def probabilities(self) -> list[float]:
+        """Probability of each commit to be the first slow one."""
+        top = max(self._logs)
+        weights = [math.exp(log - top) for log in self._logs]
+        total = sum(weights)
+        return [weight / total for weight in weights]
+
+    @property
+    def most(self) -> int:
+        """The most pairs that are worth it."""
+        return _MOST_PER_STEP * (2 + math.ceil(math.log2(max(2, self.count))))
+
+    def likely(self) -> Places | None:
+        """Return the place that has nearly all probability; None: there is none yet.
+
+        It has several commits where those between cannot be measured.
+        """
+        known = self.probabilities
+        for places in self._places():
+            if sum(known[places.first : places.last + 1]) >= CONFIDENT:
+                return places
+        return None
+
+    def next(self) -> int | None:
+        """Return the commit to measure now; None where no further one would tell anything."""
+        known = self.probabilities
+        best: tuple[float, int] | None = None
+        slow = 0.0
+        for place in range(self.count - 1):
+            slow += known[place]
+            if place not in self.skipped:
+                best = min(best or (1.0, place), (abs(slow - 0.5), place))
+        return None if best is None else best[1]
+
+    def range(self) -> Places:
+        """Return the shortest row of commits, by their places, that has probability RANGE."""
+        known, places = self.probabilities, self._places()
+        low, high, total = 0, len(places) - 1, 1.0
+        shares = [sum(known[one.first : one.last + 1]) for one in places]
+        while low < high:
+            end = low if shares[low] <= shares[high] else high
+            if total - shares[end] < RANGE:
+                break
+            total -= shares[end]
+            low, high = (low + 1, high) if end == low else (low, high - 1)
+        return Places(places[low].first, places[high].last)
+
+    def _places(self) -> list[Places]:
+        """Return the places that measurements can tell apart."""
+        found, first = [], 0
+        for place in range(self.count):
+            if place not in self.skipped or place == self.count - 1:
+                found.append(Places(first, place))
+                first = place + 1
+        return found
+
+
+def _log_student(value: float) -> float:
+    return -(_DEGREES + 1) / 2 * math.log1p(value**2 / _DEGREES)
