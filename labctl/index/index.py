@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _JSON = tuple(name for name, (kind, _) in columns(TrialRow).items() if kind is dict)
 #: Columns that are the index's own business.
 _INNER = ("stamp", "folder")
+#: Runs that are asked for one by one.
+_FEW = 100
 
 
 @dataclass(frozen=True)
@@ -169,12 +171,33 @@ class Index:
         question = f"SELECT {names} FROM probe WHERE {condition} ORDER BY taken DESC, file"
         return [ProbeRow(*row) for row in self._ask(question, values)]
 
-    def runs(self, wanted: Filter | None = None, *, limit: int | None = None) -> list[IndexedRun]:
-        """Return the runs that meet a filter, newest first."""
+    def count(self, wanted: Filter) -> int:
+        """Return the number of runs that meet a filter."""
+        condition, values = run_condition(wanted)
+        found: int = self._ask(f"SELECT COUNT(*) FROM run WHERE {condition}", values)[0][0]
+        return found
+
+    def verdicts(self) -> dict[str, int]:
+        """Return the number of runs by verdict; of those without one, by state."""
+        question = "SELECT COALESCE(verdict, state), COUNT(*) FROM run GROUP BY 1 ORDER BY 1"
+        return dict(self._ask(question, {}))
+
+    def recipes(self) -> list[tuple[str, str | None, int]]:
+        """Return each recipe with each board of its timing runs, and their number."""
+        question = (
+            "SELECT recipe, board, COUNT(*) FROM run WHERE kind = 'timing' AND state <> 'damaged'"
+            " GROUP BY 1, 2 ORDER BY 1, 2"
+        )
+        return self._ask(question, {})
+
+    def runs(
+        self, wanted: Filter | None = None, *, limit: int | None = None, skip: int = 0
+    ) -> list[IndexedRun]:
+        """Return the runs that meet a filter, newest first; ``limit`` of them after ``skip``."""
         condition, values = run_condition(wanted or Filter())
         names = ", ".join(field.name for field in fields(RunRow))
         found = self._ask(
-            f"SELECT {names} FROM run WHERE {condition} ORDER BY id DESC {_limit(limit)}",
+            f"SELECT {names} FROM run WHERE {condition} ORDER BY id DESC {_limit(limit, skip)}",
             values,
         )
         rows = [RunRow(*row) for row in found]
@@ -219,10 +242,12 @@ class Index:
         if not ids:
             return []
         names = ", ".join(field.name for field in fields(kind))
-        found = self._ask(
-            f"SELECT {names} FROM {table} WHERE run BETWEEN :low AND :high ORDER BY 1, 2",
-            {"low": min(ids), "high": max(ids)},
-        )
+        condition, values = "run BETWEEN :low AND :high", {"low": min(ids), "high": max(ids)}
+        if len(ids) <= _FEW:  # they may lie far apart
+            values = {f"run{number}": one for number, one in enumerate(ids)}
+            condition = f"run IN ({', '.join(f':{key}' for key in values)})"
+        question = f"SELECT {names} FROM {table} WHERE {condition} ORDER BY 1, 2"
+        found = self._ask(question, values)
         return [kind(*row) for row in found]
 
     def _stamps(self, question: str) -> Stamps:
@@ -311,5 +336,5 @@ def _trial(row: tuple[Any, ...]) -> TrialRow:
     return TrialRow(**{**values, **{name: json.loads(values[name]) for name in _JSON}})
 
 
-def _limit(limit: int | None) -> str:
-    return "" if limit is None else f"LIMIT {int(limit)}"
+def _limit(limit: int | None, skip: int) -> str:
+    return "" if limit is None else f"LIMIT {int(limit)} OFFSET {int(skip)}"

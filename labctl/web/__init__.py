@@ -1,1 +1,1 @@
-"""The dashboard: pages and a JSON API on what a lab's records and state say."""
+"""The dashboard of a lab: pages, a JSON API and metrics over http."""

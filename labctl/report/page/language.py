@@ -1,23 +1,24 @@
 """The languages of reports: English texts are keys, and stand beside their Chinese ones."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from labctl.report import figures
 from labctl.report.page.chinese import CHINESE
 
 
 class Language:
-    """Texts of a report in one language."""
+    """Texts of a report, or of other pages, in one language."""
 
-    def __init__(self, code: figures.Language):
+    def __init__(self, code: figures.Language, chinese: Mapping[str, str] = CHINESE):
         self.code: figures.Language = code
+        self._chinese = chinese
 
     def __call__(self, text: str, /, **values: object) -> str:
         """Return an English text in this language, with the values in it.
 
         Raises KeyError for a text that has no translation.
         """
-        return (CHINESE[text] if self.code == "zh" else text).format(**values)
+        return (self._chinese[text] if self.code == "zh" else text).format(**values)
 
     def listed(self, names: Iterable[str]) -> str:
         """Return names one after the other."""

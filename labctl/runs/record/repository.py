@@ -98,6 +98,15 @@ class RunRepository:
         """
         return self._ask(lambda index: index.runs(wanted, limit=limit))
 
+    def refresh(self) -> None:
+        """Bring the index up to date, for questions to :attr:`known`. Raises HostError."""
+        self._ask(lambda _index: [])
+
+    @property
+    def known(self) -> Index | None:
+        """The index as it is, without a look at the run directories; None where there is none."""
+        return self._index if self._index.version() == SCHEMA_VERSION else None
+
     def trials(self, wanted: Filter | None = None) -> list[IndexedTrial]:
         """Return the trials of the runs that meet a filter, oldest first. Raises HostError."""
         return self._ask(lambda index: index.trials(wanted))

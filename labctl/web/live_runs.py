@@ -1,0 +1,138 @@
+"""Runs in progress, as their events tell."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from labctl.records.events import (
+    Answers,
+    AnyEvent,
+    Contact,
+    Deploy,
+    End,
+    Evaluation,
+    Fetch,
+    Loss,
+    Note,
+    Progress,
+    Trial,
+)
+from labctl.records.migrations import NewerRecord
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.event_log import EVENTS
+from labctl.runs.record.event_reader import EventReader
+from labctl.units import duration
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """A run that a controller drives now. None is what nobody knows."""
+
+    run: str
+    recipe: str = ""
+    board: str = ""
+    number: int | None = None
+    trials: int | None = None
+    variant: str = ""
+    #: What it does: the phase of the trial, or the step before the first.
+    phase: str = ""
+    done: float | None = None
+    total: float | None = None
+    unit: str = ""
+    per_second: float | None = None
+    #: Of the trial or step, in s.
+    remaining_s: float | None = None
+    run_remaining_s: float | None = None
+    temperature_mc: int | None = None
+    lost: bool = False
+
+    @property
+    def share(self) -> float | None:
+        """Progress of the trial or step, 0 to 1."""
+        if self.done is None or not self.total:
+            return None
+        return min(1.0, max(0.0, self.done / self.total))
+
+
+def after(live: LiveRun, event: AnyEvent) -> LiveRun:
+    """Return what a run does after an event."""
+    if isinstance(event, Contact):
+        return replace(live, recipe=event.recipe, board=event.board, lost=False)
+    if isinstance(event, Evaluation):
+        return replace(live, recipe=event.recipe, total=event.planned, done=event.done)
+    if isinstance(event, Fetch | Deploy):
+        return replace(
+            live, phase=event.step, done=event.done, total=event.total, unit="",
+            remaining_s=event.remaining_s, per_second=event.per_second,
+        )  # fmt: skip
+    if isinstance(event, Trial):
+        return replace(
+            live, number=event.number, trials=event.trials, variant=event.variant,
+            phase=event.state, done=None, total=None, per_second=None,
+            remaining_s=event.expected_s, lost=False,
+            run_remaining_s=event.run_remaining_s or live.run_remaining_s,
+        )  # fmt: skip
+    if isinstance(event, Progress):
+        return replace(
+            live, phase=event.phase, done=event.done, total=event.total, unit=event.unit,
+            per_second=event.per_second, remaining_s=event.remaining_s, lost=False,
+            temperature_mc=event.temperature_mc or live.temperature_mc,
+        )  # fmt: skip
+    if isinstance(event, Answers):
+        return replace(
+            live, phase="answers", done=event.done, total=event.planned,
+            remaining_s=event.remaining_s,
+        )  # fmt: skip
+    return replace(live, lost=True) if isinstance(event, Loss) else live
+
+
+def event_line(event: AnyEvent) -> str | None:
+    """Return an event as a line of a log; None for progress, which a log does not show."""
+    words: str | None = None
+    if isinstance(event, Contact):
+        words = f"{event.recipe} on {event.board} ({event.target}, {event.execution})"
+    elif isinstance(event, Evaluation):
+        words = f"{event.recipe}: {event.planned} generations, {event.done} there already"
+    elif isinstance(event, Fetch | Deploy):
+        ended = event.total is not None and event.done >= event.total
+        words = f"{event.step}: done" if ended else None
+    elif isinstance(event, Trial):
+        why = event.reason or (event.failure.message if event.failure else "")
+        token = "" if event.token_ns is None else f", {duration(event.token_ns)} a token"
+        words = f"trial {event.number}/{event.trials} {event.slug}: {event.state}{token}"
+        words += f": {why}" if why else ""
+    elif isinstance(event, Loss | Note):
+        words = event.text
+    elif isinstance(event, End):
+        why = f": {event.failure.message}" if event.failure else ""
+        words = f"the run has {event.state}{why}"
+    return None if words is None else f"{event.utc:%H:%M:%S} {words}"
+
+
+@dataclass
+class LiveRuns:
+    """Follows the runs that a controller drives."""
+
+    _readers: dict[str, EventReader] = field(default_factory=dict)
+    _known: dict[str, LiveRun] = field(default_factory=dict)
+
+    def look(self, runs: Path, unfinished: Sequence[str]) -> list[LiveRun]:
+        """Read what came since the last look; ``unfinished`` are ids that may be in progress."""
+        found = []
+        for run in unfinished:
+            directory = RunDirectory(runs / run)
+            if not directory.is_held():
+                continue
+            reader = self._readers.setdefault(run, EventReader(directory.path / EVENTS))
+            live = self._known.get(run, LiveRun(run))
+            try:
+                for event in reader.read():
+                    live = after(live, event)
+            except (NewerRecord, OSError):
+                continue  # of a newer labctl, or gone meanwhile: nothing can be told of it
+            self._known[run] = live
+            found.append(live)
+        alive = {one.run for one in found}
+        for run in self._known.keys() - alive:
+            del self._known[run], self._readers[run]
+        return found

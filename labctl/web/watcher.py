@@ -1,0 +1,157 @@
+"""Looks at the lab once a second, for all open pages, and tells them which part has changed."""
+
+import asyncio
+import hashlib
+import json
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from labctl.errors import LabctlError
+from labctl.index import Filter
+from labctl.web.lab_view import LabView
+from labctl.web.live_runs import LiveRun, LiveRuns
+
+_LOOK_SECONDS = 1.0
+#: The index of 100,000 runs takes seconds to compare with its folders: at most this share of time.
+_INDEX_SHARE = 10.0
+#: A comment on a silent stream: proxies end one that says nothing for a minute.
+_ALIVE_SECONDS = 15.0
+MOST_CLIENTS = 64
+TOPICS = ("boards", "queue", "runs", "audit")
+
+_log = logging.getLogger("labctl.web")
+
+
+class Watcher:
+    """One thread that looks, and any number of streams that wait for what it sees."""
+
+    def __init__(self, view: LabView):
+        self._view = view
+        self._runs = LiveRuns()
+        self.live: Sequence[LiveRun] = ()
+        #: topic -> digest of what pages on it show
+        self.seen: dict[str, str] = dict.fromkeys(TOPICS, "")
+        self.clients = 0
+        self._stop = threading.Event()
+        self._closed = False
+        self._changed: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._next_index = 0.0
+
+    def start(self) -> None:
+        """Begin to look; called in the loop of the server."""
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="labctl-web-watcher", daemon=True)
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """End all streams, and the thread."""
+        self._closed = True
+        self._tell()
+        self._stop.set()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+
+    def close_streams(self) -> None:
+        """End all streams: a server that stops waits for them."""
+        self._closed = True
+        self._tell()
+
+    def look(self) -> None:
+        """Look once. Raises HostError, ConfigError."""
+        began = time.monotonic()
+        if began >= self._next_index:
+            self._view.repository.refresh()
+            took = time.monotonic() - began
+            self._next_index = time.monotonic() + max(_LOOK_SECONDS, _INDEX_SHARE * took)
+        index = self._view.index
+        unfinished = index.runs(Filter(states=("unfinished",)), limit=1000) if index else []
+        ids = [one.run.id for one in unfinished]
+        self.live = self._runs.look(self._view.runs_folder, ids)
+        boards = [asdict(board) for board in self._view.boards()]
+        jobs = [asdict(job) for job in self._view.state.jobs.list(ended=50)]
+        last = self._view.state.audit.list(limit=1)
+        newest = index.runs(limit=50) if index else []
+        stamps = [(one.run.id, one.run.stamp, one.tags) for one in newest]
+        seen = {
+            "boards": _digest(_shown(boards)),
+            "queue": _digest(jobs),
+            "runs": _digest([stamps, [asdict(one) for one in self.live]]),
+            "audit": _digest([one.id for one in last]),
+        }
+        if seen != self.seen:
+            self.seen = seen
+            self._tell()
+
+    async def changes(self) -> AsyncIterator[str]:
+        """Yield server-sent events (WHATWG HTML, 9.2): the topics that have changed."""
+        assert self._changed is not None
+        known = dict(self.seen)
+        self.clients += 1
+        try:
+            yield "retry: 3000\nevent: hello\ndata: \n\n"
+            while not self._closed:
+                changed = self._changed
+                topics = [topic for topic in TOPICS if self.seen[topic] != known[topic]]
+                if topics:
+                    known = dict(self.seen)
+                    yield f"event: changed\ndata: {' '.join(topics)}\n\n"
+                    continue
+                try:
+                    await asyncio.wait_for(changed.wait(), _ALIVE_SECONDS)
+                except TimeoutError:
+                    yield ": still here\n\n"
+        finally:
+            self.clients -= 1
+
+    @property
+    def is_full(self) -> bool:
+        """True if no further stream is taken."""
+        return self.clients >= MOST_CLIENTS
+
+    @property
+    def is_closed(self) -> bool:
+        """True once streams are to end."""
+        return self._closed
+
+    def _run(self) -> None:
+        said = ""
+        while not self._stop.is_set():
+            try:
+                self.look()
+                said = ""
+            except LabctlError as error:  # a database that restarts; the next look finds it again
+                if error.message != said:
+                    _log.warning("%s", error.message)
+                said = error.message
+            self._stop.wait(_LOOK_SECONDS)
+
+    def _tell(self) -> None:
+        if self._loop is None or self._loop.is_closed():
+            return
+
+        def wake() -> None:
+            before, self._changed = self._changed, asyncio.Event()
+            if before is not None:
+                before.set()
+
+        self._loop.call_soon_threadsafe(wake)
+
+
+def _shown(boards: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leave out what changes with each renewal of a lease and is shown nowhere."""
+    for board in boards:
+        if board["lease"] is not None:
+            board["lease"]["expires"] = 0
+    return boards
+
+
+def _digest(document: object) -> str:
+    text = json.dumps(document, default=str, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
