@@ -44,6 +44,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "resume": ("labctl.cli.resume", "resume", "Resume an unfinished run."),
     "watch": ("labctl.cli.watch", "watch", "Show a run that another process drives."),
+    "serve": (
+        "labctl.cli.serve",
+        "serve",
+        "Serve the lab's dashboard: boards, queue, runs, trends, audit log.",
+    ),
     "report": (
         "labctl.cli.report",
         "report",

@@ -17,7 +17,7 @@ _MOST_SESSIONS = 1000
 #: guesses locks others out.
 _WRONG_A_MINUTE = 10
 _MOST_HEADER = 500
-SECRET_HEADER = "x-labctl-proxy-secret"
+PROXY_HEADER = "x-labctl-proxy-secret"
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,7 @@ class Access:
         self._wrong: deque[float] = deque()
         self.failures = 0
 
-    def user(
-        self, headers: Mapping[str, str], cookie: str | None, peer: str | None
-    ) -> User | None:
+    def user(self, headers: Mapping[str, str], cookie: str | None, peer: str | None) -> User | None:
         """Return who asks; None for nobody that is known. Raises HostError."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme:
@@ -108,8 +106,7 @@ class Access:
             self._sessions.pop(digest(cookie), None)
 
     def wait_seconds(self) -> float:
-        """Return how long wrong tokens get no other answer than to wait; 0 before there are many.
-        """
+        """Return for how long (s) wrong tokens are told to wait; 0 before there are many."""
         now = time.monotonic()
         while self._wrong and self._wrong[0] < now - 60:
             self._wrong.popleft()
@@ -135,7 +132,7 @@ class Access:
         proxy = self._web.proxy
         assert proxy is not None
         if self._proxy_secret is not None:
-            sent = headers.get(SECRET_HEADER, "")
+            sent = headers.get(PROXY_HEADER, "")
             if not hmac.compare_digest(digest(sent), digest(self._proxy_secret)):
                 return False
         if self._is_socket:

@@ -1,7 +1,7 @@
 """Refuses what no honest browser or program sends, before anything of it is looked at.
 
-A name of another site that leads here (DNS rebinding) has a wrong Host; a form of another site has a
-wrong Origin (RFC 6454), also from another port of this host, to which browsers send its cookies.
+A name of another site that leads here (DNS rebinding) has a wrong Host; a form of another site has
+a wrong Origin (RFC 6454), also from another port of this host, to which browsers send its cookies.
 """
 
 import asyncio
@@ -38,7 +38,9 @@ _HEADERS = {
 }
 
 
-class _Refused(Exception):
+class Refused(Exception):
+    """A request that gets no other answer."""
+
     def __init__(self, status: int, reason: str):
         super().__init__(reason)
         self.status, self.reason = status, reason
@@ -52,6 +54,8 @@ class Guard:
         self._names = names
         #: (method, status) -> number of answers; methods and statuses are few.
         self.answers: dict[tuple[str, int], int] = {}
+        #: Ends the streams of events, for which a server that stops would wait.
+        self.end_streams: Callable[[], None] = lambda: None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -74,7 +78,7 @@ class Guard:
         try:
             self._check(scope)
             await self._app(scope, _Body(scope, receive).receive, sending)
-        except _Refused as refused:
+        except Refused as refused:
             if started:
                 raise
             text = f"{refused.reason}\n".encode()
@@ -89,26 +93,26 @@ class Guard:
 
     def _check(self, scope: Scope) -> None:
         if scope["method"] not in _METHODS:
-            raise _Refused(405, "this method is not known here")
+            raise Refused(405, "this method is not known here")
         if len(scope["raw_path"]) + len(scope["query_string"]) > _LONGEST_TARGET:
-            raise _Refused(414, "the address is too long")
+            raise Refused(414, "the address is too long")
         if any(ord(character) < 32 or character == "\x7f" for character in scope["path"]):
-            raise _Refused(400, "the address has control characters in it")
+            raise Refused(400, "the address has control characters in it")
         host = _only(scope, b"host")
         name = _host_name(host)
         if name not in self._names:
-            raise _Refused(421, "this host name is not known here: see `web: names` in devices.yaml")
+            raise Refused(421, "this host name is not known here: see `web: names` in devices.yaml")
         if scope["method"] in ("GET", "HEAD"):
             return
         origin = _only(scope, b"origin", needed=False)
         if origin is not None:
             parts = urlsplit(origin)
             if parts.scheme not in ("http", "https") or parts.netloc.lower() != host.lower():
-                raise _Refused(403, "a page of another site asks for this change")
+                raise Refused(403, "a page of another site asks for this change")
         elif not _only(scope, b"authorization", needed=False):
-            raise _Refused(403, "a change needs the header Origin, or a token in Authorization")
+            raise Refused(403, "a change needs the header Origin, or a token in Authorization")
         if _only(scope, b"sec-fetch-site", needed=False) not in (None, "same-origin"):
-            raise _Refused(403, "a page of another site asks for this change")
+            raise Refused(403, "a page of another site asks for this change")
 
     def _count(self, method: str, status: int) -> None:
         key = (method if method in _METHODS else "other", status)
@@ -121,7 +125,7 @@ class _Body:
     def __init__(self, scope: Scope, receive: Receive):
         length = _only(scope, b"content-length", needed=False)
         if length is not None and (not length.isdigit() or int(length[:12]) > MOST_BODY_BYTES):
-            raise _Refused(413, f"a body has at most {MOST_BODY_BYTES} bytes")
+            raise Refused(413, f"a body has at most {MOST_BODY_BYTES} bytes")
         self._receive = receive
         self._left = MOST_BODY_BYTES
         self._until: float | None = None
@@ -137,10 +141,10 @@ class _Body:
             async with asyncio.timeout_at(self._until):
                 message = await self._receive()
         except TimeoutError:
-            raise _Refused(408, "the body did not come in time") from None
+            raise Refused(408, "the body did not come in time") from None
         self._left -= len(message.get("body", b""))
         if self._left < 0:
-            raise _Refused(413, f"a body has at most {MOST_BODY_BYTES} bytes")
+            raise Refused(413, f"a body has at most {MOST_BODY_BYTES} bytes")
         self._whole = not message.get("more_body", False)
         return message
 
@@ -149,7 +153,7 @@ def _only(scope: Scope, name: bytes, *, needed: bool = True) -> Any:
     """Return the value of a header; None where there is none and it is not ``needed``."""
     found = [value for key, value in scope["headers"] if key == name]
     if len(found) > 1 or (needed and not found):
-        raise _Refused(400, f"the header {name.decode()} must be there once")
+        raise Refused(400, f"the header {name.decode()} must be there once")
     return found[0].decode("latin-1") if found else None
 
 
@@ -161,7 +165,7 @@ def _host_name(host: str) -> str:
     except ValueError:
         name = None
     if name is None or parts.path or "@" in host:
-        raise _Refused(400, "the header host is no host")
+        raise Refused(400, "the header host is no host")
     return name.rstrip(".")
 
 

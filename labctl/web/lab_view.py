@@ -1,13 +1,12 @@
 """What the dashboard shows of a lab, gathered from its state, its index and its run directories."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from labctl.config.lab import LabFile
-from labctl.errors import ConfigError
 from labctl.index import Filter, Index, IndexedRun
 from labctl.runs.record.directory import RunDirectory, is_run_id
 from labctl.runs.record.repository import RunRepository
@@ -15,8 +14,7 @@ from labctl.state import BoardHealth, LabState, lab_state
 from labctl.state.leases import StateLease
 from labctl.state.reservations import Reservation
 from labctl.web.live_runs import LiveRun
-
-PAGE_RUNS = 50
+from labctl.web.run_filter import PAGE_RUNS
 
 
 @dataclass(frozen=True)
@@ -123,67 +121,3 @@ def _state(lease: StateLease | None, health: BoardHealth | None) -> str:
     if lease is not None:
         return "leased"
     return "offline" if health is not None and health.state == "offline" else "idle"
-
-
-def page_number(text: str | None) -> int:
-    """Return the number of a page. Raises ConfigError."""
-    if text is None:
-        return 1
-    if not (text.isascii() and text.isdigit() and 0 < len(text) < 8 and int(text) > 0):
-        raise ConfigError("page must be a number from 1 on")
-    return int(text)
-
-
-def pages(count: int) -> int:
-    """Return how many pages so many runs have."""
-    return max(1, -(-count // PAGE_RUNS))
-
-
-def filter_words(wanted: Iterable[tuple[str, str]]) -> Filter:
-    """Return the filter of a query, with the names that `labctl runs` has. Raises ConfigError."""
-    from labctl.index.filters import KINDS, STATES, VERDICTS, parse_moment
-
-    single = ("recipe", "board", "model", "quantization", "build", "verdict", "kind")
-    chosen: dict[str, object] = {}
-    states: list[str] = []
-    tags: list[str] = []
-    parameters: list[tuple[str, str]] = []
-    for name, value in wanted:
-        if not value or name in ("page", "lang"):
-            continue
-        if len(value) > 200:
-            raise ConfigError(f"{name}: at most 200 characters")
-        if name in single:
-            chosen[name] = value
-        elif name in ("since", "until"):
-            try:
-                chosen[name] = parse_moment(value)
-            except ValueError as error:
-                raise ConfigError(f"{name}: {error}") from None
-        elif name == "state":
-            states.append(value)
-        elif name == "tag":
-            tags.append(value)
-        elif name == "param":
-            key, equals, text = value.partition("=")
-            if not (key.strip() and equals):
-                raise ConfigError(f"param: {value!r}: must be NAME=VALUE, such as threads=4")
-            parameters.append((key.strip(), text.strip()))
-        else:
-            raise ConfigError(f"unknown filter {name!r}")
-    for name, known, given in (
-        ("state", STATES, states),
-        ("verdict", VERDICTS, [chosen.get("verdict")]),
-        ("kind", KINDS, [chosen.get("kind")]),
-    ):
-        for one in given:
-            if one is not None and one not in known:
-                raise ConfigError(f"{name}: {one!r} is none of {', '.join(known)}")
-    if max(len(states), len(tags), len(parameters)) > 20:
-        raise ConfigError("at most 20 of each filter")
-    return Filter(
-        states=tuple(states),
-        tags=tuple(tags),
-        parameters=tuple(parameters),
-        **chosen,  # type: ignore[arg-type]
-    )

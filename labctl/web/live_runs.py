@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from labctl.records.events import (
     Answers,
@@ -56,34 +57,34 @@ class LiveRun:
 
 def after(live: LiveRun, event: AnyEvent) -> LiveRun:
     """Return what a run does after an event."""
-    if isinstance(event, Contact):
-        return replace(live, recipe=event.recipe, board=event.board, lost=False)
-    if isinstance(event, Evaluation):
-        return replace(live, recipe=event.recipe, total=event.planned, done=event.done)
-    if isinstance(event, Fetch | Deploy):
-        return replace(
-            live, phase=event.step, done=event.done, total=event.total, unit="",
-            remaining_s=event.remaining_s, per_second=event.per_second,
-        )  # fmt: skip
-    if isinstance(event, Trial):
-        return replace(
-            live, number=event.number, trials=event.trials, variant=event.variant,
-            phase=event.state, done=None, total=None, per_second=None,
-            remaining_s=event.expected_s, lost=False,
-            run_remaining_s=event.run_remaining_s or live.run_remaining_s,
-        )  # fmt: skip
-    if isinstance(event, Progress):
-        return replace(
-            live, phase=event.phase, done=event.done, total=event.total, unit=event.unit,
-            per_second=event.per_second, remaining_s=event.remaining_s, lost=False,
-            temperature_mc=event.temperature_mc or live.temperature_mc,
-        )  # fmt: skip
-    if isinstance(event, Answers):
-        return replace(
-            live, phase="answers", done=event.done, total=event.planned,
-            remaining_s=event.remaining_s,
-        )  # fmt: skip
-    return replace(live, lost=True) if isinstance(event, Loss) else live
+    new: dict[str, Any] = {}
+    match event:
+        case Contact():
+            new = {"recipe": event.recipe, "board": event.board, "lost": False}
+        case Evaluation():
+            new = {"recipe": event.recipe, "total": event.planned, "done": event.done}
+        case Fetch() | Deploy():
+            new = _of(event, "done", "total", "remaining_s", "per_second")
+            new |= {"phase": event.step, "unit": ""}
+        case Trial():
+            new = _of(event, "number", "trials", "variant") | dict.fromkeys(
+                ("done", "total", "per_second")
+            )
+            new |= {"phase": event.state, "remaining_s": event.expected_s, "lost": False}
+            new["run_remaining_s"] = event.run_remaining_s or live.run_remaining_s
+        case Progress():
+            new = _of(event, "phase", "done", "total", "unit", "per_second", "remaining_s")
+            new["temperature_mc"] = event.temperature_mc or live.temperature_mc
+            new["lost"] = False
+        case Answers():
+            new = {"phase": "answers", "total": event.planned, **_of(event, "done", "remaining_s")}
+        case Loss():
+            new = {"lost": True}
+    return replace(live, **new)
+
+
+def _of(event: AnyEvent, *names: str) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in names}
 
 
 def event_line(event: AnyEvent) -> str | None:

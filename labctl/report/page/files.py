@@ -49,11 +49,17 @@ def write_report(
     HostError.
     """
     check_report(path)
-    if any(directory.is_evaluation for directory in directories):
-        report = evaluation_report(_only_evaluation(directories), words)
-    else:
-        report = build_report(directories, words, references)
+    report = make_report(directories, words, references)
     return write_pages(report, path, words=words, figure=figure)
+
+
+def make_report(
+    directories: Sequence[RunDirectory], words: Language, references: Sequence[str] = ()
+) -> Report:
+    """Return the report on runs. Raises ConfigError as :func:`write_report`."""
+    if any(directory.is_evaluation for directory in directories):
+        return evaluation_report(_only_evaluation(directories), words)
+    return build_report(directories, words, references)
 
 
 def write_pages(

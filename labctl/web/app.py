@@ -1,0 +1,86 @@
+"""The application: guard, pages, interface, and what errors look like."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+
+from labctl.config.lab import LabFile
+from labctl.errors import Blame, BoardBusy, LabctlError
+from labctl.web import api, changes, metrics, pages, run_pages, trends
+from labctl.web.dashboard import Dashboard, Listening, SignInNeeded, page
+from labctl.web.guard import Guard, Refused
+
+_DESCRIPTION = """Boards, queue, runs and audit log of a lab. Changes need the header
+`Authorization: Bearer TOKEN`; `labctl serve token add NAME` makes a token."""
+
+
+def make_app(lab: LabFile, listening: Listening) -> Guard:
+    """Return the dashboard of a lab as an ASGI application. Raises ConfigError, HostError."""
+    dashboard = Dashboard(lab, listening)
+
+    @asynccontextmanager
+    async def living(_app: FastAPI) -> AsyncIterator[None]:
+        dashboard.watcher.start()
+        yield
+        await dashboard.watcher.stop()
+
+    app = FastAPI(
+        title=f"labctl: {lab.name}",
+        version="1",
+        description=_DESCRIPTION,
+        docs_url=None,  # its page would load scripts from a server elsewhere
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+        lifespan=living,
+        redirect_slashes=False,  # it would lead to the address that a Host header names
+    )
+    app.state.dashboard = dashboard
+    for part in (pages, run_pages, trends, changes, api, metrics):
+        app.include_router(part.router)
+    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(SignInNeeded, _sign_in)
+    app.add_exception_handler(HTTPException, _no_page)
+    app.add_exception_handler(LabctlError, _failed)
+    guard = Guard(app, dashboard.names)
+    dashboard.guard_answers = lambda: guard.answers
+    guard.end_streams = dashboard.watcher.close_streams
+    return guard
+
+
+def _is_page(request: Request) -> bool:
+    return not request.url.path.startswith(("/api/", "/metrics"))
+
+
+def _refused(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return PlainTextResponse(f"{error.reason}\n", status_code=error.status)
+
+
+def _sign_in(request: Request, _error: Exception) -> Response:
+    """Lead a reader to the form; a program gets 401."""
+    if _is_page(request) and request.method == "GET":
+        return RedirectResponse("/sign-in", status_code=303)
+    headers = {"www-authenticate": "Bearer"}
+    return PlainTextResponse("a token is needed\n", status_code=401, headers=headers)
+
+
+def _no_page(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if not _is_page(request):
+        detail = {"detail": str(error.detail)}
+        return JSONResponse(detail, status_code=error.status_code, headers=error.headers)
+    if error.status_code != 404:
+        return PlainTextResponse(f"{error.detail}\n", status_code=error.status_code)
+    return page(request, "error", status=404, title="No such page", problem=None)
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    """Show an error of the lab: its words are made for people and hold no secret."""
+    assert isinstance(error, LabctlError)
+    status = 409 if isinstance(error, BoardBusy) else 400 if error.blame is Blame.CONFIG else 503
+    if not _is_page(request):
+        return JSONResponse({"detail": error.message, "hint": error.hint}, status_code=status)
+    return page(request, "error", status=status, title="This did not work", problem=error.message)

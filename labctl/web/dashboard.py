@@ -1,0 +1,157 @@
+"""The parts of one dashboard, and what each request asks of them."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, Response
+
+from labctl.config.lab import LabFile
+from labctl.config.secrets import read_secret
+from labctl.config.web import Role
+from labctl.errors import ConfigError
+from labctl.web.access import Access, User
+from labctl.web.guard import Refused
+from labctl.web.lab_view import LabView
+from labctl.web.render import Renderer, language_of
+from labctl.web.watcher import Watcher
+
+#: Reports that are made at a time; each may take a processor for seconds.
+_REPORTS_AT_ONCE = 2
+_MOST_FIELDS = 20
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where a dashboard listens: an address of this host, or a Unix socket."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    socket: Path | None = None
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if nobody on another host can reach it."""
+        return self.socket is not None or self.host in ("127.0.0.1", "::1", "localhost")
+
+
+class SignInNeeded(Exception):
+    """Nobody is signed in, and what was asked is for users alone."""
+
+
+class Dashboard:
+    """All that the pages of one server share."""
+
+    def __init__(self, lab: LabFile, listening: Listening):
+        web = lab.lab.web
+        self.lab = lab
+        self.listening = listening
+        self.view = LabView(lab, lambda: self.watcher.live)
+        self.watcher = Watcher(self.view)
+        self.renderer = Renderer()
+        secret = web.proxy.secret if web.proxy else None
+        reading = web.reading or ("open" if listening.is_loopback else "token")
+        self.access = Access(
+            self.view.state.tokens,
+            web,
+            proxy_secret=read_secret(secret, lab.root) if secret else None,
+            is_socket=listening.socket is not None,
+            reading_open=reading == "open",
+        )
+        #: Answers so far, by method and status.
+        self.guard_answers: Callable[[], Mapping[tuple[str, int], int]] = dict
+        self.reports = asyncio.Semaphore(_REPORTS_AT_ONCE)
+        #: Browsers send a cookie to every port of a host: servers must not read each other's.
+        self.cookie = f"labctl_session_{listening.port}"
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names by which it may be called."""
+        own = {"localhost", "127.0.0.1", "::1"} if self.listening.is_loopback else set()
+        if self.listening.host not in ("0.0.0.0", "::"):  # noqa: S104 - any address: no name
+            own.add(self.listening.host.lower())
+        return frozenset(own | {name.lower() for name in self.lab.lab.web.names})
+
+
+def dashboard_of(request: Request) -> Dashboard:
+    """Return the dashboard that a request came to."""
+    found: Dashboard = request.app.state.dashboard
+    return found
+
+
+def user_of(request: Request) -> User | None:
+    """Return who asks."""
+    if not hasattr(request.state, "user"):
+        dashboard = dashboard_of(request)
+        peer = request.client.host if request.client else None
+        cookie = request.cookies.get(dashboard.cookie)
+        request.state.user = dashboard.access.user(request.headers, cookie, peer)
+    found: User | None = request.state.user
+    return found
+
+
+def may_read(request: Request) -> User | None:
+    """Return who reads. Raises SignInNeeded."""
+    user = user_of(request)
+    if user is None and not dashboard_of(request).access.reading_open:
+        raise SignInNeeded
+    return user
+
+
+def must_be(request: Request, role: Role) -> User:
+    """Return the user who makes a change. Raises SignInNeeded, Refused."""
+    user = user_of(request)
+    if user is None:
+        raise SignInNeeded
+    if not user.may(role):
+        raise Refused(403, f"{user.name} has the role {user.role}; this needs {role}")
+    if user.by != "token" and "origin" not in request.headers:
+        # A cookie or a proxy's word comes with every request that a page of others makes, too.
+        raise Refused(403, "a change from a browser needs the header Origin")
+    return user
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """Return the fields of a form. Raises Refused, ConfigError."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise Refused(415, "a form is application/x-www-form-urlencoded")
+    try:
+        body = (await request.body()).decode()
+        return dict(parse_qsl(body, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+    except ValueError:
+        raise ConfigError("the form is no text, or has too many fields") from None
+
+
+def page(
+    request: Request,
+    template: str,
+    *,
+    topics: str = "",
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    **values: Any,
+) -> Response:
+    """Return a page. ``topics`` are those of which it shows something, separated by blanks."""
+    dashboard = dashboard_of(request)
+    language = language_of(request.query_params.get("lang"), request.cookies, request.headers)
+    text = dashboard.renderer.page(
+        template,
+        language,
+        lab=dashboard.lab.name,
+        user=user_of(request),
+        path=request.url.path,
+        query=request.url.query,
+        topics=topics,
+        **values,
+    )
+    answer = HTMLResponse(text, status_code=status, headers=dict(headers or {}))
+    if request.query_params.get("lang") == language:
+        answer.set_cookie(
+            "labctl_language", language, max_age=31536000, httponly=True, samesite="strict"
+        )
+    return answer

@@ -1,0 +1,92 @@
+"""``/metrics`` in Prometheus' text format, version 0.0.4.
+
+Labels are bounded: boards of devices.yaml, and fixed words. No name of a person, run or recipe is
+one: each would be a series for ever.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from labctl.web.dashboard import Dashboard, dashboard_of, may_read
+
+router = APIRouter(include_in_schema=False)
+_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_Sample = tuple[dict[str, str], float]
+_STATES = ("idle", "leased", "offline")
+
+
+@router.get("/metrics")
+def metrics(request: Request) -> Response:
+    """Return all metrics."""
+    may_read(request)
+    return Response("".join(_lines(dashboard_of(request))), media_type=_TYPE)
+
+
+def _lines(dashboard: Dashboard) -> Iterator[str]:
+    for name, kind, words, samples in _families(dashboard):
+        yield f"# HELP {name} {words}\n# TYPE {name} {kind}\n"
+        for labels, value in samples:
+            inner = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+            yield f"{name}{{{inner}}} {value!r}\n" if inner else f"{name} {value!r}\n"
+
+
+def _families(dashboard: Dashboard) -> Iterator[tuple[str, str, str, Sequence[_Sample]]]:
+    view = dashboard.view
+    boards, jobs = view.boards(), view.state.jobs.list()
+    yield "labctl_info", "gauge", "Version of labctl.", [({"version": version("labctl")}, 1.0)]
+    yield (
+        "labctl_board_state", "gauge", "1 for the state that a board is in.",
+        [({"board": b.name, "state": s}, float(b.state == s)) for b in boards for s in _STATES],
+    )  # fmt: skip
+    yield (
+        "labctl_board_healthy", "gauge", "1 if jobs may run on a board.",
+        [({"board": b.name}, float(b.health.may_work)) for b in boards],
+    )  # fmt: skip
+    yield (
+        "labctl_board_temperature_celsius", "gauge", "Temperature of a board that measures.",
+        [
+            ({"board": b.name}, b.live.temperature_mc / 1000)
+            for b in boards
+            if b.live is not None and b.live.temperature_mc is not None
+        ],
+    )  # fmt: skip
+    waiting = [job for job in jobs if job.state == "waiting"]
+    yield (
+        "labctl_queue_jobs", "gauge", "Jobs in the queue.",
+        [
+            ({"state": "waiting"}, float(len(waiting))),
+            ({"state": "running"}, float(len(jobs) - len(waiting))),
+        ],
+    )  # fmt: skip
+    oldest = max((time.time() - job.submitted_at for job in waiting), default=0.0)
+    yield (
+        "labctl_queue_oldest_wait_seconds", "gauge", "Age of the oldest waiting job.",
+        [({}, max(0.0, oldest))],
+    )  # fmt: skip
+    index = view.index
+    verdicts = index.verdicts() if index else {}
+    yield (
+        "labctl_runs", "gauge", "Runs of the lab by verdict; without one, by state.",
+        [({"verdict": verdict}, float(count)) for verdict, count in verdicts.items()],
+    )  # fmt: skip
+    answers = dashboard.guard_answers()
+    yield (
+        "labctl_web_requests_total", "counter", "Answers of the dashboard.",
+        [({"method": m, "status": str(s)}, float(n)) for (m, s), n in sorted(answers.items())],
+    )  # fmt: skip
+    yield (
+        "labctl_web_sign_in_failures_total", "counter", "Wrong tokens.",
+        [({}, float(dashboard.access.failures))],
+    )  # fmt: skip
+    yield (
+        "labctl_web_live_pages", "gauge", "Open pages that are kept up to date.",
+        [({}, float(dashboard.watcher.clients))],
+    )  # fmt: skip
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

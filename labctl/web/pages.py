@@ -1,0 +1,162 @@
+"""Pages for readers."""
+
+import asyncio
+
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import Response, StreamingResponse
+
+from labctl.errors import ConfigError
+from labctl.index import IndexedRun
+from labctl.index.filters import KINDS, STATES, VERDICTS
+from labctl.web.dashboard import dashboard_of, may_read, page, user_of
+from labctl.web.guard import Refused
+from labctl.web.render import FILES, file_of
+from labctl.web.run_filter import filter_words, page_number, pages
+from labctl.web.run_pages import run_facts
+
+router = APIRouter(include_in_schema=False)
+_ENDED_JOBS = 50
+_AUDIT_ENTRIES = 200
+_HISTORY_ENTRIES = 200
+
+
+@router.get("/")
+def boards(request: Request) -> Response:
+    """Show all boards."""
+    may_read(request)
+    found = dashboard_of(request).view.boards()
+    counts: dict[str, int] = {}
+    for one in found:
+        counts[one.state] = counts.get(one.state, 0) + 1
+    return page(request, "boards", topics="boards runs", boards=found, counts=counts)
+
+
+@router.get("/boards/{name}")
+def board(request: Request, name: str) -> Response:
+    """Show one board, and its history."""
+    may_read(request)
+    view = dashboard_of(request).view
+    found = view.board(name)
+    if found is None:
+        raise HTTPException(404)
+    history = view.state.health.history(name, limit=_HISTORY_ENTRIES)
+    runs, _ = view.runs(filter_words([("board", name)]))
+    return page(
+        request,
+        "board",
+        topics="boards runs",
+        board=found,
+        history=list(reversed(history)),
+        runs=runs[:10],
+        audit=list(reversed(view.state.audit.list(subject=name, limit=20))),
+    )
+
+
+@router.get("/queue")
+def queue(request: Request) -> Response:
+    """Show the queue, and the jobs that ended last."""
+    may_read(request)
+    jobs = dashboard_of(request).view.state.jobs.list(ended=_ENDED_JOBS)
+    return page(request, "queue", topics="queue", jobs=jobs)
+
+
+@router.get("/runs")
+def runs(request: Request) -> Response:
+    """Show the runs that meet the filters of the query."""
+    may_read(request)
+    query = list(request.query_params.multi_items())
+    problem, count, number = None, 0, 1
+    found: list[IndexedRun] = []
+    try:
+        number = page_number(request.query_params.get("page"))
+        wanted = filter_words(query)
+    except ConfigError as error:
+        problem = error.message
+    else:
+        found, count = dashboard_of(request).view.runs(wanted, number)
+    return page(
+        request,
+        "runs",
+        topics="runs" if number == 1 else "",
+        status=400 if problem else 200,
+        problem=problem,
+        runs=found,
+        count=count,
+        number=number,
+        last=pages(count),
+        asked=dict(query),
+        choices={"state": STATES, "verdict": VERDICTS, "kind": KINDS},
+    )
+
+
+@router.get("/runs/{name}")
+def run(request: Request, name: str) -> Response:
+    """Show one run."""
+    may_read(request)
+    view = dashboard_of(request).view
+    found, directory = view.run(name)
+    if found is None and directory is None:
+        raise HTTPException(404)
+    live = next((one for one in view.live() if one.run == name), None)
+    return page(
+        request,
+        "run",
+        topics="runs",
+        name=name,
+        one=found,
+        live=live,
+        is_here=directory is not None,
+        facts=run_facts(found),
+    )
+
+
+@router.get("/accuracy")
+def accuracy(request: Request) -> Response:
+    """Show the evaluations, newest first."""
+    may_read(request)
+    number = page_number(request.query_params.get("page"))
+    wanted = filter_words([("kind", "evaluation")])
+    found, count = dashboard_of(request).view.runs(wanted, number)
+    return page(request, "accuracy", topics="runs", runs=found, number=number, last=pages(count))
+
+
+@router.get("/audit")
+def audit(request: Request) -> Response:
+    """Show who changed what."""
+    may_read(request)
+    entries = dashboard_of(request).view.state.audit.list(limit=_AUDIT_ENTRIES)
+    return page(request, "audit", topics="audit", entries=list(reversed(entries)))
+
+
+@router.get("/sign-in")
+def sign_in(request: Request) -> Response:
+    """Show the form for a token."""
+    return page(request, "sign_in", problem=None, signed_in=user_of(request))
+
+
+@router.get("/live")
+async def live(request: Request) -> Response:
+    """Tell a page which of its parts have changed, as server-sent events."""
+    await _reader(request)
+    watcher = dashboard_of(request).watcher
+    if watcher.is_full:
+        raise Refused(503, "too many open pages: this one does not change by itself")
+    return StreamingResponse(
+        watcher.changes(),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+    )
+
+
+@router.get("/static/{name}")
+def static(name: str) -> Response:
+    """Return a file for browsers."""
+    if name not in FILES:
+        raise HTTPException(404)
+    headers = {"cache-control": "public, max-age=3600"}
+    return Response(file_of(name), media_type=FILES[name], headers=headers)
+
+
+async def _reader(request: Request) -> None:
+    """As may_read, off the loop: it may ask the database."""
+    await asyncio.to_thread(may_read, request)

@@ -1,0 +1,184 @@
+"""One run: its facts, its report in a frame of its own, its log as it grows."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from functools import lru_cache
+from pathlib import Path
+
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import HTMLResponse, Response, StreamingResponse
+
+from labctl.errors import LabctlError, printable_line
+from labctl.index import IndexedRun
+from labctl.records.migrations import NewerRecord
+from labctl.report.figures import Language as Code
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.event_log import EVENTS
+from labctl.runs.record.event_reader import EventReader
+from labctl.runs.record.repository import stamp_of
+from labctl.units import duration, size
+from labctl.web.dashboard import Dashboard, dashboard_of, may_read, page
+from labctl.web.guard import Refused
+from labctl.web.live_runs import event_line
+from labctl.web.render import language_of
+
+router = APIRouter(include_in_schema=False)
+#: The report runs its own script, and can reach nothing of the dashboard: its origin is no one's.
+REPORT_POLICY = "sandbox allow-scripts allow-downloads; frame-ancestors 'self'"
+_MOST_LINES = 2000
+_LOOK_SECONDS = 0.5
+_ALIVE_LOOKS = 30
+_KEPT_REPORTS = 8
+
+
+@router.get("/runs/{name}/report")
+async def report(request: Request, name: str) -> Response:
+    """Return the report on a run, for a sandboxed frame."""
+    dashboard = dashboard_of(request)
+    directory = await asyncio.to_thread(_directory, request, name)
+    language = language_of(request.query_params.get("lang"), request.cookies, request.headers)
+    async with dashboard.reports:
+        try:
+            text = await asyncio.to_thread(
+                _report, directory.path, stamp_of(directory.path) or "", language
+            )
+        except LabctlError as error:
+            return page(request, "no_report", problem=error.message, headers=_FRAMED)
+    headers = {"content-security-policy": REPORT_POLICY, "x-frame-options": "SAMEORIGIN"}
+    return HTMLResponse(text, headers=headers)
+
+
+_FRAMED = {
+    "content-security-policy": "default-src 'none'; style-src 'self'; frame-ancestors 'self'",
+    "x-frame-options": "SAMEORIGIN",
+}
+
+
+@router.get("/runs/{name}/log")
+def log(request: Request, name: str) -> Response:
+    """Show the log of a run; it grows while a controller drives the run."""
+    directory = _directory(request, name)
+    reader = EventReader(directory.path / EVENTS)
+    lines = _lines(reader)
+    left_out = max(0, len(lines) - _MOST_LINES)
+    return page(
+        request,
+        "log",
+        name=name,
+        lines=lines[left_out:],
+        left_out=left_out,
+        is_live=directory.is_held(),
+        read=len(lines),
+    )
+
+
+@router.get("/runs/{name}/log/stream")
+async def stream(request: Request, name: str, skip: int = 0) -> Response:
+    """Send the lines of a log as they come, after the first ``skip`` ones."""
+    directory = await asyncio.to_thread(_directory, request, name)
+    dashboard = dashboard_of(request)
+    if dashboard.watcher.is_full:
+        raise Refused(503, "too many open pages: this one does not change by itself")
+    return StreamingResponse(
+        _streamed(dashboard, directory, max(0, skip)),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+    )
+
+
+def run_facts(one: IndexedRun | None) -> list[tuple[str, str]]:
+    """Return names (keys of translations) and values of what the index knows of a run."""
+    if one is None:
+        return []
+    run = one.run
+    tried = f"{run.trials_ok}/{run.trials_planned}" if run.kind != "load-test" else ""
+    facts = {
+        "Recipe": run.recipe,
+        "Board": run.board or "",
+        "Target": run.target or "",
+        "Execution": run.execution or "",
+        "State": run.state,
+        "Verdict": run.verdict or "",
+        "Failure": run.failure or run.damage or "",
+        "Started (UTC)": run.started[:19].replace("T", " "),
+        "Ended (UTC)": (run.finished or "")[:19].replace("T", " "),
+        "Good trials": tried,
+        "Time of a token": spread(run.token_low_ns, run.token_high_ns),
+        "TTFT": spread(run.ttft_low_ns, run.ttft_high_ns),
+        "Right answers": accuracy_words(one),
+        "Models": ", ".join(model.name or model.key for model in one.models),
+        "Program": " ".join(filter(None, (run.product, run.version))),
+        "Commit": run.build_commit or "",
+        "Tags": ", ".join(one.tags),
+        "Note": run.note or "",
+        "Size": size(run.size_bytes) if run.size_bytes is not None else "",
+        "Imported from": run.imported_from or "",
+    }
+    return [(name, text) for name, text in facts.items() if text]
+
+
+def spread(low: int | None, high: int | None) -> str:
+    """Return a time, or two of them."""
+    if low is None or high is None:
+        return ""
+    first, last = duration(low), duration(high)
+    return first if first == last else f"{first} – {last}"
+
+
+def accuracy_words(one: IndexedRun) -> str:
+    """Return the shares of right answers of an evaluation."""
+    low, high = one.run.accuracy_low, one.run.accuracy_high
+    if low is None or high is None:
+        return ""
+    first, last = f"{100 * low:.1f} %", f"{100 * high:.1f} %"
+    return first if first == last else f"{first} – {last}"
+
+
+def _directory(request: Request, name: str) -> RunDirectory:
+    may_read(request)
+    _, directory = dashboard_of(request).view.run(name)
+    if directory is None:
+        raise HTTPException(404)
+    return directory
+
+
+@lru_cache(maxsize=_KEPT_REPORTS)
+def _report(path: Path, _stamp: str, code: Code) -> str:
+    """Return a report; it is kept until the run changes. Raises LabctlError."""
+    from labctl.report.page.files import make_report
+    from labctl.report.page.html import html
+    from labctl.report.page.language import Language
+
+    words = Language(code)
+    return html(make_report([RunDirectory(path)], words), words)
+
+
+def _lines(reader: EventReader) -> list[str]:
+    try:
+        lines = [event_line(event) for event in reader.read()]
+    except NewerRecord as error:
+        return [error.message]
+    return [printable_line(line) for line in lines if line is not None]
+
+
+async def _streamed(dashboard: Dashboard, directory: RunDirectory, skip: int) -> AsyncIterator[str]:
+    """Yield server-sent events: a line each, then ``end`` when no controller is left."""
+    reader, watcher, silent = EventReader(directory.path / EVENTS), dashboard.watcher, 0
+    watcher.clients += 1
+    try:
+        while not watcher.is_closed:
+            alive = await asyncio.to_thread(directory.is_held)  # first: its last words are read
+            lines = await asyncio.to_thread(_lines, reader)
+            for line in lines[skip:]:
+                yield f"event: line\ndata: {json.dumps(line)}\n\n"
+            skip = max(0, skip - len(lines))
+            if not alive:
+                yield "event: end\ndata: \n\n"
+                return
+            silent = 0 if lines else silent + 1
+            if silent % _ALIVE_LOOKS == _ALIVE_LOOKS - 1:
+                yield ": still here\n\n"
+            await asyncio.sleep(_LOOK_SECONDS)
+    finally:
+        watcher.clients -= 1

@@ -1,0 +1,142 @@
+"""The server of a dashboard: uvicorn, with bounds on what a slow or greedy client can take."""
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from labctl.config.lab import LabFile
+from labctl.errors import ConfigError, HostError
+from labctl.web.app import make_app
+from labctl.web.dashboard import Listening
+from labctl.web.guard import Guard
+
+#: Connections at a time; a further one is answered with 503.
+MOST_CONNECTIONS = 200
+#: From the begin of a connection, or of its next request, to the end of the request's head.
+HEAD_SECONDS = 10.0
+_MOST_HEAD_BYTES = 16 * 1024
+_IDLE_SECONDS = 20
+_STOP_SECONDS = 3
+
+
+class BoundedHttp(H11Protocol):
+    """HTTP/1.1 whose heads must come in time: uvicorn alone waits for ever for the first."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for a head."""
+        super().connection_made(transport)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._done()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; if they are a part of a head, the rest must follow in time."""
+        super().data_received(data)
+        waits = self.cycle is None or self.cycle.response_complete
+        if not waits:
+            self._done()
+        elif self._head_timer is None:
+            self._wait()
+
+    def _wait(self) -> None:
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def _done(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self) -> None:
+        self._head_timer = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
+
+
+class Server(uvicorn.Server):
+    """A server that ends its streams when it is told to stop."""
+
+    def __init__(self, config: uvicorn.Config, app: Guard):
+        super().__init__(config)
+        self._guard = app
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop; a stream would keep it waiting."""
+        self._guard.end_streams()
+        super().handle_exit(sig, frame)
+
+
+def listen(listening: Listening) -> tuple[socket.socket, Listening]:
+    """Open the socket; return it with the port that it got. Raises HostError, ConfigError."""
+    if listening.socket is not None:
+        return _unix_socket(listening.socket), listening
+    try:
+        family, *_ = socket.getaddrinfo(
+            listening.host, listening.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        own = socket.socket(family)
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        own.bind((listening.host, listening.port))
+    except OSError as error:
+        raise HostError(
+            f"cannot listen at {listening.host}:{listening.port}: {error.strerror}",
+            hint="name another port with --port, or 0 for any free one",
+        ) from error
+    return own, Listening(listening.host, own.getsockname()[1])
+
+
+def configured(app: Guard) -> uvicorn.Config:
+    """Return the settings of the server."""
+    return uvicorn.Config(
+        app,
+        http=BoundedHttp,
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        # By default it believes X-Forwarded-For of every client on this host.
+        proxy_headers=False,
+        server_header=False,
+        access_log=False,
+        log_level="error",
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+        h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
+    )
+
+
+def serve(lab: LabFile, own: socket.socket, listening: Listening) -> None:
+    """Serve until a signal comes. Raises ConfigError, HostError."""
+    app = make_app(lab, listening)
+    try:
+        Server(configured(app), app).run(sockets=[own])
+    finally:
+        own.close()
+        if listening.socket is not None:
+            listening.socket.unlink(missing_ok=True)
+
+
+def _unix_socket(path: Path) -> socket.socket:
+    """Open a socket that its owner and group may use; the proxy belongs to the group."""
+    own = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o117)
+    try:
+        if path.is_socket():
+            path.unlink()
+        own.bind(str(path))
+    except OSError as error:
+        own.close()
+        raise ConfigError(f"cannot listen at {path}: {error.strerror or error}") from error
+    finally:
+        os.umask(before)
+    return own

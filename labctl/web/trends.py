@@ -1,0 +1,122 @@
+"""Trends: figures of each variant from night to night, with the changes that were found."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from labctl.compare.regressions import Change, Standing, lab_changes
+from labctl.compare.series import Series
+from labctl.index import Filter
+from labctl.report.regressions import shown
+from labctl.web.dashboard import dashboard_of, may_read, page
+
+router = APIRouter(include_in_schema=False)
+#: All series are read at once up to so many runs; of more, a recipe is chosen first.
+_MOST_RUNS = 2000
+_WIDTH, _HEIGHT, _EDGE = 640.0, 120.0, 10.0
+_KEPT = 16
+
+
+@dataclass(frozen=True)
+class Point:
+    """A night on a plot, in units of its picture."""
+
+    x: float
+    y: float
+    run: str
+    started: str
+    value: str
+    is_change: bool
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A series on a page."""
+
+    series: Series
+    changes: tuple[Change, ...]
+    points: tuple[Point, ...]
+
+    @property
+    def standing(self) -> str:
+        """The worst that is said of it: confirmed, suspected, or nothing."""
+        open_ones = [one for one in self.changes if one.slower and not one.repaired]
+        for standing in (Standing.CONFIRMED, Standing.SUSPECTED):
+            if any(one.standing is standing for one in open_ones):
+                return standing.value
+        return ""
+
+    @property
+    def path(self) -> str:
+        """The line of its plot, as SVG's path data."""
+        return " ".join(
+            f"{'L' if number else 'M'}{point.x:.1f} {point.y:.1f}"
+            for number, point in enumerate(self.points)
+        )
+
+    @property
+    def latest(self) -> str:
+        """The value of the last night."""
+        return shown(self.series.figure, self.series.nights[-1].value)
+
+
+@router.get("/trends")
+def trends(request: Request) -> Response:
+    """Show the series of a recipe; of a small lab all."""
+    may_read(request)
+    view = dashboard_of(request).view
+    index = view.index
+    recipes = index.recipes() if index else []
+    recipe = request.query_params.get("recipe") or None
+    board = request.query_params.get("board") or None
+    count = sum(number for _, _, number in recipes)
+    found: tuple[Trend, ...] = ()
+    if recipe or board or count <= _MOST_RUNS:
+        newest = index.runs(limit=1) if index else []
+        stamp = f"{count} {newest[0].run.id} {newest[0].run.stamp}" if newest else ""
+        found = _trends(view.runs_folder, recipe, board, stamp)
+    return page(
+        request,
+        "trends",
+        topics="",
+        trends=found,
+        recipes=sorted({name for name, _, _ in recipes}),
+        boards=sorted({name for _, name, _ in recipes if name}),
+        recipe=recipe,
+        board=board,
+        choose=not (recipe or board) and count > _MOST_RUNS,
+        size=(_WIDTH, _HEIGHT),
+    )
+
+
+@lru_cache(maxsize=_KEPT)
+def _trends(runs: Path, recipe: str | None, board: str | None, _stamp: str) -> tuple[Trend, ...]:
+    """Return series, those with an open regression first; kept until there is a newer run."""
+    found, _ = lab_changes(runs, Filter(recipe=recipe, board=board, kind="timing"))
+    made = [Trend(series, tuple(changes), _points(series, changes)) for series, changes in found]
+    order = {"confirmed": 0, "suspected": 1, "": 2}
+    return tuple(sorted(made, key=lambda one: (order[one.standing], one.series.name)))
+
+
+def _points(series: Series, changes: list[Change]) -> tuple[Point, ...]:
+    values = [math.log(value) for value in series.values]
+    low, high = min(values), max(values)
+    # A tenth at least: noise of 1 % is no mountain.
+    middle, half = (low + high) / 2, max((high - low) / 2, 0.05)
+    steps = {change.step.index for change in changes}
+    last = max(1, len(values) - 1)
+    return tuple(
+        Point(
+            x=_EDGE + number / last * (_WIDTH - 2 * _EDGE),
+            y=_HEIGHT / 2 - (value - middle) / half * (_HEIGHT / 2 - _EDGE),
+            run=night.run,
+            started=night.started[:16].replace("T", " "),
+            value=shown(series.figure, night.value),
+            is_change=number in steps,
+        )
+        for number, (value, night) in enumerate(zip(values, series.nights, strict=True))
+    )

@@ -1,0 +1,12 @@
+"""A dashboard that several tests share."""
+
+from collections.abc import Iterator
+
+import pytest
+from dashboards import Served, made_lab, served
+
+
+@pytest.fixture(scope="module")
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(made_lab(tmp_path_factory.mktemp("lab") / "kitchen")) as found:
+        yield found
