@@ -1,4 +1,4 @@
-"""Who asks, and what they may: tokens, sessions of browsers, users that a proxy has signed in."""
+"""Users and their rights: tokens, sessions of browsers, users that a proxy has signed in."""
 
 import hmac
 import ipaddress

@@ -133,7 +133,7 @@ class Cancel(_Model):
 
 
 class Ended(_Model):
-    """What was ended."""
+    """Words for all that ended."""
 
     ended: list[str]
 

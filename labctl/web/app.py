@@ -56,7 +56,8 @@ def _is_page(request: Request) -> bool:
 
 def _refused(_request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
-    return PlainTextResponse(f"{error.reason}\n", status_code=error.status)
+    headers = {"connection": "close"}  # the rest of a body may never come
+    return PlainTextResponse(f"{error.reason}\n", status_code=error.status, headers=headers)
 
 
 def _sign_in(request: Request, _error: Exception) -> Response:

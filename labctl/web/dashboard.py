@@ -27,7 +27,7 @@ _MOST_FIELDS = 20
 
 @dataclass(frozen=True)
 class Listening:
-    """Where a dashboard listens: an address of this host, or a Unix socket."""
+    """The place at which a dashboard listens: an address of this host, or a Unix socket."""
 
     host: str = "127.0.0.1"
     port: int = 0

@@ -1,4 +1,4 @@
-"""What the dashboard shows of a lab, gathered from its state, its index and its run directories."""
+"""The lab as the dashboard shows it, gathered from its state, its index and its run directories."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -14,7 +14,7 @@ from dashboards import Served, made_lab, served
 from records_made import planned_run, run
 
 from labctl.records import PlanRecord
-from labctl.state import lab_state
+from labctl.state import Health, lab_state
 from labctl.web import guard, server
 
 HOLD = {"reason": "mine now", "time": "8h"}
@@ -284,7 +284,7 @@ def test_text_of_strangers_is_text(tmp_path: Path) -> None:
     evil = "<img src=x onerror=alert(1)>\x1b[2J\u202e{{7*7}}"
     lab = made_lab(tmp_path / "kitchen")
     state = lab_state(lab)
-    state.health.set("rk1", "bad", reason=evil, by=evil)  # type: ignore[arg-type]
+    state.health.set("rk1", Health.BAD, reason=evil, by=evil)
     state.audit.record(evil, "web", evil, "rk1", evil)
     state.holds.hold("rk2", by="somebody", reason=evil)
     record = run("20261121T213000Z-q2-abcdef", recipe=evil)
@@ -362,9 +362,12 @@ def test_a_slow_head_is_cut_off(dashboard: Served, monkeypatch: pytest.MonkeyPat
     with raw(dashboard) as link:
         assert link.recv(100) == b""
     with raw(dashboard) as link:  # also the second one on a connection
-        link.sendall(f"GET /static/icon.svg HTTP/1.1\r\nHost: {dashboard.host}\r\n\r\nGET".encode())
-        while link.recv(65536):
-            pass
+        link.sendall(f"GET /static/icon.svg HTTP/1.1\r\nHost: {dashboard.host}\r\n\r\n".encode())
+        found = b""
+        while b"</svg>" not in found:
+            found += link.recv(65536)
+        link.sendall(b"GET")
+        assert link.recv(100) == b""
 
 
 def test_a_slow_body_is_cut_off(dashboard: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,8 +405,12 @@ def test_streams_are_bounded(dashboard: Served, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(watcher, "MOST_CLIENTS", 2)
     with dashboard.client() as client:
         with client.stream("GET", "/live") as first, client.stream("GET", "/live") as second:
-            assert "hello" in next(first.iter_text()) + next(second.iter_text())
-            assert client.get("/live").status_code == 503
+            texts = [one.iter_text() for one in (first, second)]
+            assert all("hello" in next(one) for one in texts)
+            with client.stream("GET", "/live") as third:
+                assert third.status_code == 503
+            for one in texts:
+                one.close()
         end = time.monotonic() + 60
         while client.get("/metrics").text.find("labctl_web_live_pages 0.0") < 0:
             assert time.monotonic() < end
