@@ -117,6 +117,16 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "index": ("labctl.cli.index", "index", "Manage the index of the lab's runs."),
     "boards": ("labctl.cli.boards", "boards", "List the lab's boards and their state."),
+    "worker": (
+        "labctl.cli.worker",
+        "worker",
+        "Run the queue's jobs on the boards that are attached to this host, until it is stopped.",
+    ),
+    "workers": (
+        "labctl.cli.worker",
+        "workers",
+        "List the workers of all lab hosts: which boards they serve, and whether they live.",
+    ),
     "shell": ("labctl.cli.shell", "shell", "Run a command on a board."),
     "hdc": ("labctl.cli.hdc", "hdc", "Use a board over hdc, without hdc's own program."),
     "virtual-board": (

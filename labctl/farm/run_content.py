@@ -23,7 +23,7 @@ class RunContent:
     """A recipe with the digests of its files."""
 
     recipe: Recipe
-    #: Path on this host -> SHA-256.
+    #: Path, in the lab's folder if it lies there -> SHA-256.
     files: Mapping[str, str]
 
     @classmethod
@@ -33,9 +33,9 @@ class RunContent:
         paths = [lab_root / file for file in recipe.files.values()]
         paths += [lab_root / source.file for source in recipe.models.values() if source.file]
         paths += [lab_root / recipe.prompt_file] if recipe.prompt_file else []
-        digests = {str(path): cached_sha256(path) for path in paths}
+        digests = {_named(path, lab_root): cached_sha256(path) for path in paths}
         if found.program is not None:
-            digests[str(found.program.local)] = found.program.sha256
+            digests[_named(found.program.local, lab_root)] = found.program.sha256
         return cls(recipe, digests)
 
     def document(self) -> dict[str, Any]:
@@ -64,11 +64,16 @@ class RunContent:
                 hint="the labctl that submitted it may be of another version; submit it again",
             ) from error
 
-    def check(self) -> None:
+    def check(self, lab_root: Path) -> None:
         """Raise ConfigError if one of its files changed since."""
         for path, digest in self.files.items():
-            if cached_sha256(Path(path)) != digest:
+            if cached_sha256(lab_root / path) != digest:
                 raise ConfigError(
                     f"{path} changed since the job was submitted",
                     hint="submit the job again to use the file as it is now",
                 )
+
+
+def _named(path: Path, lab_root: Path) -> str:
+    """Return a path as another host knows it, whose lab lies in another folder."""
+    return str(path.relative_to(lab_root) if path.is_relative_to(lab_root) else path)

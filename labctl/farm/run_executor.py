@@ -107,7 +107,7 @@ class RunExecutor:
                     raise
                 observer.note(f"note: {error.message}; a new run begins on board {board.name}")
         content = self._ledger.content(job)
-        content.check()
+        content.check(self._lab.root)
         request = RunRequest(content.recipe, board, self._lab, compare=self._compare)
         return run_with_failover(request, (), self._connect, observer)
 

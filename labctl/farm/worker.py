@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 #: Every two seconds a worker of the lab looks for what was left over.
 _MEND_CRON = "* * * * * */2"
-#: A board that somebody else has, or that broke, is tried again after this.
+#: A board on which infrastructure broke a job off is tried again from here after this.
 AWAY_SECONDS = 15.0
 _AGAIN_SECONDS = 2.0
 _DATABASE_AWAY_SECONDS = 7 * 86_400.0
@@ -58,6 +58,9 @@ class HostWorker:
         understands: tells whether this labctl can run a job; one that it cannot stays in the queue
             for a worker of another version.
         note: gets lines for people.
+        on_begin: gets an attempt and its board before it begins.
+        on_run: gets the run of an attempt that ended, before the queue is told.
+        stop_job: breaks one job off that somebody cancelled.
     """
 
     engine: QueueEngine
@@ -67,6 +70,9 @@ class HostWorker:
     executor: Executor
     understands: Callable[[Job], bool] = lambda _job: True
     note: Callable[[str], None] = lambda _line: None
+    on_begin: Callable[[Job, str], None] = lambda _job, _board: None
+    on_run: Callable[[str], None] = lambda _run: None
+    stop_job: Callable[[str], None] = lambda _job: None
     name: str = field(default_factory=worker_name)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _ended: threading.Event = field(default_factory=threading.Event)
@@ -74,6 +80,8 @@ class HostWorker:
     _running: dict[str, "Future[None]"] = field(default_factory=dict)
     #: Board -> when it is tried again, by the monotonic clock.
     _away: dict[str, float] = field(default_factory=dict)
+    #: Job -> why somebody cancelled it while it ran.
+    _cancelled: dict[str, str] = field(default_factory=dict)
     _left: set[str] = field(default_factory=set)
     _engine_worker: Any = None
 
@@ -212,8 +220,11 @@ class HostWorker:
     def _attempt(self, job: Job, board: str) -> None:
         self.note(f"job {job.id} ({job.name}) runs on {board}, attempt {job.attempts}")
         farm_job = FarmJob(job.id, job.name, job.boards, job.expected_seconds or 0.0, job.priority)
+        self.on_begin(job, board)
         result = self.executor.run(farm_job, board)
-        if result.is_board_broken or result.is_board_taken:
+        if result.run is not None:
+            self.on_run(result.run)
+        if not result.is_final:  # another host may have better luck meanwhile
             self._away[board] = time.monotonic() + AWAY_SECONDS
         try:
             # The run is on this host's disk: its end may be told late, but has to be told.
@@ -224,15 +235,14 @@ class HostWorker:
             self.note(error.message)
 
     def _tell(self, job: Job, result: JobResult) -> None:
-        reason = result.reason or ""
-        if result.is_final:
-            self.state.jobs.finish(
-                job, result.exit_status, blame=result.blame, reason=result.reason
-            )
+        reason, status = result.reason, result.exit_status
+        if cancelled := self._cancelled.get(job.id):
+            self.state.jobs.finish(job, status, reason=cancelled, state="cancelled")
+        elif result.is_final:
+            self.state.jobs.finish(job, status, blame=result.blame, reason=reason)
         else:
-            self.state.jobs.requeue(job, reason, blame_board=result.is_board_broken)
-        words = f": {reason}" if reason else ""
-        self.note(f"job {job.id} ended with status {result.exit_status}{words}")
+            self.state.jobs.requeue(job, reason or "", blame_board=result.is_board_broken)
+        self.note(f"job {job.id} ended with status {status}{f': {reason}' if reason else ''}")
 
     def _suits(self) -> Callable[[Any, str], bool]:
         """Return what keeps jobs that this labctl does not understand for another worker."""
@@ -247,7 +257,9 @@ class HostWorker:
         while not self._ended.wait(job_table.JOB_SECONDS / 4):
             with suppress(HostError):
                 self._give_sign()
-                self.state.jobs.renew(self.name)
+                for job in self.state.jobs.renew(self.name):
+                    self._cancelled[job.id] = job.stop or ""
+                    self.stop_job(job.id)
 
     def _give_sign(self) -> None:
         version = importlib.metadata.version("labctl")

@@ -1,0 +1,85 @@
+"""``labctl worker`` and ``labctl workers``: the lab hosts that run the queue's jobs."""
+
+import json
+import socket
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import click
+
+from labctl.cli.complete import BOARD
+from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.output import json_option, note
+from labctl.cli.root import Invocation
+from labctl.cli.run import comparing_with
+from labctl.config.lab import LabFile
+from labctl.errors import ConfigError, printable_line
+from labctl.state import lab_state
+from labctl.units import duration
+
+
+@click.command(epilog="Example: labctl worker --host lab2")
+@click.option("--host", metavar="NAME", help="Name of this lab host; default: its own name.")
+@click.option(
+    "--board",
+    "--boards",
+    "-b",
+    "named",
+    multiple=True,
+    metavar="BOARD",
+    shell_complete=BOARD,
+    help="Serve this board; repeatable. Default: the boards of this host in devices.yaml.",
+)
+@click.option("--drain", "--once", is_flag=True, help="End when no job is left that can run now.")
+@click.pass_obj
+def worker(invocation: Invocation, *, host: str | None, named: Sequence[str], drain: bool) -> None:
+    """Run the queue's jobs on the boards that are attached to this host, until it is stopped.
+
+    For a lab of several hosts: `database` in devices.yaml names a PostgreSQL, `store` the files
+    that the hosts share. A first SIGTERM or Ctrl-C lets running jobs end, a second one breaks them
+    off; they go on later, here or elsewhere. A job of a newer labctl is left to a worker of that.
+    """
+    from labctl.farm.host_setup import host_worker
+
+    lab = lab_of(invocation)
+    own = host or socket.gethostname()
+    boards = served_boards(lab, own, named)
+    made = host_worker(
+        lab, own, boards, connect=connect_board, compare=comparing_with(lab), note=note
+    )
+    note(f"worker {printable_line(made.name)} serves {', '.join(boards)}")
+    made.run(drain=drain)
+
+
+@click.command(epilog="Example: labctl workers --json")
+@json_option("Print the workers as JSON, times in s since 1970.")
+@click.pass_obj
+def workers(invocation: Invocation, *, as_json: bool) -> None:
+    """List the workers of all lab hosts: which boards they serve, and whether they live."""
+    found = lab_state(lab_of(invocation)).workers.list()
+    if as_json:
+        rows = [{**asdict(one), "is_alive": one.is_alive} for one in found]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    if not found:
+        note("no worker: start one on each lab host with `labctl worker`")
+    for one in found:
+        signs = "alive" if one.is_alive else f"silent for {duration(one.silent_seconds * 1e9)}"
+        text = f"{one.host}  {signs}  {', '.join(one.boards)}  labctl {one.version}  {one.name}"
+        click.echo(printable_line(text))
+
+
+def served_boards(lab: LabFile, host: str, named: Sequence[str]) -> list[str]:
+    """Return the boards that a worker serves. Raises ConfigError for unknown ones, or none."""
+    if named:
+        return [lab.board(name).name for name in dict.fromkeys(named)]
+    boards = lab.lab.boards.values()
+    found = [board.name for board in boards if board.host == host]
+    if not found and not any(board.host for board in boards):
+        found = [board.name for board in boards]
+    if not found:
+        raise ConfigError(
+            f"no board in {lab.path} is attached to host {host}",
+            hint=f"add `host: {host}` to a board, or name this host: `labctl worker --host NAME`",
+        )
+    return found

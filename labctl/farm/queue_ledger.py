@@ -1,0 +1,125 @@
+"""What a lab host's worker knows of the queue's jobs: their contents, their inputs, their runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from labctl.config.lab import LabFile
+from labctl.errors import ConfigError, HostError, IntegrityError, LeaseLost
+from labctl.farm.job import FarmJob
+from labctl.farm.run_archives import RunArchives
+from labctl.farm.run_content import RunContent
+from labctl.farm.store import SharedStore
+from labctl.retry import retry_infra
+from labctl.state import Job, LabState
+
+#: A store or a database that is away is waited for.
+_AWAY_SECONDS = 120.0
+
+
+class QueueLedger:
+    """The queue as the ledger of runs (:class:`labctl.farm.run_executor.RunLedger`).
+
+    Args:
+        lab: the lab, as this host has it.
+        state: its state.
+        store: files that its hosts share; None: each host has its own.
+        note: gets lines for people.
+    """
+
+    def __init__(
+        self, lab: LabFile, state: LabState, store: SharedStore | None, note: Callable[[str], None]
+    ):
+        self._lab = lab
+        self._state = state
+        self._store = store
+        self._note = note
+        runs = lab.root / "runs"
+        self._archives = None if store is None else RunArchives(store, state, runs)
+        self._attempts: dict[tuple[str, str], Job] = {}
+        self._understood: dict[str, bool] = {}
+
+    def understands(self, job: Job) -> bool:
+        """Tell whether this labctl can run a job."""
+        if job.id not in self._understood:
+            try:
+                RunContent.read(job.content)
+            except ConfigError:
+                self._understood[job.id] = False
+            else:
+                self._understood[job.id] = job.kind == "run"
+        return self._understood[job.id]
+
+    def took(self, job: Job, board: str) -> None:
+        """Note the attempt that begins now on a board."""
+        self._attempts[job.id, board] = job
+
+    def content(self, job: FarmJob) -> RunContent:
+        """Return what a job is to run; files that this host lacks come from the store."""
+        content = RunContent.read(self._found(job).content)
+        for name, digest in content.files.items():
+            path = self._lab.root / name
+            if path.exists():
+                continue
+            if self._store is None or not _is_in(self._lab, path):
+                raise ConfigError(
+                    f"{name} is not on this host",
+                    hint="name a `store` in devices.yaml that all hosts of the lab share, and keep"
+                    " the files of recipes in the lab's folder",
+                )
+            self._store.get(digest, path)
+        return content
+
+    def run_of(self, job: FarmJob) -> str | None:
+        """Return the run of an earlier attempt; one that another host stored is brought here."""
+        run = self._found(job).run
+        if run is not None and self._archives is not None:
+            self._archives.fetch(run)
+        return run
+
+    def note_run(self, job: FarmJob, board: str, run: str) -> None:
+        """Keep the run of a job. Raises LeaseLost if another worker has the job by now."""
+        attempt = self._attempts[job.id, board]
+        retry_infra(
+            lambda: self._state.jobs.start(attempt, run), on=(HostError,), timeout=_AWAY_SECONDS
+        )
+
+    def share(self, run: str) -> None:
+        """Store a run that ended here; what cannot be stored now is at the worker's next start."""
+        if self._archives is None or not (self._lab.root / "runs" / run).is_dir():
+            return
+        archives = self._archives
+        try:
+            retry_infra(lambda: archives.put(run), on=(HostError,), timeout=_AWAY_SECONDS)
+        except (HostError, IntegrityError) as error:
+            self._note(f"run {run} is on this host alone: {error.message}")
+
+    def share_missing(self) -> None:
+        """Store what an earlier worker of this host could not."""
+        if self._archives is None:
+            return
+        for run in self._archives.put_missing():
+            self._note(f"stored run {run}")
+
+    def _found(self, job: FarmJob) -> Job:
+        found = self._state.jobs.get(job.id)
+        if found is None:
+            raise LeaseLost(f"job {job.id} is gone: the database has forgotten it")
+        return found
+
+
+def share_inputs(lab: LabFile, store: SharedStore | None, content: RunContent) -> None:
+    """Store the files that a job needs, for hosts that lack them.
+
+    Raises HostError, and IntegrityError for a file that changed since.
+    """
+    if store is None:
+        return
+    for name, digest in content.files.items():
+        path = lab.root / name
+        if _is_in(lab, path):
+            store.put(path, digest)
+
+
+def _is_in(lab: LabFile, path: Path) -> bool:
+    """Tell whether a path that a job names lies in the lab's folder, wherever links lead."""
+    return path.resolve().is_relative_to(lab.root.resolve())

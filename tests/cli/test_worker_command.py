@@ -1,0 +1,64 @@
+"""``labctl worker`` and ``labctl workers``."""
+
+import json
+from pathlib import Path
+
+import pytest
+from postgres_server import PostgresServer
+
+from labctl.cli.root import run_cli
+from labctl.config.lab import find_lab
+from labctl.state import lab_state
+from labctl.transport.registry import TRANSPORTS
+
+BOARD = "{target: rk3568, transport: {kind: hdc, link: tcp, address: '127.0.0.1:%d'}%s}"
+
+
+@pytest.fixture
+def farm(postgres: PostgresServer, tmp_path: Path) -> Path:
+    text = f"lab: {postgres.new_lab()}\ndatabase: {postgres.url}\nboards:\n"
+    text += f"  rk1: {BOARD % (1, ', host: lab1')}\n  rk2: {BOARD % (2, ', host: lab2')}\n"
+    (tmp_path / "devices.yaml").write_text(text)
+    return tmp_path
+
+
+def test_a_worker_serves_the_boards_of_its_host(
+    farm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["--lab", str(farm), "worker", "--host", "lab2", "--drain"]) == 0
+    said = capsys.readouterr().err
+    assert said.startswith("worker ")
+    assert said.endswith(" serves rk2\n")
+
+
+def test_a_host_without_boards_is_told_what_to_write(
+    farm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["--lab", str(farm), "worker", "--host", "lab7", "--once"]) == 2
+    said = capsys.readouterr().err
+    assert "is attached to host lab7" in said
+    assert "add `host: lab7` to a board" in said
+
+
+def test_a_lab_on_one_host_needs_no_worker(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "devices.yaml").write_text(f"boards:\n  rk1: {BOARD % (1, '')}\n")
+    assert run_cli(["--lab", str(tmp_path), "worker"]) == 2
+    assert "`labctl run` waits for its turn by itself" in capsys.readouterr().err
+
+
+def test_workers_are_listed_with_their_boards(
+    farm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["--lab", str(farm), "workers"]) == 0
+    assert "no worker: start one" in capsys.readouterr().err
+    state = lab_state(find_lab(farm, TRANSPORTS))
+    state.workers.give_sign("lab2:1:ab", "lab2", ["rk2"], "1.0")
+    assert run_cli(["--lab", str(farm), "workers"]) == 0
+    assert capsys.readouterr().out == "lab2  alive  rk2  labctl 1.0  lab2:1:ab\n"
+    with state.changing() as connection:
+        connection.exec_driver_sql("UPDATE worker SET alive_at = alive_at - 7200")
+    assert run_cli(["--lab", str(farm), "workers", "--json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)
+    assert (one["host"], one["boards"], one["is_alive"]) == ("lab2", ["rk2"], False)
