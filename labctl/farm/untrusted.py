@@ -1,21 +1,21 @@
 """A run of a recipe that nobody vouches for, and the look through its board afterwards.
 
 Its programs may have all rights on the board. So nothing that was there is believed: an agent is
-brought anew, everything in the store is hashed again, and the board's speed is compared with
-earlier probes. A board that was changed is quarantined: its health is bad, with the evidence. Until
-the look has ended its health is unknown, also when this process dies.
+brought anew, everything in the store is hashed again, and a health check compares the board's
+speed with its history. A board that was changed is quarantined: its health is bad, with the
+evidence. Until the look has ended its health is unknown, also when this process dies.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from labctl.board.running_jobs import running_jobs
 from labctl.config.lab import Board
 from labctl.config.names import listed
 from labctl.errors import ConfigError, JobError, LabctlError
+from labctl.farm.health.checking import check
 from labctl.records import Execution
 from labctl.runs import (
     BoardUse,
@@ -27,7 +27,6 @@ from labctl.runs import (
     run_with_failover,
 )
 from labctl.runs.inputs.untrusted import check_board
-from labctl.runs.probe import probe_board
 from labctl.state import lab_state
 from labctl.state.health import BY_PEOPLE, Health
 from labctl.transport import Transport
@@ -39,29 +38,12 @@ _NOT_LOOKED_THROUGH = "an untrusted recipe ran on it, and it was not looked thro
 _LOOK = BoardUse("look for what an untrusted recipe changed")
 
 
-@dataclass
-class Findings:
-    """Changes of a board under an untrusted recipe."""
-
-    damaged: list[str] = field(default_factory=list)
-    slower: list[str] = field(default_factory=list)
-
-    @property
-    def reason(self) -> str | None:
-        """One sentence on what was changed; None: nothing."""
-        parts = [f"changed {listed(self.damaged, joiner='and')}"] if self.damaged else []
-        parts += [f"made slower: {listed(self.slower, joiner='and')}"] if self.slower else []
-        return "; ".join(parts) or None
-
-
-def run_untrusted(
-    request: RunRequest, connect: Connect, observer: Observer, *, allow_emulated: bool = False
-) -> Outcome:
+def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> Outcome:
     """Run an untrusted recipe on a board that is marked for it, and look through the board.
 
     Raises what :func:`labctl.runs.run_with_failover` raises; ConfigError for a board that takes
-    none; JobError if the recipe changed the board. An emulated board is refused, for its programs
-    run on a host, unless that host is yours to lose (``allow_emulated``).
+    none, and for an emulated one, whose programs run on a host; JobError if the recipe changed the
+    board.
     """
     board = request.board
     check_board(board)
@@ -69,7 +51,7 @@ def run_untrusted(
     with _looked_through(request, connect, observer) as touch:
 
         def on_contact(held: HeldBoard) -> None:
-            if held.facts.execution is not Execution.BOARD and not allow_emulated:
+            if held.facts.execution is not Execution.BOARD:
                 raise ConfigError(
                     f"board {board.name} is not real hardware ({held.facts.execution}): an"
                     " untrusted recipe would run its programs on the host of its emulator",
@@ -103,18 +85,17 @@ def _looked_through(
     def look() -> str | None:
         """Look through the board and keep what came of it; return what was changed."""
         try:
-            found = look_through(request, connect, observer)
+            damaged = look_through_store(request, connect, observer)
+            if not damaged:
+                result = check(request.lab, board, connect, observer)
+                return None if result.health.may_work else result.verdict.reason
         except LabctlError as error:
             reason = f"{_NOT_LOOKED_THROUGH}: {error.message}"
             set_health(Health.UNKNOWN, reason)
             observer.note(f"board {board.name}: {reason}")
             raise
-        if found.reason is None:
-            reason = "looked through after an untrusted recipe: nothing was changed"
-            set_health(Health.GOOD, reason)
-            return None
-        reason = f"an untrusted recipe {found.reason}"
-        set_health(Health.BAD, reason, {"damaged": found.damaged, "slower": found.slower})
+        reason = f"an untrusted recipe changed {listed(damaged, joiner='and')}"
+        set_health(Health.BAD, reason, {"damaged": damaged})
         observer.note(f"board {board.name} is quarantined: {reason}")
         return reason
 
@@ -122,10 +103,8 @@ def _looked_through(
         yield touch
     except BaseException:
         if touched:
-            try:
+            with suppress(LabctlError):  # which was told, and is in the board's health
                 look()
-            except LabctlError as error:
-                observer.note(f"board {board.name} was not looked through: {error.message}")
         raise
     if touched and (reason := look()):
         raise JobError(
@@ -135,30 +114,29 @@ def _looked_through(
         )
 
 
-def look_through(request: RunRequest, connect: Connect, observer: Observer) -> Findings:
-    """Bring a new agent to a board, hash its whole store, and probe it.
+def look_through_store(request: RunRequest, connect: Connect, observer: Observer) -> list[str]:
+    """Bring a new agent to a board, end what runs there, and hash its store; what was changed.
 
-    Raises what :func:`labctl.runs.hold_board` and :func:`labctl.runs.probe.probe_board` raise.
+    Changed files are removed. Raises what :func:`labctl.runs.hold_board` raises, LinkError,
+    BoardError.
     """
-    board, lab, found = request.board, request.lab, Findings()
-    with connect(board) as transport, hold_board(board, transport, lab, _LOOK) as held:
+    board, damaged = request.board, []
+    with connect(board) as transport, hold_board(board, transport, request.lab, _LOOK) as held:
         held.refuse_if_taken()
         held.hold_in_lab()
         before = held.store.contents()
         agent = held.agent_object().stored
         # Only the board's own program can vouch for the agent that is there; so it goes anyway.
         if held.store.verify([one for one in before if one.sha256 == agent.sha256]):
-            found.damaged.append(agent.name or agent.sha256)
+            damaged.append(agent.name or agent.sha256)
         held.store.remove(agent.sha256)
         held.bring_agent(lambda _item, _done: None)
         # What lost its controller must not go on changing what is looked at.
-        for job in running_jobs(held.transport, board.workdir, held.agent).jobs:
+        for job in running_jobs(transport, board.workdir, held.agent).jobs:
             held.agent.stop(held.agent.job_directory(job))
-        rest = [one for one in before if one.sha256 != agent.sha256]
-        for one in rest:
-            observer.measuring(f"hash {one.name or one.sha256}")
-            if held.store.verify([one]):
-                found.damaged.append(one.name or one.sha256)
-    probe, _ = probe_board(lab, board, partial(connect, board), observer)
-    found.slower += [slow.what for slow in probe.slower]
-    return found
+        for one in before:
+            if one.sha256 != agent.sha256:
+                observer.measuring(f"hash {one.name or one.sha256}")
+                if held.store.verify([one]):
+                    damaged.append(one.name or one.sha256)
+    return damaged
