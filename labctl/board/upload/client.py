@@ -27,7 +27,8 @@ from labctl.system_errors import FULL_NUMBERS, REFUSED_NUMBERS
 from labctl.transport import Stream
 from labctl.units import size
 
-#: Chunks that are sent before the first of them is acknowledged: what a lost link costs at most.
+#: Chunks under way at most: what a lost link costs. The first is sent alone, so that a slow
+#: link shows progress soon; each one that is acknowledged makes room for one more.
 WINDOW = 4
 #: What is paced at once: where boards share a low rate, agents must not wait too long for theirs.
 #: It fits into one packet of hdc.
@@ -110,6 +111,7 @@ class _Talk:
     here: dict[int, bytes] = field(default_factory=dict)
     in_flight: set[int] = field(default_factory=set)
     damaged: int = 0
+    acknowledged: int = 0
 
     @property
     def label(self) -> str:
@@ -154,7 +156,7 @@ class _Talk:
 
     def _send_chunk(self, index: int) -> None:
         chunk = self.source.chunk(index)
-        while len(self.in_flight) >= WINDOW:
+        while len(self.in_flight) >= min(WINDOW, 1 + self.acknowledged):
             self._hear()
         self.stream.send(_CHUNK.pack(b"C", index, len(chunk.data), chunk.digest))
         self.in_flight.add(index)
@@ -188,6 +190,7 @@ class _Talk:
             raise self._odd(kind)
         self.in_flight.discard(index)
         if kind == b"A":
+            self.acknowledged += 1
             self._arrived(index)
             return
         self.damaged += 1
