@@ -2,6 +2,7 @@
 
 import json
 import re
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import vl_convert
 from latency_made import made_match
 
 from labctl.compare.equal_latency.result import Shift
+from labctl.compare.equal_latency.words import sentence
 from labctl.report.page.html import html
 from labctl.report.page.language import Language
 from labctl.report.page.latency import latency_report
@@ -51,6 +53,26 @@ def test_the_chinese_page_answers_in_chinese() -> None:
         assert re.search("[\u4e00-\u9fff]", one)
         assert not re.search(r"\b(?:Use|use|At|With|and|to|than)\b", one)
     assert report.answers[0].startswith("60.0 s 以内用 q2_k/step")
+
+
+def test_the_chinese_page_has_its_heading_and_notes_in_chinese() -> None:
+    heading = sentence("EMULATED timing, not the speed of a board: {model} ({runs})",
+                       model="q2_k", runs="r1")  # fmt: skip
+    note = sentence("{name} was timed once: its noise is in no interval", name="q8_0")
+    found = replace(made_match(), heading=(heading,), notes=(note, "of nobody's template"))
+    assert deepcopy(found).heading == ("EMULATED timing, not the speed of a board: q2_k (r1)",)
+    assert json.loads(json.dumps(found.document()))["notes"][0] == note
+    report = latency_report(found, ZH)
+    (mark,) = report.marks
+    for told in (mark, report.method[0]):
+        assert re.search("[\u4e00-\u9fff]", told)
+        assert "timed" not in told
+        assert "not the speed" not in told
+    assert mark.startswith("EMULATED")
+    assert "q2_k" in mark
+    assert report.method[1] == "of nobody's template"
+    english = latency_report(deepcopy(found), EN)
+    assert english.method[0] == "q8_0 was timed once: its noise is in no interval"
 
 
 def test_the_grid_is_that_of_the_experiment() -> None:

@@ -15,6 +15,7 @@ from labctl.compare.equal_latency.matching import (
 )
 from labctl.compare.equal_latency.result import LatencyMatch, Quoted, RescaledGrid
 from labctl.compare.equal_latency.sources import find_sources
+from labctl.compare.equal_latency.words import sentence
 from labctl.config.names import unknown
 from labctl.config.references import Reference, known_references
 from labctl.errors import ConfigError
@@ -23,10 +24,12 @@ from labctl.errors import ConfigError
 _EXPERIMENT_GRID = (100, 200, 300)
 #: Stands for all references that are known.
 _ALL = "all"
-_NO_CURVE = (
+_NO_CURVE = sentence(
     "no curve was published: the experiment's curves survive only as pictures, and none is made up"
 )
-_NO_LIMIT = "published accuracies are points without a limit of tokens: they are on no curve"
+_NO_LIMIT = sentence(
+    "published accuracies are points without a limit of tokens: they are on no curve"
+)
 
 
 def latency_match(
@@ -50,7 +53,10 @@ def latency_match(
     notes = [*joined.notes, *found.gaps]
     if missing := without_deadlines(joined.sets, joined.times):
         notes.append(
-            f"without deadlines, as lengths or prefill are not known: {', '.join(missing)}"
+            sentence(
+                "without deadlines, as lengths or prefill are not known: {names}",
+                names=", ".join(missing),
+            )
         )
     notes += _pictures(joined)
     return LatencyMatch(
@@ -72,7 +78,8 @@ def latency_match(
 def _pictures(joined: Joined) -> list[str]:
     """Say where there is no curve over budgets, as one limit makes none."""
     single = [one.name for one in joined.sets if len(one.limited) < 2]
-    return [f"no curve over budgets of {', '.join(single)}: it needs two limits"] if single else []
+    told = "no curve over budgets of {names}: it needs two limits"
+    return [sentence(told, names=", ".join(single))] if single else []
 
 
 def _grids(joined: Joined) -> tuple[RescaledGrid, ...]:
@@ -113,7 +120,7 @@ def published_match(lab_root: Path | None, names: Sequence[str]) -> LatencyMatch
     if any(one.is_accuracy for one in quoted.values()):
         notes.append(_NO_LIMIT)
     return LatencyMatch(
-        heading=("QUOTED from publications, nothing here was measured by labctl",),
+        heading=(sentence("QUOTED from publications, nothing here was measured by labctl"),),
         evaluations=(),
         grader=None,
         questions=0,
@@ -125,10 +132,14 @@ def published_match(lab_root: Path | None, names: Sequence[str]) -> LatencyMatch
 
 def _two_decimals(grid: RescaledGrid) -> str:
     """Say how a ratio reads as the experiment writes its own: cut, 2.7354 is 2.73."""
-    return (
-        f"{grid.slower_token_seconds:g} / {grid.faster_token_seconds:g} = {grid.ratio:.4f}:"
-        f" {math.floor(100 * grid.ratio) / 100:.2f} when cut after two decimals, as the experiment"
-        f" writes it, {grid.ratio:.2f} when rounded"
+    return sentence(
+        "{slower} / {faster} = {ratio}: {cut} when cut after two decimals, as the experiment"
+        " writes it, {rounded} when rounded",
+        slower=f"{grid.slower_token_seconds:g}",
+        faster=f"{grid.faster_token_seconds:g}",
+        ratio=f"{grid.ratio:.4f}",
+        cut=f"{math.floor(100 * grid.ratio) / 100:.2f}",
+        rounded=f"{grid.ratio:.2f}",
     )
 
 

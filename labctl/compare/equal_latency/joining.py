@@ -23,6 +23,7 @@ from labctl.compare.equal_latency.conditions import (
 from labctl.compare.equal_latency.sources import Evaluation, Sources, TimingRun
 from labctl.compare.equal_latency.timing import AnswerTimes, answer_times
 from labctl.compare.equal_latency.timing_notes import timing_notes
+from labctl.compare.equal_latency.words import sentence
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import Accuracy
@@ -100,10 +101,12 @@ def join(sources: Sources, *, grader: str | None = None, assume: bool = False) -
     ]
     notes = [*_evaluation_notes(sources.evaluations, len(common)), *timing_notes(sets, times)]
     unended = dict.fromkeys(one.id for one in sources.timings if not one.is_ended)
-    notes += [f"timing run {name} has not ended" for name in unended]
+    notes += [sentence("timing run {name} has not ended", name=name) for name in unended]
     heading = _heading(sources, times, findings)
     if between:
-        heading.append(f"timed under different conditions: {'; '.join(between.values())}")
+        heading.append(
+            sentence("timed under different conditions: {found}", found="; ".join(between.values()))
+        )
     return Joined(tuple(sets), times, len(common), chosen, tuple(heading), tuple(notes))
 
 
@@ -267,17 +270,29 @@ def _cells(
 
 
 def _heading(sources: Sources, times: dict[str, AnswerTimes], findings: _Findings) -> list[str]:
-    lines = []
+    lines: list[str] = []
     for measured in times.values():
         timing = measured.timing
         if timing.execution != Execution.BOARD:
             emulated = Execution.EMULATED in timing.execution
-            kind = "EMULATED timing" if emulated else f"timing on {timing.execution}"
             runs = ", ".join(timing.runs)
-            lines.append(f"{kind}, not the speed of a board: {timing.model} ({runs})")
+            if emulated:
+                told = "EMULATED timing, not the speed of a board: {model} ({runs})"
+                lines.append(sentence(told, model=timing.model, runs=runs))
+            else:
+                lines.append(
+                    sentence(
+                        "timing on {machine}, not the speed of a board: {model} ({runs})",
+                        machine=timing.execution,
+                        model=timing.model,
+                        runs=runs,
+                    )
+                )
     for one in dict.fromkeys(findings.differences):
-        told = "DIFFERENT BOARDS" if one.startswith(f"{BOARD}: ") else "ASSUMED SAME MODEL"
-        lines.append(f"{told}: {one}")
+        if one.startswith(f"{BOARD}: "):
+            lines.append(sentence("DIFFERENT BOARDS: {found}", found=one))
+        else:
+            lines.append(sentence("ASSUMED SAME MODEL: {found}", found=one))
     declared = {
         endpoint.model
         for one in sources.evaluations
@@ -285,15 +300,27 @@ def _heading(sources: Sources, times: dict[str, AnswerTimes], findings: _Finding
         if not endpoint.sha256_proven
     }
     if declared:
-        lines.append(f"model as declared, not proven: {', '.join(sorted(declared))}")
+        names = ", ".join(sorted(declared))
+        lines.append(sentence("model as declared, not proven: {names}", names=names))
     if findings.untold:
-        lines.append(f"not compared: {', '.join(dict.fromkeys(findings.untold))}")
+        untold = ", ".join(dict.fromkeys(findings.untold))
+        lines.append(sentence("not compared: {found}", found=untold))
     return lines
 
 
 def _evaluation_notes(evaluations: Sequence[Evaluation], common: int) -> list[str]:
-    notes = [f"evaluation {one.id} has not ended" for one in evaluations if not one.is_ended]
+    notes: list[str] = [
+        sentence("evaluation {name} has not ended", name=one.id)
+        for one in evaluations
+        if not one.is_ended
+    ]
     asked = max(len(one.record.dataset.questions) for one in evaluations)
     if common < asked:
-        notes.append(f"{asked - common} of {asked} questions lack a grade somewhere: left out")
+        notes.append(
+            sentence(
+                "{count} of {asked} questions lack a grade somewhere: left out",
+                count=asked - common,
+                asked=asked,
+            )
+        )
     return notes

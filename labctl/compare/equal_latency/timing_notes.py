@@ -5,33 +5,58 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from labctl.compare.equal_latency.answers import Answers, AnswerSet
 from labctl.compare.equal_latency.timing import AnswerTimes
+from labctl.compare.equal_latency.words import sentence
 
 
 def timing_notes(sets: Sequence[AnswerSet], times: Mapping[str, AnswerTimes]) -> list[str]:
     """Return what to know of the timing of each model; ``times`` is by model."""
-    notes = []
+    notes: list[str] = []
     for name, one in times.items():
         timing = one.timing
         cells = [cell for answers in sets if answers.model == name for cell in answers.cells]
         prompt = _longest_prompt(cells)
         if timing.repeats == 1:
-            notes.append(f"{name} was timed once: its noise is in no interval")
+            notes.append(sentence("{name} was timed once: its noise is in no interval", name=name))
         if not one.has_prefill:
-            notes.append(f"{name}: prefill was not measured, so no deadline can be told")
+            notes.append(
+                sentence("{name}: prefill was not measured, so no deadline can be told", name=name)
+            )
         elif timing.longest_prompt and prompt > timing.longest_prompt:
             notes.append(
-                f"{name}: prompts have up to {prompt} tokens, prefill was measured with"
-                f" {timing.longest_prompt}; its time is taken proportional"
+                sentence(
+                    "{name}: prompts have up to {prompt} tokens, prefill was measured with"
+                    " {longest}; its time is taken proportional",
+                    name=name,
+                    prompt=prompt,
+                    longest=timing.longest_prompt,
+                )
             )
         last = max((_last_position(cell) for cell in cells), default=0)
         if last > timing.longest_position:
-            measure = f"{last - prompt} tokens"
+            known = timing.longest_position
             if prompt:
-                measure = f"a prompt of {prompt} tokens and {measure}"
-            notes.append(
-                f"{name}: times are measured to position {timing.longest_position}, answers reach"
-                f" {last}: measure with {measure} to leave nothing extrapolated"
-            )
+                notes.append(
+                    sentence(
+                        "{name}: times are measured to position {known}, answers reach {last}:"
+                        " measure with a prompt of {prompt} tokens and {tokens} tokens to leave"
+                        " nothing extrapolated",
+                        name=name,
+                        known=known,
+                        last=last,
+                        prompt=prompt,
+                        tokens=last - prompt,
+                    )
+                )
+            else:
+                notes.append(
+                    sentence(
+                        "{name}: times are measured to position {known}, answers reach {last}:"
+                        " measure with {last} tokens to leave nothing extrapolated",
+                        name=name,
+                        known=known,
+                        last=last,
+                    )
+                )
     return notes
 
 

@@ -63,19 +63,44 @@ def crossing_sentence(
     )
 
 
-def apart_sentence(axis: Axis, one: str, other: str) -> str:
+class Sentence(str):
+    """An English sentence that keeps its parts: a report may say it in another language."""
+
+    template: str
+    values: dict[str, object]
+
+
+def sentence(template: str, /, **values: object) -> Sentence:
+    """Put values into a template, as ``str.format``."""
+    made = Sentence(template.format(**values))
+    made.template, made.values = template, values
+    return made
+
+
+def apart_sentence(axis: Axis, one: str, other: str) -> Sentence:
     """Say why two curves are not compared."""
-    return (
-        f"{one} and {other} have no common measured time on the axis of {_IN[axis]}:"
-        " measure more tokens"
+    if axis == "deadline":
+        return sentence(
+            "{one} and {other} have no common measured time on the axis of deadlines:"
+            " measure more tokens",
+            one=one,
+            other=other,
+        )
+    return sentence(
+        "{one} and {other} have no common measured time on the axis of budgets:"
+        " measure more tokens",
+        one=one,
+        other=other,
     )
 
 
-def early_end_sentence(name: str, seconds: float) -> str:
+def early_end_sentence(name: str, seconds: float) -> Sentence:
     """Say where the limits of a curve end before the other one does."""
-    return (
-        f"limits of {name} end at {seconds_text(seconds)}, and budgets are compared up to there:"
-        " evaluate larger ones to see more"
+    return sentence(
+        "limits of {name} end at {time}, and budgets are compared up to there: evaluate larger"
+        " ones to see more",
+        name=name,
+        time=seconds_text(seconds),
     )
 
 

@@ -1,9 +1,11 @@
 """Chinese texts of the reports' page. Values are put in by ``str.format``."""
 
 from labctl.report.page.chinese_evaluation import CHINESE_EVALUATION
+from labctl.report.page.chinese_latency import CHINESE_LATENCY
 
 CHINESE = {
     **CHINESE_EVALUATION,
+    **CHINESE_LATENCY,
     # the page
     "labctl report": "labctl 测量报告",
     "Answer": "结论",

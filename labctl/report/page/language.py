@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from labctl.compare.equal_latency.words import Sentence
 from labctl.report import figures
 from labctl.report.page.chinese import CHINESE
 
@@ -19,6 +20,10 @@ class Language:
         Raises KeyError for a text that has no translation.
         """
         return (self._chinese[text] if self.code == "zh" else text).format(**values)
+
+    def told(self, text: str) -> str:
+        """Return a sentence of a latency match in this language; another text as it is."""
+        return self(text.template, **text.values) if isinstance(text, Sentence) else text
 
     def listed(self, names: Iterable[str]) -> str:
         """Return names one after the other."""
