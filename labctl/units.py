@@ -1,7 +1,7 @@
 """As people read them: durations and sizes with three digits and a unit, numbers in ranges."""
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, time, timedelta
 
 _DURATIONS = ((60_000_000_000, "min"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 _SIZES = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
@@ -67,3 +67,39 @@ def rate(per_second: float | None, unit: str) -> str:
 def local_time(seconds: float) -> str:
     """``2026-11-22 18:30 CET``: a moment, given in s since 1970, on the clocks of this place."""
     return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M %Z}"
+
+
+def parse_local_time(text: str, now: datetime) -> float:
+    """Return a moment in s since 1970; without an offset it is read on the clocks of this place.
+
+    ``now``, ``14:00`` (the next one), ``2026-11-23T09:00``, ``2026-11-23T09:00+01:00``. Raises
+    ValueError for what is none, and for a time that a change of the clocks leaves out or repeats.
+    """
+    if text == "now":
+        return now.timestamp()
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            at = time.fromisoformat(text)
+        except ValueError:
+            raise ValueError(
+                f"{text!r}: must be a time such as 14:00, 2026-11-23T09:00 or"
+                " 2026-11-23T09:00+01:00"
+            ) from None
+        here = now.astimezone().replace(tzinfo=None)
+        found = datetime.combine(here.date(), at)
+        if found.tzinfo is None and found <= here:
+            found += timedelta(days=1)
+    if found.tzinfo is not None:
+        return found.timestamp()
+    first, second = (found.replace(fold=fold).timestamp() for fold in (0, 1))
+    if datetime.fromtimestamp(first) != found:
+        raise ValueError(f"{text!r}: the clocks are changed then, and leave this time out")
+    if first != second:
+        raise ValueError(
+            f"{text!r}: the clocks are changed then, and show this time twice; write"
+            f" {datetime.fromtimestamp(first).astimezone().isoformat()} or"
+            f" {datetime.fromtimestamp(second).astimezone().isoformat()}"
+        )
+    return first

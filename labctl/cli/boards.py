@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -10,14 +11,17 @@ from textwrap import wrap
 
 import click
 
-from labctl.board.status import board_status
+from labctl.board.status import BoardStatus, board_status
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation, LazyGroup
-from labctl.errors import ExitStatus
-from labctl.transport import states_status
+from labctl.cli.usage import BoardUsage, board_usages
+from labctl.config.lab import LabFile
+from labctl.errors import ExitStatus, InfraError
+from labctl.transport import board_state, states_status
 
 _AT_ONCE = 32
+_WIDTH = 80
 
 
 #: name -> (module, attribute, one line of help).
@@ -85,16 +89,31 @@ def _list(invocation: Invocation, *, as_json: bool) -> int:
         states = list(pool.map(lambda board: board_status(board, connect_board), known))
     # The status holds though nobody reads to the end.
     status = invocation.status = states_status(state.state for state in states)
+    uses = _uses(lab_of(invocation), states)
     if as_json:
-        click.echo(json.dumps([asdict(state) for state in states], indent=2))
+        rows = [asdict(state) | uses[state.name].document() for state in states]
+        click.echo(json.dumps(rows, indent=2))
     else:
         width = max((len(state.name) for state in states), default=0)
         for state in states:
             line = f"{state.name:{width}}  {state.state:12}  {state.target}  {state.address}"
             click.echo(_with_detail(line, state.detail))
+            if text := uses[state.name].text:
+                click.echo(
+                    "\n".join(wrap(text, _WIDTH, initial_indent="    ", subsequent_indent="    "))
+                )
         if not states:
             note("no boards yet: labctl boards add NAME HOST:PORT")
     return status
+
+
+def _uses(lab: LabFile, states: Sequence[BoardStatus]) -> dict[str, BoardUsage]:
+    """Return who has which board. A state that cannot be asked hides no board."""
+    try:
+        return board_usages(lab, {one.name: one.state == board_state(None) for one in states})
+    except InfraError as error:
+        note(f"who has which board is not known: {error.message}")
+        return {one.name: BoardUsage() for one in states}
 
 
 def _with_detail(line: str, detail: str) -> str:

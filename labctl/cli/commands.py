@@ -127,6 +127,18 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "workers",
         "List the workers of all lab hosts: which boards they serve, and whether they live.",
     ),
+    "hold": ("labctl.cli.holds", "hold", "Keep boards for yourself from now on."),
+    "release": ("labctl.cli.holds", "release", "Let boards go that you hold."),
+    "reserve": (
+        "labctl.cli.holds",
+        "reserve",
+        "Reserve boards for a time; without --from list the reservations.",
+    ),
+    "audit": (
+        "labctl.cli.audit",
+        "audit",
+        "Print who held, released, reserved or changed what, and why.",
+    ),
     "shell": ("labctl.cli.shell", "shell", "Run a command on a board."),
     "hdc": ("labctl.cli.hdc", "hdc", "Use a board over hdc, without hdc's own program."),
     "virtual-board": (

@@ -125,9 +125,7 @@ class Reservations:
             question = text(f"SELECT {_COLUMNS} FROM reservation WHERE id = :id AND ends > :now")
             row = connection.execute(question, {"id": number, "now": now}).first()
             if row is None:
-                raise ConfigError(
-                    f"no reservation {number!r}", hint="`labctl reserve list` shows them"
-                )
+                raise ConfigError(f"no reservation {number!r}", hint="`labctl reserve` lists them")
             found = Reservation(*row)
             if not is_same_user(found.holder, by) and found.made_by != by:
                 check_force(found.holder, f"reservation {number}", force=force, reason=reason)
@@ -214,7 +212,7 @@ def other_keeps(other: Reservation) -> BoardBusy:
     }
     return BoardBusy(
         f"board {other.board} {words[other.kind]}",
-        hint="`labctl boards` shows who has what; `labctl reserve list` shows all reservations",
+        hint="`labctl boards` shows who has what; `labctl reserve` lists all reservations",
     )
 
 
