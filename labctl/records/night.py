@@ -70,7 +70,7 @@ class NightEntry(FileRecord):
     """A line of ``night.jsonl``: each step is written down before it is acted on.
 
     ``built``, ``unbuilt``: a side of a build exists, or cannot; a side is ``good``, ``head`` or a
-    commit. ``running``: a run of a row begins, with its id once the board has answered.
+    commit. ``running``: the board has answered, and a run of a row begins, with its id.
     ``measured``, ``failed``: its end. ``moved``: the row goes to another board. ``confirming``:
     the screening is over, and ``count`` variants go on. ``gave-up``: the row, or the bisection, can
     not go on.

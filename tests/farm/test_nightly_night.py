@@ -173,7 +173,7 @@ def test_a_torn_last_line_is_as_if_it_was_never_written(tmp_path: Path) -> None:
 
 
 def test_twenty_nights_find_what_was_planted_and_blame_nothing_else(tmp_path: Path) -> None:
-    found = simulate(tmp_path, 20, rows=5, sigma=0.02, planted=True, seed=1)
+    found = simulate(tmp_path, 20, rows=4, sigma=0.02, planted=True, seed=1)
     assert found.found >= 18
     assert found.false == 0
     assert found.blamed_wrong == 0

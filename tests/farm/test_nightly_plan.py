@@ -40,6 +40,7 @@ def planned(lab: LabFile) -> NightRecord:
         (("time: 1h", "tim: 1h"), "plan.yaml:10:1: tim: unknown key (did you mean 'time'?)"),
         (("boards: [vb]", "boards: [vb, vb]"), "ticker/ticking@vb is in the plan twice"),
         (("boards: [vb]", "boards: [vb]\n    build: tickr"), "no build 'tickr'"),
+        (("boards: [vb]", "boards: tag=fast"), "plan.yaml:9:13: rows[0].boards: no board fits"),
     ],
 )
 def test_a_wrong_plan_is_refused_with_its_line(
@@ -49,6 +50,12 @@ def test_a_wrong_plan_is_refused_with_its_line(
     with pytest.raises(ConfigError) as refused:
         planned(lab)
     assert because in refused.value.message
+
+
+def test_boards_are_selected_by_what_they_are(lab: LabFile) -> None:
+    plan = PLAN.replace("boards: [vb]", f"boards: target={agent_builds.HOST}")
+    (lab.root / "plan.yaml").write_text(plan)
+    assert [row.board for row in planned(lab).rows] == ["vb"]
 
 
 def test_a_row_without_history_says_so(lab: LabFile) -> None:

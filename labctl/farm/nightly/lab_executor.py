@@ -4,29 +4,34 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
+from threading import Event
 
 from labctl.build import build as build_artifact
 from labctl.compare.figures import FIGURES, figures_of
 from labctl.compare.sides import is_good
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe, find_recipe
-from labctl.errors import Blame, ConfigError, HostError, LabctlError, ProgramFailed
+from labctl.errors import Blame, BoardBusy, ConfigError, HostError, LabctlError, ProgramFailed
 from labctl.farm.nightly.executor import Built, Measured
 from labctl.farm.nightly.sources import Sources
 from labctl.index.entry import trial_row
 from labctl.records import TrialRecord, TrialState
 from labctl.records.events import AnyEvent, Contact
 from labctl.records.night import NightRow
+from labctl.retry import retry_infra
 from labctl.runs import Observer, Outcome, RunRequest, read_recipe, run_with_failover
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.resume import ResumeRequest, resume
 from labctl.state import lab_state
 from labctl.state.health import Health
 from labctl.transport import Transport
+
+#: A board that somebody else uses is waited for so long; then its rows go elsewhere.
+_BUSY_SECONDS = 1800.0
 
 
 @dataclass(frozen=True)
@@ -38,16 +43,30 @@ class LabExecutor:
     connect: Callable[[Board], Transport]
     say: Callable[[str], None]
     figure: str | None = None
+    #: Set when the night is to end: no further run begins.
+    stopping: Event = field(default_factory=Event)
 
     def now(self, board: str | None = None) -> float:  # noqa: ARG002 - boards share this clock
         """Return the time by the host's clock."""
         return time.time()
 
     def each(self, work: Callable[[str], None], boards: Sequence[str]) -> None:
-        """Do the work of all boards at once. Raises what the first of them raises."""
+        """Do the work of all boards at once. Raises what the first of them raises.
+
+        After Ctrl-C the runs that are under way come to their end: a board each, one alone is
+        interrupted.
+        """
+        if len(boards) == 1:
+            work(boards[0])
+            return
         with ThreadPoolExecutor(max_workers=max(1, len(boards))) as pool:
-            for done in [pool.submit(work, board) for board in boards]:
-                done.result()
+            under_way = [pool.submit(work, board) for board in boards]
+            try:
+                for done in under_way:
+                    done.result()
+            except BaseException:
+                self.stopping.set()
+                raise
 
     def build(self, name: str, side: str) -> Built:
         """Build a side. Raises as :func:`labctl.build.build` does."""
@@ -70,6 +89,8 @@ class LabExecutor:
         Raises what :func:`labctl.runs.run_recipe` raises, and ProgramFailed for a variant whose
         program failed.
         """
+        if self.stopping.is_set():
+            raise KeyboardInterrupt
         started = time.time()
         recipe = read_recipe(
             find_recipe(row.recipe, self.lab.root),
@@ -82,8 +103,11 @@ class LabExecutor:
                 began(event.run)
 
         directory = self.lab.root / "runs" / left if left else None
-        trials, execution, run = self._run(
-            recipe, self.lab.board(board), Observer(remember), directory
+        trials, execution, run = retry_infra(
+            lambda: self._run(recipe, self.lab.board(board), Observer(remember), directory),
+            on=(BoardBusy,),
+            timeout=_BUSY_SECONDS,
+            interval=5.0,
         )
         values = _values(row, run, trials, self.figure)
         shown = ", ".join(f"{name} {value / 1e6:.4g} ms" for name, value in values.items())

@@ -250,7 +250,6 @@ class Night:
 
         while place not in state.done:
             left = state.open.get(place)
-            step("running")
             try:
                 found = self.executor.measure(
                     row, board, built, began=lambda run: step("running", run=run), left=left

@@ -58,8 +58,9 @@ class NightRows(StrictModel):
 
     recipes: Annotated[tuple[Line, ...], Field(min_length=1)]
     """Recipes: names, or files."""
-    boards: Annotated[tuple[Name, ...], Field(min_length=1)]
-    """Boards of the lab. A row of one that breaks goes to another one of the same target."""
+    boards: Annotated[tuple[Name, ...], Field(min_length=1)] | Line
+    """Boards of the lab: names, or a selector such as `target=rk3568,tag=fast`. A row of one that
+    breaks goes to another one of the plan with the same target."""
     build: Name | None = None
     """Build to compare; by default the only one."""
     priority: Annotated[float, Field(gt=0, le=1000)] = 1.0

@@ -19,10 +19,13 @@ from labctl.errors import ConfigError
 from labctl.farm.nightly.budget import LOOKS, MOST_PAIRS, Pairs, plan_pairs, smallest_slowdown
 from labctl.farm.nightly.nights import past_findings, past_noise
 from labctl.farm.nightly.plan_file import NightPlan, NightRows
+from labctl.farm.selector import BoardSelector, select_boards
 from labctl.index import Filter
 from labctl.records.night import NightRecord, NightRow, NightVerdict
 from labctl.runs import read_recipe
+from labctl.runs.record.history import last_seen
 from labctl.runs.record.repository import RunRepository
+from labctl.state import lab_state
 from labctl.stats.steps import noise
 
 #: Fewer nights of a series say too little of its noise.
@@ -84,8 +87,7 @@ def _rows(
         except ConfigError as error:
             place = ("rows", index, "recipes", number)
             raise document.refusal([(place, error.message)]) from error
-        for position, name in enumerate(group.boards):
-            path = ("rows", index, "boards", position)
+        for path, name in _boards(lab, document, index, group):
             if name not in lab.lab.boards:
                 raise document.refusal([(path, unknown("board", name, lab.lab.boards))])
             target = lab.lab.boards[name].target
@@ -106,6 +108,29 @@ def _rows(
                 look=0,
             )
             yield row, recipe
+
+
+def _boards(
+    lab: LabFile, document: Document, index: int, group: NightRows
+) -> list[tuple[tuple[str | int, ...], str]]:
+    """Return the boards of a group, each with its place in the plan. Raises ConfigError."""
+    path = ("rows", index, "boards")
+    if not isinstance(group.boards, str):
+        return [((*path, position), name) for position, name in enumerate(group.boards)]
+
+    def memory(name: str) -> int | None:
+        seen = last_seen(lab.root, name)
+        return None if seen is None else seen.facts.memory_total_bytes
+
+    def health(name: str) -> str:
+        return str(lab_state(lab).health.get(name).health)
+
+    try:
+        selector = BoardSelector.parse(group.boards)
+        names = select_boards(lab, selector, memory=memory, health=health)
+    except ConfigError as error:
+        raise document.refusal([(path, error.message)]) from error
+    return [(path, name) for name in names]
 
 
 def _with_pairs(row: NightRow, known: float | None, priority: float, waited: int) -> NightRow:

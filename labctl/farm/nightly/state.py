@@ -141,7 +141,7 @@ def _apply_to_row(state: RowState, entry: NightEntry) -> None:
     place = (entry.stage, entry.pair, entry.side)
     match entry.event:
         case "running":
-            state.open[place] = entry.run or state.open.get(place)
+            state.open[place] = entry.run
         case "measured":
             state.open.pop(place, None)
             state.done[place] = entry

@@ -1,0 +1,35 @@
+"""Ten nights on two virtual boards: the one with a slow head is found, and no other."""
+
+import agent_builds
+import pytest
+from labs import LabUnderTest, said
+from night_lab import PLAN, give_ticker, write_source
+from virtual_process import virtual_board_process
+
+pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(7200)]
+
+NIGHTS = 10
+SLOW = 6
+
+
+def test_ten_nights_on_two_boards(native_lab: LabUnderTest) -> None:
+    lab = native_lab
+    give_ticker(lab.root)
+    plan = PLAN.replace("boards: [vb]", f"boards: target={agent_builds.HOST}")
+    (lab.root / "plan.yaml").write_text(plan)
+    with virtual_board_process(lab.root / "second", "--target", agent_builds.HOST) as board:
+        devices = lab.root / "devices.yaml"
+        devices.write_text(
+            devices.read_text() + f"  vb2:\n    target: {agent_builds.HOST}\n"
+            f'    transport: {{kind: hdc, link: tcp, address: "{board.address}"}}\n'
+            f"    workdir: {board.workdir}\n"
+        )
+        statuses = []
+        for number in range(NIGHTS):
+            write_source(lab.root, "head", 60 if number == SLOW else 20)
+            source = lab.root / "source" / "head" / "ticker.c"
+            source.write_text(source.read_text().replace("return 0", f"return 0 * {number + 1}"))
+            done = lab.run("nightly", "plan.yaml", timeout=1800)
+            print(number, done.exit_status, done.text, said(done)[-300:])
+            statuses.append(done.exit_status)
+    assert statuses == [1 if number == SLOW else 0 for number in range(NIGHTS)]
