@@ -124,7 +124,7 @@ def hold_board(dashboard: Dashboard, user: User, name: str, reason: str, time: s
     except ValueError as error:
         raise ConfigError(f"time: {error}") from None
     if not 60 <= seconds <= _LONGEST_HOLD:
-        raise ConfigError("a hold lasts from one minute to 30 days")
+        raise ConfigError("time: a hold lasts from one minute to 30 days")
     _known_board(dashboard, name)
     dashboard.view.state.holds.hold(name, by=user.name, via=VIA, reason=reason, seconds=seconds)
 

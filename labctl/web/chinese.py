@@ -24,7 +24,7 @@ CHINESE = {
     "run": "运行",
     "admin": "管理",
     # boards
-    "{count} boards": "{count} 块开发板",
+    "{count} in all": "共 {count} 块",
     "No boards yet: labctl boards add NAME HOST:PORT": (
         "还没有开发板：labctl boards add NAME HOST:PORT"
     ),
@@ -96,7 +96,7 @@ CHINESE = {
     "Kind": "类型",
     "any": "任意",
     "Show": "显示",
-    "{count} runs": "{count} 次运行",
+    "Runs: {count}": "运行：{count} 次",
     "Run": "运行",
     "Good trials": "有效试验",
     "Time of a token": "每词元时间",
@@ -146,8 +146,8 @@ CHINESE = {
     "confirmed": "已证实",
     "suspected": "疑似",
     "refuted": "与源码无关",
-    "{count} nights": "{count} 晚",
-    "From {first} to {last} in {count} nights": "{count} 晚内从 {first} 到 {last}",
+    "nights: {count}": "{count} 晚",
+    "From {first} to {last}; nights: {count}": "{count} 晚内从 {first} 到 {last}",
     "slower": "变慢",
     "faster": "变快",
     "repaired since": "之后已修复",

@@ -68,7 +68,7 @@ class Renderer:
         )
         self._environment.filters |= {
             "moment": _moment,
-            "seconds": lambda value: duration(None if value is None else value * 1e9),
+            "seconds": _seconds,
             "ns": duration,
             "size": size,
             "segment": lambda text: quote(text, safe=""),
@@ -88,6 +88,13 @@ def with_query(query: str, **changes: object) -> str:
     kept = [(name, value) for name, value in parse_qsl(query) if name not in changes]
     new = [(name, str(value)) for name, value in changes.items() if value is not None]
     return f"?{urlencode(kept + new)}"
+
+
+def _seconds(value: float) -> str:
+    """Return a time that is left: ``40 s``, ``8 min``, ``3.5 h``."""
+    if value < 120:
+        return f"{value:.0f} s"
+    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
 
 
 def _plain(value: Any) -> Any:

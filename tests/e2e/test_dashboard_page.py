@@ -1,0 +1,243 @@
+"""The dashboard in Debian's Chromium: live, by keyboard, on a phone, in the dark, in Chinese."""
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browser
+from dashboards import Served, made_lab, served
+from measured_runs import measured
+from nightly_runs import Lab
+from records_made import planned_run, run
+from stored_runs import stored
+
+from labctl.records import Execution, PlanRecord
+from labctl.records.events import Contact, Progress, Trial
+from labctl.runs.record.event_log import EVENTS
+from labctl.state import Health, NewJob, lab_state
+
+pytestmark = pytest.mark.e2e
+
+AXE = Path(__file__).parents[1] / "fixtures" / "axe-core.min.js"
+VIOLATIONS = (
+    "axe.run(document, {iframes: false, resultTypes: ['violations']}).then(done => done.violations"
+    ".map(one => `${one.impact} ${one.id}: ${one.nodes[0].html} ${one.nodes[0].failureSummary}`))"
+)
+LIVE = "20261122T200000Z-q2-aaaaaa"
+
+
+def write_event(folder: Path, *events: Contact | Trial | Progress) -> None:
+    with (folder / EVENTS).open("a") as file:
+        file.writelines(f"{event.model_dump_json(by_alias=True)}\n" for event in events)
+
+
+@pytest.fixture(scope="module")
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A lab with runs, nights that became slower, a queue, a bad board and a run in progress."""
+    lab = made_lab(tmp_path_factory.mktemp("lab") / "kitchen", boards=4)
+    runs = lab.root / "runs"
+    done = stored(runs, measured(throttled=4, tokens=16))
+    nights = Lab(runs)
+    nights.nights(range(1, 13), 50.0)
+    nights.nights(range(13, 19), 60.0)
+    state = lab_state(lab)
+    state.health.set("rk2", Health.BAD, reason="memory 18 % slower", by="health check")
+    state.jobs.submit(NewJob("q8", {}, ("rk1", "rk3")), NewJob("q4", {}, ("rk4",)))
+    state.leases.acquire("rk1", purpose="recipe q2", seconds=3600)
+    directory = planned_run(runs, run(LIVE, board="rk1"), PlanRecord(trials=(), max_seconds=60))
+    write_event(
+        directory.path,
+        Contact(run=LIVE, recipe="q2", board="rk1", target="rk3568", execution=Execution.BOARD),
+        Trial(number=1, trials=9, slug="a", variant="q2_k", state="started", run_remaining_s=540),
+    )
+    assert done.path.is_dir()
+    with directory.held(), served(lab) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    found = Browser(tmp_path_factory.mktemp("browser"))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def browser(shared: Browser, dashboard: Served) -> Iterator[Browser]:
+    """A browser on whose page nothing may go wrong, and which asks this server alone."""
+    shared.problems.clear()
+    shared.requests.clear()
+    shutil.rmtree(shared.saved, ignore_errors=True)
+    shared.send("Network.clearBrowserCookies")
+    yield shared
+    assert shared.problems == []
+    own = (dashboard.address, "data:", "blob:", "about:")
+    assert [url for url in shared.requests if not url.startswith(own)] == []
+    shared.send("Page.navigate", url="about:blank")
+
+
+def show(
+    browser: Browser, dashboard: Served, path: str, *, width: int = 1400, dark: bool = False
+) -> None:
+    browser.resize(width)
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    browser.send("Emulation.setEmulatedMedia", features=[scheme])
+    address = f"{dashboard.address.rstrip('/')}{path}"
+    browser.send("Page.navigate", url=address)
+    ready = f"document.readyState === 'complete' && location.href === {json.dumps(address)}"
+    browser.until(ready)
+
+
+def press(browser: Browser, key: str, code: int, text: str = "") -> None:
+    for kind in ("keyDown", "keyUp"):
+        browser.send(
+            "Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, text=text
+        )
+
+
+def sign_in(browser: Browser, dashboard: Served, role: str) -> None:
+    show(browser, dashboard, "/sign-in")
+    browser.evaluate("document.querySelector('input[name=token]').focus()")
+    browser.send("Input.insertText", text=dashboard.tokens[role])
+    press(browser, "Enter", 13, "\r")
+    browser.until("location.pathname === '/' && document.readyState === 'complete'")
+
+
+PAGES = ("/", "/boards/rk1", "/queue", "/runs", f"/runs/{LIVE}", "/trends", "/audit", "/sign-in")
+
+
+@pytest.mark.parametrize(
+    ("path", "dark", "language"),
+    [
+        ("/", True, "zh"),
+        ("/boards/rk2", False, "en"),
+        ("/queue", True, "en"),
+        ("/runs", False, "zh"),
+        ("/trends", True, "en"),
+        ("/sign-in", False, "en"),
+    ],
+)
+def test_a_page_is_whole_and_accessible(
+    browser: Browser, dashboard: Served, path: str, dark: bool, language: str
+) -> None:
+    if path in ("/boards/rk2", "/queue"):
+        sign_in(browser, dashboard, "admin")
+    show(browser, dashboard, f"{path}?lang={language}", dark=dark)
+    assert browser.evaluate("document.documentElement.lang") == language
+    browser.evaluate(AXE.read_text() + "; 0")
+    for width in (1400, 360):
+        browser.resize(width)
+        browser.until("document.documentElement.scrollWidth <= innerWidth")
+        assert browser.evaluate(VIOLATIONS) == []
+
+
+def test_the_boards_change_by_themselves_and_focus_stays(
+    browser: Browser, dashboard: Served
+) -> None:
+    show(browser, dashboard, "/?lang=en")
+    browser.until("document.body.dataset.link === 'live'")
+    browser.until("document.getElementById('board-rk1').innerText.includes('1/9')")
+    browser.evaluate("document.getElementById('link-rk1').focus()")
+    browser.evaluate("document.getElementById('board-rk3').dataset.mine = 'kept'")
+    write_event(
+        dashboard.lab.root / "runs" / LIVE,
+        Trial(number=2, trials=9, slug="b", variant="q2_k", state="started", run_remaining_s=480),
+        Progress(
+            number=2, phase="eval", done=64, total=128, unit="tokens", per_second=3.5,
+            temperature_mc=61500, remaining_s=18,
+        ),
+    )  # fmt: skip
+    browser.until("document.getElementById('board-rk1').innerText.includes('2/9')")
+    text = browser.evaluate("document.getElementById('board-rk1').innerText")
+    assert "61.5 °C" in text
+    assert "64/128 tokens" in text
+    assert "8 min" in text
+    assert browser.evaluate("document.activeElement.id") == "link-rk1"
+    assert browser.evaluate("document.getElementById('board-rk3').dataset.mine") == "kept"
+    assert browser.evaluate("document.getElementById('counts').getAttribute('aria-live')")
+
+
+def test_a_log_grows(browser: Browser, dashboard: Served) -> None:
+    show(browser, dashboard, f"/runs/{LIVE}/log")
+    folder = dashboard.lab.root / "runs" / LIVE
+    write_event(
+        folder,
+        Trial(number=3, trials=9, slug="<b>c", variant="q", state="failed", reason="\x1b[2J<i>x"),
+    )
+    browser.until("document.getElementById('log').innerText.includes('<b>c')")
+    assert browser.evaluate("document.querySelectorAll('#log b, #log i').length") == 0
+
+
+def test_a_board_is_held_and_released_by_keyboard_alone(
+    browser: Browser, dashboard: Served
+) -> None:
+    sign_in(browser, dashboard, "run")
+    show(browser, dashboard, "/boards/rk3")
+    press(browser, "Tab", 9)
+    assert browser.evaluate("document.activeElement.className") == "skip"
+    for _ in range(60):
+        if browser.evaluate("document.activeElement.name") == "reason":
+            break
+        press(browser, "Tab", 9)
+    browser.send("Input.insertText", text="firmware <b>test")
+    press(browser, "Enter", 13, "\r")
+    browser.until("document.getElementById('board')?.innerText.includes('firmware <b>test')")
+    (kept,) = lab_state(dashboard.lab).reservations.list("rk3")
+    assert (kept.holder, kept.reason) == ("run", "firmware <b>test")
+    browser.evaluate("document.querySelector('form[action$=release] button').focus()")
+    press(browser, "Enter", 13, "\r")
+    browser.until("!document.getElementById('board')?.innerText.includes('firmware')")
+    assert lab_state(dashboard.lab).reservations.list("rk3") == []
+    actions = [(one.actor, one.via) for one in lab_state(dashboard.lab).audit.list(subject="rk3")]
+    assert actions == [("run", "web"), ("run", "web")]
+
+
+def test_what_somebody_types_is_not_lost_to_a_change(browser: Browser, dashboard: Served) -> None:
+    sign_in(browser, dashboard, "admin")
+    show(browser, dashboard, "/queue")
+    browser.until("document.body.dataset.link === 'live'")
+    browser.evaluate("document.querySelector('details').open = true")
+    browser.evaluate("document.querySelector('details input').value = 'half a sent'")
+    lab_state(dashboard.lab).jobs.submit(NewJob("fresh", {}, ("rk2",)))
+    browser.until("document.getElementById('queue').innerText.includes('fresh')")
+    assert browser.evaluate("document.querySelector('details input').value") == "half a sent"
+
+
+def test_a_report_is_in_a_frame_of_no_origin(browser: Browser, dashboard: Served) -> None:
+    with dashboard.client() as client:
+        name = next(
+            one["id"]
+            for one in client.get("/api/v1/runs?recipe=q2").json()["runs"]
+            if one["id"] != LIVE and one["trials_ok"]
+        )
+        policy = client.get(f"/runs/{name}/report").headers["content-security-policy"]
+    assert "sandbox allow-scripts" in policy
+    assert "allow-same-origin" not in policy
+    show(browser, dashboard, f"/runs/{name}")
+    browser.until("document.querySelector('iframe').contentDocument === null")
+    sandbox = browser.evaluate("document.querySelector('iframe').sandbox.value")
+    assert "allow-same-origin" not in sandbox
+
+
+def test_all_can_be_read_without_script(dashboard: Served) -> None:
+    with dashboard.client() as client:
+        texts = {path: client.get(path).text for path in PAGES}
+    assert all("<main" in text for text in texts.values())
+    assert 'id="board-rk1"' in texts["/"]
+    assert LIVE in texts["/runs"]
+    assert "<path" in texts["/trends"]
+
+
+def test_a_server_that_comes_back_is_found_again(tmp_path: Path, shared: Browser) -> None:
+    """Its pages say that they are old meanwhile."""
+    lab = made_lab(tmp_path / "kitchen")
+    with served(lab) as first:
+        show(shared, first, "/")
+        shared.until("document.body.dataset.link === 'live'")
+    shared.until("document.getElementById('link').textContent !== ''")
+    shared.problems.clear()
+    shared.send("Page.navigate", url="about:blank")
+    assert threading.active_count() < 50

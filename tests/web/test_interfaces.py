@@ -1,0 +1,152 @@
+"""The JSON interface, the metrics, and the commands around them."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from dashboards import Served, made_lab, served
+from prometheus_client.parser import text_string_to_metric_families
+
+from labctl.cli.root import run_cli
+from labctl.state import NewJob, lab_state
+from labctl.web.render import PACKAGE, Renderer
+
+GRAFANA = Path(__file__).parents[2] / "docs" / "grafana" / "labctl.json"
+REASON = {"reason": "firmware test"}
+
+
+def test_a_board_is_held_and_released_over_json(dashboard: Served) -> None:
+    with dashboard.client(headers=dashboard.bearer("run")) as client:
+        held = client.post("/api/v1/boards/rk1/hold", json={**REASON, "time": "90m"}).json()
+        (kept,) = held["kept"]
+        assert (kept["kind"], kept["holder"], kept["reason"]) == ("hold", "run", "firmware test")
+        assert kept["ends"] - kept["begins"] == pytest.approx(5400)
+        other = client.post(
+            "/api/v1/boards/rk1/hold", json=REASON, headers=dashboard.bearer("admin")
+        )
+        assert other.status_code == 409
+        assert "run" in other.json()["detail"]
+        assert client.post("/api/v1/boards/rk1/release", json={}).json() == {
+            "ended": ["the hold of run"]
+        }
+        (board,) = [one for one in client.get("/api/v1/boards").json() if one["name"] == "rk1"]
+        assert (board["state"], board["kept"]) == ("idle", [])
+        audit = client.get("/api/v1/audit", params={"subject": "rk1"}).json()
+        assert [(one["actor"], one["action"]) for one in audit] == [
+            ("run", "hold"),
+            ("run", "release"),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("wish", "word"),
+    [
+        ({"reason": ""}, "reason"),
+        ({"reason": "  "}, "reason"),
+        ({"reason": "x", "time": "8"}, "time"),
+        ({"reason": "x", "time": "400d"}, "time"),
+        ({"reason": "x" * 501}, "reason"),
+        ({"reason": "x", "until": "y"}, "until"),
+    ],
+)
+def test_a_wrong_wish_is_refused_with_its_key(
+    dashboard: Served, wish: dict[str, str], word: str
+) -> None:
+    answer = dashboard.ask(
+        "POST", "/api/v1/boards/rk1/hold", json=wish, headers=dashboard.bearer("run")
+    )
+    assert answer.status_code in (400, 422)
+    assert word in answer.text
+    assert lab_state(dashboard.lab).reservations.list("rk1") == []
+
+
+def test_only_own_jobs_are_cancelled_without_the_role_admin(dashboard: Served) -> None:
+    jobs = lab_state(dashboard.lab).jobs
+    own, other = jobs.submit(
+        NewJob("mine", {}, ("rk1",), submitter="run@lab"),
+        NewJob("theirs", {}, ("rk1",), submitter="anna@lab"),
+    )
+    with dashboard.client() as client:
+        for role, job, status in (
+            ("run", other.id, 403),
+            ("run", own.id, 200),
+            ("admin", other.id, 200),
+            ("run", own.id, 400),
+        ):
+            path, headers = f"/api/v1/queue/{job}/cancel", dashboard.bearer(role)
+            answer = client.post(path, json=REASON, headers=headers)
+            assert answer.status_code == status, answer.text
+        queue = client.get("/api/v1/queue", params={"ended": 10}).json()
+    assert {one["id"]: one["state"] for one in queue} == {
+        own.id: "cancelled",
+        other.id: "cancelled",
+    }
+
+
+def test_the_interface_describes_itself(dashboard: Served) -> None:
+    document = dashboard.ask("GET", "/api/v1/openapi.json").json()
+    assert document["openapi"].startswith("3.")
+    paths = document["paths"]
+    assert {"/api/v1/boards", "/api/v1/queue", "/api/v1/runs", "/api/v1/audit"} <= paths.keys()
+    assert all(path.startswith("/api/v1/") for path in paths)
+
+
+def test_metrics_can_be_read_and_grafana_asks_for_those_that_there_are(dashboard: Served) -> None:
+    answer = dashboard.ask("GET", "/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    families = {one.name: one for one in text_string_to_metric_families(answer.text)}
+    samples = {sample.name: sample for one in families.values() for sample in one.samples}
+    assert families["labctl_board_state"].type == "gauge"
+    states = families["labctl_board_state"].samples
+    assert {sample.labels["board"] for sample in states} == {"rk1", "rk2"}
+    assert sum(sample.value for sample in states) == 2
+    panels = json.loads(GRAFANA.read_text())["panels"]
+    asked = {
+        name
+        for panel in panels
+        for target in panel["targets"]
+        for name in re.findall(r"labctl_\w+", target["expr"])
+    }
+    known = samples.keys() | families.keys()
+    # Without a board that measures or a run there is no sample of these.
+    text = answer.text
+    assert all(name in known or f"# TYPE {name} " in text for name in asked)
+    assert len(asked) > 6
+
+
+def test_every_text_of_a_page_has_a_translation() -> None:
+    from importlib import resources
+
+    from labctl.web.chinese import CHINESE
+
+    found: set[str] = set()
+    for template in resources.files(PACKAGE).joinpath("templates").iterdir():
+        text = template.read_text(encoding="utf-8")
+        found |= {a or b for a, b in re.findall(r"""_\((?:"([^"]+)"|'([^']+)')[,)]""", text)}
+    assert len(found) > 80
+    assert found - CHINESE.keys() == set()
+    assert Renderer()
+
+
+def test_tokens_are_made_listed_and_revoked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = made_lab(tmp_path / "kitchen")
+    monkeypatch.chdir(lab.root)
+    assert run_cli(["serve", "token", "add", "anna", "--role", "run"]) == 0
+    token = capsys.readouterr().out.strip()
+    assert token.startswith("labctl_")
+    assert run_cli(["serve", "token", "list", "--json"]) == 0
+    listed = capsys.readouterr().out
+    (one,) = json.loads(listed)
+    assert (one["name"], one["role"]) == ("anna", "run")
+    assert token not in listed
+    assert run_cli(["serve", "token", "add", "anna"]) == 2
+    assert "there is a token 'anna'" in capsys.readouterr().err
+    with served(lab) as dashboard:
+        headers = {"Authorization": f"Bearer {token}"}
+        path = "/api/v1/boards/rk1/hold"
+        assert dashboard.ask("POST", path, json=REASON, headers=headers).status_code == 200
+        assert run_cli(["serve", "token", "revoke", "anna"]) == 0
+        assert dashboard.ask("POST", path, json=REASON, headers=headers).status_code == 401
