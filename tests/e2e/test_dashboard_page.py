@@ -141,7 +141,7 @@ def test_the_boards_change_by_themselves_and_focus_stays(
     browser.until("document.body.dataset.link === 'live'")
     browser.until("document.getElementById('board-rk1').innerText.includes('1/9')")
     browser.evaluate("document.getElementById('link-rk1').focus()")
-    browser.evaluate("document.getElementById('board-rk3').dataset.mine = 'kept'")
+    browser.evaluate("document.getElementById('board-rk3').mine = 'kept'")
     write_event(
         dashboard.lab.root / "runs" / LIVE,
         Trial(number=2, trials=9, slug="b", variant="q2_k", state="started", run_remaining_s=480),
@@ -156,7 +156,7 @@ def test_the_boards_change_by_themselves_and_focus_stays(
     assert "64/128 tokens" in text
     assert "8 min" in text
     assert browser.evaluate("document.activeElement.id") == "link-rk1"
-    assert browser.evaluate("document.getElementById('board-rk3').dataset.mine") == "kept"
+    assert browser.evaluate("document.getElementById('board-rk3').mine") == "kept"
     assert browser.evaluate("document.getElementById('counts').getAttribute('aria-live')")
 
 
