@@ -284,7 +284,7 @@ def test_a_variant_without_an_answer_is_named(tmp_path: Path) -> None:
     lab = sums_lab(tmp_path / "lab", 4)
     never = Answer("x", first_s=600)
     with scripted_endpoint(right) as one, scripted_endpoint(lambda _: never) as two:
-        text = recipe_text({"a": [one.address], "b": [two.address]}, max_time="2s")
+        text = recipe_text({"a": [one.address], "b": [two.address]}, max_time="5s")
         outcome = evaluate(lab, recipe_of(text))
     assert {cell.variant for cell in outcome.table.cells} == {"a/plain"}
     assert "b/plain has no answer, and no row" in outcome.end.notes
