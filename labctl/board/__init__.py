@@ -7,6 +7,7 @@ from labctl.lazy import lazy_names
 if TYPE_CHECKING:
     from labctl.board.agent import LINK_LOSSES, BoardAgent
     from labctl.board.facts import probe
+    from labctl.board.fence import Fence
     from labctl.board.job import JobProgress, JobSpec, JobState, Started
     from labctl.board.lease import ALIVE_SECONDS, BoardLease, Lease, LeaseStatus
     from labctl.board.prune import Holder, Inventory, PrunePolicy, Pruner, StoreEntry, choose, find
@@ -20,6 +21,7 @@ else:
         {
             "agent": "LINK_LOSSES BoardAgent",
             "facts": "probe",
+            "fence": "Fence",
             "job": "JobProgress JobSpec JobState Started",
             "lease": "ALIVE_SECONDS BoardLease Lease LeaseStatus",
             "prune": "Holder Inventory PrunePolicy Pruner StoreEntry choose find",
@@ -38,6 +40,7 @@ __all__ = [
     "BoardStore",
     "ChunkedFile",
     "DeliveryOptions",
+    "Fence",
     "Holder",
     "Inventory",
     "JobProgress",

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from labctl.board.agent_errors import DirectoryUsed, refusal
+from labctl.board.fence import Fence
 from labctl.board.job import (
     JOB_FILES,
     OUTPUT_LOST,
@@ -69,18 +70,18 @@ _BETTER_KNOWN = (
 class BoardAgent:
     """The agent at ``path`` on a board. Jobs live below ``<workdir>/jobs``.
 
-    Every method raises LinkError when the link fails. Methods may be called from several threads.
+    ``fence`` is that of the board's holder; without one, of nobody's epoch 0. Every method raises
+    LinkError when the link fails. Methods may be called from several threads.
     """
 
-    def __init__(self, transport: Transport, path: str, workdir: str):
+    def __init__(self, transport: Transport, path: str, workdir: str, fence: Fence | None = None):
         self._transport = transport
         self._jobs = f"{workdir}/jobs"
         self.path = path
+        self.fence = fence or Fence(transport, workdir, path)
 
     def job_directory(self, name: str) -> str:
-        """Return the directory for the job of that name. Raises ConfigError if the name is a
-        path.
-        """
+        """Return the directory for the job of a name. Raises ConfigError if that is a path."""
         if not name or "/" in name or name in (".", ".."):
             raise ConfigError(f"not a name for a job: {name!r}")
         return f"{self._jobs}/{name}"
@@ -188,8 +189,8 @@ class BoardAgent:
         return None
 
     def stop(self, directory: str) -> JobProgress:
-        """End the job and everything it started; how it stands afterwards. Raises BoardRebooted."""
-        return self._look("stop", directory, _STOP_SECONDS)
+        """End the job and all that it started; how it stands then. Raises BoardRebooted."""
+        return self._look("stop", directory, _STOP_SECONDS, self.fence.options)
 
     def collect(
         self,
@@ -244,13 +245,15 @@ class BoardAgent:
         return pulled
 
     def remove(self, directory: str) -> None:
-        """Delete a job's directory from the board. Raises ConfigError for any other directory."""
+        """Delete a job's directory from the board.
+
+        Raises LeaseLost, and ConfigError for any other directory.
+        """
         name = directory.removeprefix(f"{self._jobs}/")
         if directory != self.job_directory(name):
             raise ConfigError(f"not the directory of a job: {directory}")
-        require(
-            self._transport.run(f"rm -rf {remote_words(directory)}", timeout=_ANSWER_SECONDS),
-            f"cannot remove {directory} from the board",
+        self.fence.run(
+            f"rm -rf {remote_words(directory)}", f"cannot remove {directory} from the board"
         )
 
     def has_jobs(self) -> bool:
@@ -263,13 +266,10 @@ class BoardAgent:
     def remove_others(self, prefix: str, but: str | None) -> None:
         """Delete the directories of all jobs whose names begin so, but for the one of a name."""
         self.job_directory(prefix)  # else it is a path
-        require(
-            self._transport.run(
-                f"cd {remote_words(self._jobs)} 2>/dev/null || exit 0\n"
-                f'for job in {remote_words(prefix)}*; do [ "$job" = {remote_words(but or "")} ]'
-                ' || rm -rf "$job" || exit 1; done',
-                timeout=_ANSWER_SECONDS,
-            ),
+        self.fence.run(
+            f"cd {remote_words(self._jobs)} 2>/dev/null || exit 0\n"
+            f'for job in {remote_words(prefix)}*; do [ "$job" = {remote_words(but or "")} ]'
+            ' || rm -rf "$job" || exit 1; done',
             f"cannot remove jobs from {self._jobs} on the board",
         )
 
@@ -306,9 +306,11 @@ class BoardAgent:
             raise self._killed()  # before it could say anything
         return self._answer(result, "run", what)
 
-    def _look(self, command: str, directory: str, seconds: float) -> JobProgress:
+    def _look(
+        self, command: str, directory: str, seconds: float, options: tuple[str, ...] = ()
+    ) -> JobProgress:
         answer = self._ask(
-            (command, "--dir", directory, "--seconds", f"{seconds:.3f}"),
+            (command, "--dir", directory, "--seconds", f"{seconds:.3f}", *options),
             f"cannot look at the job in {directory}",
             wait_s=seconds,
             statuses=(0, 1),

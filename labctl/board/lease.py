@@ -1,8 +1,8 @@
 """The lease in a board's workdir decides who may use the board. The greatest epoch wins.
 
-The board's file knows no compare-and-swap, so a lease is only *held* while :meth:`BoardLease.check`
-agrees; the agent refuses and ends jobs of an older epoch by itself. Controllers on one host exclude
-each other before they come here.
+The agent writes it (compare-and-swap under a lock), once all changes and jobs of older epochs have
+ended, and refuses every later one: see :mod:`labctl.board.fence`. A lease is held while
+:meth:`BoardLease.check` agrees. Controllers on one host exclude each other before they come here.
 
 The holder of a lease gives signs of life, in ``lease.alive`` beside it: the boot and the seconds
 since it began, which no clock can set. So a controller that died keeps nobody out for long, and one
@@ -13,21 +13,24 @@ import json
 import secrets
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from labctl.board.facts import SECTION, sections
+from labctl.board.fence import INCOMING, Fence, refuse_stale
 from labctl.errors import BoardError, LeaseLost
 from labctl.transport import Transport, remote_words, require
 from labctl.virtual.marks import BOOT_ID
 
-LEASE_FILE = "lease"
 #: A controller gives signs while it waits for a board to become ready, and before and after each
 #: trial; it is silent while it takes up a lost link. While its job runs it may be silent for as
 #: long as that takes.
 ALIVE_SECONDS = 10 * 60.0
 #: The agent reads the epoch as a signed 64-bit number.
 _MOST_EPOCH = (1 << 63) - 2
+#: The agent waits for changes under way, and ends jobs, before it writes a new lease.
+_TAKE_SECONDS = 90.0
 #: Seconds since the boot, and which boot it is.
 _NOW = f'"$(cut -d . -f 1 /proc/uptime) {BOOT_ID}"'
 
@@ -61,14 +64,25 @@ class LeaseStatus:
 
 
 class BoardLease:
-    """The lease of one board. ``workdir`` is made when it is taken."""
+    """The lease of one board. ``workdir`` is made when it is taken.
 
-    def __init__(self, transport: Transport, workdir: str, *, timeout: float = 15.0):
+    It is read without an agent; ``fence`` has the one that takes it, checks it and releases it.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        workdir: str,
+        *,
+        fence: Fence | None = None,
+        timeout: float = 15.0,
+    ):
         self._transport = transport
         self._workdir = workdir
         self._timeout = timeout
+        self._fence = fence or Fence(transport, workdir)
         #: The file on the board, for the agent's ``--lease``.
-        self.path = f"{workdir}/{LEASE_FILE}"
+        self.path = self._fence.lease
 
     def read(self) -> Lease | None:
         """Return the lease on the board, None if there is no file.
@@ -83,10 +97,6 @@ class BoardLease:
 
         Raises what :meth:`read` raises.
         """
-        return self._look()[1]
-
-    def _look(self) -> tuple[str, LeaseStatus | None]:
-        """Return the text of the lease's file, and its meaning."""
         path, alive = remote_words(self.path), remote_words(self._alive)
         answers = sections(
             self._run(
@@ -95,15 +105,14 @@ class BoardLease:
                 "read",
             )
         )
-        text = answers.get("lease", "").strip("\n")
-        lease = self._lease_in(text)
+        lease = self._lease_in(answers.get("lease", ""))
         now, boot = _moment(answers.get("now", ""))
         heard, heard_boot = _moment(answers.get("alive", ""))
         if lease is None:
-            return text, None
+            return None
         if now is None or heard is None or boot != heard_boot or heard > now:
-            return text, LeaseStatus(lease, None)
-        return text, LeaseStatus(lease, float(now - heard))
+            return LeaseStatus(lease, None)
+        return LeaseStatus(lease, float(now - heard))
 
     def _lease_in(self, text: str) -> Lease | None:
         text = text.strip()
@@ -139,11 +148,11 @@ class BoardLease:
 
         The holder before loses it, unless ``on_conflict``, which gets its status, raises. ``token``
         is new for each acquisition; by it the caller knows the lease again also when the answer is
-        lost. ``state`` names the lab's state that gave the board to the caller. Raises LinkError,
-        BoardError, and LeaseLost when another controller took the board meanwhile: ``on_conflict``
-        did not see that one.
+        lost. ``state`` names the lab's state that gave the board to the caller. All jobs on the
+        board are ended first. Raises LinkError, BoardError, and LeaseLost when another controller
+        took the board meanwhile: ``on_conflict`` did not see that one.
         """
-        found, before = self._look()
+        before = self.status()
         if before is not None:
             on_conflict(before)
         lease = Lease(
@@ -154,30 +163,51 @@ class BoardLease:
             token=token or secrets.token_hex(8),
             state=state or "",
         )
-        temporary, path = f"{self.path}.{lease.token}", self.path
-        script = (
-            f"umask 022; mkdir -p {remote_words(self._workdir)} &&"
-            f" printf '%s\\n' {remote_words(json.dumps(asdict(lease)))}"
-            f" >{remote_words(temporary)} &&"
-            f' if [ "$(cat {remote_words(path)} 2>/dev/null)" = {remote_words(found)} ];'
-            f" then mv -f {remote_words(temporary, path)}; else rm -f {remote_words(temporary)};"
-            f" fi || {{ rm -f {remote_words(temporary)}; false; }}"
+        agent, seen = self._fence.agent, before.lease.epoch if before else 0
+        assert agent is not None, "a board is taken by its agent"
+        take = remote_words(
+            *(agent, "take", "--lease", self.path, "--epoch", str(lease.epoch)),
+            *("--before", str(seen), "--jobs", f"{self._workdir}/jobs", "--"),
+            json.dumps(asdict(lease)),
         )
-        self._run(script, "write")
-        self.check(lease)
+        # What raw transfers of older epochs left goes; an older agent's jobs need their folder.
+        first = (
+            f"cd {remote_words(self._workdir)} && umask 022 && mkdir -p jobs || exit 1\n"
+            f'for old in {INCOMING}/*; do [ ! -d "$old" ] ||'
+            f' [ "${{old##*/}}" -ge {lease.epoch} ] 2>/dev/null || rm -rf "$old"; done\n'
+            f"echo {_NOW} 2>/dev/null 1<>{remote_words(self._alive)}; :"
+        )
+        script = (
+            f"umask 022; mkdir -p {remote_words(self._workdir)} && {take} &&"
+            f" {self._fence.guarded(first, epoch=lease.epoch)}"
+        )
+        result = self._transport.run(script, timeout=_TAKE_SECONDS)
+        what = f"cannot write {self.path} on the board"
+        try:
+            refuse_stale(result, what)
+        except LeaseLost:
+            self._refuse_other(self.read(), lease)
+            raise
+        require(result, what)
         return lease
 
     def check(self, lease: Lease) -> None:
         """Give a sign of life if the board's lease is still this one; else raise LeaseLost."""
         path, alive = remote_words(self.path), remote_words(self._alive)
-        now = self._lease_in(
-            self._run(
-                f"[ ! -e {path} ] || cat {path}\n"
-                # Not truncated: it is never seen empty, and a full disk has room for it.
-                f"! {_holds(lease, path)} || echo {_NOW} 2>/dev/null 1<>{alive}; :",
-                "read",
-            )
+        script = (
+            f"[ ! -e {path} ] || cat {path}\n"
+            # Not truncated: it is never seen empty, and a full disk has room for it.
+            f"! {_holds(lease, path)} || echo {_NOW} 2>/dev/null 1<>{alive}; :"
         )
+        try:
+            now = self._lease_in(self._change(script, lease))
+        except LeaseLost:
+            self._refuse_other(self.read(), lease)
+            raise
+        self._refuse_other(now, lease)
+
+    def _refuse_other(self, now: Lease | None, lease: Lease) -> None:
+        """Raise LeaseLost unless the board's lease is this one."""
         if now == lease:
             return
         if now is None:
@@ -194,7 +224,12 @@ class BoardLease:
         Raises LinkError, BoardError.
         """
         path, alive = remote_words(self.path), remote_words(self._alive)
-        self._run(f"! {_holds(lease, path)} || rm -f {alive}", "read")
+        with suppress(LeaseLost):  # it is another's now
+            self._change(f"! {_holds(lease, path)} || rm -f {alive}", lease)
+
+    def _change(self, script: str, lease: Lease) -> str:
+        what = f"cannot read {self.path} on the board"
+        return self._fence.run(script, what, timeout=self._timeout, epoch=lease.epoch)
 
     @property
     def _alive(self) -> str:

@@ -135,8 +135,8 @@ class Measuring:
         return self._bench(MemoryBench, ("bench-memory",), effort.memory_s)
 
     def storage(self, effort: Effort) -> StorageBench:
-        """Measure reads of a file in the work directory, which is removed afterwards."""
-        file = f"{self._workdir}/.bench-{secrets.token_hex(8)}"
+        """Measure reads of a file in the job's directory, which is removed afterwards."""
+        file = ".bench"
         size = () if effort.file_bytes is None else ("--bytes", str(effort.file_bytes))
         words = ("bench-storage", "--file", file, *size)
         return self._bench(StorageBench, words, effort.storage_s)

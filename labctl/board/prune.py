@@ -140,6 +140,8 @@ class PrunePolicy:
 class Pruner:
     """Looks at a board's workdir and removes from it. Every method raises LinkError, BoardError.
 
+    It removes under the epoch of the agent's fence: LeaseLost when a newer one has come to the
+    board since it was looked at, for then somebody else may want what is there.
     ``is_own`` says whether a lease is one that this controller took.
     """
 
@@ -198,11 +200,13 @@ class Pruner:
         """Let nobody's prune remove it, until :meth:`unpin`."""
         pins = remote_words(f"{self._workdir}/pins")
         path = remote_words(f"{self._workdir}/pins/{item.sha256}")
-        self._run(f"umask 022; mkdir -p {pins} && : >{path}", "cannot pin")
+        self._change(f"umask 022; mkdir -p {pins} && rm -f {path} && : >{path}", "cannot pin")
 
     def unpin(self, item: StoreEntry) -> None:
         """Undo :meth:`pin`."""
-        self._run(remote_words("rm", "-f", f"{self._workdir}/pins/{item.sha256}"), "cannot unpin")
+        self._change(
+            remote_words("rm", "-f", f"{self._workdir}/pins/{item.sha256}"), "cannot unpin"
+        )
 
     def remove(self, items: Collection[StoreEntry]) -> list[StoreEntry]:
         """Delete files and folders of jobs, with what belongs to them; those that went.
@@ -217,7 +221,7 @@ class Pruner:
         if item.wanted is not None:
             unwanted = f'[ "$(stat -c %Y {path}.stamp 2>/dev/null || echo 0)" = {item.wanted} ]'
         script = f"{unwanted} || exit 0\nrm -rf {path} {path}.stamp {path}.name {path}.journal"
-        return self._run(f"{script} && echo gone", f"cannot remove {path}").strip() == "gone"
+        return self._change(f"{script} && echo gone", f"cannot remove {path}").strip() == "gone"
 
     def _holder(self, age_seconds: int | None, job_runs: bool) -> Holder | None:
         status = self._leases.status()
@@ -226,6 +230,9 @@ class Pruner:
         if not (status.alive or job_runs):
             return None
         return Holder(status.lease.host, age_seconds)
+
+    def _change(self, script: str, what: str) -> str:
+        return self._agent.fence.run(script, what, timeout=_TIMEOUT_SECONDS)
 
     def _run(self, script: str, what: str) -> str:
         return require(self._transport.run(script, timeout=_TIMEOUT_SECONDS), what).text

@@ -5,11 +5,15 @@
                                       the content was last proven; its own time of
                                       modification says when the content was last wanted
     <workdir>/store/<sha256>.name     what people call it
-    <workdir>/store/.push-<token>     a transfer under way, or what is left of one
     <workdir>/store/.part-<sha256>    what has come so far of a large file, and its .journal
+    <workdir>/incoming/<epoch>/.push-<token>
+                                      a transfer under way, or what is left of one
 
 A file whose ``stat`` still agrees with its stamp is believed without reading it again; any other is
 hashed on the board before it is used.
+
+All of it is changed by the agent, under an epoch (:mod:`labctl.board.fence`). Without an agent the
+store is only looked at, but for the agent itself, which comes first and publishes itself.
 """
 
 import re
@@ -20,6 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from labctl.board.agent import LINK_LOSSES
+from labctl.board.fence import Fence
 from labctl.board.upload.source import ChunkedFile
 from labctl.board.upload.transfer import (
     CHUNKED_BYTES,
@@ -46,6 +51,7 @@ from labctl.transport import Transport, remote_words, require
 #: Size, inode, time of modification and of change in ns: the same letters in toybox.
 STAT = "TZ=UTC0 stat -c '%s %i %y %z'"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_DURABLE = 'durable() { if command -v fsync >/dev/null 2>&1; then fsync "$@"; else sync; fi; }\n'
 #: Patience of one question; hashing gets more, by size.
 _TIMEOUT_SECONDS = 30.0
 #: A slow core without SHA instructions, reading from a slow card, still hashes this much.
@@ -69,8 +75,8 @@ class BoardStore:
     """The store below a board's workdir.
 
     ``hash_command`` are the words that hash files on the board and print a line for each that
-    begins with the hash: ``sha256sum``, or the agent's path and ``hash``. With ``agent``, the
-    agent's path, large files are brought in chunks that survive a lost link.
+    begins with the hash: ``sha256sum``, or the agent's path and ``hash``. With an agent in
+    ``fence`` large files are brought in chunks that survive a lost link.
     """
 
     def __init__(
@@ -79,11 +85,11 @@ class BoardStore:
         workdir: str,
         *,
         hash_command: Sequence[str] = ("sha256sum",),
-        agent: str | None = None,
+        fence: Fence | None = None,
     ):
         self._transport = transport
         self._hash_command = tuple(hash_command)
-        self._agent = agent
+        self._fence = fence or Fence(transport, workdir)
         self.directory = f"{workdir}/store"
 
     def path(self, sha256: str) -> str:
@@ -96,8 +102,8 @@ class BoardStore:
         """Return the objects that are not proven to be on the board, each once, in the order given.
 
         A file that changed since it was stamped is hashed, and stamped again when it is good. What
-        is there is noted as wanted now.
-        Raises LinkError, BoardError.
+        is there is noted as wanted now; nothing is noted on a board that has no agent.
+        Raises LeaseLost, LinkError, BoardError.
         """
         wanted = list({item.sha256: item for item in objects}.values())
         stats = self._stats([item.sha256 for item in wanted])
@@ -105,7 +111,7 @@ class BoardStore:
         for item in wanted:
             now, stamp = stats.get(item.sha256, ("", ""))
             sized = now.split(" ")[0] == str(item.size_bytes)
-            if now and not sized:
+            if now and not sized and self._fence.agent:
                 self.remove(item.sha256)  # torn: its name must not keep the whole one out
             if not sized or (now != stamp and not self._prove(item)):
                 absent.append(item)
@@ -137,20 +143,25 @@ class BoardStore:
         )
         target = self.path(item.sha256)
         again(self._sweep)
-        if self._agent is None or item.size_bytes < CHUNKED_BYTES:
+        if self._fence.agent is None or item.size_bytes < CHUNKED_BYTES:
             again(lambda: self._push_whole(source, item, executable=executable, options=options))
             return target
         ours = deliver(  # takes the link up again by itself
             self._transport,
-            self._agent,
+            self._fence.agent,
             source,
-            Destination(f"{self.directory}/{PARTIAL}{item.sha256}", target, executable),
+            Destination(
+                f"{self.directory}/{PARTIAL}{item.sha256}",
+                target,
+                executable,
+                self._fence.options,
+            ),
             options,
         )
         if ours:  # each chunk was hashed on the board, and nobody else could write meanwhile
             quoted = remote_words(target)
             stamp = f"{STAT} {quoted} >{quoted}.stamp{_naming(item, quoted)}"
-            again(lambda: self._run(stamp, f"cannot write the stamp of {target}"))
+            again(lambda: self._change(stamp, f"cannot write the stamp of {target}"))
         elif again(lambda: self.missing([item])):
             raise IntegrityError(f"{target} on the board does not match its name")
         return target
@@ -178,7 +189,7 @@ class BoardStore:
             options.progress(sent_bytes)
 
         with pushing() as push:
-            temporary = f"{self.directory}/{PREFIX}{push.token}"
+            temporary = f"{self._fence.incoming}/{PREFIX}{push.token}"
             try:
                 self._transport.push(
                     local, temporary, timeout=options.stall_timeout, progress=progress
@@ -215,24 +226,26 @@ class BoardStore:
     def remove(self, sha256: str) -> None:
         """Remove content from the board; no error when it is not there."""
         path = remote_words(self.path(sha256))
-        self._run(f"rm -f {path}.stamp {path}.name {path}", f"cannot remove {sha256}")
+        self._change(f"rm -rf {path}.stamp {path}.name {path}", f"cannot remove {sha256}")
 
     def _stats(self, hashes: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Return the ``stat`` and the stamp of each file that is there."""
         if not hashes:
             return {}
+        may_touch = self._fence.agent is not None
+        touch = '  [ "$now" != "$stamp" ] || touch "$name.stamp" 2>/dev/null\n'
         script = (
             f"cd {remote_words(self.directory)} 2>/dev/null || exit 0\n"
             f"for name in {remote_words(*hashes)}; do\n"
             '  [ -f "$name" ] || continue\n'
             f'  now=$({STAT} "$name"); stamp=$(cat "$name.stamp" 2>/dev/null)\n'
-            '  [ "$now" != "$stamp" ] || touch "$name.stamp" 2>/dev/null\n'
+            f"{touch if may_touch else ''}"
             "  printf '%s\\n' \"$name=$now=$stamp\"\n"
             "done"
         )
-        text = self._run(script, "cannot look into the board's store")
+        run = self._change if may_touch else self._run
         found = {}
-        for line in text.splitlines():
+        for line in run(script, "cannot look into the board's store").splitlines():
             name, first, rest = line.partition("=")
             now, second, stamp = rest.partition("=")
             if first and second:
@@ -240,7 +253,10 @@ class BoardStore:
         return found
 
     def _prove(self, item: StoredObject) -> bool:
-        """Hash one file on the board; stamp it, or remove it when it does not match its name."""
+        """Hash one file on the board; stamp it, or remove it when it does not match its name.
+
+        Without an agent neither is done.
+        """
         path = self.path(item.sha256)
         quoted = remote_words(path)
         before = self._stats([item.sha256]).get(item.sha256)
@@ -252,11 +268,14 @@ class BoardStore:
             f"the board cannot hash {path}",
             timeout=retry_timeout,
         )
-        if text.split(" ")[0].strip() != item.sha256:
+        good = text.split(" ")[0].strip() == item.sha256
+        if self._fence.agent is None:
+            return good
+        if not good:
             self.remove(item.sha256)
             return False
         # The stamp is of before the hashing: what changed meanwhile does not agree with it.
-        self._run(
+        self._change(
             f"printf '%s\\n' {remote_words(before[0])} >{quoted}.stamp",
             f"cannot write the stamp of {path}",
         )
@@ -264,32 +283,44 @@ class BoardStore:
 
     def _finish(self, temporary: str, item: StoredObject, *, executable: bool) -> None:
         """Make a proven transfer durable, then give it its name and its stamp."""
-        target = self.path(item.sha256)
+        target, what = self.path(item.sha256), f"cannot publish {item.sha256} on the board"
         source, final, folder = map(remote_words, (temporary, target, self.directory))
+        # Without the lock of the lease: it may take long, and is the business of this epoch alone.
+        ready = f"{_DURABLE}chmod {'755' if executable else '644'} {source} && durable {source}"
+        self._run(ready, what, timeout=120)
         script = (
-            'durable() { if command -v fsync >/dev/null 2>&1; then fsync "$@"; else sync; fi; }\n'
-            f"chmod {'755' if executable else '644'} {source} && durable {source} &&"
+            f"{_DURABLE}umask 022; mkdir -p {folder} && rm -rf {final} {final}.stamp &&"
             f" mv -f {source} {final} && {STAT} {final} >{final}.stamp && durable {folder}"
             f"{_naming(item, final)}"
         )
-        self._run(script, f"cannot publish {target} on the board", timeout=120)
+        self._fence.run(script, what, timeout=120, agent=self._fence.agent or temporary)
 
     def _sweep(self) -> None:
-        """Make the store's directory and remove what dead transfers left in it."""
-        folder = remote_words(self.directory)
+        """Make the directories and remove what dead transfers left in them."""
+        folder, incoming = remote_words(self.directory), remote_words(self._fence.incoming)
+        if self._fence.agent is None:
+            self._run(f"umask 022; mkdir -p {incoming}", f"cannot make {incoming} on the board")
+            return
         old = " ; ".join(
             f"find {folder} -name {remote_words(prefix + '*')} -mtime +{days} -exec rm -f {{}} \\;"
             for prefix, days in ((PREFIX, _FOREIGN_DAYS), (PARTIAL, _PARTIAL_DAYS))
         )
-        text = self._run(
-            f"umask 022; mkdir -p {folder} && {{ {old} ; ls -a {folder}; }}",
+        text = self._change(
+            f"umask 022; mkdir -p {folder} {incoming} && {{ {old} ; ls -a {folder} {incoming}; }}",
             f"cannot make {self.directory} on the board",
         )
-        names = [name for name in text.split() if name.startswith(PREFIX)]
-        with abandoned(name.removeprefix(PREFIX) for name in names) as tokens:
+        names = {name for name in text.split() if name.startswith(PREFIX)}
+        with abandoned(name.removeprefix(PREFIX) for name in sorted(names)) as tokens:
             if tokens:
-                paths = [f"{self.directory}/{PREFIX}{token}" for token in tokens]
-                self._run(f"rm -f {remote_words(*paths)}", "cannot remove old transfers")
+                paths = [
+                    f"{place}/{PREFIX}{token}"
+                    for token in tokens
+                    for place in (self.directory, self._fence.incoming)
+                ]
+                self._change(f"rm -f {remote_words(*paths)}", "cannot remove old transfers")
+
+    def _change(self, script: str, what: str, *, timeout: float = _TIMEOUT_SECONDS) -> str:
+        return self._fence.run(script, what, timeout=timeout)
 
     def _run(self, script: str, what: str, *, timeout: float = _TIMEOUT_SECONDS) -> str:
         return require(self._transport.run(script, timeout=timeout), what).text

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from labctl.board.facts import NEAREST, SECTION, sections
+from labctl.board.fence import INCOMING
 from labctl.board.upload.transfer import PARTIAL
 from labctl.errors import printable
 from labctl.transport import Transport, remote_words, require
@@ -26,7 +27,10 @@ done
 section limits
 cat /proc/self/limits 2>/dev/null
 section written
-probe=$directory/.labctl-probe-$$
+# Where raw transfers go; nothing else is changed without the agent.
+place=$directory
+[ ! -d "$workdir" ] || {{ place=$workdir/{INCOMING}; mkdir -p "$place" || place=$directory; }}
+probe=$place/.labctl-probe-$$
 shell=$(command -v sh)
 # The kernel ends the interpreter's name at a blank: a virtual board's folder may hold one.
 case $shell in *[[:space:]]*) shell=/bin/sh;; esac

@@ -85,7 +85,7 @@ def _verify(lab: LabFile, board: Board, transport: Transport, work: "StoreWork")
         wanted = held.agent_object().stored
         agents = [item for item in before if item.sha256 == wanted.sha256]
         damaged = [item.name or item.sha256 for item in held.store.verify(agents)]
-        held.bring_agent(lambda _item, _done: None)
+        held.bring_agent(lambda _item, _done: None, anew=bool(damaged))
         rest = [item for item in before if item.sha256 != wanted.sha256]
         total = sum(item.size_bytes for item in rest)
         with work.view.step(f"verify {board.name}", total=total) as step:

@@ -80,7 +80,7 @@ class RunContext:
     def __post_init__(self) -> None:
         self.conditions = BoardConditions(
             self.held.transport,
-            self.held.board.workdir,
+            self.held.fence,
             self.prepared.recipe.conditions,
             self.observer.note,
         )

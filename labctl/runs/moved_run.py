@@ -61,7 +61,7 @@ def try_board(opened: Opened, prepared: Prepared) -> dict[str, str]:
     held.take_lease()
     paths = opened.send()
     wanted = prepared.recipe.conditions
-    conditions = BoardConditions(held.transport, held.board.workdir, wanted, opened.observer.note)
+    conditions = BoardConditions(held.transport, held.fence, wanted, opened.observer.note)
     with conditions.held(held.check_lease):
         return paths
 

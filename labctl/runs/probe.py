@@ -66,7 +66,7 @@ def _measured(opened: Opened, *, full: bool) -> BoardProbe:
     notes: list[str] = []
     held_down: list[float | None] = []
     # A run that was killed may have left a frequency fixed.
-    if left := BoardChanges(held.transport, held.board.workdir).restore():
+    if left := BoardChanges(held.fence).restore():
         notes.append(f"cannot restore the settings that a run changed: {left}")
     taken = datetime.now(UTC)
     before = measuring.facts()

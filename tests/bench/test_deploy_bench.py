@@ -20,7 +20,7 @@ from slow_link import slow_link
 from stored import publish
 from virtual_process import virtual_board_process
 
-from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
+from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, Fence, StoredObject
 from labctl.board.upload.source import CHUNK_BYTES
 from labctl.deploy import Object
 from labctl.deploy.plan import plan
@@ -55,7 +55,7 @@ class Bench:
             self.transport,
             f"{self.workdir}/{number}",
             hash_command=(self.agent, "hash"),
-            agent=self.agent,
+            fence=Fence(self.transport, f"{self.workdir}/{number}", self.agent),
         )
 
 

@@ -313,7 +313,7 @@ def test_only_directories_of_jobs_are_removed(directory: str) -> None:
         board.remove(directory)
     assert link.commands == []
     board.remove("/w/jobs/it's")
-    assert link.commands == ["rm -rf '/w/jobs/it'\"'\"'s'"]
+    assert link.commands == [board.fence.guarded("rm -rf '/w/jobs/it'\"'\"'s'")]
 
 
 FACTS = BoardFacts(

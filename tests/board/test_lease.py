@@ -2,27 +2,28 @@ import json
 from pathlib import Path
 
 import pytest
+from agent_fences import native_leases
 
-from labctl.board import BoardLease, LeaseStatus
+from labctl.board import LeaseStatus
 from labctl.errors import BoardError, BoardPermission, LeaseLost
 from labctl.transport import Transport
 
 
 def test_a_board_without_a_lease_is_taken(transport: Transport, workdir: str) -> None:
-    lease = BoardLease(transport, workdir)
+    lease = native_leases(transport, workdir)
     assert lease.read() is None
     taken = lease.acquire("my lab's")
     assert (taken.lab, taken.epoch) == ("my lab's", 1)
     lease.check(taken)
     assert lease.read() == taken
-    assert sorted(path.name for path in Path(workdir).iterdir()) == ["lease", "lease.alive"]
+    assert sorted(path.name for path in Path(workdir).iterdir()) == ["jobs", "lease", "lease.alive"]
     assert json.loads(Path(lease.path).read_text())["epoch"] == 1
 
 
 def test_each_taking_raises_the_epoch_and_ends_the_one_before(
     transport: Transport, workdir: str
 ) -> None:
-    lease = BoardLease(transport, workdir)
+    lease = native_leases(transport, workdir)
     first = lease.acquire("one")
     second = lease.acquire("two")
     assert second.epoch == first.epoch + 1
@@ -32,13 +33,13 @@ def test_each_taking_raises_the_epoch_and_ends_the_one_before(
 
 
 def test_the_epoch_is_above_what_is_known_elsewhere(transport: Transport, workdir: str) -> None:
-    lease = BoardLease(transport, workdir)
+    lease = native_leases(transport, workdir)
     assert lease.acquire("lab", minimum_epoch=41).epoch == 42
     assert lease.acquire("lab", minimum_epoch=7).epoch == 43
 
 
 def test_two_that_got_the_same_epoch_are_told_apart(transport: Transport, workdir: str) -> None:
-    lease = BoardLease(transport, workdir)
+    lease = native_leases(transport, workdir)
     mine = lease.acquire("lab")
     fields = json.loads(Path(lease.path).read_text())
     Path(lease.path).write_text(json.dumps({**fields, "token": "other"}))
@@ -47,7 +48,7 @@ def test_two_that_got_the_same_epoch_are_told_apart(transport: Transport, workdi
 
 
 def test_a_lease_that_is_gone_is_lost(transport: Transport, workdir: str) -> None:
-    lease = BoardLease(transport, workdir)
+    lease = native_leases(transport, workdir)
     mine = lease.acquire("lab")
     Path(lease.path).unlink()
     with pytest.raises(LeaseLost, match="gone"):
@@ -57,7 +58,7 @@ def test_a_lease_that_is_gone_is_lost(transport: Transport, workdir: str) -> Non
 def test_a_holder_gives_signs_of_life_until_it_releases_the_board(
     transport: Transport, workdir: str
 ) -> None:
-    lease = BoardLease(transport, workdir)
+    lease = native_leases(transport, workdir)
     assert lease.status() is None
     mine = lease.acquire("lab")
     status = lease.status()
@@ -78,7 +79,7 @@ def test_a_holder_gives_signs_of_life_until_it_releases_the_board(
 def test_only_the_holder_gives_signs_and_takes_them_away(
     transport: Transport, workdir: str
 ) -> None:
-    lease = BoardLease(transport, workdir)
+    lease = native_leases(transport, workdir)
     first = lease.acquire("one")
     second = lease.acquire("two")
     lease.release(first)
@@ -115,7 +116,7 @@ def test_what_was_heard_long_ago_or_in_another_boot_is_no_life(
     is_alive: bool,
 ) -> None:
     monkeypatch.setattr("labctl.board.lease.ALIVE_SECONDS", 5.0)  # this computer may be just on
-    lease = BoardLease(transport, workdir)
+    lease = native_leases(transport, workdir)
     lease.acquire("lab")
     alive = Path(f"{lease.path}.alive")
     seconds, _, boot = alive.read_text().strip().partition(" ")
@@ -127,7 +128,7 @@ def test_what_was_heard_long_ago_or_in_another_boot_is_no_life(
 
 
 def test_a_sign_of_life_is_written_over_a_longer_one(transport: Transport, workdir: str) -> None:
-    lease = BoardLease(transport, workdir)
+    lease = native_leases(transport, workdir)
     mine = lease.acquire("lab")
     Path(f"{lease.path}.alive").write_text("9" * 30 + " another-boot" * 9 + "\n")
     lease.check(mine)
@@ -139,7 +140,7 @@ def test_a_sign_of_life_is_written_over_a_longer_one(transport: Transport, workd
 def test_who_takes_a_board_while_another_looks_at_it_keeps_it(
     transport: Transport, workdir: str
 ) -> None:
-    lease = BoardLease(transport, workdir)
+    lease = native_leases(transport, workdir)
     lease.acquire("dead")
 
     def hesitate(before: LeaseStatus) -> None:
@@ -152,11 +153,11 @@ def test_who_takes_a_board_while_another_looks_at_it_keeps_it(
     assert now is not None
     assert now.lab == "faster"
     lease.check(now)
-    assert sorted(path.name for path in Path(workdir).iterdir()) == ["lease", "lease.alive"]
+    assert sorted(path.name for path in Path(workdir).iterdir()) == ["jobs", "lease", "lease.alive"]
 
 
 def test_who_respects_the_holder_takes_nothing(transport: Transport, workdir: str) -> None:
-    lease = BoardLease(transport, workdir)
+    lease = native_leases(transport, workdir)
     mine = lease.acquire("lab")
 
     def refuse(before: LeaseStatus) -> None:
@@ -181,8 +182,7 @@ def test_who_respects_the_holder_takes_nothing(transport: Transport, workdir: st
     ],
 )
 def test_what_is_no_lease_is_not_believed(transport: Transport, workdir: str, text: str) -> None:
-    lease = BoardLease(transport, workdir)
-    Path(workdir).mkdir()
+    lease = native_leases(transport, workdir)
     Path(lease.path).write_text(text + "\n")
     with pytest.raises(BoardError, match="not one that labctl wrote"):
         lease.acquire("lab")
@@ -191,6 +191,6 @@ def test_what_is_no_lease_is_not_believed(transport: Transport, workdir: str, te
 def test_a_workdir_that_cannot_be_made_is_an_error(transport: Transport, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BoardError, match="cannot"):
-        BoardLease(transport, f"{tmp_path}/file/below").acquire("lab")
+        native_leases(transport, f"{tmp_path}/file/below").acquire("lab")
     with pytest.raises((BoardPermission, BoardError)):
-        BoardLease(transport, "/proc/labctl").acquire("lab")
+        native_leases(transport, "/proc/labctl").acquire("lab")

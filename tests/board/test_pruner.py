@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from agent_fences import native_fence, native_leases
 
 from labctl.board import BoardAgent, BoardLease, Lease, PrunePolicy, Pruner, choose
 from labctl.transport import Transport
@@ -28,7 +29,8 @@ def board(workdir: str) -> Path:
 
 
 def pruner(transport: Transport, board: Path, own: Lease | None = None) -> Pruner:
-    agent = BoardAgent(transport, f"{board}/agent", str(board))
+    fence = native_fence(transport, str(board), epoch=99)
+    agent = BoardAgent(transport, f"{board}/agent", str(board), fence)
     return Pruner(
         transport, str(board), agent, BoardLease(transport, str(board)), lambda lease: lease == own
     )
@@ -103,7 +105,7 @@ def test_what_running_jobs_name_is_held_and_dead_jobs_hold_nothing(
 
 def test_who_holds_the_board(transport: Transport, board: Path) -> None:
     """A controller that lives; not one that died, ended, or is this one."""
-    leases = BoardLease(transport, str(board))
+    leases = native_leases(transport, str(board))
     theirs = leases.acquire("theirs")
     holder = pruner(transport, board).inventory().holder
     assert holder is not None
@@ -116,7 +118,7 @@ def test_who_holds_the_board(transport: Transport, board: Path) -> None:
 def test_a_holder_that_is_silent_while_its_job_runs_is_alive(
     transport: Transport, board: Path
 ) -> None:
-    leases = BoardLease(transport, str(board))
+    leases = native_leases(transport, str(board))
     leases.release(leases.acquire("theirs"))
     job = board / "jobs" / "1"
     job.mkdir(parents=True)

@@ -3,6 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
+from agent_fences import native_fence
 from stored import publish
 
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
@@ -45,7 +46,7 @@ def link(transport: Transport) -> Watched:
 
 @pytest.fixture
 def store(link: Watched, workdir: str) -> BoardStore:
-    return BoardStore(link, workdir)
+    return BoardStore(link, workdir, fence=native_fence(link, workdir))
 
 
 def content(tmp_path: Path, data: bytes = b"content") -> tuple[Path, StoredObject]:
@@ -201,7 +202,8 @@ def test_what_a_lost_link_left_is_removed_by_the_next_push(
     link.fail = DeviceLost("cable")
     with pytest.raises(DeviceLost):
         publish(store, local, item)
-    (left,) = (Path(workdir) / "store").iterdir()
+    assert list((Path(workdir) / "store").iterdir()) == []
+    (left,) = (Path(workdir) / "incoming" / "0").iterdir()
     assert left.name.startswith(PREFIX)
     assert store.missing([item]) == [item]
     link.fail = None
@@ -242,13 +244,14 @@ def test_a_delivery_that_gave_up_a_lost_link_is_not_begun_again(
     monkeypatch.setattr(store_module, "deliver", give_up)
     monkeypatch.setattr(store_module, "CHUNKED_BYTES", 1)
     local, item = content(tmp_path)
-    store = BoardStore(link, workdir, agent="agent")
+    fence = native_fence(link, workdir)
+    store = BoardStore(link, workdir, fence=fence)
     with (
         ChunkedFile(local, item.sha256, item.size_bytes) as source,
         pytest.raises(DeviceLost),
     ):
         store.receive(source, item, options=DeliveryOptions(retry_timeout=60))
-    assert attempts == ["agent"]
+    assert attempts == [fence.agent]
 
 
 def test_transfers_that_live_or_are_another_hosts_are_left_alone(
@@ -305,8 +308,9 @@ def test_only_hashes_are_names(store: BoardStore, name: str) -> None:
 
 def test_a_store_that_cannot_be_made_is_the_boards_error(link: Watched, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
+    path = f"{tmp_path}/file"
     with pytest.raises(BoardError, match="cannot make"):
-        publish(BoardStore(link, f"{tmp_path}/file"), *content(tmp_path))
+        publish(BoardStore(link, path, fence=native_fence(link, path)), *content(tmp_path))
 
 
 def test_a_name_of_several_lines_makes_no_objects(
@@ -316,7 +320,7 @@ def test_a_name_of_several_lines_makes_no_objects(
     local.write_bytes(b"content")
     sha256 = hashlib.sha256(b"content").hexdigest()
     hostile = f"x\n7 {'b' * 64} y\x1b[31m"
-    store = BoardStore(transport, workdir)
+    store = BoardStore(transport, workdir, fence=native_fence(transport, workdir))
     path = Path(publish(store, local, StoredObject(sha256, 7, hostile)))
     assert Path(f"{path}.name").read_text().count("\n") == 1
     (found,) = store.contents()

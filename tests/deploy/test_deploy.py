@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from agent_fences import native_fence
 
 from labctl.board import BoardStore
 from labctl.deploy import DeployOptions, Object, agent_object, describe
@@ -26,7 +27,8 @@ FACTS = BoardFacts(
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[BoardStore]:
     with LocalConfig().open() as link:
-        yield BoardStore(link, str(tmp_path / "board"))
+        workdir = str(tmp_path / "board")
+        yield BoardStore(link, workdir, fence=native_fence(link, workdir))
 
 
 @pytest.fixture

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import agent_builds
 import pytest
+from agent_fences import native_leases
 from hdc_server import Board, stand_in_server
 from jobs import is_alive, soon
 from stored import publish
 
-from labctl.board import BoardAgent, BoardLease, BoardStore, JobSpec, JobState, probe
+from labctl.board import BoardAgent, BoardStore, JobSpec, JobState, probe
 from labctl.deploy import agent_object, describe
 from labctl.deploy.plan import plan
 from labctl.deploy.send import deploy
@@ -58,6 +59,7 @@ def set_up(link: Transport, workdir: str) -> Desk:
     wanted = agent_object(facts, agent_builds.agent)
     path = deploy(store, plan(store, [wanted]))[wanted.sha256]
     agent = BoardAgent(link, path, workdir)
+    store = BoardStore(link, workdir, fence=agent.fence)
     return Desk(link, workdir, store, agent, agent.refine(facts))
 
 
@@ -136,7 +138,7 @@ def test_a_program_that_is_not_there_is_the_jobs_fault(desk: Desk) -> None:
 
 
 def test_who_lost_the_lease_starts_nothing(desk: Desk) -> None:
-    lease = BoardLease(desk.link, desk.workdir)
+    lease = native_leases(desk.link, desk.workdir)
     mine = lease.acquire("me")
     spec = desk.spec("one", "/bin/true", epoch=mine.epoch)
     lease.acquire("other")
@@ -154,7 +156,12 @@ def test_a_killed_agent_is_no_result(desk: Desk) -> None:
 
 
 def test_the_store_can_hash_with_the_agent(desk: Desk, tmp_path: Path) -> None:
-    store = BoardStore(desk.link, desk.workdir, hash_command=(desk.agent.path, "hash"))
+    store = BoardStore(
+        desk.link,
+        desk.workdir,
+        hash_command=(desk.agent.path, "hash"),
+        fence=desk.agent.fence,
+    )
     (tmp_path / "file").write_bytes(b"x" * 1000)
     item = describe(tmp_path / "file")
     path = Path(publish(store, item.local, item.stored))

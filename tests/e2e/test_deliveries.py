@@ -23,7 +23,7 @@ from small_disk import fill, small_disk
 from stored import publish
 
 from labctl import process
-from labctl.board import BoardStore, StoredObject
+from labctl.board import BoardStore, Fence, StoredObject
 from labctl.board.store import STAT
 from labctl.board.upload.client import WINDOW
 from labctl.board.upload.source import CHUNK_BYTES, ChunkedFile
@@ -49,10 +49,14 @@ class Bench:
     losses: list[InfraError] = field(default_factory=list)
 
     @property
+    def fence(self) -> Fence:
+        return Fence(self.transport, str(self.board.workdir), str(self.agent))
+
+    @property
     def store(self) -> BoardStore:
         hashing = (str(self.agent), "hash")
         return BoardStore(
-            self.transport, str(self.board.workdir), hash_command=hashing, agent=str(self.agent)
+            self.transport, str(self.board.workdir), hash_command=hashing, fence=self.fence
         )
 
     def publish(self, file: Path, item: StoredObject, **options: Any) -> Path:
@@ -166,7 +170,7 @@ CONTROLLER = """
 import os
 import sys
 from pathlib import Path
-from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
+from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, Fence, StoredObject
 from labctl.transport import HdcTcpConfig
 address, workdir, agent, file, sha256, size = sys.argv[1:]
 item = StoredObject(sha256, int(size))
@@ -180,7 +184,8 @@ def pace(count):
 def progress(done):
     tell("done", done)
 with HdcTcpConfig(address=address).open() as transport:
-    store = BoardStore(transport, workdir, hash_command=(agent, "hash"), agent=agent)
+    fence = Fence(transport, workdir, agent)
+    store = BoardStore(transport, workdir, hash_command=(agent, "hash"), fence=fence)
     with ChunkedFile(Path(file), item.sha256, item.size_bytes) as source:
         options = DeliveryOptions(progress=progress, pace=pace)
         store.receive(source, item, options=options)
@@ -385,7 +390,7 @@ def bring_to_all(
                     transport,
                     str(board.workdir),
                     hash_command=(str(agent), "hash"),
-                    agent=str(agent),
+                    fence=Fence(transport, str(board.workdir), str(agent)),
                 )
                 return Path(store.receive(source, item, options=options))
 

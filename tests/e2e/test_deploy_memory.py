@@ -24,11 +24,12 @@ MOST_BYTES = 150_000_000
 CONTROLLER = """
 import sys
 from pathlib import Path
-from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
+from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, Fence, StoredObject
 from labctl.transport import HdcTcpConfig
 address, workdir, agent, file, sha256, size = sys.argv[1:]
 with HdcTcpConfig(address=address).open() as transport:
-    store = BoardStore(transport, workdir, hash_command=(agent, "hash"), agent=agent)
+    fence = Fence(transport, workdir, agent)
+    store = BoardStore(transport, workdir, hash_command=(agent, "hash"), fence=fence)
     with ChunkedFile(Path(file), sha256, int(size)) as source:
         item = StoredObject(sha256, int(size))
         print(store.receive(source, item, options=DeliveryOptions()))

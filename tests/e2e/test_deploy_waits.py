@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from agent_fences import native_leases
 from labs import RECIPE, LabUnderTest, RunningLabctl, blamed, said
 
 from labctl import process
-from labctl.board import BoardLease
 from labctl.config.lab import find_lab
 from labctl.runs import BoardUse, hold_board
 from labctl.transport import HdcTcpConfig, Transport
@@ -139,7 +139,7 @@ def test_it_waits_for_the_job_of_a_run_that_was_killed_and_leaves_it_to_a_resume
 
 def test_it_waits_for_a_controller_of_another_host(lab: LabUnderTest) -> None:
     with the_board(lab) as transport:
-        leases = BoardLease(transport, lab.board.workdir)
+        leases = native_leases(transport, lab.board.workdir)
         theirs = leases.acquire("nightly")
         blamed(lab.run("deploy", "--no-wait"), 3, "infra", "in use by nightly on")
         with waiting(lab, "by nightly on") as running:

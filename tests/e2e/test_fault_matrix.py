@@ -19,6 +19,7 @@ from pathlib import Path
 import agent_builds
 import pytest
 import stored
+from agent_fences import native_fence
 from leaks import nothing_left
 
 from labctl.board import BoardAgent, BoardStore, JobSpec
@@ -144,7 +145,8 @@ def publish(bench: Bench, link: Transport) -> None:
     item = StoredObject(hashlib.sha256(content).hexdigest(), len(content))
     local = bench.fresh("object")
     local.write_bytes(content)
-    store = BoardStore(link, str(bench.board.workdir))
+    workdir = str(bench.board.workdir)
+    store = BoardStore(link, workdir, fence=native_fence(link, workdir))
     final = Path(store.path(item.sha256))
     try:
         stored.publish(store, local, item, stall_timeout=bench.retry_timeout)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_fences import native_leases
 from labs import RECIPE, LabUnderTest, blamed, said
 from virtual_process import BoardProcess, virtual_board_process
 
-from labctl.board import BoardLease
 from labctl.transport import LocalConfig
 from labctl.virtual import Control
 from labctl.virtual import fault_script as f
@@ -84,7 +84,7 @@ def test_a_run_is_moved_by_hand_and_stays_where_it_is(
     finished = lab.finished_trials()
     workdir = Path(spare.workdir)
     with LocalConfig().open() as here:
-        leases = BoardLease(here, spare.workdir)
+        leases = native_leases(here, spare.workdir)
         theirs = leases.acquire("nightly")
         seconds = Path("/proc/uptime").read_text().partition(".")[0]
         (workdir / "lease.alive").write_text(f"{seconds} {spare.boot_id}\n")

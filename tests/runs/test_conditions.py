@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_fences import native_fence
 from pydantic import ValidationError
 
 from labctl import process
@@ -35,6 +36,7 @@ class Board:
         self.write("scaling_min_freq", "408000")
         self.write("scaling_max_freq", "1992000")
         self.notes: list[str] = []
+        self.link = LocalTransport()
 
     def write(self, name: str, value: str) -> None:
         for cpu in self.cpus:
@@ -45,7 +47,10 @@ class Board:
 
     def conditions(self, **wanted: Any) -> BoardConditions:
         return BoardConditions(
-            LocalTransport(), str(self.workdir), Conditions(**wanted), self.notes.append
+            self.link,
+            native_fence(self.link, str(self.workdir)),
+            Conditions(**wanted),
+            self.notes.append,
         )
 
     @property

@@ -6,9 +6,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import agent_builds
 import pytest
 
-from labctl.board import BoardAgent, Lease
+from labctl.board import BoardAgent
 from labctl.config.lab import Board, Lab, LabFile
 from labctl.config.target import load_target
 from labctl.deploy import describe
@@ -17,10 +18,11 @@ from labctl.deploy.send import deploy
 from labctl.errors import BoardBusy, BoardError, DeviceLost, LeaseLost
 from labctl.records import BoardFacts, Execution
 from labctl.runs import HeldBoard
-from labctl.transport import LocalConfig
+from labctl.transport import CommandResult, LocalConfig
 
-AGENT = """#!/bin/sh
-[ -f "$3/runs" ] && echo '{"state":"running"}' || echo '{"state":"finished"}'
+AGENT = f"""#!/bin/sh
+case $1 in guard | take) exec {agent_builds.native_agent()} "$@";; esac
+[ -f "$3/runs" ] && echo '{{"state":"running"}}' || echo '{{"state":"finished"}}'
 """
 
 
@@ -48,8 +50,10 @@ def met(tmp_path: Path, private_state: Path, workdir: Path) -> Iterator[HeldBoar
 @pytest.fixture
 def held(met: HeldBoard, workdir: Path) -> HeldBoard:
     """The same board, with an agent."""
-    agent = BoardAgent(met.transport, str(workdir / "agent"), str(workdir))
-    return replace(met, _agent=agent)
+    path = str(workdir / "agent")
+    held = replace(met, _agent=BoardAgent(met.transport, path, str(workdir)))
+    held.fence.agent = path
+    return held
 
 
 def a_job_runs(workdir: Path) -> Path:
@@ -183,11 +187,16 @@ def test_a_lease_is_our_own_before_its_answer_has_come(
 ) -> None:
     """The board has it, and who took it dies or loses the link before it knows that."""
 
-    def lost(_lease: Lease) -> None:
-        raise DeviceLost("cable")
+    answer = held.transport.run
+
+    def lost(command: str, *, timeout: float) -> CommandResult:
+        result = answer(command, timeout=timeout)
+        if " take " in command:
+            raise DeviceLost("cable")
+        return result
 
     with monkeypatch.context() as broken:
-        broken.setattr(held.leases, "check", lost)
+        broken.setattr(held.transport, "run", lost)
         with pytest.raises(DeviceLost):
             held.take_lease()
     held.leases.check(taken := held.leases.read() or pytest.fail("there is no lease"))
@@ -197,7 +206,9 @@ def test_a_lease_is_our_own_before_its_answer_has_come(
 def test_what_this_host_had_is_its_own_whoever_died(held: HeldBoard, tmp_path: Path) -> None:
     """Also when it comes by another way, of which it knows no epoch."""
     first = held.take_lease()
-    second = replace(held, state=tmp_path / "state" / "other").take_lease()
+    other = replace(held, state=tmp_path / "state" / "other")
+    other.fence.agent = held.fence.agent
+    second = other.take_lease()
     assert second.epoch == first.epoch + 1
 
 

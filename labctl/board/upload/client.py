@@ -20,6 +20,7 @@ from labctl.errors import (
     CommandTimeout,
     DeviceLost,
     IntegrityError,
+    LeaseLost,
     ProtocolError,
 )
 from labctl.progress import BytesDone
@@ -227,6 +228,8 @@ class _Talk:
     def _cannot_write(self, number: int) -> BoardError:
         if number == errno.EAGAIN:
             return Busy.of(self.label, self.source)
+        if number == errno.ESTALE:
+            return LeaseLost(f"{self.label}: another controller took the board during {self._what}")
         reason = f"{self.label}: the board cannot write {self._what}: {os.strerror(number)}"
         if number in FULL_NUMBERS:
             rest = self.source.size_bytes - self.counters.present_bytes

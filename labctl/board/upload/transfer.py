@@ -21,6 +21,7 @@ from labctl.errors import (
     BoardNoSpace,
     HostTimeout,
     InfraError,
+    LeaseLost,
     ProtocolError,
 )
 from labctl.files import host_writes, locked, state_dir
@@ -35,7 +36,7 @@ CHUNKED_BYTES = 8 << 20
 PARTIAL = ".part-"
 
 #: What the end of an ``agent receive`` means, see ``failure.h`` of the agent.
-_NO_SPACE, _BUSY, _PUBLISHED = 74, 76, 77
+_NO_SPACE, _STALE, _BUSY, _PUBLISHED = 74, 75, 76, 77
 _START_SECONDS = 60.0
 
 
@@ -46,6 +47,8 @@ class Destination:
     partial: str
     target: str
     executable: bool
+    #: Options by which the agent checks the epoch of who sends.
+    fence: tuple[str, ...] = ()
 
 
 def _ignore(_what: object) -> None:
@@ -163,6 +166,7 @@ class _Delivery:
             *("--size", str(self.source.size_bytes), "--chunk", str(self.source.chunk_bytes)),
             *("--executable", str(int(self.destination.executable))),
             *("--idle", str(self.options.idle_timeout)),
+            *self.destination.fence,
         )
         result = self.transport.run(remote_words(*words), timeout=_START_SECONDS)
         if result.exit_status == _PUBLISHED:
@@ -187,6 +191,8 @@ class _Delivery:
             reason, missing = str(answer["message"]), answer.get("missing_bytes")
         except (ValueError, KeyError, TypeError, AttributeError):
             return board_error(result.text, what)  # not the agent's words: the shell's
+        if result.exit_status == _STALE:
+            return LeaseLost(f"{what}: {reason}")
         if result.exit_status != _NO_SPACE:
             return board_error(reason, what)
         lacks = f": free space missing: {size(missing)}" if isinstance(missing, int) else ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from labctl.board import LINK_LOSSES
+from labctl.board import LINK_LOSSES, Fence
 from labctl.board.facts import SECTION, sections
 from labctl.config.conditions import DEFAULT_MAX_WAIT_SECONDS, Conditions
 from labctl.errors import BoardNotReady, ConfigError, InfraError, LeaseLost
@@ -32,7 +32,7 @@ class BoardConditions:
     """The conditions of one run on one board. Methods raise LinkError and BoardError."""
 
     transport: Transport
-    workdir: str
+    fence: Fence
     wanted: Conditions
     note: Callable[[str], None]
     _once: list[ConditionRecord] = field(default_factory=list)
@@ -41,7 +41,7 @@ class BoardConditions:
     @property
     def changes(self) -> BoardChanges:
         """Changes of the board that the conditions need."""
-        return BoardChanges(self.transport, self.workdir)
+        return BoardChanges(self.fence)
 
     @property
     def unlike(self) -> dict[str, JsonValue]:
@@ -168,7 +168,7 @@ class BoardConditions:
             f"{ROOT}sync; file=$root/proc/sys/vm/drop_caches\n"
             '[ -w "$file" ] && echo 3 >"$file" && echo done; :'
         )
-        done = self._run(script, "cannot empty the page cache").strip() == "done"
+        done = self.fence.run(script, "cannot empty the page cache").strip() == "done"
         had = "dropped" if done else "the board does not let its page cache be emptied"
         return ConditionRecord(name="caches", wanted="dropped", had=had, ok=True if done else None)
 

@@ -15,6 +15,7 @@ from labctl.board import (
     BoardAgent,
     BoardLease,
     BoardStore,
+    Fence,
     Lease,
     LeaseStatus,
     Pruner,
@@ -23,10 +24,11 @@ from labctl.board import (
     probe,
     survey,
 )
+from labctl.board.fence import knows_leases
 from labctl.config.lab import Board, LabFile
 from labctl.config.target import Target, load_target
 from labctl.deploy import DeployOptions, Object, OnProgress, agent_object
-from labctl.deploy.plan import AGENT_PRODUCT, agent_artifact, is_machine, plan
+from labctl.deploy.plan import AGENT_PRODUCT, DeployPlan, agent_artifact, is_machine, plan
 from labctl.deploy.send import deploy
 from labctl.errors import BoardNoSpace, ConfigError, InfraError, LinkError
 from labctl.files import append_line, write_atomic
@@ -63,6 +65,8 @@ class HeldBoard:
     state: Path
     #: What is done when the context ends.
     ending: ExitStack
+    #: By which all changes of the board are made.
+    fence: Fence = field(init=False)
     leases: BoardLease = field(init=False)
     #: What this process holds; it may have been taken by an earlier one.
     lease: Lease | None = None
@@ -71,9 +75,11 @@ class HeldBoard:
     #: Its lease in the lab's state; None for a board that is in no lab.
     in_lab: LabLease | None = None
     _agent: BoardAgent | None = None
+    _has_looked: bool = False
 
     def __post_init__(self) -> None:
-        self.leases = BoardLease(self.transport, self.board.workdir)
+        self.fence = Fence(self.transport, self.board.workdir)
+        self.leases = BoardLease(self.transport, self.board.workdir, fence=self.fence)
 
     @property
     def agent(self) -> BoardAgent:
@@ -86,9 +92,9 @@ class HeldBoard:
         """Its store; once the agent is brought, that does the hashing."""
         workdir = self.board.workdir
         if self._agent is None:
-            return BoardStore(self.transport, workdir)
-        path = self._agent.path
-        return BoardStore(self.transport, workdir, hash_command=(path, "hash"), agent=path)
+            return BoardStore(self.transport, workdir, fence=self.fence)
+        command = (self._agent.path, "hash")
+        return BoardStore(self.transport, workdir, hash_command=command, fence=self.fence)
 
     @property
     def rate_file(self) -> Path:
@@ -129,6 +135,7 @@ class HeldBoard:
         if self.in_lab is not None:
             self.in_lab.refuse_if_taken()
         before = self.leases.status()
+        self._saw(before.lease if before else None)
         if before is not None and not (ours and ours(before.lease)):
             self._refuse_conflict(before, orphans=orphans)
 
@@ -161,15 +168,25 @@ class HeldBoard:
 
         return agent_object(self.facts, file_for)
 
-    def bring_agent(self, on_sent: OnProgress) -> None:
-        """Put the agent on the board; it tells the facts and does the hashing from then on.
+    def _saw(self, lease: Lease | None) -> None:
+        """Let nothing be changed on the board once a newer lease than this one is there."""
+        self._has_looked = True
+        if self.lease is None:
+            self.fence.epoch = lease.epoch if lease else 0
 
-        Raises ConfigError (agent not built, CPUs without the target's instructions), and what
-        deploying and :meth:`BoardAgent.refine` raise.
+    def bring_agent(self, on_sent: OnProgress, *, anew: bool = False) -> None:
+        """Put the agent on the board; it tells the facts and makes all changes from then on.
+
+        ``anew``: the one that is there is damaged. Raises ConfigError (agent not built, CPUs
+        without the target's instructions), and what deploying and :meth:`BoardAgent.refine` raise.
         """
         wanted = self.agent_object()
-        paths = deploy(self.store, plan(self.store, [wanted]), DeployOptions(progress=on_sent))
-        self._agent = BoardAgent(self.transport, paths[wanted.sha256], self.board.workdir)
+        if not self._has_looked:
+            self._saw(self.leases.read())
+        missing = DeployPlan((wanted,), (wanted,)) if anew else plan(self.store, [wanted])
+        paths = deploy(self.store, missing, DeployOptions(progress=on_sent))
+        self.fence.agent, self.fence.is_old = paths[wanted.sha256], False
+        self._agent = BoardAgent(self.transport, self.fence.agent, self.board.workdir, self.fence)
         # The agent hashes with the CPU's SHA instructions where there are any.
         self.transport.board_hash = BoardHash("sha256", (self._agent.path, "hash"))
         self.facts = self._agent.refine(self.facts)
@@ -254,6 +271,7 @@ class HeldBoard:
         if self.lease is None:
             self.ending.callback(self._release)
         self.lease, self.has_inherited_lease = lease, False
+        self.fence.epoch = lease.epoch
 
     def check_lease(self) -> None:
         """Raise LeaseLost once another controller has the board; else give a sign of life."""
@@ -273,6 +291,7 @@ class HeldBoard:
         resumed knows its trial by it. Raises as :meth:`take_lease` does.
         """
         before = self.leases.read()
+        self._saw(before)
         if before is not None and is_own(before) and self.agent.has_jobs():
             self.keep_lease(before)
             self.check_lease()
@@ -343,17 +362,18 @@ def pruner_of(held: HeldBoard) -> tuple[Pruner, str]:
     On a board so full that this version's agent finds no room, an older one that is there will do.
     Raises what :meth:`HeldBoard.bring_agent` raises.
     """
-    transport, workdir = held.transport, held.board.workdir
+    transport, workdir, fence = held.transport, held.board.workdir, held.fence
     try:
         held.bring_agent(lambda _item, _done: None)
-        path = held.agent.path
     except BoardNoSpace:
         there = held.agents()
         if not there:
             raise
-        path = held.store.path(there[0].sha256)
-    agent = BoardAgent(transport, path, workdir)
-    return Pruner(transport, workdir, agent, held.leases, is_own), path.rpartition("/")[2]
+        fence.agent = held.store.path(there[0].sha256)
+        fence.is_old = not knows_leases(transport, fence.agent)
+    assert fence.agent is not None
+    agent = BoardAgent(transport, fence.agent, workdir, fence)
+    return Pruner(transport, workdir, agent, held.leases, is_own), fence.agent.rpartition("/")[2]
 
 
 def check_machine(target: Target, facts: BoardFacts) -> None:

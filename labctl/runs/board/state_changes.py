@@ -9,8 +9,9 @@ On a virtual board all is looked for below the folder of what it makes up
 
 from dataclasses import dataclass
 
+from labctl.board import Fence
 from labctl.records import ConditionRecord
-from labctl.transport import Transport, remote_words, require
+from labctl.transport import remote_words
 from labctl.virtual.marks import BOOT_ID, KERNEL_ROOT, OWN_PROCESS
 
 STATE_FILE = "conditions"
@@ -46,21 +47,20 @@ _DARK = ("INACTIVE", "STAND_BY", "DOZE", "SLEEP", "HIBERNATE")
 
 @dataclass(frozen=True)
 class BoardChanges:
-    """The changes to one board. Methods raise LinkError and BoardError."""
+    """The changes to one board. Methods raise LinkError, LeaseLost and BoardError."""
 
-    transport: Transport
-    workdir: str
+    fence: Fence
 
     @property
     def _state(self) -> str:
-        return remote_words(f"{self.workdir}/{STATE_FILE}")
+        return remote_words(f"{self.fence.workdir}/{STATE_FILE}")
 
     @property
     def _to_note(self) -> str:
         """Makes ``note`` write a line once; what cannot be noted must not be changed."""
         return f"""\
 {_BOOT}state={self._state}
-mkdir -p {remote_words(self.workdir)} || exit 1
+mkdir -p {remote_words(self.fence.workdir)} || exit 1
 [ "$(head -n 1 "$state" 2>/dev/null)" = "boot $boot" ] || echo "boot $boot" >"$state" || exit 1
 note() {{ grep -qxF -e "$1" "$state" || echo "$1" >>"$state" || exit 1; }}
 """
@@ -167,4 +167,4 @@ echo "now $(power)"
         return ConditionRecord(name="screen", wanted="off", had=had, ok=ok)
 
     def _run(self, script: str, what: str) -> str:
-        return require(self.transport.run(script, timeout=TIMEOUT_SECONDS), what).text
+        return self.fence.run(script, what, timeout=TIMEOUT_SECONDS)
