@@ -35,7 +35,7 @@ from labctl.virtual.operation import begun_by
 
 _EPOCH = re.compile(r"--epoch '?(\d+)|/incoming/(\d+)(?:/|$)")
 #: What an agent's command is going to change after the command itself has ended.
-_CLAIM = re.compile(r"\b(?:run --dir|receive .*?--file) ('[^']*'|\S+)")
+_CLAIM = re.compile(r"(?:run --dir|receive --file|--target) ('[^']*'|\S+)")
 _MOST_TEXT = 4000
 
 
@@ -94,10 +94,9 @@ class EffectsLog(Interference):
         actor = Actor(connection, int(found[1] or found[2]) if found else last)
         self._operations += 1
         self._under_way[self._operations] = _Operation(actor, bool(found))
-        if found and (claim := _CLAIM.search(text)):
-            prefix = f"{self._workdir}/"
-            if (path := claim[1].strip("'")).startswith(prefix):
-                self._claims[path.removeprefix(prefix)] = actor
+        for path in _CLAIM.findall(text) if found else ():
+            if path.strip("'").startswith(prefix := f"{self._workdir}/"):
+                self._claims[path.strip("'").removeprefix(prefix)] = actor
         self._write(
             "began",
             operation=self._operations,

@@ -95,7 +95,7 @@ def refusing(call: int) -> Callable[[BoardConditions], None]:
     hold, calls = BoardConditions.hold, count(1)
 
     def strict(conditions: BoardConditions) -> None:
-        if conditions.workdir.endswith("rk2") and next(calls) >= call:
+        if conditions.fence.workdir.endswith("rk2") and next(calls) >= call:
             raise ConfigError("cannot set governor=performance")
         hold(conditions)
 

@@ -161,6 +161,7 @@ class PlayedBoard:
     agent: PlayedAgent
     leases: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(path="/w/lease"))
     transport: None = None
+    fence: None = None
     epoch: int = 1
     has_inherited_lease: bool = False
 

@@ -1,0 +1,158 @@
+"""Holders of a board that stand still at any moment, lose it meanwhile, and then go on."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import agent_builds
+import pytest
+from agent_fences import native_leases
+from board_effects import effects_after_epoch, read_effects, unfenced_effects
+
+from labctl import process
+from labctl.transport import HdcTcpConfig
+from labctl.virtual import Served, VirtualBoard, serving
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+#: Does all that labctl does to a board, again and again, until it has lost the board; then it waits
+#: for a word to begin anew.
+HOLDER = """
+import os, sys
+from pathlib import Path
+from labctl.board import *
+from labctl.board import store as store_module
+from labctl.deploy import describe
+from labctl.deploy.send import deploy
+from labctl.deploy.plan import plan
+from labctl.errors import InfraError, LeaseLost
+from labctl.runs.board.state_changes import BoardChanges
+from labctl.transport import HdcTcpConfig
+
+address, workdir, program, folder = sys.argv[1:]
+folder = Path(folder)
+
+def change_everything(link, fence, leases, number):
+    store = BoardStore(link, workdir, fence=fence)
+    agent = BoardAgent(link, fence.agent, workdir, fence)
+    items = []
+    for name, chunked in (("small", 1 << 30), ("large", 1)):
+        (folder / name).write_bytes(os.urandom(200_000))
+        item = describe(folder / name)
+        items.append(item)
+        store_module.CHUNKED_BYTES = chunked
+        with ChunkedFile(item.local, item.sha256, item.size_bytes, 20_000) as source:
+            store.receive(source, item.stored, options=DeliveryOptions())
+    store.missing([item.stored for item in items])
+    name = f"job-{fence.epoch}-{number}"
+    directory = agent.job_directory(name)
+    argv = ("/bin/sh", "-c", "echo begun; sleep 0.1; echo ended")
+    spec = JobSpec(directory, argv, 60.0, fence.epoch, fence.lease)
+    status = agent.wait(agent.start(spec), timeout_s=60.0)
+    agent.collect(directory, folder, status=status)
+    agent.remove(directory)
+    leases.check(lease)
+    BoardChanges(fence).stop("no such process")
+    BoardChanges(fence).restore()
+    pruner = Pruner(link, workdir, agent, leases, lambda _: True)
+    there = pruner.inventory()
+    mine = [item for item in there.objects if item.sha256 in {i.sha256 for i in items}]
+    pruner.pin(mine[0])
+    pruner.unpin(mine[0])
+    pruner.remove(mine)
+
+with HdcTcpConfig(address=address).open() as link:
+    fence = Fence(link, workdir)
+    agent = describe(Path(program), name="agent", executable=True)
+    first = BoardStore(link, workdir, fence=fence)
+    fence.agent = deploy(first, plan(first, [agent]))[agent.sha256]
+    leases = BoardLease(link, workdir, fence=fence)
+    for _ in sys.stdin:
+        lease = leases.acquire("old")
+        fence.epoch = lease.epoch
+        print("holds", flush=True)
+        number = 0
+        while True:
+            number += 1
+            try:
+                change_everything(link, fence, leases, number)
+            except InfraError:
+                # Whatever failed, it has to be for want of the board.
+                try:
+                    leases.check(lease)
+                except LeaseLost:
+                    break
+                raise
+        print("lost", flush=True)
+"""
+
+
+@pytest.fixture
+def effects(tmp_path: Path) -> Path:
+    return tmp_path / "effects.jsonl"
+
+
+@pytest.fixture
+def board(tmp_path: Path, effects: Path) -> Iterator[Served]:
+    with serving(VirtualBoard("b", tmp_path / "b", effects=effects)) as (board,):
+        yield board
+
+
+@pytest.fixture
+def holder(tmp_path: Path, board: Served) -> Iterator["subprocess.Popen[bytes]"]:
+    folder = tmp_path / "holder"
+    folder.mkdir()
+    words = [sys.executable, "-c", HOLDER, board.address, str(board.workdir)]
+    words += [str(agent_builds.native_agent()), str(folder)]
+    env = {**os.environ, "LABCTL_STATE": str(tmp_path / "state")}
+    started = process.start(words, cwd=tmp_path, env=env, stdin=subprocess.PIPE, stderr=None)
+    try:
+        yield started
+    finally:
+        os.kill(started.pid, signal.SIGCONT)
+        if started.poll() is None:
+            process.stop(started)
+        for stream in (started.stdin, started.stdout):
+            assert stream is not None
+            stream.close()
+
+
+def word(holder: "subprocess.Popen[bytes]") -> str:
+    assert holder.stdout is not None
+    return holder.stdout.readline().decode().strip()
+
+
+@pytest.mark.parametrize(
+    "moments", [20, pytest.param(500, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+)
+def test_a_holder_that_stood_still_changes_nothing_of_the_next_ones(
+    board: Served, holder: "subprocess.Popen[bytes]", effects: Path, moments: int
+) -> None:
+    chance = random.Random(seed := random.randrange(1 << 32))
+    assert holder.stdin is not None
+    taken: list[int] = []
+    with HdcTcpConfig(address=board.address).open() as link:
+        leases = native_leases(link, str(board.workdir))
+        for _ in range(moments):
+            holder.stdin.write(b"go\n")
+            holder.stdin.flush()
+            assert word(holder) == "holds"
+            time.sleep(chance.uniform(0, 0.7))  # the moment, wherever it is in its work
+            os.kill(holder.pid, signal.SIGSTOP)
+            taken.append(leases.acquire("new").epoch)
+            os.kill(holder.pid, signal.SIGCONT)
+            assert word(holder) == "lost"
+    log = read_effects(effects)
+    epochs = [entry["epoch"] for entry in log if entry["what"] == "lease"]
+    assert epochs == list(range(1, 2 * moments + 1))
+    assert taken == epochs[1::2]
+    assert effects_after_epoch(log) == [], f"seed {seed}"
+    assert unfenced_effects(log) == []
+    # All that a holder does was seen.
+    paths = {entry["path"].partition("/")[0] for entry in log if "path" in entry}
+    assert {"store", "jobs", "pins", "incoming", "lease", "conditions"} <= paths
