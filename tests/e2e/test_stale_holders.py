@@ -21,9 +21,9 @@ from labctl.virtual import Served, VirtualBoard, serving
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 #: Does all that labctl does to a board, again and again, until it has lost the board; then it waits
-#: for a word to begin anew.
+#: for the number of the step with which to begin anew.
 HOLDER = """
-import os, sys
+import itertools, os, secrets, sys
 from pathlib import Path
 from labctl.board import *
 from labctl.board import store as store_module
@@ -37,56 +37,61 @@ from labctl.transport import HdcTcpConfig
 address, workdir, program, folder = sys.argv[1:]
 folder = Path(folder)
 
-def change_everything(link, fence, leases, number):
-    store = BoardStore(link, workdir, fence=fence)
-    agent = BoardAgent(link, fence.agent, workdir, fence)
-    items = []
+items = {}
+
+def send():
     for name, chunked in (("small", 1 << 30), ("large", 1)):
         (folder / name).write_bytes(os.urandom(200_000))
-        item = describe(folder / name)
-        items.append(item)
+        item = items[name] = describe(folder / name)
         store_module.CHUNKED_BYTES = chunked
         with ChunkedFile(item.local, item.sha256, item.size_bytes, 20_000) as source:
             store.receive(source, item.stored, options=DeliveryOptions())
-    store.missing([item.stored for item in items])
-    name = f"job-{fence.epoch}-{number}"
-    directory = agent.job_directory(name)
+    store.missing([item.stored for item in items.values()])
+
+def run():
+    directory = agent.job_directory(f"job-{fence.epoch}-{secrets.token_hex(4)}")
     argv = ("/bin/sh", "-c", "echo begun; sleep 0.1; echo ended")
     spec = JobSpec(directory, argv, 60.0, fence.epoch, fence.lease)
     status = agent.wait(agent.start(spec), timeout_s=60.0)
     agent.collect(directory, folder, status=status)
     agent.remove(directory)
+
+def hold():
     leases.check(lease)
     BoardChanges(fence).stop("no such process")
     BoardChanges(fence).restore()
+
+def prune():
     pruner = Pruner(link, workdir, agent, leases, lambda _: True)
-    there = pruner.inventory()
-    mine = [item for item in there.objects if item.sha256 in {i.sha256 for i in items}]
-    pruner.pin(mine[0])
-    pruner.unpin(mine[0])
-    pruner.remove(mine)
+    known = {item.sha256 for item in items.values()}
+    for item in pruner.inventory().objects:
+        if item.sha256 in known:
+            pruner.pin(item)
+            pruner.unpin(item)
+            pruner.remove([item])
 
 with HdcTcpConfig(address=address).open() as link:
     fence = Fence(link, workdir)
-    agent = describe(Path(program), name="agent", executable=True)
-    first = BoardStore(link, workdir, fence=fence)
-    fence.agent = deploy(first, plan(first, [agent]))[agent.sha256]
+    own = describe(Path(program), name="agent", executable=True)
+    store = BoardStore(link, workdir, fence=fence)
+    fence.agent = deploy(store, plan(store, [own]))[own.sha256]
+    agent = BoardAgent(link, fence.agent, workdir, fence)
     leases = BoardLease(link, workdir, fence=fence)
-    for _ in sys.stdin:
+    for first in sys.stdin:
         lease = leases.acquire("old")
         fence.epoch = lease.epoch
         print("holds", flush=True)
-        number = 0
-        while True:
-            number += 1
+        work = [send, run, hold, prune]
+        try:
+            for step in itertools.cycle(work[int(first) :] + work[: int(first)]):
+                step()
+        except InfraError:
+            # Whatever failed, it has to be for want of the board.
             try:
-                change_everything(link, fence, leases, number)
-            except InfraError:
-                # Whatever failed, it has to be for want of the board.
-                try:
-                    leases.check(lease)
-                except LeaseLost:
-                    break
+                leases.check(lease)
+            except LeaseLost:
+                pass
+            else:
                 raise
         print("lost", flush=True)
 """
@@ -139,10 +144,10 @@ def test_a_holder_that_stood_still_changes_nothing_of_the_next_ones(
     with HdcTcpConfig(address=board.address).open() as link:
         leases = native_leases(link, str(board.workdir))
         for _ in range(moments):
-            holder.stdin.write(b"go\n")
+            holder.stdin.write(b"%d\n" % chance.randrange(4))
             holder.stdin.flush()
             assert word(holder) == "holds"
-            time.sleep(chance.uniform(0, 0.7))  # the moment, wherever it is in its work
+            time.sleep(chance.uniform(0, 0.4))  # the moment, wherever it is in its work
             os.kill(holder.pid, signal.SIGSTOP)
             taken.append(leases.acquire("new").epoch)
             os.kill(holder.pid, signal.SIGCONT)
