@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import agent_builds
 import pytest
 
 from labctl.config.lab import Board, LabFile, lab_model
@@ -57,6 +58,7 @@ def hold(lab: LabFile, tmp_path: Path) -> Iterator[Callable[..., HeldBoard]]:
                 tmp_path / "state" / "board",
                 ending.enter_context(ExitStack()),
             )
+            met.fence.agent = str(agent_builds.native_agent())
             met.in_lab = lab_lease(lab, board, use or BoardUse("run q2"))
             return met
 
