@@ -19,6 +19,8 @@ from labctl.runs.record.directory import RunDirectory, find_run
 from labctl.runs.record.unfinished import find_unfinished
 from labctl.runs.resume import last_board
 from labctl.runs.resume import resume as resume_run
+from labctl.state import lab_state
+from labctl.state.audit import this_user
 
 
 @click.command(epilog="Example: labctl resume latest")
@@ -56,6 +58,7 @@ def resume(
             raise click.UsageError("--board: an evaluation goes on where its recipe says")
         return _resume_evaluation(invocation, directory, result_format, output)
     lab, on = lab_and_board(invocation, board or last_board(directory))
+    lab_state(lab).health.require_work(on.name, this_user())
     try:
         with ProgressView() as view:
             outcome = resume_run(

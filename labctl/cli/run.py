@@ -26,6 +26,8 @@ from labctl.runs import (
     run_with_failover,
 )
 from labctl.runs.record.directory import RunDirectory
+from labctl.state import lab_state
+from labctl.state.audit import this_user
 
 
 @click.command(epilog="Example: labctl run recipes/q8_latency.yaml --board rk1 --set tokens=8")
@@ -99,7 +101,11 @@ def run(
         path = find_recipe(recipe, root)
     wanted = read_recipe(path, set_values, lab_root=root, workspace=workspace)
     lab, chosen = lab_and_board(invocation, board)
+    health, by = lab_state(lab).health, this_user()
+    health.require_work(chosen.name, by)
     others = [lab.board(name) for name in dict.fromkeys(spares) if name != chosen.name]
+    for other in others:
+        health.require_work(other.name, by)
     request = RunRequest(wanted, chosen, lab, compare=comparing_with(lab), untrusted=untrusted)
     note_missing(lab, wanted, chosen.name)
     return run_and_tell(request, others, result_format, output, ci, build=build)

@@ -61,6 +61,7 @@ class HostWorker:
         on_begin: gets an attempt and its board before it begins.
         on_run: gets the run of an attempt that ended, before the queue is told.
         stop_job: breaks one job off that somebody cancelled.
+        look_after: checks a board's health where that is due; called while no job has it.
     """
 
     engine: QueueEngine
@@ -73,6 +74,7 @@ class HostWorker:
     on_begin: Callable[[Job, str], None] = lambda _job, _board: None
     on_run: Callable[[str], None] = lambda _run: None
     stop_job: Callable[[str], None] = lambda _job: None
+    look_after: Callable[[str], object] = lambda _board: None
     name: str = field(default_factory=worker_name)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _ended: threading.Event = field(default_factory=threading.Event)
@@ -196,6 +198,9 @@ class HostWorker:
         """Run the jobs of a board one after the other, as long as it is free and well."""
         try:
             while not self._stopping.is_set() and not self._is_away(board):
+                self.look_after(board)  # before users' jobs, which it may keep from a sick board
+                if self._is_away(board):
+                    return
                 jobs = self.state.jobs.claim([board], self.name, suits=self._suits())
                 if not jobs:
                     return
@@ -226,6 +231,8 @@ class HostWorker:
             self.on_run(result.run)
         if not result.is_final:  # another host may have better luck meanwhile
             self._away[board] = time.monotonic() + AWAY_SECONDS
+        if result.is_board_broken:
+            self.state.health.want_check(board, f"job {job.id} broke there: {result.reason}")
         try:
             # The run is on this host's disk: its end may be told late, but has to be told.
             retry_infra(
@@ -240,6 +247,7 @@ class HostWorker:
             self.state.jobs.finish(job, status, reason=cancelled, state="cancelled")
         elif result.is_final:
             self.state.jobs.finish(job, status, blame=result.blame, reason=reason)
+            self.state.health.job_done(str(job.board))
         else:
             self.state.jobs.requeue(job, reason or "", blame_board=result.is_board_broken)
         self.note(f"job {job.id} ended with status {status}{f': {reason}' if reason else ''}")

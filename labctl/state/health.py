@@ -81,8 +81,9 @@ class BoardHealth:
             why = f": {self.reason}" if self.reason else ""
             raise BoardOutOfService(
                 f"the health of board {self.board} is {self.health}{why}",
-                hint=f"`labctl boards history {self.board}` shows what happened;"
-                f" `labctl boards good {self.board} --reason TEXT` puts it back to work",
+                hint=f"`labctl boards history {self.board}` shows what happened; `labctl hold"
+                f" {self.board}` lets you use it, `labctl boards good {self.board} --reason TEXT`"
+                " everybody",
             )
 
 
@@ -102,6 +103,18 @@ class Healths:
         question = f"SELECT {_COLUMNS} FROM board_health WHERE board = :board"
         rows = self._state.ask(question, {"board": board})
         return _health(rows[0]) if rows else BoardHealth(board)
+
+    def require_work(self, board: str, by: str) -> None:
+        """Raise BoardOutOfService unless ``by`` (``USER@HOST``) may use a board.
+
+        Who holds a board may use it whatever its health: somebody has to find out what it has.
+        """
+        health = self.get(board)
+        if not health.may_work and not any(
+            one.kind == "hold" and one.board == board and one.lets_in(by)
+            for one in self._state.reservations.in_force()
+        ):
+            health.require_work()
 
     def history(
         self, board: str, *, since: float | None = None, limit: int | None = None

@@ -110,3 +110,25 @@ def test_the_history_is_backed_up_and_goes_on_after_a_restore(
     assert state.health.get("rk1").health is Health.GOOD
     state.health.set("rk1", Health.BAD, reason="c", by="check")
     assert [event.reason for event in state.health.history("rk1")] == ["a", "c"]
+
+
+def test_who_holds_a_bad_board_may_use_it(state: LabState) -> None:
+    state.health.set("rk1", Health.BAD, reason="slow", by="check")
+    with pytest.raises(BoardOutOfService, match="rk1 is bad: slow"):
+        state.health.require_work("rk1", "me@desk")
+    state.holds.hold("rk1", by="me@desk", reason="to look at it")
+    state.health.require_work("rk1", "me@desk")
+    with pytest.raises(BoardOutOfService):
+        state.health.require_work("rk1", "you@desk")
+    state.health.require_work("rk2", "you@desk")
+
+
+def test_a_check_is_wanted_until_it_is_done(state: LabState) -> None:
+    state.health.want_check("rk1", "hot", after_s=900)
+    state.health.want_check("rk1", "job 7 broke there")
+    state.health.want_check("rk1", "later", after_s=900)
+    wish = state.health.get("rk1")
+    assert wish.check_wanted_for == "job 7 broke there"
+    assert (wish.check_wanted_at or 0) <= state.moment()
+    state.health.checked("rk1", None)
+    assert state.health.get("rk1").check_wanted_at is None

@@ -8,6 +8,7 @@ from labctl.board.probe_files import all_probes, probe_path
 from labctl.config.lab import Board, LabFile
 from labctl.config.target import load_target
 from labctl.errors import BoardBusy, BoardError, IntegrityError, LeaseLost, LinkError
+from labctl.farm.health.checks_due import due
 from labctl.farm.health.recipe import run_health_recipe
 from labctl.farm.health.verdict import Finding, Verdict, firmware, judge, next_health
 from labctl.farm.recovery.host_fault import find_host_fault
@@ -74,6 +75,29 @@ def check(
                 evidence = {**verdict.evidence, "tried": climb.document()}
                 verdict = replace(verdict, reason=reason, evidence=evidence)
     return _keep(looking, verdict, climb)
+
+
+def check_if_due(
+    lab: LabFile,
+    board: Board,
+    connect: Connect,
+    observer: Observer,
+    *,
+    hosted: Sequence[Board] | None = None,
+) -> CheckResult | None:
+    """Check a board where its check is due; None where it is not, or somebody uses the board.
+
+    Raises ConfigError, HostError.
+    """
+    reason = next((one.reason for one in due(lab) if one.board == board.name), None)
+    if reason is None:
+        return None
+    observer.note(f"health check of {board.name}: {reason}")
+    try:
+        return check(lab, board, connect, observer, hosted=hosted)
+    except (BoardBusy, LeaseLost) as error:
+        observer.note(f"note: {board.name} is not checked: {error.message}")
+        return None
 
 
 class _Looking:

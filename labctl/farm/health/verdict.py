@@ -98,13 +98,8 @@ def next_health(
     ``checks`` are the events of its last checks, this one the last.
     """
     finding, reason = verdict.finding, verdict.reason
-    if finding in (Finding.HOST, Finding.DISTURBED) or before.health in BY_PEOPLE:
-        return before.health, before.reason or reason
-    if finding is Finding.HOT:
-        hot = _in_a_row(checks, Finding.HOT)
-        if hot >= _HOT_CHECKS:
-            return Health.BAD, f"hot in {hot} checks in a row: look at its cooling; {reason}"
-        return before.health, reason
+    if before.health in BY_PEOPLE or finding in (Finding.HOST, Finding.DISTURBED, Finding.HOT):
+        return _without_verdict(verdict, before, checks)
     told = [v for c in checks if (v := _is_good(c.value)) is not None][-_LOOKED_AT:]
     changes = sum(one is not other for one, other in pairwise(told))
     settled = len(told) >= _STEADY and all(told[-_STEADY:])
@@ -114,6 +109,26 @@ def next_health(
     if finding is Finding.SHORT:
         return Health.UNKNOWN, reason
     return (Health.GOOD if finding is Finding.GOOD else Health.BAD), reason
+
+
+def _without_verdict(
+    verdict: Verdict, before: BoardHealth, checks: Sequence[BoardEvent]
+) -> tuple[Health, str]:
+    """Return the health after a check that says neither good nor bad: mostly what it was."""
+    finding, reason = verdict.finding, verdict.reason
+    kept = before.health, (before.health is not Health.UNKNOWN and before.reason) or reason
+    if before.health in BY_PEOPLE:
+        return kept
+    if finding is Finding.HOT:
+        hot = _in_a_row(checks, Finding.HOT)
+        if hot >= _HOT_CHECKS:
+            return Health.BAD, f"hot in {hot} checks in a row: look at its cooling; {reason}"
+        return before.health, reason
+    earlier = [c.value for c in checks[:-1] if _is_good(c.value) is not None]
+    answers_again = before.health is Health.BAD and earlier[-1:] == [Finding.FAILING]
+    if finding is Finding.DISTURBED and answers_again:
+        return Health.UNKNOWN, f"it answers again; {reason}"
+    return kept
 
 
 def firmware(facts: BoardFacts) -> str:

@@ -1,0 +1,129 @@
+"""What a health check says about a board, and what its health is then."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from records_made import BEGAN, probe
+
+from labctl.config.health import HealthChecks
+from labctl.config.lab import Lab, LabFile
+from labctl.farm.health import Finding, Verdict, suspicion
+from labctl.farm.health.verdict import judge, next_health
+from labctl.records import BoardProbe, MemoryRate
+from labctl.state import BoardEvent, BoardHealth, Health, lab_state
+
+SETTINGS = HealthChecks()
+
+
+def measured(number: int, rate: int = 3_000_000, **changes: object) -> BoardProbe:
+    memory = (MemoryRate(threads=4, bytes_per_second=rate),)
+    taken = BEGAN + timedelta(hours=number)
+    return probe(taken=taken, memory=memory, slower=(), **changes)
+
+
+HISTORY = [measured(n, 3_000_000 + 10_000 * (n % 3)) for n in range(8)]
+
+
+def found(*probes: BoardProbe, history: Sequence[BoardProbe] = HISTORY) -> Finding | None:
+    verdict = judge(probes, history, SETTINGS)
+    return None if verdict is None else verdict.finding
+
+
+def test_a_board_is_good_slow_or_without_a_verdict() -> None:
+    assert found(measured(9)) is Finding.GOOD
+    slow = measured(9, 2_700_000)
+    assert found(slow) is None  # a second probe has to confirm it
+    assert found(slow, measured(10)) is Finding.GOOD
+    assert found(slow, slow) is Finding.SLOW
+    assert found(slow, history=HISTORY[:7]) is Finding.SHORT
+
+
+def test_a_verdict_says_what_it_rests_on() -> None:
+    slow = measured(9, 2_700_000)
+    verdict = judge([slow, slow], HISTORY, SETTINGS)
+    assert verdict is not None
+    assert verdict.reason == "memory read 10% slower than in 8 earlier probes"
+    (part,) = verdict.evidence["slower"]
+    assert part["part"] == "memory read"
+    assert part["p"] < 0.001
+    assert verdict.evidence["smallest_slowdown"] == {"memory read": 0.05}
+
+
+def test_a_board_that_was_busy_gets_no_verdict() -> None:
+    assert found(measured(9, 1_000_000, memory_others_share=0.9)) is Finding.DISTURBED
+
+
+def test_a_throttled_or_hot_board_is_hot_and_not_slow() -> None:
+    throttled = measured(9, 2_000_000, held_down_share=0.4)
+    assert found(throttled, throttled) is Finding.HOT
+    usual = [one.model_copy(update={"temperatures_after_mc": {"soc": 60_000}}) for one in HISTORY]
+    for celsius, finding in ((92, Finding.HOT), (61, Finding.SLOW)):
+        hot = measured(9, 2_000_000, temperatures_after_mc={"soc": celsius * 1000})
+        assert found(hot, hot, history=usual) is finding
+
+
+def test_another_firmware_begins_another_history() -> None:
+    facts = HISTORY[0].facts.model_copy(update={"os_version": "OpenHarmony 9"})
+    new = measured(9, 1_000_000, facts=facts)
+    assert found(new) is Finding.SHORT
+
+
+def health_after(*findings: Finding, before: Health = Health.UNKNOWN) -> Health:
+    """The health after checks in a row with these findings."""
+    health, checks = BoardHealth("rk1", before, reason="r"), []
+    for number, finding in enumerate(findings):
+        checks.append(BoardEvent(number, "rk1", number, "check", finding, None, "check", {}))
+        now, reason = next_health(Verdict(finding, "x"), health, checks)
+        health = BoardHealth("rk1", now, reason=reason)
+    return health.health
+
+
+GOOD, SLOW, HOT, FAILING = Finding.GOOD, Finding.SLOW, Finding.HOT, Finding.FAILING
+
+
+@pytest.mark.parametrize(
+    ("findings", "health"),
+    [
+        ([GOOD], Health.GOOD),
+        ([GOOD, SLOW], Health.BAD),
+        ([SLOW, GOOD], Health.GOOD),
+        ([GOOD, HOT, HOT], Health.GOOD),
+        ([GOOD, HOT, HOT, HOT], Health.BAD),
+        ([GOOD, FAILING, Finding.DISTURBED], Health.UNKNOWN),
+        ([GOOD, SLOW, Finding.DISTURBED], Health.BAD),
+        ([GOOD, Finding.DISTURBED], Health.GOOD),
+        ([GOOD, Finding.HOST], Health.GOOD),
+        ([GOOD, Finding.SHORT], Health.UNKNOWN),
+        ([GOOD, SLOW, GOOD, FAILING], Health.LOOPING),
+        ([GOOD, SLOW, GOOD, FAILING, GOOD, GOOD, GOOD, GOOD], Health.LOOPING),
+        ([GOOD, SLOW, GOOD, FAILING, GOOD, GOOD, GOOD, GOOD, GOOD], Health.GOOD),
+    ],
+)
+def test_health_after_checks(findings: list[Finding], health: Health) -> None:
+    assert health_after(*findings) is health
+
+
+@pytest.mark.parametrize("health", [Health.MAINTENANCE, Health.RETIRED])
+def test_no_check_ends_what_people_decided(health: Health) -> None:
+    assert health_after(GOOD, SLOW, before=health) is health
+
+
+def test_a_board_with_a_past_is_suspected(tmp_path: Path) -> None:
+    state = lab_state(LabFile(tmp_path, Lab(boards={})))
+    assert suspicion(state, "rk1") == []
+    for _ in range(2):
+        state.events.add("rk1", "flip", "slower", by="nightly", reason="not confirmed")
+        state.events.add(
+            "rk1", "recovery", "power", by="check", details={"helped": True, "seconds": 1}
+        )
+    state.events.add("rk1", "check", "hot", by="check")
+    state.events.add("rk2", "check", "slow", by="check")
+    assert suspicion(state, "rk1") == [
+        "its verdicts flipped 2 times in 14 days",
+        "it had to be brought back 2 times in 14 days",
+        "1 of its last checks found it hot",
+    ]
+    state.health.set("rk1", Health.BAD, reason="slow", by="check")
+    assert suspicion(state, "rk1")[0] == "its health is bad: slow"
