@@ -27,7 +27,7 @@ from labctl.runs import (
 )
 from labctl.runs.record.directory import RunDirectory
 from labctl.state import lab_state
-from labctl.state.audit import this_user
+from labctl.state.state import this_user
 
 
 @click.command(epilog="Example: labctl run recipes/q8_latency.yaml --board rk1 --set tokens=8")

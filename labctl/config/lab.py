@@ -158,6 +158,9 @@ class Board(StrictModel):
         if self.transport.needs_workdir and "workdir" not in self.model_fields_set:
             kind = self.transport.kind
             raise refuse(f"a board of `kind: {kind}` needs its own workdir", "workdir")
+        if self.switches.restart_hdc and getattr(self.transport, "link", None) != "server":
+            why = "must be false: only a board with `link: server` has an hdc server on its way"
+            raise refuse(why, "switches", "restart_hdc")
         return self
 
 

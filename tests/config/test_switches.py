@@ -73,6 +73,10 @@ health: {every: 6h, jobs: 20, slower: 8%, recipe: health_check}
             "reflash: {kind: http, address: 'http://10.0.0.1/', authorization_env: 'Bearer x'}",
             "must be the name of an environment variable",
         ),
+        (
+            "restart_hdc: true",
+            "switches.restart_hdc: must be false: only a board with `link: server",
+        ),
         ("wait: 3h", "5:22: boards.rk1.switches.wait: must be at most 2h, not '3h'"),
     ],
 )

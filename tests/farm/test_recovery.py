@@ -1,8 +1,11 @@
 """Boards that hang are brought back by the mildest switch that helps, under the lab's lease."""
 
+import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import agent_builds
 import pytest
 from failing_boards import PowerSwitch, command, connect, lab_of_boards, load, thawing
 
@@ -107,6 +110,29 @@ def test_the_ladder_stops_at_the_first_rung_that_helps(
             ("power", True),
         ]
         assert "hunter2" not in str(events)
+
+
+def test_the_hdc_server_is_ended_before_the_next_contact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "hdc"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/told\n[ "$3" = kill ]\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with socket.create_server(("127.0.0.1", 0)) as hung:  # it accepts, and says nothing
+        server = f"127.0.0.1:{hung.getsockname()[1]}"
+        (tmp_path / "devices.yaml").write_text(
+            f"""\
+lab: test
+boards:
+  b0:
+    target: {agent_builds.HOST}
+    transport: {{kind: hdc, link: server, key: abc, server: "{server}"}}
+    switches: {{restart_hdc: true, wait: 100ms}}
+"""
+        )
+        assert climb(load(tmp_path)) == [("reconnect", False), ("restart hdc", False)]
+    assert (tmp_path / "told").read_text() == f"-s {server} kill\n"
 
 
 @pytest.mark.parametrize("status", [302, 503])

@@ -89,8 +89,8 @@ def recover(
 ) -> Climb:
     """Bring a failing board back under the lab's lease; return what was tried.
 
-    Raises BoardBusy (somebody uses it), LeaseLost, ConfigError (a secret is missing), and HostError
-    of the lab's database.
+    Raises BoardBusy (somebody uses it), LeaseLost, ConfigError (a secret is missing), HostError
+    (this host cannot contact any board, or the lab's database).
     """
     check_secrets(_actions(board))
     state = lab_state(lab)
@@ -223,9 +223,11 @@ def _switched(name: str, switch: Switch, lab: LabFile, wait: float) -> _Rung:
 
 
 def _end_server(board: Board) -> None:
-    """End the hdc server of a board; the next contact starts another one."""
+    """End the hdc server of a board; the next contact starts another one. Raises HostError."""
     transport = board.transport
     assert isinstance(transport, HdcServerConfig)
+    if transport.private:
+        raise HostError("its hdc server is labctl's own, and restarted whenever it hangs")
     address = transport.server or HDC_SERVER
     done = process.run(["hdc", "-s", address, "kill"], timeout=_KILL_SECONDS)
     if done.exit_status != 0:
