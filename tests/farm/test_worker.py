@@ -13,7 +13,7 @@ from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_engine import QueueEngine, queue_of
 from labctl.farm.worker import HostWorker
 from labctl.retry import wait_until
-from labctl.state import LabState, NewJob, lab_state
+from labctl.state import Health, LabState, NewJob, lab_state
 
 
 class Recorded:
@@ -203,3 +203,25 @@ def test_names_of_queues_fit_into_a_channel() -> None:
     assert len(f"procrastinate_queue_v1#{queue_of(long)}") <= 63
     assert queue_of("rk1") == "board-rk1"
     assert queue_of(long) != queue_of(long[:-1] + "c")
+
+
+def test_a_sick_board_gets_no_job_and_a_broken_one_is_checked(
+    lab: LabFile, state: LabState
+) -> None:
+    looked: list[str] = []
+
+    def look_after(board: str) -> None:
+        looked.append(board)
+        if board == "rk1":
+            state.health.set("rk1", Health.BAD, reason="slow", by="check")
+
+    broken = JobResult(ExitStatus.INFRA, blame=Blame.INFRA, reason="gone", is_board_broken=True)
+    state.jobs.submit(_job("a", "rk1"), _job("b", "rk2"))
+    executor = Recorded({"b": [broken]})
+    worker = _worker(lab, executor, "rk1", "rk2")
+    worker.look_after = look_after
+    worker.run(drain=True)
+    assert executor.ran == [("b", "rk2")]
+    assert {"rk1", "rk2"} <= set(looked)
+    assert state.jobs.list()[0].state == "waiting"
+    assert state.health.get("rk2").check_wanted_for == "job b broke there: gone"
