@@ -1,4 +1,4 @@
-"""What a lab host's worker knows of the queue's jobs: their contents, their inputs, their runs."""
+"""The queue's jobs as a lab host's worker knows them: their contents, their inputs, their runs."""
 
 from collections.abc import Callable
 from pathlib import Path
