@@ -54,7 +54,7 @@ rows:
   - recipes: [recipes/ticking.yaml]
     boards: [vb]
 time: 1h
-find: 50%
+find: 90%
 """
 
 

@@ -27,7 +27,7 @@ from labctl.runs import Observer, Outcome, RunRequest, read_recipe, run_with_fai
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.resume import ResumeRequest, resume
 from labctl.state import lab_state
-from labctl.state.health import Health
+from labctl.state.health import BY_PEOPLE, Health
 from labctl.transport import Transport
 
 #: A board that somebody else uses is waited for so long; then its rows go elsewhere.
@@ -140,7 +140,9 @@ class LabExecutor:
         """Set the board's health to looping: its verdicts go to and fro."""
         self.say(reason)
         try:
-            lab_state(self.lab).health.set(board, Health.LOOPING, reason=reason, by="nightly")
+            lab_state(self.lab).health.set(
+                board, Health.LOOPING, reason=reason, by="nightly", unless=BY_PEOPLE
+            )
         except LabctlError as error:
             self.say(f"the health of board {board} is not kept: {error.message}")
 
