@@ -10,13 +10,14 @@ import click
 
 from labctl.cli.output import CI_FORMATS, FORMATS, write_result
 from labctl.config.names import listed
-from labctl.errors import LabctlError
+from labctl.errors import ExitStatus, LabctlError
 
 if TYPE_CHECKING:
     from labctl.config.recipe import Recipe
     from labctl.records import GateRecord, RunRecord, TrialRecord
     from labctl.report.ci import Suite
     from labctl.runs.record.directory import RunDirectory
+    from labctl.runs.runner import Outcome
 
 
 class _Written(click.ParamType[tuple[str, Path | None]]):
@@ -56,18 +57,23 @@ class CiOutput:
         run: "RunRecord",
         trials: Sequence["TrialRecord"],
         gates: Sequence["GateRecord"],
-    ) -> bool:
-        """Write all files; False if ``strict`` finds what was not judged. Raises HostError."""
+    ) -> None:
+        """Write all files. Raises HostError."""
         from labctl.report.formats import result_text
 
         for form, file in self.files:
             path = directory.path
             write_result(result_text(form, run, trials, gates, path, strict=self.strict), file)
+
+    def exit_status(self, outcome: "Outcome") -> int:
+        """Return that of a run; a failure if ``strict`` finds what was not judged."""
         if not self.strict:
-            return True
+            return outcome.exit_status
         from labctl.report.ci import run_suite
 
-        return not run_suite(directory, run, trials, gates, strict=True).failed
+        run, trials = outcome.run, outcome.trials
+        found = run_suite(outcome.directory, run, trials, outcome.gates, strict=True)
+        return ExitStatus.JOB if found.failed else outcome.exit_status
 
     def write_failed(
         self,

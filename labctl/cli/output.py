@@ -230,10 +230,10 @@ def tell(
 ) -> int:
     """Print or write the result of a run, and what a CI server gets; its exit status."""
     run, trials, where = outcome.run, outcome.trials, outcome.directory.path
-    status = outcome.exit_status
+    status = ci.exit_status(outcome) if ci else outcome.exit_status
     try:
-        if ci and not ci.write(outcome.directory, run, trials, outcome.gates):
-            status = ExitStatus.JOB
+        if ci:
+            ci.write(outcome.directory, run, trials, outcome.gates)
         strict = ci is not None and ci.strict
         show_result(
             run,

@@ -65,6 +65,7 @@ def resume(
                 ResumeRequest(directory, on, lab, compare=comparing_with(lab)),
                 partial(connect_board, on),
                 Observer(RunView(view).show),
+                ci.exit_status,
             )
     except LabctlError as error:
         ci.write_failed(error, directory)

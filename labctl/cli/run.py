@@ -146,7 +146,9 @@ def run_and_tell(
 
                 outcome = run_untrusted(request, connect_board, observer)
             else:
-                outcome = run_with_failover(request, spares, connect_board, observer)
+                outcome = run_with_failover(
+                    request, spares, connect_board, observer, ci.exit_status
+                )
     except LabctlError as error:
         ci.write_failed(error, directory, request.recipe, request.board.name)
         raise

@@ -9,7 +9,7 @@ from labctl.runs.observer import Observer
 from labctl.runs.resume import ResumeRequest, last_board, resume_recorded
 from labctl.runs.run import RunRequest, run_recipe
 from labctl.runs.run_session import RunSession
-from labctl.runs.runner import Outcome
+from labctl.runs.runner import Judge, Outcome, usual_status
 from labctl.transport import Transport
 
 
@@ -18,9 +18,11 @@ def run_with_failover(
     others: Sequence[Board],
     connect: Callable[[Board], Transport],
     observer: Observer,
+    judge: Judge = usual_status,
 ) -> Outcome:
     """Run a recipe; when link or board break it off, go on on each of the others in turn.
 
+    The run's last event has the exit status that ``judge`` gives it.
     Raises what :func:`labctl.runs.run_recipe` raises, of several boards that broke the last one's
     error, and ConfigError for one of another target, or that the run ended with on one of them.
     """
@@ -33,7 +35,7 @@ def run_with_failover(
             )
     with RunSession(observer) as session:
         outcome = _on_one_board(request, others, connect, observer, session)
-        session.finished(outcome.exit_status)
+        session.finished(judge(outcome))
         return outcome
 
 
@@ -53,7 +55,15 @@ def _on_one_board(
         broken: LinkError | BoardError = error
     for other in others:
         observer.note(f"{broken.message}; the run continues on board {other.name}")
-        again = ResumeRequest(directory, other, request.lab, request.build, request.compare)
+        again = ResumeRequest(
+            directory,
+            other,
+            request.lab,
+            request.build,
+            request.compare,
+            holder=request.holder,
+            job=request.job,
+        )
         try:
             return resume_recorded(again, partial(connect, other), observer, session)
         except (LinkError, BoardError) as error:

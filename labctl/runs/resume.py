@@ -36,7 +36,7 @@ from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Attempt, Journal
 from labctl.runs.run_session import RunSession
-from labctl.runs.runner import Outcome, remaining, run_trials
+from labctl.runs.runner import Judge, Outcome, remaining, run_trials, usual_status
 from labctl.runs.trial.energy import working_meter
 from labctl.transport import Transport
 
@@ -63,11 +63,19 @@ def last_board(directory: RunDirectory) -> str:
     return Journal(directory.path, run.id).board or run.board
 
 
-def resume(request: ResumeRequest, connect: Callable[[], Transport], observer: Observer) -> Outcome:
-    """Finish a run that did not come to its end. Raises as :func:`resume_recorded` does."""
+def resume(
+    request: ResumeRequest,
+    connect: Callable[[], Transport],
+    observer: Observer,
+    judge: Judge = usual_status,
+) -> Outcome:
+    """Finish a run that did not come to its end. Raises as :func:`resume_recorded` does.
+
+    The run's last event has the exit status that ``judge`` gives it.
+    """
     with RunSession(observer) as session:
         outcome = resume_recorded(request, connect, observer, session)
-        session.finished(outcome.exit_status)
+        session.finished(judge(outcome))
         return outcome
 
 

@@ -1,6 +1,6 @@
 """Runs a plan: one trial after the other, every finished one on disk before the next begins."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -50,6 +50,15 @@ class Outcome:
         missed = any(gate.passed is False for gate in self.gates)
         without = any(summary.trials_ok == 0 for summary in summarise(self.trials))
         return ExitStatus.JOB if failed or missed or without else ExitStatus.OK
+
+
+#: Returns the exit status of a run that came to its end, as its caller judges it.
+Judge = Callable[[Outcome], int]
+
+
+def usual_status(outcome: Outcome) -> int:
+    """Return the exit status that a run has by itself."""
+    return outcome.exit_status
 
 
 def run_trials(

@@ -39,6 +39,8 @@ def test_a_run_writes_what_a_ci_server_reads_and_strict_wants_every_gate_judged(
 
     strict = talking.run(*words, "--strict")
     assert strict.exit_status == 1, said(strict)
+    events = max(talking.root.glob("runs/2*/events.jsonl")).read_text().splitlines()
+    assert json.loads(events[-1])["exit_status"] == 1
     (suite,) = ET.parse(talking.root / "j.xml").getroot()
     failed = [case.get("name", "") for case in suite if case.find("failure") is not None]
     # On a busy computer the checks of the trial itself may fail too.
