@@ -1,6 +1,8 @@
 """Boards that a selector means, by what the lab knows of them."""
 
-from labctl.config.lab import LabFile
+from labctl.config.lab import Board, LabFile
+from labctl.config.recipe import Recipe
+from labctl.errors import ConfigError
 from labctl.farm.selector import BoardSelector, select_boards
 from labctl.runs.record.history import last_seen
 from labctl.state import lab_state
@@ -20,3 +22,15 @@ def boards_on(lab: LabFile, selector: BoardSelector) -> list[str]:
     return select_boards(
         lab, selector, memory=memory, health=lambda board: state.health.get(board).health
     )
+
+
+def equal_boards(lab: LabFile, selector: str, recipe: Recipe) -> list[Board]:
+    """Return the boards of a recipe's target that a selector means. Raises ConfigError."""
+    chosen = [lab.board(name) for name in boards_on(lab, BoardSelector.parse(selector))]
+    fitting = [board for board in chosen if board.target == recipe.target]
+    if not fitting:
+        raise ConfigError(
+            f"none of the boards of {selector!r} is a {recipe.target}, which recipe {recipe.name}"
+            " is for"
+        )
+    return fitting

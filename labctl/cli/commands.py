@@ -26,6 +26,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "batch",
         "Run a plan of recipes on many boards, each as soon as one is free.",
     ),
+    "queue": (
+        "labctl.cli.queue",
+        "queue",
+        "List the jobs of the lab's queue, in the order in which they begin.",
+    ),
     "eval": (
         "labctl.cli.eval",
         "eval_",
@@ -48,6 +53,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "labctl.cli.serve",
         "serve",
         "Serve the lab's dashboard: boards, queue, runs, trends, audit log.",
+    ),
+    "logs": (
+        "labctl.cli.logs",
+        "logs",
+        "Print what happened in a run, a line for each event.",
     ),
     "report": (
         "labctl.cli.report",

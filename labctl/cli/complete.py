@@ -43,6 +43,15 @@ def runs(ctx: click.Context) -> Iterable[str]:
     return ["latest", *sorted(found, reverse=True)]
 
 
+def jobs(ctx: click.Context) -> Iterable[str]:
+    """Name the jobs that wait or run."""
+    from labctl.config.lab import find_lab
+    from labctl.state import lab_state
+    from labctl.transport.registry import TRANSPORTS
+
+    return (job.id for job in lab_state(find_lab(_folder(ctx), TRANSPORTS)).jobs.list())
+
+
 def trashed(ctx: click.Context) -> Iterable[str]:
     """Name the runs in the lab's trash, the newest first."""
     from labctl.runs.record.trash import trashed_runs
@@ -197,6 +206,7 @@ def _offer(
 RECIPE = partial(_offer, recipes, ".yaml")
 BOARD = partial(_offer, boards, None)
 RUN = partial(_offer, runs, None)
+JOB = partial(_offer, jobs, None)
 TRASHED = partial(_offer, trashed, None)
 UNFINISHED = partial(_offer, unfinished, None)
 TAG = partial(_offer, tags, None)

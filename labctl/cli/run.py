@@ -8,7 +8,7 @@ import click
 
 from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.complete import BOARD, RECIPE
-from labctl.cli.lab import connect_board, lab_and_board, lab_or_own
+from labctl.cli.lab import connect_board, lab_and_board, lab_of, lab_or_own
 from labctl.cli.output import note, result_options, tell
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
@@ -59,6 +59,21 @@ from labctl.state.state import this_user
     help="Nobody vouches for the recipe, as of a pull request: confine it to the present folder and"
     " to a board with `untrusted: true`.",
 )
+@click.option(
+    "--on",
+    metavar="SELECTOR",
+    help="Run on whichever of these boards is free first, e.g. target=rk3568,tag=fast.",
+)
+@click.option("--no-wait", is_flag=True, help="End with 3 if the board is in use.")
+@click.option(
+    "--detach", is_flag=True, help="Put the run into the lab's queue, print its job, and end."
+)
+@click.option(
+    "--priority",
+    type=click.IntRange(-100, 100),
+    default=0,
+    help="Priority in the queue; the greatest comes first. Default: 0.",
+)
 @result_options
 @ci_options
 @click.argument("recipe", shell_complete=RECIPE)
@@ -72,6 +87,10 @@ def run(
     set_values: tuple[str, ...],
     build: bool,
     untrusted: bool,
+    on: str | None,
+    no_wait: bool,
+    detach: bool,
+    priority: int,
     result_format: str,
     output: Path | None,
     ci: CiOutput,
@@ -84,7 +103,15 @@ def run(
     missed; 3: host, link or board failed. Finished trials are kept, and `labctl resume` continues
     the run, also after Ctrl-C or a kill. With --spare the run continues on another board if it is
     equal: of the same kind, system and speed (by the probes of both).
+
+    A board in use is waited for in the lab's fair queue; see `labctl queue`.
     """
+    if detach and (build or no_wait or spares or untrusted):
+        raise click.UsageError(
+            "--detach goes with none of --build, --no-wait, --spare and --untrusted"
+        )
+    if on is not None and board is not None:
+        raise click.UsageError("name the board with --board, or boards with --on; not both")
     root = lab_or_own(invocation).root
     workspace = None
     if untrusted:
@@ -100,15 +127,42 @@ def run(
     else:
         path = find_recipe(recipe, root)
     wanted = read_recipe(path, set_values, lab_root=root, workspace=workspace)
-    lab, chosen = lab_and_board(invocation, board)
+    lab, pool = _boards(invocation, wanted, board, on)
+    if detach:
+        from labctl.cli.run_detached import submit
+
+        return submit(lab, wanted, pool, priority)
+
     health, by = lab_state(lab).health, this_user()
-    health.require_work(chosen.name, by)
-    others = [lab.board(name) for name in dict.fromkeys(spares) if name != chosen.name]
-    for other in others:
-        health.require_work(other.name, by)
-    request = RunRequest(wanted, chosen, lab, compare=comparing_with(lab), untrusted=untrusted)
-    note_missing(lab, wanted, chosen.name)
-    return run_and_tell(request, others, result_format, output, ci, build=build)
+    working = health.working([one.name for one in pool], by)
+    pool = [one for one in pool if one.name in working]
+
+    def run_on(chosen: Board) -> int:
+        others = [lab.board(name) for name in dict.fromkeys(spares) if name != chosen.name]
+        for one in others:
+            health.require_work(one.name, by)
+        request = RunRequest(wanted, chosen, lab, compare=comparing_with(lab), untrusted=untrusted)
+        return run_and_tell(request, others, result_format, output, ci, build=build)
+
+    note_missing(lab, wanted, pool[0].name)
+    if no_wait and on is None:
+        return run_on(pool[0])
+    from labctl.cli.run_in_turn import run_in_turn
+
+    return run_in_turn(lab, wanted, pool, priority, run_on, may_wait=not no_wait)
+
+
+def _boards(
+    invocation: Invocation, recipe: Recipe, board: str | None, on: str | None
+) -> tuple[LabFile, list[Board]]:
+    """Return the lab, and the boards of which the first that is free will do."""
+    if on is None:
+        lab, chosen = lab_and_board(invocation, board)
+        return lab, [chosen]
+    from labctl.cli.board_choice import equal_boards
+
+    lab = lab_of(invocation)
+    return lab, equal_boards(lab, on, recipe)
 
 
 def run_and_tell(

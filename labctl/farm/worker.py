@@ -249,7 +249,8 @@ class HostWorker:
             self.state.jobs.finish(job, status, blame=result.blame, reason=reason)
             self.state.health.job_done(str(job.board))
         else:
-            self.state.jobs.requeue(job, reason or "", blame_board=result.is_board_broken)
+            broken, counted = result.is_board_broken, result.is_counted
+            self.state.jobs.requeue(job, reason or "", blame_board=broken, counted=counted)
         self.note(f"job {job.id} ended with status {status}{f': {reason}' if reason else ''}")
 
     def _suits(self) -> Callable[[Any, str], bool]:

@@ -4,6 +4,7 @@ Health is what people and health checks found out about a board. State (idle, le
 what it does now.
 """
 
+import builtins
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -115,6 +116,20 @@ class Healths:
             for one in self._state.reservations.in_force()
         ):
             health.require_work()
+
+    def working(self, boards: Sequence[str], by: str) -> Sequence[str]:
+        """Return the boards that ``by`` may use. Raises BoardOutOfService if it is none of them."""
+        found: builtins.list[str] = []
+        refused: BoardOutOfService | None = None
+        for board in boards:
+            try:
+                self.require_work(board, by)
+                found.append(board)
+            except BoardOutOfService as error:
+                refused = error
+        if refused is not None and not found:
+            raise refused
+        return found
 
     def history(
         self, board: str, *, since: float | None = None, limit: int | None = None

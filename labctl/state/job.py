@@ -19,8 +19,8 @@ JobState = Literal["waiting", "running", "done", "cancelled"]
 
 COLUMNS = (
     "id, kind, name, request, boards, tried, priority, position, submitter, submitted_at,"
-    " expected_seconds, state, board, worker, attempts, expires, stop, run, started_at, ended_at,"
-    " exit_status, blame, reason"
+    " expected_seconds, state, board, worker, attempts, failures, expires, stop, run,"
+    " started_at, ended_at, exit_status, blame, reason"
 )
 NAMES = COLUMNS.split(", ")
 ORDER = "id, boards, tried, priority, position, submitter, kind"
@@ -66,6 +66,8 @@ class Job:
     worker: str | None
     #: Number of the attempt that runs, or ran last; 0 before the first.
     attempts: int
+    #: How many attempts infrastructure broke off.
+    failures: int
     #: When the attempt counts as lost unless it is renewed.
     expires: float | None
     #: Why it is to be stopped while it runs.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: An attempt that is not renewed for these seconds was lost with its worker.
 JOB_SECONDS = 60.0
 #: A job that infrastructure broke off so often is given up.
-MOST_ATTEMPTS = 3
+MOST_FAILURES = 3
 
 
 class Jobs:
@@ -54,6 +54,7 @@ class Jobs:
                     "expected_seconds": job.expected_seconds,
                     "state": "waiting",
                     "attempts": 0,
+                    "failures": 0,
                     "expires": now + JOB_SECONDS if job.kind == "foreground" else None,
                 }
                 places = ", ".join(f":{name}" for name in NAMES)
@@ -99,6 +100,10 @@ class Jobs:
             what = "more than one job begins with" if found else "no job"
             raise ConfigError(f"{what} {name!r}", hint="`labctl queue` shows the jobs")
         return (exact or found)[0]
+
+    def now(self) -> float:
+        """Return this moment by the database's clock; there is a job by which to tell it."""
+        return float(self._state.ask(f"SELECT {self._state.now}", {})[0][0])
 
     def cancel(self, job: str, reason: str) -> Job:
         """Cancel a job that waits, or ask its worker to stop it; return it as it is then.
@@ -226,15 +231,19 @@ class Jobs:
             _end(connection, job, now, reason, state=state, exit_status=exit_status, blame=blame)
             return _get(connection, job.id)
 
-    def requeue(self, job: Job, reason: str, *, blame_board: bool = True) -> Job:
-        """Let a job wait again that infrastructure broke off, or end it after too many attempts.
+    def requeue(
+        self, job: Job, reason: str, *, blame_board: bool = True, counted: bool = True
+    ) -> Job:
+        """Let a job wait again that infrastructure broke off, or end it after too many failures.
 
         With ``blame_board`` it goes to another of its boards, as long as there is one that it was
-        not tried on. Raises LeaseLost as :meth:`finish` does.
+        not tried on. An attempt that never was, or was stopped, is not ``counted``. Raises
+        LeaseLost as :meth:`finish` does.
         """
         with self._state.changing() as connection:
             self._check(connection, job)
-            _again(connection, job, self._now(connection), reason, blame_board=blame_board)
+            now = self._now(connection)
+            _again(connection, job, now, reason, blame_board=blame_board, counted=counted)
             return _get(connection, job.id)
 
     def _check(self, connection: "Connection", job: Job) -> None:
@@ -304,10 +313,17 @@ def _free_lost(connection: "Connection", now: float) -> None:
 
 
 def _again(
-    connection: "Connection", job: Job, now: float, reason: str, *, blame_board: bool
+    connection: "Connection",
+    job: Job,
+    now: float,
+    reason: str,
+    *,
+    blame_board: bool,
+    counted: bool = True,
 ) -> None:
-    if job.attempts >= MOST_ATTEMPTS:
-        reason = f"given up after {job.attempts} attempts: {reason}"
+    failures = job.failures + counted
+    if failures >= MOST_FAILURES:
+        reason = f"given up after {failures} attempts: {reason}"
         infra = ExitStatus.INFRA
         _end(connection, job, now, reason, exit_status=infra, blame=Blame.INFRA)
         return
@@ -316,9 +332,15 @@ def _again(
         tried = set()  # each had its turn; they may be well again
     sql.run(
         connection,
-        "UPDATE job SET state = 'waiting', board = NULL, worker = NULL, expires = NULL,"
-        " tried = :tried, reason = :reason WHERE id = :id",
-        {"id": job.id, "tried": json.dumps(sorted(tried)), "reason": reason},
+        "UPDATE job SET state = 'waiting', board = NULL, worker = NULL, expires = :expires,"
+        " tried = :tried, reason = :reason, failures = :failures WHERE id = :id",
+        {
+            "id": job.id,
+            "tried": json.dumps(sorted(tried)),
+            "reason": reason,
+            "failures": failures,
+            "expires": now + JOB_SECONDS if job.kind == "foreground" else None,
+        },
     )
 
 

@@ -107,6 +107,7 @@ _FARM = (
         board TEXT,
         worker TEXT,
         attempts INTEGER NOT NULL DEFAULT 0,
+        failures INTEGER NOT NULL DEFAULT 0,
         expires DOUBLE PRECISION,
         stop TEXT,
         run TEXT,

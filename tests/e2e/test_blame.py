@@ -133,8 +133,8 @@ def test_another_controller_takes_the_board_in_mid_run(lab: LabUnderTest) -> Non
 
 def test_the_board_is_in_use_by_another_labctl(lab: LabUnderTest) -> None:
     running = in_mid_trial(lab)
-    for command in (("run",), ("deploy", "--no-wait")):
-        done = lab.run(*command, lab.recipe())
+    for command in ("run", "deploy"):
+        done = lab.run(command, "--no-wait", lab.recipe())
         blamed(done, 3, "infra", "board vb is in use", f"(process {running.process.pid})")
     running.process.send_signal(signal.SIGINT)
     assert running.finish().exit_status == 130

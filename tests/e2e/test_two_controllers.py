@@ -34,7 +34,7 @@ def test_a_living_controller_keeps_the_board_and_a_dead_one_frees_it(
     running = lab.start("run", lab.recipe(), *LONG)
     running.waiting_for(lambda: lab.is_under_way(2))
     monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "his state"))
-    refused = other.run("run", "tiny", *ONCE)
+    refused = other.run("run", "tiny", "--no-wait", *ONCE)
     blamed(refused, 3, "infra", "board vb is in use by", "wait for its end")
     assert running.process.poll() is None
 
@@ -48,7 +48,7 @@ def test_a_living_controller_keeps_the_board_and_a_dead_one_frees_it(
     # He dies. His job and the minutes for which his silence is none keep the board for him.
     running.process.kill()
     running.finish()
-    refused = other.run("run", "tiny", *ONCE)
+    refused = other.run("run", "tiny", "--no-wait", *ONCE)
     blamed(refused, 3, "infra", "board vb is in use by")
     alive = Path(lab.board.workdir) / "lease.alive"
     long_ago = re.sub(r"^\d+", "0", alive.read_text())

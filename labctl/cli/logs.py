@@ -1,0 +1,89 @@
+"""``labctl logs``: what a run or a job said."""
+
+import time
+
+import click
+
+from labctl.cli.complete import RUN
+from labctl.cli.lab import lab_or_own, runs_folder
+from labctl.cli.output import note
+from labctl.cli.root import Invocation
+from labctl.errors import ConfigError, ExitStatus, printable_line
+from labctl.records.events import AnyEvent, Contact, End, Note, Trial
+from labctl.runs.watch import Watch, find_watched
+from labctl.state import Job, lab_state
+
+_LOOK_SECONDS = 1.0
+
+
+@click.command(epilog="Examples: labctl logs latest; labctl logs -f 3f2a81c0")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends; its exit status.")
+@click.argument("run", metavar="RUN|JOB", shell_complete=RUN)
+@click.pass_obj
+def logs(invocation: Invocation, run: str, *, follow: bool) -> int:
+    """Print what happened in a run, a line for each event.
+
+    RUN is a run's id, the start or end of one, the path of its directory, or `latest`; JOB is the
+    id of a job of the queue. With -f a job that waits is waited for. `labctl watch` shows the
+    progress of a run instead.
+    """
+    state = lab_state(lab_or_own(invocation))
+    job = _job_of(invocation, run)
+    told = ""
+    while job is not None and job.run is None:
+        if job.state in ("done", "cancelled") or not follow:
+            return _tell_without_run(job)
+        words = f"job {job.id} is {job.state}"
+        if words != told:
+            note(words)
+            told = words
+        time.sleep(_LOOK_SECONDS)
+        job = state.jobs.get(job.id)
+    name = run if job is None or job.run is None else job.run
+    directory = find_watched(runs_folder(invocation, name), name)
+    watched = Watch(directory)
+    for event in watched.events():
+        if event is None:
+            if not follow:
+                break
+        elif (line := _line(event)) is not None:
+            click.echo(printable_line(line))
+    end = watched.end()
+    if end is None:
+        if follow:
+            note(f"the controller of run {directory.path.name} is gone")
+        return ExitStatus.INFRA if follow else ExitStatus.OK
+    return end.exit_status if follow else ExitStatus.OK
+
+
+def _job_of(invocation: Invocation, name: str) -> Job | None:
+    """Return the job of this id; None if it is none, but maybe a run."""
+    try:
+        return lab_state(lab_or_own(invocation)).jobs.find(name)
+    except ConfigError:
+        return None
+
+
+def _tell_without_run(job: Job) -> int:
+    why = f": {job.reason}" if job.reason else ""
+    note(printable_line(f"job {job.id} is {job.state} and has no run{why}"))
+    return job.exit_status or ExitStatus.OK
+
+
+def _line(event: AnyEvent) -> str | None:
+    """Return an event as a line; None for progress, of which there is much."""
+    at = f"{event.utc:%Y-%m-%d %H:%M:%S}"
+    match event:
+        case Note():
+            return f"{at}  {event.text}"
+        case Contact():
+            return f"{at}  {event.recipe} on {event.board}, run {event.run}"
+        case Trial():
+            why = event.reason or (event.failure.message if event.failure else "")
+            what = f"trial {event.number} of {event.trials}, {event.variant}: {event.state}"
+            return f"{at}  {what}{': ' if why else ''}{why}"
+        case End():
+            why = f" ({event.failure.blame}): {event.failure.message}" if event.failure else ""
+            return f"{at}  {event.state}, exit status {event.exit_status}{why}"
+        case _:
+            return None

@@ -1,0 +1,165 @@
+"""``labctl queue``: jobs that wait for boards."""
+
+import json
+from dataclasses import asdict
+
+import click
+
+from labctl.cli.complete import JOB
+from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.output import json_option, note
+from labctl.cli.root import Invocation
+from labctl.cli.run import comparing_with
+from labctl.errors import ExitStatus, printable_line
+from labctl.farm.job import FarmJob, JobResult
+from labctl.farm.queue_source import QueueSource
+from labctl.farm.run_executor import RunExecutor
+from labctl.farm.scheduler import Scheduler
+from labctl.state import Job, lab_state
+from labctl.state.state import this_user
+from labctl.units import counted, duration, local_time
+
+_ended_option = click.option(
+    "--ended",
+    type=click.IntRange(0, 1000),
+    default=0,
+    metavar="N",
+    help="Also the last N that ended.",
+)
+
+
+@click.group(
+    invoke_without_command=True,
+    subcommand_metavar="[list|cancel|move|serve]",
+    epilog="Example: labctl queue",
+)
+@click.option(
+    "--ended", type=click.IntRange(0, 1000), default=0, help="Also the last N that ended."
+)
+@json_option("Print the jobs as JSON.")
+@click.pass_context
+def queue(ctx: click.Context, *, ended: int, as_json: bool) -> None:
+    """List the jobs of the lab's queue, in the order in which they begin.
+
+    Greater priority comes first; within one priority users take turns, and of one user's jobs the
+    first submitted comes first.
+    """
+    if ctx.invoked_subcommand is None:
+        _list(ctx.obj, ended, as_json=as_json)
+
+
+@queue.command("list", epilog="Example: labctl queue list --ended 10")
+@click.option(
+    "--ended", type=click.IntRange(0, 1000), default=0, help="Also the last N that ended."
+)
+@json_option("Print the jobs as JSON.")
+@click.pass_obj
+def list_(invocation: Invocation, *, ended: int, as_json: bool) -> None:
+    """List the jobs, as `labctl queue` does."""
+    _list(invocation, ended, as_json=as_json)
+
+
+@queue.command(epilog="Example: labctl queue cancel 3f2a --reason 'wrong model'")
+@click.option("--reason", help="The reason, for the job and the audit log.")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=JOB)
+@click.pass_obj
+def cancel(invocation: Invocation, jobs: tuple[str, ...], *, reason: str | None) -> None:
+    """Cancel jobs that wait, and stop jobs that run.
+
+    JOB is a job's id or the start of one. Trials that a run has finished are kept.
+    """
+    state, who = lab_state(lab_of(invocation)), this_user()
+    for job in [state.jobs.find(name) for name in jobs]:
+        now = state.jobs.cancel(job.id, printable_line(reason or f"cancelled by {who}"))
+        state.audit.record(who, "cli", "queue cancel", job.id, reason)
+        what = "is cancelled" if now.state == "cancelled" else "is told to stop"
+        click.echo(f"job {job.id} ({printable_line(job.name)}) {what}")
+
+
+@queue.command(
+    epilog="Examples: labctl queue move 3f2a --first; labctl queue move 3f2a --priority 5"
+)
+@click.option("--first", is_flag=True, help="Let it begin before all others.")
+@click.option("--priority", type=click.IntRange(-100, 100), help="Its priority from now on.")
+@click.argument("job", shell_complete=JOB)
+@click.pass_obj
+def move(invocation: Invocation, job: str, *, first: bool, priority: int | None) -> None:
+    """Give a waiting job another place."""
+    if not first and priority is None:
+        raise click.UsageError("give --first or --priority N")
+    state = lab_state(lab_of(invocation))
+    found = state.jobs.find(job)
+    state.jobs.move(found.id, priority=priority, first=first)
+    details = {"first": first, "priority": priority}
+    state.audit.record(this_user(), "cli", "queue move", found.id, details=details)
+    waiting = [one.id for one in state.jobs.list() if one.state == "waiting"]
+    place = f"place {waiting.index(found.id) + 1}" if found.id in waiting else "no longer waiting"
+    click.echo(f"job {found.id}: {place}, priority {state.jobs.find(found.id).priority}")
+
+
+@queue.command(epilog="Example: labctl queue serve")
+@click.option("--until-empty", is_flag=True, help="End when no job waits for its boards.")
+@click.pass_obj
+def serve(invocation: Invocation, *, until_empty: bool) -> int:
+    """Run the queue's jobs on this host's boards, until Ctrl-C or SIGTERM.
+
+    Running jobs are broken off then, and go on later. Several hosts use `labctl worker` instead.
+    """
+    lab = lab_of(invocation)
+    state = lab_state(lab)
+    boards = {name: board.shares for name, board in lab.lab.boards.items()}
+    source = QueueSource(state, boards, lab.lab.shared_limits, drain=until_empty)
+    executor = RunExecutor(lab, source, connect_board, compare=comparing_with(lab))
+    source.on_stop = executor.stop_job
+    note(f"serving {counted(len(boards), 'board')}; Ctrl-C ends it")
+
+    def begun(job: FarmJob, board: str) -> None:
+        note(printable_line(f"job {job.id} ({job.name}) runs on {board}"))
+
+    def ended(job: FarmJob, board: str, attempt: JobResult, result: JobResult | None) -> None:
+        words = [f"job {job.id} ({job.name}) on {board} ended with status {attempt.exit_status}"]
+        words += [attempt.reason] if attempt.reason else []
+        words += ["it waits again"] if result is None else []
+        note(printable_line("; ".join(words)))
+
+    while True:
+        try:
+            Scheduler(source, executor, on_begin=begun, on_end=ended).run()
+        finally:
+            source.close()
+        if not source.has_work():  # from here on who submits a job starts another process
+            return ExitStatus.OK
+
+
+def _list(invocation: Invocation, ended: int, *, as_json: bool) -> None:
+    state = lab_state(lab_of(invocation))
+    jobs = state.jobs.list(ended=ended)
+    if as_json:
+        click.echo(json.dumps([_document(job) for job in jobs], indent=2))
+        return
+    if not jobs:
+        note("no job waits or runs")
+    place = 0
+    for job in jobs:
+        place += job.state == "waiting"
+        at = f"{place}." if job.state == "waiting" else job.state
+        click.echo(printable_line("  ".join([job.id, f"{at:9}", *_facts(job)])))
+    served = any(worker.is_alive for worker in state.workers.list())
+    if not served and any(job.kind == "run" and job.state == "waiting" for job in jobs):
+        note("nobody serves the queue: start `labctl queue serve`")
+
+
+def _facts(job: Job) -> list[str]:
+    took = f"about {duration(job.expected_seconds * 1e9)}" if job.expected_seconds else "?"
+    where = job.board or ",".join(job.boards[:4]) + (",…" if len(job.boards) > 4 else "")
+    facts = [job.name, where, job.submitter, took, f"submitted {local_time(job.submitted_at)}"]
+    facts += [f"priority {job.priority}"] if job.priority else []
+    facts += [f"run {job.run}"] if job.run else []
+    facts += [f"status {job.exit_status}"] if job.exit_status is not None else []
+    return [*facts, *([job.reason] if job.reason else [])]
+
+
+def _document(job: Job) -> dict[str, object]:
+    document = asdict(job)
+    del document["request"]
+    return document

@@ -1,0 +1,73 @@
+"""``labctl run --detach``: a run in the lab's queue, and somebody who serves it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from labctl import process
+from labctl.cli.output import note
+from labctl.config.lab import FILE_NAME, Board, LabFile
+from labctl.config.recipe import Recipe
+from labctl.errors import ConfigError, ExitStatus
+from labctl.farm.expected import expected_seconds
+from labctl.farm.run_content import RunContent
+from labctl.files import host_writes
+from labctl.state import LabState, NewJob, lab_state
+
+_LOG = "queue.log"
+
+
+def submit(lab: LabFile, recipe: Recipe, pool: Sequence[Board], priority: int) -> int:
+    """Put a run into the queue and print its job; start a process that serves it if none does.
+
+    Raises ConfigError: what the run needs is not on this host.
+    """
+    for board in pool:
+        if board.name not in lab.lab.boards:
+            raise ConfigError(
+                f"board {board.name} is not in a {FILE_NAME}: the queue does not know it",
+                hint="add it: `labctl boards add NAME HOST:PORT`",
+            )
+        if board.target != recipe.target:
+            raise ConfigError(
+                f"recipe {recipe.name} is for target {recipe.target}, board {board.name} is a"
+                f" {board.target}",
+                hint=f"choose another board, or --set target={board.target}",
+            )
+    names = tuple(board.name for board in pool)
+    content = RunContent.of(recipe, lab.root).document()
+    expected = expected_seconds(lab, recipe, names)
+    state = lab_state(lab)
+    new = NewJob(recipe.name, content, names, priority=priority, expected_seconds=expected)
+    (job,) = state.jobs.submit(new)
+    click.echo(job.id)
+    note(f"follow it: labctl logs -f {job.id}; cancel it: labctl queue cancel {job.id}")
+    if not _is_served(state, names):
+        _serve(lab)
+    return ExitStatus.OK
+
+
+def _is_served(state: LabState, boards: Sequence[str]) -> bool:
+    return any(
+        worker.is_alive and set(worker.boards) & set(boards) for worker in state.workers.list()
+    )
+
+
+def _serve(lab: LabFile) -> None:
+    """Start a process of this host that serves the queue until it is empty."""
+    log: Path = lab.root / _LOG
+    words = [sys.executable, "-m", "labctl", "--lab", str(lab.root), "queue", "serve"]
+    with host_writes(log), log.open("ab") as output:
+        started = process.start(
+            [*words, "--until-empty"],
+            cwd=lab.root,
+            env=os.environ,
+            stdout=output.fileno(),
+            stderr=subprocess.STDOUT,
+        )
+    note(f"process {started.pid} runs the queue until it is empty; its log: {log}")
+    note(f"stop it: kill {started.pid}")

@@ -1,0 +1,55 @@
+"""``labctl run`` on a board that is in use: its turn in the lab's queue."""
+
+from collections.abc import Callable, Sequence
+
+from labctl.cli.output import note
+from labctl.config.lab import Board, LabFile
+from labctl.config.recipe import Recipe
+from labctl.errors import BoardBusy
+from labctl.farm.expected import expected_seconds
+from labctl.farm.turn import Place, Turn, somebody_waits
+from labctl.state import NewJob, lab_state
+from labctl.units import duration
+
+
+def run_in_turn(
+    lab: LabFile,
+    recipe: Recipe,
+    pool: Sequence[Board],
+    priority: int,
+    run_on: Callable[[Board], int],
+    *,
+    may_wait: bool,
+) -> int:
+    """Run on the first of some equal boards that is free; the run's exit status.
+
+    A board that nobody has or waits for is used at once. Raises what ``run_on`` raises; BoardBusy
+    only if it may not wait.
+    """
+    state, names = lab_state(lab), tuple(board.name for board in pool)
+    if not may_wait or not somebody_waits(state, names):
+        for place, board in enumerate(pool, 1):
+            try:
+                return run_on(board)
+            except BoardBusy as error:
+                if place == len(pool) and not may_wait:
+                    raise
+                note(error.message)
+    expected = expected_seconds(lab, recipe, names)
+    request = {"recipe": recipe.resolved()}
+    job = NewJob(recipe.name, request, names, "foreground", priority, expected)
+
+    def tell(place: Place) -> None:
+        about = f", about {duration(place.seconds * 1e9)}" if place.seconds is not None else ""
+        what = f"board {names[0]}" if len(names) == 1 else f"one of {len(names)} boards"
+        note(
+            f"waiting for {what}: place {place.number} of {place.of}{about};"
+            f" job {job.id}; Ctrl-C leaves the queue"
+        )
+
+    turn = Turn(state, lab.root, job, tell)
+    return turn.take(lambda name: run_on(_named(pool, name)), BoardBusy)
+
+
+def _named(pool: Sequence[Board], name: str) -> Board:
+    return next(board for board in pool if board.name == name)

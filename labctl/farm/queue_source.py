@@ -1,0 +1,153 @@
+"""The lab's queue as a source of a scheduler: one host, the database that the lab has.
+
+A job is claimed when its board is free, well and not held, and its shared limits have room. What
+this process says of its jobs is refused once it was taken for dead and they were given to another.
+"""
+
+import importlib.metadata
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from labctl.errors import ConfigError, LeaseLost
+from labctl.farm.job import FarmJob, JobResult
+from labctl.farm.run_content import RunContent
+from labctl.state import Job, LabState
+from labctl.state.job import worker_name
+from labctl.state.job_order import Waiting
+from labctl.state.jobs import JOB_SECONDS
+
+
+class QueueSource:
+    """Jobs of the queue for the boards of this host, and the ledger of their runs.
+
+    Args:
+        boards: the boards that are served -> the shared limits that each is under.
+        limits: how many jobs may use each shared limit at once.
+        drain: end when no job waits for these boards.
+    """
+
+    def __init__(
+        self,
+        state: LabState,
+        boards: Mapping[str, Sequence[str]],
+        limits: Mapping[str, int],
+        *,
+        drain: bool = False,
+    ):
+        self.name = worker_name()
+        self._state = state
+        self._boards = dict(boards)
+        self._limits = dict(limits)
+        self._drain = drain
+        self._running: dict[str, Job] = {}
+        self._away: set[str] = set()
+        self._is_idle = False
+        self._sign_due = 0.0
+        #: Stops a running job; the executor's.
+        self.on_stop: Callable[[str], None] = lambda _job: None
+
+    @property
+    def is_over(self) -> bool:
+        """True if it is to be drained, and is."""
+        return self._drain and self._is_idle and not self._running
+
+    def begin(self) -> list[tuple[FarmJob, str]]:
+        """Claim jobs for the boards that are free."""
+        self._give_sign()
+        wanted = self._state.jobs.wanted_boards() & self._boards.keys()
+        self._is_idle = not wanted
+        busy = {job.board for job in self._running.values()} | self._away
+        if not (free := wanted - busy):
+            return []
+        held = {lease.board for lease in self._state.leases.list()}
+        free = {board for board in free - held if self._state.health.get(board).may_work}
+        claimed = self._state.jobs.claim(sorted(free), self.name, suits=self._room())
+        for job in claimed:
+            self._running[job.id] = job
+        return [(_farm_job(job), str(job.board)) for job in claimed]
+
+    def end(self, job: FarmJob, result: JobResult) -> JobResult | None:
+        """Tell the queue how an attempt ended."""
+        ran = self._running.pop(job.id)
+        if result.is_board_broken or result.is_board_taken:
+            self._away.add(str(ran.board))
+        with suppress(LeaseLost):  # taken for dead meanwhile: another has it
+            if result.is_final:
+                status, blame = result.exit_status, result.blame
+                self._state.jobs.finish(ran, status, blame=blame, reason=result.reason)
+                self._state.health.job_done(str(ran.board))
+                return result
+            now = self._state.jobs.get(job.id)
+            if now is not None and now.stop is not None and not result.is_counted:
+                status = result.exit_status
+                self._state.jobs.finish(ran, status, reason=now.stop, state="cancelled")
+                return result
+            again = self._state.jobs.requeue(
+                ran,
+                result.reason or "",
+                blame_board=result.is_board_broken,
+                counted=result.is_counted,
+            )
+            return None if again.state == "waiting" else result
+        return None
+
+    def offer(self, board: str) -> None:
+        """Let a board be used again."""
+        self._away.discard(board)
+
+    def close(self) -> None:
+        """Forget this process as a worker."""
+        self._state.workers.remove(self.name)
+        self._sign_due = 0.0
+
+    def has_work(self) -> bool:
+        """Return whether a job waits for these boards."""
+        return bool(self._state.jobs.wanted_boards() & self._boards.keys())
+
+    def content(self, job: FarmJob) -> RunContent:
+        """Return what a job is to run. Raises ConfigError."""
+        claimed = self._running[job.id]
+        if claimed.kind != "run":
+            raise ConfigError(f"this labctl does not know jobs of the kind {claimed.kind!r}")
+        return RunContent.read(claimed.content)
+
+    def run_of(self, job: FarmJob) -> str | None:
+        """Return the last run that was noted for a job."""
+        return self._running[job.id].run
+
+    def note_run(self, job: FarmJob, board: str, run: str) -> None:  # noqa: ARG002 - it is known
+        """Keep the run of a job. Raises LeaseLost if somebody else has the job by now."""
+        self._running[job.id] = self._state.jobs.start(self._running[job.id], run)
+
+    def _give_sign(self) -> None:
+        now = time.monotonic()
+        if now < self._sign_due:
+            return
+        self._sign_due = now + JOB_SECONDS / 4
+        version = importlib.metadata.version("labctl")
+        host, boards = socket.gethostname(), sorted(self._boards)
+        self._state.workers.give_sign(self.name, host, boards, version)
+        for job in self._state.jobs.renew(self.name):
+            self.on_stop(job.id)
+
+    def _room(self) -> Callable[[Waiting, str], bool]:
+        """Return what tells whether the shared limits have room; each yes takes some of it."""
+        used = Counter(
+            limit for job in self._running.values() for limit in self._boards[str(job.board)]
+        )
+
+        def has_room(_job: Waiting, board: str) -> bool:
+            limits = [one for one in self._boards[board] if one in self._limits]
+            if any(used[limit] >= self._limits[limit] for limit in limits):
+                return False
+            used.update(limits)
+            return True
+
+        return has_room
+
+
+def _farm_job(job: Job) -> FarmJob:
+    return FarmJob(job.id, job.name, job.boards, job.expected_seconds or 0.0, job.priority)

@@ -1,0 +1,182 @@
+"""Waiting for a board in the lab's fair queue, by the process that will use it."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from labctl.errors import ConfigError, ExitStatus, HostError, LabctlError, LeaseLost
+from labctl.runs.record.directory import RunDirectory, run_directories
+from labctl.runs.resume import last_board
+from labctl.state import Job, LabState, NewJob
+from labctl.state.job import worker_name
+from labctl.state.jobs import JOB_SECONDS
+
+LOOK_SECONDS = 2.0
+#: A board that refused is tried again after this: a holder that is no labctl of this lab is seen
+#: by its refusal alone.
+AGAIN_SECONDS = 10.0
+#: So many of the newest runs are looked at for the one that has a board now.
+_RUNS = 20
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in the queue; ``seconds`` until its turn, None if nobody knows."""
+
+    number: int
+    of: int
+    seconds: float | None
+
+
+class Turn:
+    """One wait for the first of some equal boards that is free.
+
+    ``tell`` gets the place whenever it changes.
+    """
+
+    def __init__(self, state: LabState, lab_root: Path, job: NewJob, tell: Callable[[Place], None]):
+        self._state = state
+        self._root = lab_root
+        self._new = job
+        self._tell = tell
+        self._worker = worker_name()
+
+    def take(self, use: Callable[[str], int], is_refusal: type[LabctlError]) -> int:
+        """Wait, use the board, and return what ``use`` returns.
+
+        A board that refuses is waited for again. Raises LeaseLost if somebody cancels the job,
+        BoardOutOfService if none of the boards may be used any more, and what ``use`` raises.
+        """
+        (job,) = self._state.jobs.submit(self._new)
+        try:
+            while True:
+                claimed = self._claimed(job)
+                try:
+                    with self._alive():
+                        status = use(str(claimed.board))
+                except is_refusal as error:
+                    self._state.jobs.requeue(
+                        claimed, error.message, blame_board=False, counted=False
+                    )
+                    self._pause(job, AGAIN_SECONDS)
+                    continue
+                except LabctlError as error:
+                    self._end(claimed, error.exit_status, error)
+                    raise
+                self._end(claimed, status)
+                return status
+        except (KeyboardInterrupt, LabctlError):
+            with suppress(HostError, ConfigError):  # it ends by itself soon
+                self._leave(job)
+            raise
+
+    def _claimed(self, job: Job) -> Job:
+        told: Place | None = None
+        while True:
+            held = {lease.board for lease in self._state.leases.list()}
+            working = self._state.health.working(job.boards, job.submitter)
+            free = [board for board in working if board not in held]
+            if claimed := self._state.jobs.claim_own(job.id, free, self._worker):
+                return claimed
+            place = place_of(self._state, self._root, job)
+            if told is None or place.number != told.number:
+                self._tell(place)
+                told = place
+            time.sleep(LOOK_SECONDS)
+
+    def _pause(self, job: Job, seconds: float) -> None:
+        self._tell(place_of(self._state, self._root, job))
+        time.sleep(seconds)
+
+    def _end(self, job: Job, status: int, error: LabctlError | None = None) -> None:
+        with suppress(LeaseLost):  # the database was away for long: the run's record counts
+            blame, reason = (error.blame, error.message) if error else (None, None)
+            self._state.jobs.finish(job, status, blame=blame, reason=reason)
+
+    def _leave(self, job: Job) -> None:
+        now = self._state.jobs.get(job.id)
+        if now is not None and now.state == "waiting":
+            self._state.jobs.cancel(job.id, "its labctl was interrupted")
+        elif now is not None and now.state == "running":
+            self._end(now, ExitStatus.INTERRUPTED)
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        """Renew the job; somebody who cancels it interrupts this process."""
+        over = threading.Event()
+
+        def renew() -> None:
+            while not over.wait(JOB_SECONDS / 4):
+                with suppress(HostError):
+                    if self._state.jobs.renew(self._worker):
+                        os.kill(os.getpid(), signal.SIGINT)
+                        return
+
+        thread = threading.Thread(target=renew, name="place in the queue")
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def somebody_waits(state: LabState, boards: Sequence[str]) -> bool:
+    """Return whether a job waits for one of these boards that somebody will run."""
+    served = {
+        board for worker in state.workers.list() if worker.is_alive for board in worker.boards
+    }
+    return any(
+        job.state == "waiting"
+        and set(job.boards) & set(boards)
+        and (job.kind == "foreground" or set(job.boards) & served)
+        for job in state.jobs.list()
+    )
+
+
+def place_of(state: LabState, lab_root: Path, job: Job) -> Place:
+    """Return the place of a waiting job among those that wait for its boards."""
+    boards, jobs = set(job.boards), state.jobs.list()
+    waiting = [one for one in jobs if one.state == "waiting" and boards & set(one.boards)]
+    ahead = [one.id for one in waiting].index(job.id) if job.id in {w.id for w in waiting} else 0
+    left = [_remaining(state, lab_root, jobs, board) for board in job.boards]
+    before = [one.expected_seconds for one in waiting[:ahead]]
+    known = [seconds for seconds in before if seconds is not None]
+    soonest = min((seconds for seconds in left if seconds is not None), default=None)
+    seconds = None
+    if soonest is not None and len(known) == len(before):
+        seconds = soonest + sum(known) / len(boards)
+    return Place(ahead + 1, len(waiting), seconds)
+
+
+def _remaining(state: LabState, lab_root: Path, jobs: Sequence[Job], board: str) -> float | None:
+    """Return how long the job or run that has a board will go on, in s; None if unknown."""
+    for job in jobs:
+        if job.state == "running" and job.board == board:
+            if job.expected_seconds is None or job.started_at is None:
+                return None
+            return max(0.0, job.expected_seconds - (state.jobs.now() - job.started_at))
+    for directory in reversed(run_directories(lab_root / "runs")[-_RUNS:]):
+        if directory.is_held() and _board_of(directory) == board:
+            run, plan = directory.run(), directory.plan()
+            if plan.predicted_seconds is None:
+                return None
+            return max(0.0, plan.predicted_seconds - _age(run.started))
+    return None
+
+
+def _board_of(directory: RunDirectory) -> str | None:
+    try:
+        return last_board(directory)
+    except ConfigError:
+        return None  # moved away or damaged meanwhile
+
+
+def _age(started: datetime) -> float:
+    return (datetime.now(UTC) - started).total_seconds()

@@ -1,0 +1,117 @@
+"""The queue of a lab, as its users see it: waiting runs, detached runs, ``labctl queue``, logs."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from farm_lab import farm_lab
+from labs import LabUnderTest, blamed, said
+
+from labctl.retry import wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture
+def farm(tmp_path: Path, private_state: Path) -> Iterator[LabUnderTest]:
+    with farm_lab(tmp_path, 2) as lab:
+        yield lab
+
+
+def seconds(number: float) -> tuple[str, str]:
+    return "--set", f"seconds={number}"
+
+
+def waiting(farm: LabUnderTest) -> list[str]:
+    """The names of jobs that wait."""
+    jobs = json.loads(farm.run("queue", "--json").text)
+    return [job["id"] for job in jobs if job["state"] == "waiting"]
+
+
+def test_a_run_waits_for_its_turn_and_a_free_board_is_used_without_a_word(
+    farm: LabUnderTest,
+) -> None:
+    alone = farm.run("run", "sleeping", "-b", "b-2")
+    assert alone.exit_status == 0, said(alone)
+    assert "waiting" not in said(alone)
+    first = farm.start("run", "sleeping", "-b", "b-1", *seconds(20))
+    first.waiting_for(lambda: farm.is_under_way(1))
+    blamed(farm.run("run", "sleeping", "-b", "b-1", "--no-wait"), 3, "infra", "b-1 is in use")
+    second = farm.start("run", "sleeping", "-b", "b-1", *seconds(0.1))
+    second.waiting_for(lambda: waiting(farm) != [])
+    assert not first.ended
+    other = farm.run("run", "sleeping", "--on", "board=b-*", *seconds(0.1))
+    assert other.exit_status == 0, said(other)
+    done = second.finish()
+    assert done.exit_status == 0, said(done)
+    assert "waiting for board b-1: place 1 of 1" in said(done)
+    assert first.finish().exit_status == 0
+    ended = json.loads(farm.run("queue", "list", "--ended", "5", "--json").text)
+    assert [(job["kind"], job["state"], job["exit_status"]) for job in ended] == [
+        ("foreground", "done", 0),
+        ("foreground", "done", 0),
+    ]
+
+
+def test_a_detached_run_is_what_it_was_when_it_was_submitted(farm: LabUnderTest) -> None:
+    first = farm.run("run", "sleeping", "-b", "b-1", "--detach", *seconds(6))
+    assert first.exit_status == 0, said(first)
+    job = first.text.strip()
+    (pid,) = re.findall(r"stop it: kill (\d+)", said(first))
+    second = farm.run("run", "sleeping", "-b", "b-1", "--detach", *seconds(0.5))
+    assert "kill" not in said(second)  # it is served already
+    recipe = farm.root / "recipes" / "sleeping.yaml"
+    recipe.write_text(recipe.read_text().replace("seconds: 1.0", "seconds: oh no"))
+    followed = farm.run("logs", "-f", job)
+    assert followed.exit_status == 0, said(followed)
+    assert "trial 1 of 1" in followed.text
+    later = farm.run("logs", "-f", second.text.strip())
+    assert later.exit_status == 0, said(later)
+    (run,) = re.findall(r"run (\S+-sleeping-\w+)", later.text.splitlines()[0])
+    record = json.loads((farm.root / "runs" / run / "run.json").read_text())
+    assert record["recipe_resolved"]["parameters"]["seconds"] == 0.5
+    assert wait_until(lambda: not Path(f"/proc/{pid}").exists(), timeout=120, interval=0.1)
+
+
+def test_jobs_are_cancelled_and_moved(farm: LabUnderTest) -> None:
+    (farm.root / "labctl.sqlite").unlink(missing_ok=True)
+    ids = [
+        farm.run("run", "sleeping", "-b", "b-1", "--detach", *seconds(n)).text.strip()
+        for n in (60, 0.1, 0.2)
+    ]
+    shown = farm.run("queue", "--json")
+    jobs = {job["id"]: job for job in json.loads(shown.text)}
+    assert list(jobs) == ids
+    moved = farm.run("queue", "move", ids[2], "--first")
+    assert "place 1" in moved.text
+    assert farm.run("queue", "move", ids[1], "--priority", "-3").exit_status == 0
+    assert waiting(farm)[-2:] == [ids[2], ids[1]]
+    assert "is cancelled" in farm.run("queue", "cancel", ids[1]).text
+    running = lambda: json.loads(farm.run("queue", "--json").text)[0]  # noqa: E731
+    assert wait_until(lambda: running()["run"] is not None, timeout=120, interval=0.2)
+    stopped = farm.run("queue", "cancel", ids[0], "--reason", "wrong model")
+    assert "is told to stop" in stopped.text
+    assert wait_until(lambda: waiting(farm) == [], timeout=240, interval=1)
+    done = farm.run("logs", "-f", ids[2])
+    assert done.exit_status == 0, said(done)
+    ended = json.loads(farm.run("queue", "list", "--ended", "9", "--json").text)
+    states = {job["id"]: (job["state"], job["reason"]) for job in ended}
+    assert states[ids[0]] == ("cancelled", "wrong model")
+    assert states[ids[2]][0] == "done"
+    blamed(farm.run("queue", "cancel", "zz"), 2, "config", "no job 'zz'")
+    blamed(farm.run("queue", "move", ids[0], "--first"), 2, "config", "only a waiting job")
+
+
+def test_wrong_options_are_refused(farm: LabUnderTest) -> None:
+    for words, reason in (
+        (("--on", "tag=x", "-b", "b-1"), "not both"),
+        (("--on", "tga=x"), "did you mean 'tag'"),
+        (("--on", "tag=x"), "none is tag=x"),
+        (("--detach", "--build", "-b", "b-1"), "--detach goes with none of"),
+    ):
+        done = farm.run("run", "sleeping", *words)
+        assert done.exit_status == 2, said(done)
+        assert reason in said(done)
+    assert not (farm.root / "queue.log").exists()
