@@ -13,6 +13,7 @@ import agent_builds
 import pytest
 from agent_fences import native_leases
 from board_effects import effects_after_epoch, read_effects, unfenced_effects
+from labs import give_talker, lab_with_board, said
 
 from labctl import process
 from labctl.transport import HdcTcpConfig
@@ -161,3 +162,35 @@ def test_a_holder_that_stood_still_changes_nothing_of_the_next_ones(
     # All that a holder does was seen.
     paths = {entry["path"].partition("/")[0] for entry in log if "path" in entry}
     assert {"store", "jobs", "pins", "incoming", "lease", "conditions"} <= paths
+
+
+#: Operations of one host on a board for another trial of half a second: asked on 22 November 2026,
+#: with some room for further looks while a job runs on a busy host.
+TRIAL_OPERATIONS = 25
+
+
+def test_labctl_changes_a_board_under_its_epoch_alone(
+    tmp_path: Path, private_state: Path, effects: Path
+) -> None:
+    agent_builds.native_agent()
+    options = ("--target", agent_builds.HOST, "--effects", str(effects))
+    with lab_with_board(tmp_path, *options) as lab:
+        devices = lab.root / "devices.yaml"
+        devices.write_text(devices.read_text().replace("rk3568", agent_builds.HOST))
+        give_talker(lab)
+
+        def operations(*words: str) -> int:
+            done = lab.run(*words)
+            assert done.exit_status == 0, said(done)
+            log = read_effects(effects)
+            effects.write_text("")
+            assert effects_after_epoch(log) == []
+            assert unfenced_effects(log) == []
+            return sum(entry["what"] == "began" for entry in log)
+
+        run = ("run", "talking", "--set", "tokens=2", "--set")
+        operations("deploy", "talking")
+        one, three = operations(*run, "repeats=1"), operations(*run, "repeats=3")
+        assert (three - one) / 2 <= TRIAL_OPERATIONS
+        operations("store", "prune", "--free", "1000TB")
+        operations("store", "verify")
