@@ -36,6 +36,7 @@ from labctl.checked import LAB_ROOT, HostPath, SshAddress, Word
 from labctl.config.health import HealthChecks
 from labctl.config.names import did_you_mean, listed, unknown
 from labctl.config.power import Meter
+from labctl.config.quotas import Quota
 from labctl.config.switches import Switches
 from labctl.config.target import target_names
 from labctl.config.types import (
@@ -215,6 +216,8 @@ class Lab(StrictModel):
     """Chats and servers that are told of events, by name."""
     health: HealthChecks = HealthChecks()
     """Health checks of the boards."""
+    quotas: dict[Word, Quota] = Field(default_factory=dict)
+    """The most that one user may have of the boards, by the user's name; `default`: each other."""
 
     def model_post_init(self, _context: Any, /) -> None:
         """Tell each board its name."""

@@ -133,17 +133,18 @@ def set_state(
     *,
     by: str,
     reason: str | None = None,
+    details: Mapping[str, Any] | None = None,
 ) -> None:
-    """Keep a board's state, and where it is another than before its history, too.
+    """Keep a board's state, and its history where it is another than before or has ``details``.
 
     The transaction is the caller's.
     """
     from sqlalchemy import text
 
     question = text("SELECT state FROM board_health WHERE board = :board")
-    if connection.execute(question, {"board": board}).scalar() != state:
+    if details or connection.execute(question, {"board": board}).scalar() != state:
         keep_row(connection, board, {"state": state})
-        add_event(connection, at, board, "state", state, by=by, reason=reason)
+        add_event(connection, at, board, "state", state, by=by, reason=reason, details=details)
 
 
 def keep_row(connection: "Connection", board: str, values: Mapping[str, Any]) -> None:

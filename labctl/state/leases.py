@@ -169,9 +169,13 @@ class BoardLeases:
             for row in connection.execute(text(KEPT), time):
                 if not (reservation := Reservation(*row)).lets_in(lease.holder):
                     raise other_keeps(reservation)
+            if self._state.quotas:
+                from labctl.state.quotas import check_quota
+
+                check_quota(connection, now, board, lease.holder, self._state.quotas)
             if before is not None and before["expires"] is not None:
                 ended = min(before["expires"], now)
-                set_state(connection, ended, board, "idle", by=before["holder"], reason=why)
+                _note_end(connection, before, ended, before["holder"], why)
             _replace(connection, {name: getattr(lease, name) for name in _NAMES})
             set_state(connection, now, board, "leased", by=lease.holder, reason=lease.purpose)
         return lease
@@ -277,7 +281,15 @@ def end(
 
     update = "UPDATE board_lease SET expires = NULL, epoch = epoch + :epochs WHERE board = :board"
     connection.execute(text(update), {"board": row["board"], "epochs": epochs})
-    set_state(connection, now, row["board"], "idle", by=by, reason=reason)
+    _note_end(connection, row, now, by, reason)
+
+
+def _note_end(
+    connection: "Connection", row: dict[str, Any], at: float, by: str, reason: str | None
+) -> None:
+    """Keep the end of a lease in the board's history; quotas count from it."""
+    had = {"holder": row["holder"], "since": row["since"]}
+    set_state(connection, at, row["board"], "idle", by=by, reason=reason, details=had)
 
 
 def busy(lease: StateLease) -> BoardBusy:

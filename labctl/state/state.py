@@ -24,6 +24,7 @@ from labctl.state.workers import Workers
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from labctl.config.quotas import Quota
     from labctl.state.audit import Audit
     from labctl.state.baselines import Baselines
     from labctl.state.events import BoardEvents
@@ -52,7 +53,7 @@ def this_user() -> str:
 def lab_state(lab: LabFile) -> "LabState":
     """Return the state of a lab. Raises ConfigError for a database that cannot be."""
     database = lab_database(lab) or SqliteDatabase(lab.root / FILE_NAME, "the lab's state", _HINT)
-    return LabState(database, lab.root / BACKUPS)
+    return LabState(database, lab.root / BACKUPS, lab.lab.quotas)
 
 
 class LabState:
@@ -61,7 +62,10 @@ class LabState:
     Its parts are imported when they are used: most commands need one or two of them.
     """
 
-    def __init__(self, database: Database, backups: Path):
+    def __init__(
+        self, database: Database, backups: Path, quotas: Mapping[str, "Quota"] | None = None
+    ):
+        self.quotas = quotas or {}
         self._database = database
         self._backups = backups
 

@@ -7,6 +7,7 @@ import pytest
 from postgres_server import PostgresServer
 
 from labctl.config.lab import Lab, LabFile
+from labctl.config.quotas import Quota
 from labctl.errors import BoardBusy, ConfigError, LeaseLost
 from labctl.state import LabState, lab_state
 
@@ -144,3 +145,47 @@ def test_the_audit_log_tells_what_was_done(state: LabState) -> None:
     assert state.audit.list(subject="rk1") == [second, third]
     assert state.audit.list(limit=1) == [third]
     assert state.audit.list(since=third.at + 1) == []
+
+
+def test_a_user_has_no_more_boards_at_once_than_the_quota(state: LabState) -> None:
+    state.quotas = {"ann": Quota(boards=2), "default": Quota(boards=1)}
+    first = state.leases.acquire("rk1", purpose="run", holder=ANN)
+    state.holds.hold("rk2", by="ann@laptop")
+    state.leases.acquire("rk2", purpose="run", holder="ann@laptop")  # is hers already
+    for take in (
+        lambda: state.leases.acquire("rk3", purpose="run", holder=ANN),
+        lambda: state.holds.hold("rk3", by=ANN),
+    ):
+        with pytest.raises(BoardBusy, match="ann has rk1, rk2 already, and may have 2 at once"):
+            take()
+    state.leases.release(first)
+    state.leases.acquire("rk3", purpose="run", holder=ANN)
+    state.leases.acquire("rk4", purpose="run", holder=BOB)
+    with pytest.raises(BoardBusy, match="bob has rk4 already"):
+        state.leases.acquire("rk5", purpose="run", holder=BOB)
+
+
+def test_a_user_has_no_more_hours_a_day_than_the_quota(state: LabState) -> None:
+    state.quotas = {"default": Quota(hours=2.5)}
+
+    def had(board: str, began: float, ended: float | None) -> None:
+        """Let a lease have begun, and ended, so many hours ago."""
+        lease = state.leases.acquire(board, purpose="run", holder=ANN)
+        with state.changing() as connection:
+            connection.exec_driver_sql(
+                f"UPDATE board_lease SET since = since - {began * HOUR} WHERE board = '{board}'"
+            )
+        if ended is not None:
+            state.leases.release(lease)
+            with state.changing() as connection:
+                connection.exec_driver_sql(
+                    f"UPDATE board_event SET at = at - {ended * HOUR} WHERE board = '{board}'"
+                )
+
+    had("rk1", 30, 23)  # one hour of it is in the last day
+    had("rk2", 50, 30)
+    had("rk3", 1, None)
+    had("rk4", 0.6, 0)
+    with pytest.raises(BoardBusy, match=r"ann used boards for 2\.6 h in the last 24 hours"):
+        state.leases.acquire("rk5", purpose="run", holder=ANN)
+    state.leases.acquire("rk5", purpose="run", holder=BOB)

@@ -1,0 +1,19 @@
+"""Quotas of users, as ``devices.yaml`` sets them."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from labctl.config.yaml.document import StrictModel
+
+#: Stands for each user that is not named.
+EACH = "default"
+
+
+class Quota(StrictModel):
+    """The most that one user may have of the lab."""
+
+    boards: Annotated[int, Field(ge=1)] | None = None
+    """Boards at once, in use or held; by default all."""
+    hours: Annotated[float, Field(gt=0)] | None = None
+    """Hours of use in the last 24 hours, summed over the boards; by default all."""

@@ -1,0 +1,78 @@
+"""Quotas: the most that one user may have of a lab's boards."""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from labctl.config.quotas import EACH, Quota
+from labctl.errors import BoardBusy
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_DAY_SECONDS = 24 * 3600.0
+_HINT = "wait, or release a board; `quotas` in devices.yaml says how much a user may have"
+
+
+def check_quota(
+    connection: "Connection", now: float, board: str, holder: str, quotas: Mapping[str, Quota]
+) -> None:
+    """Raise BoardBusy where ``USER@HOST`` may not have one more board now, ``board``.
+
+    A user is one on all hosts. The transaction is the caller's.
+    """
+    user = holder.partition("@")[0]
+    quota = quotas.get(user, quotas.get(EACH))
+    if quota is None:
+        return
+    if quota.boards is not None:
+        others = sorted(_boards(connection, now, user) - {board})
+        if len(others) >= quota.boards:
+            raise BoardBusy(
+                f"{user} has {', '.join(others)} already, and may have {quota.boards} at once",
+                hint=_HINT,
+            )
+    if quota.hours is not None:
+        used = _used_seconds(connection, now, user) / 3600
+        if used >= quota.hours:
+            raise BoardBusy(
+                f"{user} used boards for {used:.1f} h in the last 24 hours, and may for"
+                f" {quota.hours:g} h",
+                hint=_HINT,
+            )
+
+
+def _boards(connection: "Connection", now: float, user: str) -> set[str]:
+    """Return the boards that a user has: leased, or held."""
+    from sqlalchemy import text
+
+    rows = connection.execute(
+        text(
+            "SELECT board, holder FROM board_lease WHERE expires > :now UNION ALL"
+            " SELECT board, holder FROM reservation"
+            " WHERE kind = 'hold' AND begins <= :now AND ends > :now"
+        ),
+        {"now": now},
+    )
+    return {board for board, holder in rows if _is(holder, user)}
+
+
+def _used_seconds(connection: "Connection", now: float, user: str) -> float:
+    """Return how long a user's commands had boards in the last day, in s, summed over these."""
+    from sqlalchemy import text
+
+    begin = now - _DAY_SECONDS
+    used = 0.0
+    live = "SELECT holder, since FROM board_lease WHERE expires > :now"
+    for holder, since in connection.execute(text(live), {"now": now}):
+        used += now - max(since, begin) if _is(holder, user) else 0.0
+    ended = "SELECT at, details FROM board_event WHERE kind = 'state' AND at > :begin"
+    for at, details in connection.execute(text(ended), {"begin": begin}):
+        lease = json.loads(details) if details else {}
+        if "since" in lease and _is(lease["holder"], user):
+            used += at - max(lease["since"], begin)
+    return used
+
+
+def _is(holder: str, user: str) -> bool:
+    return holder.partition("@")[0] == user
