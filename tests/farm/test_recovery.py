@@ -11,6 +11,7 @@ from failing_boards import PowerSwitch, command, connect, lab_of_boards, load, t
 
 from labctl.config.lab import LabFile
 from labctl.errors import BoardBusy, ConfigError
+from labctl.farm.health import Finding, check
 from labctl.farm.recovery import recover
 from labctl.farm.recovery.host_fault import find_host_fault
 from labctl.runs import Observer
@@ -183,6 +184,42 @@ def test_half_of_a_hosts_boards_are_its_fault(
     if is_hosts:
         assert f"{failing} of 8 boards" in (events[0].reason or "")
         assert events[0].details["boards"] == [f"b{n}" for n in range(failing)]
+
+
+def test_a_hosts_fault_takes_no_boards_health(eight: tuple[LabFile, list[Served]]) -> None:
+    lab, boards = eight
+    state = lab_state(lab)
+    for board in boards:
+        state.health.set(board.name, Health.GOOD, reason="fast", by="check")
+    for board in boards[:4]:
+        silence(board)
+    for name in ("b0", "b1", "b2", "b3"):
+        result = check(lab, lab.board(name), connect, Observer())
+        assert (result.verdict.finding, result.climb) == (Finding.HOST, None)
+        assert result.health.health is Health.GOOD
+        assert (state.health.get(name).check_wanted_for or "").startswith("host: 4 of 8 boards")
+    assert state.events.list(kinds=["recovery"]) == []
+    assert len(state.events.list(kinds=["host"])) == 1
+
+
+def test_a_board_that_nothing_helps_is_bad_with_all_that_was_tried(tmp_path: Path) -> None:
+    reflash = command(thawing(tmp_path, "reflash", after=99), "BOARD", "on")
+    with lab_of_boards(tmp_path, count=3, switches=f"reflash: {reflash}") as (lab, boards):
+        one = lab.board("b0").switches.model_copy(update={"wait": 0.1})
+        lab.lab.boards["b0"] = lab.board("b0").model_copy(update={"switches": one})
+        silence(boards[0])
+        result = check(lab, lab.board("b0"), connect, Observer())
+        assert result.verdict.finding is Finding.FAILING
+        assert result.health.health is Health.BAD
+        assert "nothing helped (tried: reconnect, reflash)" in (result.health.reason or "")
+        tried = result.health.evidence["tried"]
+        assert [(step["rung"], step["helped"]) for step in tried] == [
+            ("reconnect", False),
+            ("reflash", False),
+        ]
+        kinds = [event.kind for event in lab_state(lab).health.history("b0")]
+        assert kinds[-2:] == ["state", "health"]
+        assert lab_state(lab).health.get("b0").state == "offline"
 
 
 def test_boards_that_are_out_of_work_do_not_blame_the_host(
