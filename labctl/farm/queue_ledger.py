@@ -1,5 +1,8 @@
 """The queue's jobs as a lab host's worker knows them: their contents, their inputs, their runs."""
 
+import hashlib
+import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from labctl.state import Job, LabState
 
 #: A store or a database that is away is waited for.
 _AWAY_SECONDS = 120.0
+_MOST_BYTES = 4096
 
 
 class QueueLedger:
@@ -70,10 +74,30 @@ class QueueLedger:
         return content
 
     def run_of(self, job: FarmJob) -> str | None:
-        """Return the run of an earlier attempt; one that another host stored is brought here."""
+        """Return the run of an earlier attempt; one that another host stored is brought here.
+
+        A database that came back from an older backup does not know it: then the store does.
+        """
         run = self._found(job).run
-        if run is not None and self._archives is not None:
-            self._archives.fetch(run)
+        if self._archives is None:
+            return run
+        if run is None and (run := self._run_in_store(job.id)) is None:
+            return None
+        self._archives.fetch(run)
+        return run
+
+    def _run_in_store(self, job: str) -> str | None:
+        assert self._store is not None
+        content = self._store.read(_key(job), most_bytes=_MOST_BYTES)
+        if content is None:
+            return None
+        try:
+            told = json.loads(content)
+            run, digest = str(told["run"]), str(told["sha256"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise IntegrityError(f"{self._store}: {_key(job)} is damaged") from error
+        if self._state.stored_runs.get(run) is None:
+            self._state.stored_runs.set(run, digest, socket.gethostname())
         return run
 
     def note_run(self, job: FarmJob, board: str, run: str) -> None:
@@ -83,13 +107,19 @@ class QueueLedger:
             lambda: self._state.jobs.start(attempt, run), on=(HostError,), timeout=_AWAY_SECONDS
         )
 
-    def share(self, run: str) -> None:
-        """Store a run that ended here; what cannot be stored now is at the worker's next start."""
+    def share(self, job: Job, run: str) -> None:
+        """Store a job's run that ended here; what cannot be now is at the worker's next start."""
         if self._archives is None or not (self._lab.root / "runs" / run).is_dir():
             return
-        archives = self._archives
+        archives, store = self._archives, self._store
+        assert store is not None
+
+        def put() -> None:
+            told = {"run": run, "sha256": archives.put(run)}
+            store.write(_key(job.id), json.dumps(told).encode())
+
         try:
-            retry_infra(lambda: archives.put(run), on=(HostError,), timeout=_AWAY_SECONDS)
+            retry_infra(put, on=(HostError,), timeout=_AWAY_SECONDS)
         except (HostError, IntegrityError) as error:
             self._note(f"run {run} is on this host alone: {error.message}")
 
@@ -105,6 +135,10 @@ class QueueLedger:
         if found is None:
             raise LeaseLost(f"job {job.id} is gone: the database has forgotten it")
         return found
+
+
+def _key(job: str) -> str:
+    return f"jobs/{hashlib.sha256(job.encode()).hexdigest()}.json"
 
 
 def share_inputs(lab: LabFile, store: SharedStore | None, content: RunContent) -> None:

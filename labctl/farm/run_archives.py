@@ -35,14 +35,15 @@ class RunArchives:
         self._state = state
         self._runs = runs
 
-    def put(self, run: str) -> None:
-        """Store a run directory as it is now, in place of what was stored of it."""
+    def put(self, run: str) -> str:
+        """Store a run directory as it is now, in place of what was stored; return its digest."""
         directory = self._runs / run
         with scratch(self._runs, f".archive-{run}-") as folder:
             archive = folder / "run.tar.gz"
             pack(directory, archive)
             digest = self._store.put(archive)
         self._state.stored_runs.set(run, digest, socket.gethostname())
+        return digest
 
     def put_missing(self) -> list[str]:
         """Store this host's finished runs that are not there; return their ids.

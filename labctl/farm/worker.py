@@ -59,7 +59,7 @@ class HostWorker:
             for a worker of another version.
         note: gets lines for people.
         on_begin: gets an attempt and its board before it begins.
-        on_run: gets the run of an attempt that ended, before the queue is told.
+        on_run: gets an attempt that ended and its run, before the queue is told.
         stop_job: breaks one job off that somebody cancelled.
         look_after: checks a board's health where that is due; called while no job has it.
     """
@@ -72,7 +72,7 @@ class HostWorker:
     understands: Callable[[Job], bool] = lambda _job: True
     note: Callable[[str], None] = lambda _line: None
     on_begin: Callable[[Job, str], None] = lambda _job, _board: None
-    on_run: Callable[[str], None] = lambda _run: None
+    on_run: Callable[[Job, str], None] = lambda _job, _run: None
     stop_job: Callable[[str], None] = lambda _job: None
     look_after: Callable[[str], object] = lambda _board: None
     name: str = field(default_factory=worker_name)
@@ -228,7 +228,7 @@ class HostWorker:
         self.on_begin(job, board)
         result = self.executor.run(farm_job, board)
         if result.run is not None:
-            self.on_run(result.run)
+            self.on_run(job, result.run)
         if not result.is_final:  # another host may have better luck meanwhile
             self._away[board] = time.monotonic() + AWAY_SECONDS
         if result.is_board_broken:
@@ -243,6 +243,8 @@ class HostWorker:
 
     def _tell(self, job: Job, result: JobResult) -> None:
         reason, status = result.reason, result.exit_status
+        if result.run is not None and result.run != job.run:
+            self.state.jobs.start(job, result.run)
         if cancelled := self._cancelled.get(job.id):
             self.state.jobs.finish(job, status, reason=cancelled, state="cancelled")
         elif result.is_final:

@@ -1,0 +1,66 @@
+"""A database that came back from an older backup: what ended since is not run again."""
+
+from pathlib import Path
+
+from postgres_server import PostgresServer, lab_in
+from records_made import plan, planned_run, run, trial
+
+from labctl.config.lab import Board, LabFile, find_lab
+from labctl.farm.job import FarmJob
+from labctl.farm.queue_engine import QueueEngine
+from labctl.farm.queue_ledger import QueueLedger
+from labctl.farm.run_executor import RunExecutor
+from labctl.farm.store import SharedStore
+from labctl.farm.worker import HostWorker
+from labctl.records import RunEnd
+from labctl.state import NewJob, lab_state
+from labctl.transport import Transport
+from labctl.transport.registry import TRANSPORTS
+
+RUN = "20260728T100000Z-q2-aaaaaa"
+
+
+def _lab(postgres: PostgresServer, folder: Path, name: str) -> LabFile:
+    lab_in(postgres, folder, name)
+    text = (folder / "devices.yaml").read_text()
+    board = "{target: rk3568, transport: {kind: hdc, link: tcp, address: '127.0.0.1:1'}}"
+    text = text.replace("boards: {}", f"boards: {{rk1: {board}}}")
+    (folder / "devices.yaml").write_text(text)
+    return find_lab(folder, TRANSPORTS)
+
+
+def test_a_job_that_ended_after_the_backup_is_not_run_again(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    name = postgres.new_lab()
+    first, second = (_lab(postgres, tmp_path / host, name) for host in ("lab1", "lab2"))
+    store = SharedStore(str(tmp_path / "store"))
+    state = lab_state(first)
+    state.jobs.submit(NewJob("q2", {"recipe": {}}, ("rk1",), id="a"))
+    backup = state.backup(tmp_path / "backup.sqlite")
+
+    (job,) = state.jobs.claim(["rk1"], "lab1:1:ab")
+    made = planned_run(first.root / "runs", run(RUN), plan())
+    made.add(trial(1))
+    made.finish(RunEnd.model_validate({"state": "finished", "finished": trial(1).finished}))
+    QueueLedger(first, state, store, print).share(job, RUN)
+    state.jobs.finish(job, 0)
+    state.restore(backup)
+    back = state.jobs.get("a")
+    assert back is not None
+    assert (back.state, back.run, state.stored_runs.list()) == ("waiting", None, {})
+
+    def connect(board: Board) -> Transport:
+        raise AssertionError(f"{board.name} was asked again")
+
+    other = lab_state(second)
+    ledger = QueueLedger(second, other, store, print)
+    executor = RunExecutor(second, ledger, connect)
+    HostWorker(QueueEngine(second), other, "lab2", ["rk1"], executor, on_begin=ledger.took).run(
+        drain=True
+    )
+    done = state.jobs.get("a")
+    assert done is not None
+    assert (done.state, done.exit_status, done.run) == ("done", 0, RUN)
+    assert (second.root / "runs" / RUN / "records.jsonl").is_file()
+    assert ledger.run_of(FarmJob("a", "q2", ("rk1",))) == RUN
