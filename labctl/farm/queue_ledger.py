@@ -9,10 +9,11 @@ from pathlib import Path
 from labctl.config.lab import LabFile
 from labctl.errors import ConfigError, HostError, IntegrityError, LeaseLost
 from labctl.farm.job import FarmJob
-from labctl.farm.run_archives import RunArchives
+from labctl.farm.run_archives import RunArchives, is_finished
 from labctl.farm.run_content import RunContent
 from labctl.farm.store import SharedStore
 from labctl.retry import retry_infra
+from labctl.runs.record.directory import RunDirectory
 from labctl.state import Job, LabState
 
 #: A store or a database that is away is waited for.
@@ -108,8 +109,13 @@ class QueueLedger:
         )
 
     def share(self, job: Job, run: str) -> None:
-        """Store a job's run that ended here; what cannot be now is at the worker's next start."""
-        if self._archives is None or not (self._lab.root / "runs" / run).is_dir():
+        """Store a job's run that is finished; what cannot be now is at the worker's next start.
+
+        One that was broken off stays with this host, which goes on with it if it gets the job
+        again; another host begins a new one.
+        """
+        directory = RunDirectory(self._lab.root / "runs" / run)
+        if self._archives is None or not is_finished(directory):
             return
         archives, store = self._archives, self._store
         assert store is not None

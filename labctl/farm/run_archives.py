@@ -15,7 +15,7 @@ from labctl.config.lab import LabFile
 from labctl.errors import IntegrityError
 from labctl.farm.store import SharedStore, lab_store
 from labctl.files import host_writes, scratch, write_atomic
-from labctl.runs.record.directory import LOCK, all_directories, is_run_id
+from labctl.runs.record.directory import LOCK, RunDirectory, all_directories, is_run_id
 from labctl.runs.record.repository import run_elsewhere
 from labctl.state import LabState, lab_state
 from labctl.units import size as size_text
@@ -57,7 +57,7 @@ class RunArchives:
             for found in all_directories(self._runs)
             if found.path.name not in known
             and not (found.path / FETCHED).exists()
-            and found.end() is not None
+            and is_finished(found)
         ]
         for run in missing:
             self.put(run)
@@ -82,6 +82,12 @@ class RunArchives:
                     path.rename(folder / "before")
                 made.rename(path)
         return True
+
+
+def is_finished(directory: RunDirectory) -> bool:
+    """Tell whether a run came to its end: nobody goes on with it, so that copies stay true."""
+    end = directory.end()
+    return end is not None and end.state == "finished"
 
 
 def fetch_named(lab: LabFile, runs: Path, name: str, note: Callable[[str], None]) -> None:
