@@ -30,17 +30,20 @@ def test_a_file_has_the_schema_of_its_service(schema: str, name: str, tmp_path: 
 def test_the_timer_and_its_service_are_units_of_systemd(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
-    for name in ("labctl-nightly.service", "labctl-nightly.timer"):
+    for name in ("labctl-nightly.service", "labctl-nightly.timer", "labctl-worker@.service"):
         shutil.copy(FILES / name, tmp_path)
     units = [tmp_path / "labctl-nightly.timer", tmp_path / "labctl-nightly.service"]
+    units.append(
+        (tmp_path / "labctl-worker@.service").rename(tmp_path / "labctl-worker@lab2.service")
+    )
     checked = process.run(["systemd-analyze", "verify", "--man=no", *units], timeout=120)
     assert checked.exit_status == 0, checked.tail()
-    assert "labctl-nightly" not in checked.tail()
+    assert "labctl-" not in checked.tail()
 
 
 def test_each_file_says_that_it_was_not_run_on_its_service() -> None:
     names = sorted(path.name for path in FILES.iterdir())
-    assert len(names) == 5
+    assert len(names) == 6
     for name in names:
         assert "was not run" in (FILES / name).read_text(), name
 
