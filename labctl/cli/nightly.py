@@ -9,6 +9,7 @@ from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
+from labctl.config.lab import LabFile
 from labctl.errors import printable_line
 
 
@@ -65,4 +66,16 @@ def nightly(
     for line in [] if as_json else lines_of(result):
         click.echo(printable_line(line))
     note(f"night directory: {folder}")
+    if lab.lab.webhooks:
+        _tell(lab, plan, result.exit_status, list(lines_of(result)))
     return result.exit_status
+
+
+def _tell(lab: LabFile, plan: Path, status: int, lines: list[str]) -> None:
+    """Tell the lab's webhooks how the night ended."""
+    from labctl.farm.webhooks import LabEvent, notify
+
+    verdicts = {0: "good", 1: "head is slower, or does not build or run"}
+    verdict = verdicts.get(status, "some rows have no verdict")
+    facts = {str(number): line.strip() for number, line in enumerate(lines, 1)}
+    notify(lab, LabEvent("night-ended", f"night {plan.stem}: {verdict}", "", facts), note=note)

@@ -7,10 +7,13 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
 from labctl.errors import LabctlError
+from labctl.farm.news import LabNews
+from labctl.farm.webhooks import notify
 from labctl.index import Filter
 from labctl.web.lab_view import LabView
 from labctl.web.live_runs import LiveRun, LiveRuns
@@ -42,6 +45,8 @@ class Watcher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._next_index = 0.0
+        self._news: LabNews | None = None
+        self._teller = ThreadPoolExecutor(1, "labctl-web-webhooks")
 
     def start(self) -> None:
         """Begin to look; called in the loop of the server."""
@@ -57,6 +62,7 @@ class Watcher:
         self._stop.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._teller.shutdown, cancel_futures=True)
 
     def close_streams(self) -> None:
         """End all streams: a server that stops waits for them."""
@@ -88,6 +94,17 @@ class Watcher:
         if seen != self.seen:
             self.seen = seen
             self._tell()
+        self._tell_webhooks()
+
+    def _tell_webhooks(self) -> None:
+        """Send news to the lab's webhooks, in a thread of its own: they may be slow."""
+        lab = self._view.lab
+        if not lab.lab.webhooks:
+            return
+        if self._news is None:
+            self._news = LabNews(self._view.state)
+        for event in self._news.look():
+            self._teller.submit(notify, lab, event, note=_log.warning)
 
     async def changes(self) -> AsyncIterator[str]:
         """Yield server-sent events (WHATWG HTML, 9.2): the topics that have changed."""
