@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from labctl.results.telemetry import read_telemetry
+from labctl.records import TelemetrySample
+from labctl.results.telemetry import held_down_share, read_telemetry
 
 LINE = (
     b'{"mono_ns":5,"utime_ns":40,"minflt":3,"threads":{"12":[30,10]},"temps_mc":{"zone soc":41000},'
@@ -39,3 +40,12 @@ def test_half_a_line_is_counted_and_passed_over(tmp_path: Path) -> None:
 
 def test_a_job_without_telemetry_has_no_samples(tmp_path: Path) -> None:
     assert read_telemetry(tmp_path / "telemetry").samples == ()
+
+
+def test_the_share_of_samples_in_which_clocks_were_held_down() -> None:
+    limits = [{"cpu0": 1_992_000}, {"cpu0": 1_416_000}, {"cpu0": 1_992_000}, {"cpu0": 816_000}]
+    samples = [TelemetrySample(mono_ns=n, freq_limit_khz=each) for n, each in enumerate(limits)]
+    assert held_down_share(samples) == 0.5
+    assert held_down_share([TelemetrySample(mono_ns=1)]) is None
+    cooled = [TelemetrySample(mono_ns=n, cooling={"thermal-cpufreq-0": n}) for n in range(4)]
+    assert held_down_share(cooled) == 0.75
