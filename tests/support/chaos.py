@@ -331,11 +331,14 @@ def run_trial(lab: ChaosLab, trial: int, seed: int) -> str:
     The trial's number and the seed decide everything random.
     """
     rng = random.Random(f"{seed}/{trial}")
-    fault, chosen = rng.choice(FAULTS), rng.choice(HOSTS)
+    every = random.Random(f"{seed}/{trial // len(FAULTS)}").sample(FAULTS, len(FAULTS))
+    fault, chosen = every[trial % len(FAULTS)], rng.choice(HOSTS)
     before, lasting = rng.uniform(0.0, 1.0), rng.uniform(0.2, 1.5 * SECONDS)
     left = [job for job in lab.state.jobs.list() if job.state in ("waiting", "running")]
     lab.submit(trial, max(len(BOARDS) - len(left), 0))
     pause = threading.Event()
+    if fault != "none":  # what nobody does cannot be broken
+        wait_until(lambda: _is_at_work(lab), timeout=30, interval=0.05)
     pause.wait(before)  # a random moment is wanted here: no condition
     running = [job for job in lab.state.jobs.list() if job.state == "running"]
     # Who has a job is broken rather than who has none.
@@ -371,6 +374,10 @@ def run_trial(lab: ChaosLab, trial: int, seed: int) -> str:
         case "none":
             pass
     return what
+
+
+def _is_at_work(lab: ChaosLab) -> bool:
+    return any(job.state == "running" for job in lab.state.jobs.list())
 
 
 def check_all(lab: ChaosLab) -> None:
