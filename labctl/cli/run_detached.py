@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -12,7 +13,7 @@ from labctl import process
 from labctl.cli.output import note
 from labctl.config.lab import FILE_NAME, Board, LabFile
 from labctl.config.recipe import Recipe
-from labctl.errors import ConfigError, ExitStatus
+from labctl.errors import ConfigError, ExitStatus, ToolMissing
 from labctl.farm.expected import expected_seconds
 from labctl.farm.run_content import RunContent
 from labctl.files import host_writes
@@ -39,14 +40,25 @@ def submit(lab: LabFile, recipe: Recipe, pool: Sequence[Board], priority: int) -
                 hint=f"choose another board, or --set target={board.target}",
             )
     names = tuple(board.name for board in pool)
-    content = RunContent.of(recipe, lab.root).document()
+    found = RunContent.of(recipe, lab.root)
+    if lab.lab.store is not None:
+        from labctl.farm.queue_ledger import share_inputs
+        from labctl.farm.store import lab_store
+
+        share_inputs(lab, lab_store(lab), found)
+    content = found.document()
     expected = expected_seconds(lab, recipe, names)
     state = lab_state(lab)
     new = NewJob(recipe.name, content, names, priority=priority, expected_seconds=expected)
     (job,) = state.jobs.submit(new)
     click.echo(job.id)
     note(f"follow it: labctl logs -f {job.id}; cancel it: labctl queue cancel {job.id}")
-    if not _is_served(state, names):
+    hosts = sorted({board.host for board in pool if board.host})
+    if _is_served(state, names):
+        _wake(lab, names)
+    elif hosts:
+        note(f"no worker serves these boards: start `labctl worker` on {' or '.join(hosts)}")
+    else:
         _serve(lab)
     return ExitStatus.OK
 
@@ -55,6 +67,16 @@ def _is_served(state: LabState, boards: Sequence[str]) -> bool:
     return any(
         worker.is_alive and set(worker.boards) & set(boards) for worker in state.workers.list()
     )
+
+
+def _wake(lab: LabFile, boards: Sequence[str]) -> None:
+    """Let workers of other hosts look at once; without the engine here they look soon."""
+    if lab.database is None:
+        return
+    from labctl.farm.queue_engine import QueueEngine
+
+    with suppress(ToolMissing):
+        QueueEngine(lab).wake(boards)
 
 
 def _serve(lab: LabFile) -> None:

@@ -14,6 +14,20 @@ from labctl.transport.registry import TRANSPORTS
 BOARD = "{target: rk3568, transport: {kind: hdc, link: tcp, address: '127.0.0.1:%d'}%s}"
 
 
+RECIPE = """\
+name: one
+target: rk3568
+engine:
+  name: command
+  program: {file: tools/sleeper}
+  arguments: ["1"]
+  tokens: {stream: stdout, each: line, count: tokens}
+models: {none: {file: models/any.bin}}
+parameters: {tokens: 1}
+max_time: 5m
+"""
+
+
 @pytest.fixture
 def farm(postgres: PostgresServer, tmp_path: Path) -> Path:
     text = f"lab: {postgres.new_lab()}\ndatabase: {postgres.url}\nboards:\n"
@@ -62,3 +76,23 @@ def test_workers_are_listed_with_their_boards(
     assert run_cli(["--lab", str(farm), "workers", "--json"]) == 0
     (one,) = json.loads(capsys.readouterr().out)
     assert (one["host"], one["boards"], one["is_alive"]) == ("lab2", ["rk2"], False)
+
+
+def test_a_detached_run_is_left_to_the_boards_own_host(
+    farm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("models", "tools"):
+        (farm / folder).mkdir()
+    (farm / "models" / "any.bin").write_bytes(b"model")
+    (farm / "tools" / "sleeper").write_text("#!/bin/sh\n")
+    (farm / "one.yaml").write_text(RECIPE)
+    with (farm / "devices.yaml").open("a") as file:
+        file.write(f"store: {tmp_path / 'store'}\n")
+    words = ["--lab", str(farm), "run", str(farm / "one.yaml"), "--board", "rk2", "--detach"]
+    assert run_cli(words) == 0
+    assert "start `labctl worker` on lab2" in capsys.readouterr().err
+    lab = find_lab(farm, TRANSPORTS)
+    (job,) = lab_state(lab).jobs.list()
+    assert job.boards == ("rk2",)
+    stored = {path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()}
+    assert stored == {b"model", b"#!/bin/sh\n"}
