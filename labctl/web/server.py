@@ -90,7 +90,7 @@ def listen(listening: Listening) -> tuple[socket.socket, Listening]:
     except OSError as error:
         raise HostError(
             f"cannot listen at {listening.host}:{listening.port}: {error.strerror}",
-            hint="name another port with --port, or 0 for any free one",
+            hint="--listen names an address of this host; --port 0 takes any free port",
         ) from error
     return own, Listening(listening.host, own.getsockname()[1])
 

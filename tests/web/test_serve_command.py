@@ -1,0 +1,72 @@
+"""``labctl serve`` as a process: what it prints, keeps and leaves."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from dashboards import made_lab
+
+HOLD = {"reason": "firmware test"}
+
+
+@contextmanager
+def serving(root: Path, *words: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """The address that it prints, and the process; it is told to end, and ends with 130."""
+    env = {**os.environ, "LABCTL_STATE": str(root / "state")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "labctl", "serve", *words],
+        cwd=root,
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as server:
+        try:
+            assert server.stdout is not None
+            assert select.select([server.stdout], [], [], 60)[0]
+            yield server.stdout.readline().strip(), server
+        finally:
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(60) == 130
+
+
+def test_the_first_start_makes_a_token_that_only_its_user_can_read(tmp_path: Path) -> None:
+    lab = made_lab(tmp_path / "kitchen")
+    with serving(lab.root, "--port", "0") as (address, server):
+        (kept,) = (lab.root / "state" / "tokens").iterdir()
+        assert kept.stat().st_mode & 0o777 == 0o600
+        token = kept.read_text().strip()
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=address, trust_env=False, timeout=60) as client:
+            assert "rk1" in client.get("/").text
+            held = client.post("/api/v1/boards/rk1/hold", json=HOLD, headers=headers)
+            assert held.status_code == 200
+        assert server.stderr is not None
+    with serving(lab.root, "--port", "0") as (address, again):
+        with httpx.Client(base_url=address, trust_env=False, timeout=60) as client:
+            assert client.get("/metrics").status_code == 200
+        again.send_signal(signal.SIGTERM)
+        assert again.stderr is not None
+        assert token not in again.stderr.read()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_over_a_unix_socket_a_proxy_needs_no_secret(tmp_path: Path, named: bool) -> None:
+    lab = made_lab(tmp_path / "k", more="web: {proxy: {roles: {anna: run}}}")
+    path = lab.root / "s"
+    with serving(lab.root, "--listen", f"unix:{path}") as (address, _):
+        assert address == f"unix:{path}"
+        assert path.stat().st_mode & 0o007 == 0
+        transport = httpx.HTTPTransport(uds=str(path), retries=5)
+        headers = {"Origin": "http://localhost"} | ({"X-Forwarded-User": "anna"} if named else {})
+        with httpx.Client(transport=transport, base_url="http://localhost", timeout=60) as client:
+            answer = client.post("/boards/rk1/hold", data=HOLD, headers=headers)
+            assert answer.status_code == (303 if named else 401)
+    assert not path.exists()
