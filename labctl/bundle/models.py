@@ -9,7 +9,7 @@ from labctl.bundle.form import ModelOrigin, ModelOrigins
 from labctl.config.models import ModelSource, load_catalogue
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
-from labctl.models.state import state_of
+from labctl.models.lock import state_of
 from labctl.records import ModelIdentity, RunRecord
 
 

@@ -245,7 +245,7 @@ def tell(
             strict=strict,
         )
         if result_format in TABLES and output is None:
-            from labctl.report.sparklines import print_sparklines
+            from labctl.report.tables import print_sparklines
 
             print_sparklines(output_console(), run, trials)
             click.echo(f"run directory: {where}")

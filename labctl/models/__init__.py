@@ -8,10 +8,9 @@ if TYPE_CHECKING:
     from labctl.models.catalogue import add_model, parse_entry
     from labctl.models.expected import are_here, are_ready, check_files, expect
     from labctl.models.file import ModelFile
-    from labctl.models.lock import LockedModel, ModelsLock, reference
+    from labctl.models.lock import LockedModel, ModelsLock, ModelState, reference, state_of
     from labctl.models.quantizer import FindQuantizer, Quantizer, find_quantizer
     from labctl.models.references import find_reference, parse_reference
-    from labctl.models.state import ModelState, state_of
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -19,10 +18,9 @@ else:
             "catalogue": "add_model parse_entry",
             "expected": "are_here are_ready check_files expect",
             "file": "ModelFile",
-            "lock": "LockedModel ModelsLock reference",
+            "lock": "LockedModel ModelState ModelsLock reference state_of",
             "quantizer": "FindQuantizer Quantizer find_quantizer",
             "references": "find_reference parse_reference",
-            "state": "ModelState state_of",
         },
     )
 

@@ -26,10 +26,9 @@ from labctl.models.derive import (
 )
 from labctl.models.download import beginning, file_name
 from labctl.models.file import ModelFile
-from labctl.models.lock import LockedModel, ModelsLock, reference
+from labctl.models.lock import LockedModel, ModelsLock, reference, state_of
 from labctl.models.quantizer import FindQuantizer
 from labctl.models.resolve import lab_models, resolve
-from labctl.models.state import state_of
 from labctl.progress import Progress
 from labctl.records import ModelIdentity, TensorMix
 from labctl.retry import retry_infra

@@ -14,9 +14,8 @@ from labctl.models.cache import Derivation, cached
 from labctl.models.derive import derive, requantized_from
 from labctl.models.download import fetch_file
 from labctl.models.file import ModelFile
-from labctl.models.lock import LockedModel, ModelsLock, hub_reference, reference
+from labctl.models.lock import LockedModel, ModelsLock, hub_reference, reference, state_of
 from labctl.models.quantizer import FindQuantizer
-from labctl.models.state import state_of
 from labctl.progress import Progress, silent
 from labctl.records import ModelIdentity
 

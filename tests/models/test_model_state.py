@@ -6,8 +6,7 @@ import pytest
 
 from labctl.config.models import ModelSource
 from labctl.errors import ConfigError
-from labctl.models.lock import LockedModel
-from labctl.models.state import ModelState
+from labctl.models.lock import LockedModel, ModelState
 
 CAN_BE_HAD_AGAIN = {
     "hub": {"hub": {"repository": "a/b", "file": "c.gguf"}},

@@ -13,7 +13,7 @@ from rich.console import Console
 from terminals import terminal
 
 from labctl.report.figures import MeasuredRun
-from labctl.report.sparklines import print_sparklines, sparkline
+from labctl.report.tables import print_sparklines, sparkline
 
 
 def printed(of: MeasuredRun, *, width: int = 80, encoding: str = "utf-8") -> list[str]:

@@ -16,8 +16,7 @@ from labctl.config.names import unknown
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError, printable_line
 from labctl.models.catalogue import remove_models
-from labctl.models.lock import LOCK_FILE, ModelsLock, reference
-from labctl.models.state import ModelState, state_of
+from labctl.models.lock import LOCK_FILE, ModelsLock, ModelState, reference, state_of
 from labctl.units import size
 
 
