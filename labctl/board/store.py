@@ -160,7 +160,11 @@ class BoardStore:
         )
         if ours:  # each chunk was hashed on the board, and nobody else could write meanwhile
             quoted = remote_words(target)
-            stamp = f"{STAT} {quoted} >{quoted}.stamp{_naming(item, quoted)}"
+            # What is there may be a link to somewhere else: nothing is written through it.
+            stamp = (
+                f"rm -rf {quoted}.stamp {quoted}.name;"
+                f" {STAT} {quoted} >{quoted}.stamp{_naming(item, quoted)}"
+            )
             again(lambda: self._change(stamp, f"cannot write the stamp of {target}"))
         elif again(lambda: self.missing([item])):
             raise IntegrityError(f"{target} on the board does not match its name")
@@ -289,7 +293,8 @@ class BoardStore:
         ready = f"{_DURABLE}chmod {'755' if executable else '644'} {source} && durable {source}"
         self._run(ready, what, timeout=120)
         script = (
-            f"{_DURABLE}umask 022; mkdir -p {folder} && rm -rf {final} {final}.stamp &&"
+            f"{_DURABLE}umask 022; mkdir -p {folder} &&"
+            f" rm -rf {final} {final}.stamp {final}.name &&"
             f" mv -f {source} {final} && {STAT} {final} >{final}.stamp && durable {folder}"
             f"{_naming(item, final)}"
         )

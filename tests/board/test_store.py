@@ -6,11 +6,12 @@ import pytest
 from agent_fences import native_fence
 from stored import publish
 
-from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
+from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, Fence, StoredObject
 from labctl.board import store as store_module
+from labctl.board.fence import knows_leases
 from labctl.board.store import STAT
 from labctl.board.upload.transfer import PREFIX, pushing
-from labctl.errors import BoardError, ConfigError, DeviceLost, InfraError, IntegrityError
+from labctl.errors import BoardError, ConfigError, DeviceLost, InfraError, IntegrityError, LeaseLost
 from labctl.transport import Transport, remote_words
 from labctl.transport.testing import WrappedTransport
 
@@ -329,3 +330,58 @@ def test_a_name_of_several_lines_makes_no_objects(
     # As somebody else may write it.
     Path(f"{path}.name").write_text(f"x\u20287 {'b' * 64}\n7 {'b' * 64} y\n")
     assert [item.sha256 for item in store.contents()] == [sha256]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_nothing_is_written_or_removed_through_a_link(
+    store: BoardStore,
+    tmp_path: Path,
+    workdir: str,
+    monkeypatch: pytest.MonkeyPatch,
+    chunked: bool,
+) -> None:
+    """What a hostile job left in the store leads out of it."""
+    if chunked:
+        monkeypatch.setattr(store_module, "CHUNKED_BYTES", 1)
+    local, item = content(tmp_path)
+    named = StoredObject(item.sha256, item.size_bytes, "model")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("mine")
+    folder = Path(workdir) / "store"
+    folder.mkdir(parents=True)
+    final = folder / item.sha256
+    for suffix in (".stamp", ".name"):
+        Path(f"{final}{suffix}").symlink_to(outside / "precious")
+    if not chunked:
+        final.symlink_to(outside)
+    publish(store, local, named)
+    assert final.read_bytes() == local.read_bytes()
+    assert not final.is_symlink()
+    assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("precious", "mine")]
+    final.unlink()
+    final.symlink_to(outside)
+    store.remove(item.sha256)
+    assert (outside / "precious").read_text() == "mine"
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("epoch", [6, 7])
+def test_an_agent_without_guard_prunes_by_the_epoch_that_is_there(
+    link: Watched, workdir: str, tmp_path: Path, epoch: int
+) -> None:
+    """It has no lock, but it looks."""
+    old = tmp_path / "old agent"
+    old.write_text("#!/bin/sh\necho labctl-agent 4\n")
+    old.chmod(0o755)
+    assert not knows_leases(link, str(old))
+    Path(workdir).mkdir()
+    (Path(workdir) / "lease").write_text('{"lab": "x", "epoch": 7, "host": "h", "utc": "u"}\n')
+    (Path(workdir) / "file").write_text("")
+    fence = Fence(link, workdir, str(old), epoch, is_old=True)
+    if epoch == 7:
+        fence.run(f"rm {remote_words(f'{workdir}/file')}", "cannot remove")
+    else:
+        with pytest.raises(LeaseLost):
+            fence.run(f"rm {remote_words(f'{workdir}/file')}", "cannot remove")
+    assert (Path(workdir) / "file").exists() == (epoch == 6)

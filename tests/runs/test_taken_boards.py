@@ -217,5 +217,5 @@ def test_the_same_epoch_is_not_the_same_lease(held: HeldBoard) -> None:
     theirs = held.leases.acquire("nightly")
     assert theirs.epoch == first.epoch + 1
     held.epoch_file.write_text(f"{theirs.epoch}\n")
-    with pytest.raises(BoardError, match="is in use by nightly"):
+    with pytest.raises(BoardError, match=r"is in use by nightly.* another lab's lease"):
         held.take_lease()

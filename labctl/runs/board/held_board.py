@@ -37,6 +37,7 @@ from labctl.records import BoardFacts, Execution
 from labctl.runs.board.in_use import (
     BoardUse,
     LabLease,
+    Whose,
     board_state,
     is_own,
     lab_lease,
@@ -90,11 +91,10 @@ class HeldBoard:
     @property
     def store(self) -> BoardStore:
         """Its store; once the agent is brought, that does the hashing."""
-        workdir = self.board.workdir
-        if self._agent is None:
-            return BoardStore(self.transport, workdir, fence=self.fence)
-        command = (self._agent.path, "hash")
-        return BoardStore(self.transport, workdir, hash_command=command, fence=self.fence)
+        command = ("sha256sum",) if self._agent is None else (self._agent.path, "hash")
+        return BoardStore(
+            self.transport, self.board.workdir, hash_command=command, fence=self.fence
+        )
 
     @property
     def rate_file(self) -> Path:
@@ -142,9 +142,8 @@ class HeldBoard:
     def _refuse_conflict(self, before: LeaseStatus, *, orphans: bool = False) -> None:
         given = self.in_lab.identity if self.in_lab else None
         own = is_own(before.lease) or (given is not None and before.lease.state == given)
-        refuse_conflict(
-            self.board, self.transport, before, self._any_agent, own=own, orphans=orphans
-        )
+        whose = Whose(self.lab.name, own, orphans)
+        refuse_conflict(self.board, self.transport, before, self._any_agent, whose)
 
     def _any_agent(self) -> BoardAgent | None:
         """Return an agent that is on the board, of any version; without one, no job can run

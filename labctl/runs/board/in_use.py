@@ -59,29 +59,38 @@ def lock_board(board: Board, lock: Path) -> Iterator[None]:
         ) from error
 
 
+@dataclass(frozen=True)
+class Whose:
+    """The lab that wants a board, and what it knows of the lease that is there.
+
+    ``own``: it is over, since this host or the lab's state gave it. ``orphans``: also a job whose
+    controller was one of these, and died, keeps the board.
+    """
+
+    lab: str
+    own: bool
+    orphans: bool = False
+
+
 def refuse_conflict(
     board: Board,
     transport: Transport,
     before: LeaseStatus,
     agent: Callable[[], BoardAgent | None],
-    *,
-    own: bool,
-    orphans: bool = False,
+    whose: Whose,
 ) -> None:
-    """Raise BoardBusy rather than drive out a controller that is alive, or whose job runs.
-
-    ``own``: it is known to be over, since this host or the lab's state gave the lease. ``orphans``:
-    also a job whose controller was one of these, and died.
-    """
+    """Raise BoardBusy rather than drive out a controller that is alive, or whose job runs."""
     lease = before.lease
-    if own and not orphans:
+    if whose.own and not whose.orphans:
         return  # its holder is dead: the lock is ours
-    if before.alive and not own:
+    if before.alive and not whose.own:
         why = f"it gave a sign of life {before.silent_seconds:.0f} s ago"
     elif (asked := agent()) and running_jobs(transport, board.workdir, asked).jobs:
         why = "a job runs there"
     else:
         return
+    if lease.lab != whose.lab:
+        why += "; that is another lab's lease"
     raise BoardBusy(
         f"board {board.name} is in use by {lease.lab} on {lease.host} since {lease.utc}: {why}",
         hint="wait for its end; a controller that died holds a board for"
