@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import find_recipe
+from labctl.errors import JobError
 from labctl.index import Filter
 from labctl.runs import Observer, RunRequest, read_recipe, run_with_failover
 from labctl.runs.record.repository import RunRepository
@@ -28,7 +29,11 @@ def run_health_recipe(
     ran_well = repository.query(
         Filter(recipe=wanted.name, board=board.name, verdict="passed"), limit=1
     )
-    outcome = run_with_failover(RunRequest(wanted, board, lab), (), connect, observer)
+    try:
+        outcome = run_with_failover(RunRequest(wanted, board, lab), (), connect, observer)
+    except JobError as error:  # before anything ran on the board
+        observer.note(f"note: recipe {wanted.name} cannot run: {error.message}")
+        return None
     run = outcome.run.id
     if outcome.exit_status == 0:
         return None
