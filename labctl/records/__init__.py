@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         TruncationSlots,
     )
     from labctl.records.migrations import NewerRecord, read_record, written_version
-    from labctl.records.model import ModelIdentity, TensorMix
     from labctl.records.probe import (
         BoardProbe,
         ComputeRate,
@@ -67,7 +66,9 @@ if TYPE_CHECKING:
         ConditionRecord,
         Failure,
         JobStatus,
+        ModelIdentity,
         TelemetrySummary,
+        TensorMix,
         TrialBound,
         TrialLimit,
         TrialPrediction,
@@ -86,7 +87,6 @@ else:
             " EvaluationRecord FinishReason GenerationRecord GradeRecord PromptRecord"
             " QuestionRecord SamplingRecord TokenCounter TruncationRecord TruncationSlots",
             "migrations": "NewerRecord read_record written_version",
-            "model": "ModelIdentity TensorMix",
             "probe": "BoardProbe ComputeRate CpuClock MemoryRate Slowdown StorageRate",
             "run": "Annotations ArtifactIdentity GateRecord RunEnd RunRecord JournalEntry"
             " Origin PlannedRecord PlanRecord",
@@ -95,8 +95,8 @@ else:
             "telemetry": "StreamSoFar TelemetrySample BoardState ClockState CoolingState"
             " ResidentFile",
             "timing": "BenchTest ClockCheck Measure SpanCheck TimingRecord",
-            "trial": "Check ConditionRecord Failure JobStatus TrialBound TelemetrySummary"
-            " TrialLimit TrialPrediction TrialRecord TrialState Workload",
+            "trial": "Check ConditionRecord Failure JobStatus ModelIdentity TelemetrySummary"
+            " TensorMix TrialBound TrialLimit TrialPrediction TrialRecord TrialState Workload",
         },
     )
 

@@ -6,9 +6,8 @@ from pydantic import Field, JsonValue
 
 from labctl.records.base import FileRecord, Moment, Record
 from labctl.records.board import Execution
-from labctl.records.model import ModelIdentity
 from labctl.records.run import RunEnd
-from labctl.records.trial import Failure
+from labctl.records.trial import Failure, ModelIdentity
 
 #: End of a generation: by the model or a stop word, or by the limit of tokens.
 FinishReason = Literal["stop", "length", "unknown"]

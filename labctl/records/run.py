@@ -10,8 +10,7 @@ from pydantic import Field, JsonValue
 
 from labctl.records.base import FileRecord, Moment, Record
 from labctl.records.board import BoardFacts
-from labctl.records.model import ModelIdentity
-from labctl.records.trial import Failure, TrialLimit
+from labctl.records.trial import Failure, ModelIdentity, TrialLimit
 
 
 class ArtifactIdentity(Record):

@@ -9,8 +9,7 @@ from pydantic import Field, JsonValue
 
 from labctl.records.base import FileRecord, Moment, Record
 from labctl.records.evaluation import DatasetRecord, EndpointRecord, FinishReason, TokenCounter
-from labctl.records.model import ModelIdentity
-from labctl.records.trial import Failure
+from labctl.records.trial import Failure, ModelIdentity
 
 #: Loop of a stage: each stream waits for its answer before it asks again (closed), or requests
 #: come at times of their own, whatever the server does (open).
