@@ -33,3 +33,21 @@ def test_ten_nights_on_two_boards(native_lab: LabUnderTest) -> None:
             print(number, done.exit_status, done.text, said(done)[-300:])
             statuses.append(done.exit_status)
     assert statuses == [1 if number == SLOW else 0 for number in range(NIGHTS)]
+
+
+def test_the_folder_that_made_it_slow_is_found_by_real_runs(native_lab: LabUnderTest) -> None:
+    lab = native_lab
+    give_ticker(lab.root)
+    names = [f"c{number}" for number in range(5)]
+    for number, name in enumerate(names):
+        write_source(lab.root, name, 60 if number >= 2 else 20)
+    write_source(lab.root, "broken", 20)
+    (lab.root / "source" / "broken" / "ticker.c").write_text("int main( {")
+    write_source(lab.root, "head", 60)
+    folders = ", ".join(f"source/{name}" for name in ["c0", "c1", "c2", "broken", "c3", "c4"])
+    plan = PLAN.replace("product: ticker", f"product: ticker\n    history: [{folders}]")
+    (lab.root / "plan.yaml").write_text(f"{plan}bisect: true\n")
+    done = lab.run("nightly", "plan.yaml", timeout=3000)
+    print(done.text, said(done)[-2000:])
+    assert done.exit_status == 1
+    assert "the first slow commit is source/c2: slower than the one before it" in done.text

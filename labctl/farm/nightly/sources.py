@@ -119,7 +119,7 @@ class Sources:
 def _of_commit(known: NightBuild, side: str) -> NightSource:
     if known.head.git is not None:
         return NightSource(git=known.head.git, ref=side)
-    return NightSource(folder=Path(side))
+    return NightSource.model_validate({"folder": side})
 
 
 def _as_built(artifact: Artifact) -> Built:
