@@ -99,16 +99,15 @@
 
   const topics = (body.dataset.topics || "").split(" ").filter(Boolean);
   if (topics.length) {
-    let source = null, wasLost = false;
+    let source = null;
     const connect = () => {
       source = new EventSource("/live");
-      // What changed while there was no connection is not told again.
-      source.addEventListener("hello", () => { if (wasLost) update(); wasLost = false; body.dataset.link = "live"; tell(""); });
+      // What changed before there was a connection is not told.
+      source.addEventListener("hello", () => { update(); body.dataset.link = "live"; tell(""); });
       source.addEventListener("changed", (event) => {
         if (event.data.split(" ").some((one) => topics.includes(one))) update();
       });
       source.addEventListener("error", () => {
-        wasLost = true;
         tell(body.dataset.lost);
         if (source.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
       });
