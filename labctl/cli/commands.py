@@ -98,7 +98,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "state": (
         "labctl.cli.state",
         "state",
-        "Back up and restore the lab's state: its baselines.",
+        "Back up and restore the lab's state: baselines, leases, queue, health, tokens.",
     ),
     "bundle": (
         "labctl.cli.bundle",

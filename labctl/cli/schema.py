@@ -15,9 +15,10 @@ def schema(kind: Kind) -> None:
     """Print the JSON Schema of a file format.
 
     KIND is the file: a recipe, that of an evaluation or of a load test, a lab's devices.yaml,
-    models.yaml or references.yaml, or a target.yaml of toolchains/. Editors complete and check with
-    it: put `# yaml-language-server: $schema=recipe.schema.json` on top. That of a recipe has the
-    keys of all engines that are installed.
+    models.yaml or references.yaml, a target.yaml of toolchains/, or the plan of `labctl nightly` or
+    `labctl batch`. Editors complete and check with it: put
+    `# yaml-language-server: $schema=recipe.schema.json` on top. That of a recipe has the keys of
+    all engines that are installed.
     """
     model: type[BaseModel] | None = None
     if kind == "recipe":
@@ -39,4 +40,12 @@ def schema(kind: Kind) -> None:
         from labctl.transport.registry import TRANSPORTS
 
         model = lab_model(TRANSPORTS)
+    elif kind == "nightly":
+        from labctl.farm.nightly.plan_file import NightPlan
+
+        model = NightPlan
+    elif kind == "batch":
+        from labctl.farm.batch_plan import BatchPlan
+
+        model = BatchPlan
     click.echo(json.dumps(json_schema(kind, model), indent=2))

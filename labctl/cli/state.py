@@ -1,4 +1,4 @@
-"""``labctl state``: backups of what people decided in the lab."""
+"""``labctl state``: backups of what a lab knows and nothing can make again."""
 
 from pathlib import Path
 
@@ -12,9 +12,10 @@ from labctl.state import lab_state
 
 @click.group(epilog="Example: labctl state backup -o /media/usb/lab.sqlite")
 def state() -> None:
-    """Back up and restore the lab's state: its baselines.
+    """Back up and restore the lab's state: baselines, leases, queue, health, tokens.
 
-    labctl makes a backup by itself before the first change of a day and before its tables change.
+    Reservations, the boards' history and the audit log are part of it; runs are not. labctl makes a
+    backup by itself before the first change of a day and before its tables change.
     """
 
 

@@ -11,7 +11,17 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
-Kind = Literal["recipe", "evaluation", "load-test", "devices", "models", "references", "target"]
+Kind = Literal[
+    "recipe",
+    "evaluation",
+    "load-test",
+    "devices",
+    "models",
+    "references",
+    "target",
+    "nightly",
+    "batch",
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _TITLES: dict[Kind, str] = {
@@ -22,6 +32,8 @@ _TITLES: dict[Kind, str] = {
     "models": "labctl models.yaml",
     "references": "labctl references.yaml",
     "target": "labctl target.yaml",
+    "nightly": "labctl plan of a night",
+    "batch": "labctl plan of a batch",
 }
 
 
@@ -30,7 +42,8 @@ def json_schema(kind: Kind, model: type[BaseModel] | None = None) -> dict[str, A
 
     It accepts what labctl accepts. Rules between keys (a model that another key names) and an
     engine's own parameters are beyond it. ``model`` stands in for the document's own: one that
-    knows more, such as the keys of all engines; an evaluation's recipe is known above this floor.
+    knows more, such as the keys of all engines. Recipes of evaluations and load tests, and plans of
+    nights and batches, are known above this floor: theirs has to be given.
     """
     schema = described(model or document_model(kind))
     _close(schema)
@@ -100,11 +113,11 @@ def document_model(kind: Kind) -> type[BaseModel]:
         from labctl.config.references import References
 
         return References
-    if kind in ("evaluation", "load-test"):
-        raise ValueError(f"the model of the recipe of this kind has to be given: {kind}")
-    from labctl.config.target import Target
+    if kind == "target":
+        from labctl.config.target import Target
 
-    return Target
+        return Target
+    raise ValueError(f"the model of documents of this kind has to be given: {kind}")
 
 
 def _close(schema: Any) -> None:

@@ -105,6 +105,12 @@ def test_a_baseline_whose_run_is_gone_is_named(lab: Path, labctl: Labctl) -> Non
     assert err == f"baseline cold: not in this lab any more: {FIRST}\n"
 
 
+def test_the_help_of_the_state_names_all_that_it_holds(labctl: Labctl) -> None:
+    for words in (("state", "--help"), ("--help",)):
+        shown = " ".join(labctl(*words)[0].split())
+        assert "state: baselines, leases, queue, health, tokens" in shown
+
+
 def test_the_state_survives_by_its_backup(lab: Path, labctl: Labctl) -> None:
     assert "nothing to back up" in labctl("state", "backup", status=2)[1]
     labctl("baseline", "set", "cold", "000001")

@@ -19,6 +19,8 @@ from labctl.config.yaml.loader import Value, read_yaml
 from labctl.engines.schema import recipe_model
 from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.serving.recipe import LoadTestRecipe
+from labctl.farm.batch_plan import BatchPlan
+from labctl.farm.nightly.plan_file import NightPlan
 from labctl.transport.registry import TRANSPORTS
 
 Schema = dict[str, Any]
@@ -26,9 +28,11 @@ Schema = dict[str, Any]
 KEYWORDS = {
     *("$schema", "$defs", "$ref", "title", "description", "default", "examples", "discriminator"),
     *("type", "const", "enum", "pattern", "minimum", "maximum", "exclusiveMinimum"),
+    "exclusiveMaximum",
     *("anyOf", "oneOf", "items", "minItems", "maxItems", "properties", "patternProperties"),
     *("additionalProperties", "required", "minProperties"),
 }
+_OPEN_ENDS = (("Minimum", -1), ("Maximum", 1))
 _TYPES = {"string": str, "boolean": bool, "null": type(None), "object": dict, "array": list}
 
 
@@ -39,6 +43,8 @@ def json_schema(kind: Kind) -> Schema:
         "evaluation": lambda: EvaluationRecipe,
         "load-test": lambda: LoadTestRecipe,
         "devices": lambda: lab_model(TRANSPORTS),
+        "nightly": lambda: NightPlan,
+        "batch": lambda: BatchPlan,
     }
     return schema_of(kind, models[kind]() if kind in models else None)
 
@@ -83,7 +89,8 @@ def _fits(value: Value, schema: Schema, root: Schema) -> bool:
         )
     if isinstance(value, int | float) and not isinstance(value, bool):
         low, high = schema.get("minimum", value), schema.get("maximum", value)
-        return low <= value <= high and value > schema.get("exclusiveMinimum", value - 1)
+        above, below = (schema.get(f"exclusive{end}", value + n) for end, n in _OPEN_ENDS)
+        return low <= value <= high and above < value < below
     return True
 
 
@@ -166,6 +173,20 @@ def test_what_the_loader_refuses_an_editor_underlines(kind: Kind, text: str) -> 
     assert not valid(text, kind)
 
 
+@pytest.mark.parametrize(("kind", "page"), [("nightly", "nightly.md"), ("batch", "queue.md")])
+def test_plans_are_checked_as_labctl_checks_them(kind: Kind, page: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / page).read_text()
+    plan = re.findall(r"```yaml\n(name:.*?)```", text, re.DOTALL)[0]
+    assert valid(plan, kind)
+    assert f"labctl schema {kind}" in text
+    for mistake in (
+        plan.replace("name:", "nam:"),
+        plan.replace("recipe", "recip"),
+        plan + "tme: 8\n",
+    ):
+        assert not valid(mistake, kind)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_key_is_described_and_none_unknown_is_allowed(kind: Kind) -> None:
     schema = json_schema(kind)
@@ -187,13 +208,13 @@ def test_the_command_prints_the_schema(kind: Kind, capsys: pytest.CaptureFixture
 def test_the_command_refuses_other_kinds(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["schema", "board"]) == 2
     assert (
-        "'recipe', 'evaluation', 'load-test', 'devices', 'models', 'references', 'target'"
-        in capsys.readouterr().err
+        "'recipe', 'evaluation', 'load-test', 'devices', 'models', 'references', 'target',"
+        " 'nightly', 'batch'" in capsys.readouterr().err
     )
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if kind not in ("evaluation", "load-test")]
+    "kind", [k for k in KINDS if k not in ("evaluation", "load-test", "nightly", "batch")]
 )
 def test_every_kind_has_a_model(kind: Kind) -> None:
     assert document_model(kind).model_config["extra"] == "forbid"
