@@ -117,9 +117,9 @@ def run(
     if untrusted:
         from labctl.runs.inputs.untrusted import Workspace
 
-        if build or spares:
+        if build or spares or detach:
             raise ConfigError(
-                "--untrusted goes with neither --build nor --spare",
+                "--untrusted goes with none of --build, --spare and --detach",
                 hint="build first: labctl build --untrusted",
             )
         workspace = Workspace.of(Path(recipe), root)
@@ -134,8 +134,9 @@ def run(
         return submit(lab, wanted, pool, priority)
 
     health, by = lab_state(lab).health, this_user()
-    working = health.working([one.name for one in pool], by)
-    pool = [one for one in pool if one.name in working]
+    if not untrusted:  # which looks at the board's health itself
+        working = health.working([one.name for one in pool], by)
+        pool = [one for one in pool if one.name in working]
 
     def run_on(chosen: Board) -> int:
         others = [lab.board(name) for name in dict.fromkeys(spares) if name != chosen.name]

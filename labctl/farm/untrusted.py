@@ -3,7 +3,8 @@
 Its programs may have all rights on the board. So nothing that was there is believed: an agent is
 brought anew, everything in the store is hashed again, and a health check compares the board's
 speed with its history. A board that was changed is quarantined: its health is bad, with the
-evidence. Until the look has ended its health is unknown, also when this process dies.
+evidence. Until the look has ended its health is bad too, also when this process dies: the next
+untrusted run begins with the look.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ from labctl.runs import (
 )
 from labctl.runs.inputs.untrusted import check_board
 from labctl.state import lab_state
-from labctl.state.health import BY_PEOPLE, Health
+from labctl.state.health import BY_PEOPLE, UNTRUSTED, Health
 from labctl.transport import Transport
 
 Connect = Callable[[Board], Transport]
@@ -47,7 +48,12 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
     """
     board = request.board
     check_board(board)
-    lab_state(request.lab).health.get(board.name).require_work()
+    health = lab_state(request.lab).health.get(board.name)
+    if health.evidence.get(UNTRUSTED) == _NOT_LOOKED_THROUGH:
+        with _looked_through(request, connect, observer) as touch:
+            touch()
+    else:
+        health.require_work()
     with _looked_through(request, connect, observer) as touch:
 
         def on_contact(held: HeldBoard) -> None:
@@ -79,7 +85,7 @@ def _looked_through(
 
     def touch() -> None:
         nonlocal touched
-        set_health(Health.UNKNOWN, _NOT_LOOKED_THROUGH)
+        set_health(Health.BAD, _NOT_LOOKED_THROUGH, {UNTRUSTED: _NOT_LOOKED_THROUGH})
         touched = True
 
     def look() -> str | None:
@@ -87,15 +93,16 @@ def _looked_through(
         try:
             damaged = look_through_store(request, connect, observer)
             if not damaged:
+                set_health(Health.UNKNOWN, "its store was not changed by an untrusted recipe")
                 result = check(request.lab, board, connect, observer)
                 return None if result.health.may_work else result.verdict.reason
         except LabctlError as error:
             reason = f"{_NOT_LOOKED_THROUGH}: {error.message}"
-            set_health(Health.UNKNOWN, reason)
+            set_health(Health.BAD, reason, {UNTRUSTED: _NOT_LOOKED_THROUGH})
             observer.note(f"board {board.name}: {reason}")
             raise
         reason = f"an untrusted recipe changed {listed(damaged, joiner='and')}"
-        set_health(Health.BAD, reason, {"damaged": damaged})
+        set_health(Health.BAD, reason, {UNTRUSTED: reason, "damaged": damaged})
         observer.note(f"board {board.name} is quarantined: {reason}")
         return reason
 
@@ -129,11 +136,10 @@ def look_through_store(request: RunRequest, connect: Connect, observer: Observer
         # Only the board's own program can vouch for the agent that is there; so it goes anyway.
         if held.store.verify([one for one in before if one.sha256 == agent.sha256]):
             damaged.append(agent.name or agent.sha256)
-        held.store.remove(agent.sha256)
-        held.bring_agent(lambda _item, _done: None)
+        held.bring_agent(lambda _item, _done: None, anew=True)
         # What lost its controller must not go on changing what is looked at.
         for job in running_jobs(transport, board.workdir, held.agent).jobs:
-            held.agent.stop(held.agent.job_directory(job))
+            held.agent.stop(held.agent.job_directory(job.rpartition("/")[2]))
         for one in before:
             if one.sha256 != agent.sha256:
                 observer.measuring(f"hash {one.name or one.sha256}")

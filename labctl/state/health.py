@@ -41,6 +41,9 @@ class Health(StrEnum):
     RETIRED = "retired"
 
 
+#: Key of the evidence of a board that an untrusted recipe had: only a look through it, or a person,
+#: gives it another health.
+UNTRUSTED = "untrusted"
 #: Boards that do the work of users. Nothing is known against an unknown one.
 WORKING = (Health.GOOD, Health.UNKNOWN)
 #: Set by people, and ended by people alone.

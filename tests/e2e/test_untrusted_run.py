@@ -13,6 +13,7 @@ from labs import said, virtual_board_process, write_devices
 
 from labctl import process
 from labctl.config.lab import find_lab
+from labctl.retry import wait_until
 from labctl.state import lab_state
 from labctl.state.health import BoardHealth, Healths
 from labctl.transport.registry import TRANSPORTS
@@ -133,6 +134,26 @@ def test_a_changed_board_is_quarantined(pull: PullRequest, attack: str) -> None:
     assert health.evidence["damaged"]
     again = pull.run()
     assert again.exit_status == 3, said(again)
+
+
+def test_a_board_that_was_not_looked_through_takes_no_other_work(pull: PullRequest) -> None:
+    pull.mark()
+    pull.program(GOOD.replace("0.1", "60"))
+    running = process.start(
+        [sys.executable, "-m", "labctl", "--lab", pull.lab, "run", "recipe.yaml", "--untrusted"],
+        cwd=pull.folder,
+        env=os.environ,
+    )
+    try:
+        assert wait_until(lambda: pull.health().health == "bad", timeout=120, interval=0.1)
+    finally:
+        running.kill()
+        running.communicate()
+    assert "not looked through" in (pull.health().reason or "")
+    (pull.lab / "recipe.yaml").write_text(RECIPE)
+    done = pull.labctl("run", str(pull.lab / "recipe.yaml"))
+    assert done.exit_status == 3, said(done)
+    assert "not looked through" in said(done)
 
 
 def test_an_emulated_board_is_a_host(tmp_path: Path, private_state: Path) -> None:

@@ -17,7 +17,7 @@ from labctl.records import BoardProbe
 from labctl.runs.observer import Observer
 from labctl.runs.probe import probe_board
 from labctl.state import BoardHealth, LabState, lab_state
-from labctl.state.health import BY_PEOPLE
+from labctl.state.health import BY_PEOPLE, UNTRUSTED
 from labctl.transport import Transport
 
 #: Author of what a check finds.
@@ -173,9 +173,12 @@ def _keep(looking: _Looking, verdict: Verdict, climb: Climb | None) -> CheckResu
     before = state.health.get(board)
     checks = state.events.list(board, kinds=["check"], limit=_CHECKS)
     health, reason = next_health(verdict, before, checks)
-    after = state.health.set(
-        board, health, reason=reason, by=CHECKER, evidence=evidence, unless=BY_PEOPLE
-    )
+    if UNTRUSTED in before.evidence:
+        after = before  # speed does not show what an untrusted recipe changed
+    else:
+        after = state.health.set(
+            board, health, reason=reason, by=CHECKER, evidence=evidence, unless=BY_PEOPLE
+        )
     again = {
         Finding.HOT: settings.cooling,
         Finding.DISTURBED: settings.cooling,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from labctl.config.lab import LabFile
 from labctl.state import BoardHealth, LabState, lab_state
-from labctl.state.health import BY_PEOPLE, NEVER_CHECKED
+from labctl.state.health import BY_PEOPLE, NEVER_CHECKED, UNTRUSTED
 
 _DAY_SECONDS = 86_400.0
 #: What was longer ago says little of a board today.
@@ -25,8 +25,8 @@ class Due:
 def due(lab: LabFile) -> list[Due]:
     """Return the boards whose health check is due now, those that wait longest first.
 
-    Boards in maintenance and retired ones never are. A bad one is checked like the others: it may
-    have been mended. Raises HostError, ConfigError.
+    Boards in maintenance, retired ones and those that an untrusted recipe changed never are. A bad
+    one is checked like the others: it may have been mended. Raises HostError, ConfigError.
     """
     state = lab_state(lab)
     now = state.moment()
@@ -34,7 +34,8 @@ def due(lab: LabFile) -> list[Due]:
     found = []
     for name in lab.lab.boards:
         health = known.get(name, BoardHealth(name))
-        if health.health not in BY_PEOPLE and (reason := _reason(lab, health, now)):
+        is_settled = health.health in BY_PEOPLE or UNTRUSTED in health.evidence
+        if not is_settled and (reason := _reason(lab, health, now)):
             found.append((health.checked_at or 0.0, Due(name, reason)))
     return [one for _, one in sorted(found, key=lambda pair: pair[0])]
 
