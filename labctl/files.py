@@ -318,6 +318,19 @@ def is_hash_remembered(path: Path) -> bool:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
 
 
+def settled_stamp(path: Path) -> tuple[int, ...] | None:
+    """Return what changes whenever a file's content does, for what a process remembers of it.
+
+    None if it cannot be looked at, or changed so lately that another change would not show.
+    """
+    try:
+        stamp = _stamp(path)
+    except (OSError, ValueError):  # a NUL in its name
+        return None
+    changed = max(stamp["mtime_ns"], stamp["ctime_ns"])
+    return tuple(stamp.values()) if abs(time.time_ns() - changed) > _SETTLED_NS else None
+
+
 def _stamp(path: Path) -> dict[str, int]:
     status = path.stat()
     return {

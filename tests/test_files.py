@@ -15,6 +15,7 @@ from labctl.files import (
     cache_dir,
     host_writes,
     locked,
+    settled_stamp,
     sha256_file,
     state_dir,
     write_atomic,
@@ -112,3 +113,18 @@ def test_the_hint_fits_the_refusal(number: int, hint: str) -> None:
         raise OSError(number, os.strerror(number))
     assert hint in str(refused.value.hint)
     assert ("free some space" in str(refused.value.hint)) == (number == errno.ENOSPC)
+
+
+def test_a_stamp_is_given_once_a_file_is_at_rest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "a"
+    assert settled_stamp(file) is None
+    file.write_text("x")
+    assert settled_stamp(file) is None  # another change could have the same times
+    monkeypatch.setattr("labctl.files._SETTLED_NS", -1)
+    before = settled_stamp(file)
+    assert before is not None
+    assert before == settled_stamp(file)
+    write_atomic(file, "y")
+    assert settled_stamp(file) != before

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -19,7 +20,7 @@ from pydantic import ValidationError
 from labctl.build.manifest import SCHEMA_VERSION, CompilerKind, Manifest
 from labctl.config.names import listed, unknown
 from labctl.errors import ConfigError, IntegrityError
-from labctl.files import cache_dir, host_writes, sha256_file, write_atomic
+from labctl.files import cache_dir, host_writes, settled_stamp, sha256_file, write_atomic
 
 MANIFEST = "manifest.json"
 
@@ -87,11 +88,22 @@ def artifacts_dir() -> Path:
 
 def read_artifact(path: Path) -> Artifact | None:
     """Read the artifact in a folder; ``None`` if there is none, or one of an unknown format."""
+    file = path / MANIFEST
     try:
-        manifest = Manifest.model_validate_json((path / MANIFEST).read_bytes())
+        stamp = settled_stamp(file)
+        manifest = _known_manifest(file, stamp) if stamp else _manifest(file)
     except (OSError, ValidationError):
         return None
     return Artifact(path, manifest) if manifest.schema_version == SCHEMA_VERSION else None
+
+
+def _manifest(file: Path) -> Manifest:
+    return Manifest.model_validate_json(file.read_bytes())
+
+
+@lru_cache(maxsize=1024)
+def _known_manifest(file: Path, _stamp: tuple[int, ...]) -> Manifest:
+    return _manifest(file)
 
 
 def publish(path: Path, manifest: Manifest, files: Mapping[str, Path]) -> Artifact:

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +67,7 @@ class SqliteDatabase(Database):
 
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self._engine.begin() as connection:
+            with _engine(self.path.absolute()).begin() as connection:
                 yield connection
         except DBAPIError as error:
             raise self._typed(error.orig or error) from error
@@ -91,23 +91,28 @@ class SqliteDatabase(Database):
             kind = UnwritableDatabase
         return kind(f"cannot use {self}: {error}", hint=self._hint)
 
-    @cached_property
-    def _engine(self) -> "Engine":
-        from sqlalchemy import URL, NullPool, create_engine, event
 
-        url = URL.create("sqlite", database=str(self.path.absolute()))
-        engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": LOCK_SECONDS})
+@lru_cache(maxsize=16)
+def _engine(path: Path) -> "Engine":
+    """Return the engine of a file: it compiles each statement once for all users of a process.
 
-        # Python's sqlite3 would begin a transaction late, and fail where two of them began to read.
-        @event.listens_for(engine, "connect")
-        def no_own_transactions(connection: sqlite3.Connection, _record: object) -> None:
-            connection.isolation_level = None
+    A connection lives as long as its transaction: none is shared with a child or outlives the file.
+    """
+    from sqlalchemy import URL, NullPool, create_engine, event
 
-        @event.listens_for(engine, "begin")
-        def write_from_the_start(connection: "Connection") -> None:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+    url = URL.create("sqlite", database=str(path))
+    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": LOCK_SECONDS})
 
-        return engine
+    # Python's sqlite3 would begin a transaction late, and fail where two of them began to read.
+    @event.listens_for(engine, "connect")
+    def no_own_transactions(connection: sqlite3.Connection, _record: object) -> None:
+        connection.isolation_level = None
+
+    @event.listens_for(engine, "begin")
+    def write_from_the_start(connection: "Connection") -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
 
 
 def _primary_code(error: BaseException) -> int:

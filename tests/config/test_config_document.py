@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from labctl.config.types import Duration, Size
 from labctl.config.yaml.document import MOST_BYTES, Document, StrictModel, load, parse, refuse
 from labctl.errors import ConfigError
+from labctl.files import write_atomic
 
 
 class Cat(StrictModel):
@@ -345,3 +346,23 @@ def test_any_bytes_are_a_model_or_a_config_error(raw: bytes) -> None:
         file.write(raw)
         file.flush()
         assert is_placed(complaint(lambda: load(Path(file.name), Zoo)), file.name)
+
+
+def test_a_file_at_rest_is_read_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("labctl.files._SETTLED_NS", -1)
+    file = tmp_path / "zoo.yaml"
+    write_atomic(file, "name: a\n")
+    reads: list[str] = []
+    monkeypatch.setattr(
+        Document,
+        "read",
+        lambda path, _read=Document.read: (reads.append(path.name), _read(path))[1],
+    )
+    first = load(file, Zoo)
+    assert (load(file, Zoo), reads) == (first, ["zoo.yaml"])
+    write_atomic(file, "name: b\n")
+    assert (load(file, Zoo).name, len(reads)) == ("b", 2)
+    write_atomic(file, "nam: b\n")
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="nam: unknown key"):
+            load(file, Zoo)

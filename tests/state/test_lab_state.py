@@ -6,9 +6,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from postgres_server import PostgresServer
+from sqlalchemy import create_engine
 
 from labctl.config.lab import Lab, LabFile
 from labctl.database import Schema
@@ -295,3 +297,19 @@ def test_a_lab_in_a_database_needs_a_name(tmp_path: Path) -> None:
         found = LabFile(tmp_path, lab.model_copy(update={"database": "postgresql:///db"}))
         with pytest.raises(ConfigError, match="needs a name of its own"):
             lab_state(found)
+
+
+def test_a_process_compiles_the_statements_of_a_file_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made: list[str] = []
+
+    def counted(*words: Any, **options: Any) -> Any:
+        made.append(str(words[0]))
+        return create_engine(*words, **options)
+
+    monkeypatch.setattr("sqlalchemy.create_engine", counted)
+    for _job in range(3):
+        state = lab_state(LabFile(tmp_path, Lab(boards={})))
+        state.leases.release(state.leases.acquire("rk1", purpose="run a"))
+    assert len(made) == 1

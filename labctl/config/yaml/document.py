@@ -18,6 +18,7 @@ a word needs no quotes; nothing after ``=`` unsets the key.
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Any, NoReturn, TypeVar
 
@@ -30,6 +31,7 @@ from labctl.config.yaml import messages as wording
 from labctl.config.yaml.loader import NotYaml, Path, Value, is_unicode, plain_value, read_yaml
 from labctl.config.yaml.messages import shown
 from labctl.errors import ConfigError
+from labctl.files import settled_stamp
 
 MOST_BYTES = 1_000_000
 MOST_PROBLEMS = 20
@@ -46,9 +48,19 @@ class StrictModel(BaseModel):
 def load(path: FilePath, model: type[M], *, context: dict[str, Any] | None = None) -> M:
     """Load the document in a file as a ``model``; ``context`` is passed to the model's validators.
 
-    Raises ConfigError when the file cannot be read, or with a line for each problem in it.
+    A file that stays as it is is read once: values are final. Raises ConfigError when the file
+    cannot be read, or with a line for each problem in it.
     """
+    if context is None and (stamp := settled_stamp(path)) is not None:
+        found = _loaded(path, model, stamp)
+        assert isinstance(found, model)
+        return found
     return Document.read(path).validated(model, context=context)
+
+
+@lru_cache(maxsize=256)
+def _loaded(path: FilePath, model: type[BaseModel], _stamp: tuple[int, ...]) -> BaseModel:
+    return Document.read(path).validated(model)
 
 
 def parse(text: str, model: type[M], name: str, *, context: dict[str, Any] | None = None) -> M:
