@@ -170,7 +170,10 @@ def _checked(
     if entry.boards:
         return recipe, entry.boards
     selector = entry.on or plan.on
-    named = list(select(BoardSelector.parse(selector))) if selector else list(lab.lab.boards)
+    if selector:
+        named = list(select(BoardSelector.parse(selector)))
+    else:
+        named = [name for name, board in lab.lab.boards.items() if not board.untrusted]
     found = tuple(name for name in named if lab.board(name).target == recipe.target)
     if not found:
         raise ConfigError(f"none of the boards is a {recipe.target}, which the recipe is for")

@@ -2,7 +2,8 @@
 
 Conditions are separated by commas, and a board must meet all of them. ``=`` and ``!=`` compare
 names, in which ``*`` and ``?`` are those of file names; the same key may come twice, as ``tag=a``
-and ``tag=b``. Sizes also know ``<``, ``<=``, ``>`` and ``>=``.
+and ``tag=b``. Sizes also know ``<``, ``<=``, ``>`` and ``>=``. Boards that take untrusted recipes are
+meant by ``untrusted=yes`` alone.
 """
 
 import operator
@@ -41,6 +42,7 @@ class SelectableBoard:
     transport: str = ""
     memory: int | None = None
     health: str = UNKNOWN
+    untrusted: bool = False
 
 
 _NAMES: Mapping[str, Callable[[SelectableBoard], Sequence[str]]] = {
@@ -49,6 +51,7 @@ _NAMES: Mapping[str, Callable[[SelectableBoard], Sequence[str]]] = {
     "tag": lambda board: board.tags,
     "transport": lambda board: (board.transport,),
     "health": lambda board: (board.health,),
+    "untrusted": lambda board: ("yes" if board.untrusted else "no",),
 }
 _SIZES: Mapping[str, Callable[[SelectableBoard], int | None]] = {
     "memory": lambda board: board.memory,
@@ -85,6 +88,8 @@ class BoardSelector:
 
     def holds(self, board: SelectableBoard) -> bool:
         """Return whether a board meets all conditions."""
+        if board.untrusted and not any(one.key == "untrusted" for one in self.conditions):
+            return False
         return all(condition.holds(board) for condition in self.conditions)
 
     @property
@@ -140,7 +145,9 @@ def selectable(
     sold = (round(gib * 2**30) for gib in _SOLD)
     nominal = memory and next((one for one in sold if one >= memory), memory)
     kind = board.transport.kind
-    return SelectableBoard(board.name, board.target, board.tags, kind, nominal, health)
+    return SelectableBoard(
+        board.name, board.target, board.tags, kind, nominal, health, board.untrusted
+    )
 
 
 def select_boards(

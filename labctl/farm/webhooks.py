@@ -142,8 +142,9 @@ def _number(webhook: Webhook, address: str) -> str:
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
         found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        unknown = Unreachable(f"cannot find {webhook.host}: {error.strerror}")
+    except (OSError, UnicodeError) as error:  # no name: two dots, a part of 64 characters
+        why = getattr(error, "strerror", None) or error
+        unknown = Unreachable(f"cannot find {webhook.host}: {why}")
         raise unknown from error
     numbers = [str(one[4][0]) for one in found]
     if not webhook.private and not all(_is_public(number) for number in numbers):
@@ -157,8 +158,17 @@ def _number(webhook: Webhook, address: str) -> str:
 def _is_public(number: str) -> bool:
     address = ipaddress.ip_address(number.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
-        address = address.ipv4_mapped or address.sixtofour or address
+        if address in _NAT64:
+            address = ipaddress.IPv4Address(address.packed[-4:])
+        elif address.is_site_local:
+            return False
+        else:
+            address = address.ipv4_mapped or address.sixtofour or address
     return address.is_global and not address.is_multicast
+
+
+#: RFC 6052: the last 4 bytes are the IPv4 address that a translator reaches.
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def _line(text: str) -> str:

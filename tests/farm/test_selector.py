@@ -64,3 +64,19 @@ def test_a_board_counts_with_the_memory_that_it_is_sold_with() -> None:
     board = Board(target="rk3568", transport=HdcTcpConfig(address="127.0.0.1:1"))
     assert selectable(board, memory=3_870_000_000).memory == 4 * GIB
     assert selectable(board).memory is None
+
+
+def test_boards_for_untrusted_recipes_are_meant_by_that_word_alone() -> None:
+    boards = [
+        SelectableBoard("rk1", "rk3568"),
+        SelectableBoard("spare", "rk3568", untrusted=True),
+    ]
+    for text, names in (
+        ("target=rk3568", ["rk1"]),
+        ("board=*", ["rk1"]),
+        ("untrusted=yes", ["spare"]),
+        ("target=rk3568,untrusted=no", ["rk1"]),
+    ):
+        assert BoardSelector.parse(text).select(boards) == names
+    with pytest.raises(ConfigError, match="no board fits"):
+        BoardSelector.parse("board=spare").select(boards)

@@ -12,6 +12,8 @@ import pytest
 from webhook_receiver import receiving
 
 from labctl.config.lab import Lab, LabFile
+from labctl.config.webhooks import Webhook
+from labctl.errors import LabctlError
 from labctl.farm import webhooks
 from labctl.farm.webhook_forms import dingtalk_signature, feishu_signature, standard_signature
 from labctl.farm.webhooks import LabEvent, notify
@@ -210,3 +212,22 @@ def test_a_board_makes_no_lines_of_its_own(tmp_path: Path, monkeypatch: pytest.M
     assert "\x1b" not in text
     assert text.count("\n") == 1
     assert len(text) < 3000
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["127.0.0.1", "10.1.2.3", "::1", "fe80::1%eth0", "fec0::1", "::ffff:10.0.0.1"]
+    + ["64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "2002:7f00:1::", "169.254.169.254", "ff02::1"],
+)
+def test_no_way_into_a_private_network(number: str) -> None:
+    assert not webhooks._is_public(number)
+    assert webhooks._is_public("64:ff9b::0808:0808")
+    assert webhooks._is_public("8.8.8.8")
+
+
+def test_a_host_that_no_name_can_be(tmp_path: Path) -> None:
+    hook = Webhook.model_validate(
+        {"form": "slack", "host": "a..b", "address": "env:X", "events": ["night-ended"]}
+    )
+    with pytest.raises(LabctlError, match="cannot find"):
+        webhooks._number(hook, "https://a..b/x")

@@ -90,6 +90,9 @@ def _rows(
         for path, name in _boards(lab, document, index, group):
             if name not in lab.lab.boards:
                 raise document.refusal([(path, unknown("board", name, lab.lab.boards))])
+            if lab.lab.boards[name].untrusted:
+                problem = f"board {name} takes untrusted recipes: its numbers blame no commit"
+                raise document.refusal([(path, problem)])
             target = lab.lab.boards[name].target
             if target != recipe.target:
                 problem = f"board {name} is a {target}, recipe {recipe.name} is for {recipe.target}"
