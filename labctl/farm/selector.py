@@ -2,8 +2,8 @@
 
 Conditions are separated by commas, and a board must meet all of them. ``=`` and ``!=`` compare
 names, in which ``*`` and ``?`` are those of file names; the same key may come twice, as ``tag=a``
-and ``tag=b``. Sizes also know ``<``, ``<=``, ``>`` and ``>=``. Boards that take untrusted recipes are
-meant by ``untrusted=yes`` alone.
+and ``tag=b``. Sizes also know ``<``, ``<=``, ``>`` and ``>=``. Boards that take untrusted recipes
+are meant by ``untrusted=yes`` alone.
 """
 
 import operator
