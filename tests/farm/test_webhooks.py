@@ -216,8 +216,19 @@ def test_a_board_makes_no_lines_of_its_own(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     "number",
-    """127.0.0.1 10.1.2.3 169.254.169.254 ::1 fe80::1%eth0 fec0::1 ff02::1 ::ffff:10.0.0.1
-    64:ff9b::7f00:1 64:ff9b::a9fe:a9fe 2002:7f00:1::""".split(),
+    [
+        "127.0.0.1",
+        "10.1.2.3",
+        "169.254.169.254",
+        "::1",
+        "fe80::1%eth0",
+        "fec0::1",
+        "ff02::1",
+        "::ffff:10.0.0.1",
+        "64:ff9b::7f00:1",
+        "64:ff9b::a9fe:a9fe",
+        "2002:7f00:1::",
+    ],
 )
 def test_no_way_into_a_private_network(number: str) -> None:
     assert not webhooks._is_public(number)
