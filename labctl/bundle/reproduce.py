@@ -22,7 +22,7 @@ from labctl.errors import ConfigError
 from labctl.files import host_writes, sha256_file, write_atomic
 from labctl.progress import Progress
 from labctl.records import TrialState
-from labctl.runs import Observer, Outcome, RunRequest, find_files, read_recipe, run_with_failover
+from labctl.runs import Observer, Outcome, RunRequest, find_files, read_recipe, run_recipe
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository, note_in_index
 from labctl.transport import Transport
@@ -139,7 +139,7 @@ def reproduce(
 
     Returns the run, the imported one beside it, and a judgement for each number. Raises ConfigError
     for a model whose bytes are not the measured ones, and what
-    :func:`labctl.runs.run_with_failover` and ``build`` raise.
+    :func:`labctl.runs.run_recipe` and ``build`` raise.
     """
     recipe, lab, board = planned.recipe, planned.lab, planned.board
     with host_writes(planned.folder):
@@ -158,7 +158,7 @@ def reproduce(
                 f" not {wanted[key]}",
                 hint=f"get the measured file from who made the bundle: --model {key}=FILE",
             )
-    outcome = run_with_failover(RunRequest(recipe, board, lab, build), [], connect, observer)
+    outcome = run_recipe(RunRequest(recipe, board, lab, build), connect, observer)
     imported = _imported(planned, observer)
     here = Measured(outcome.run, outcome.trials)
     there = Measured(imported.run(), imported.trials())

@@ -1,6 +1,6 @@
 """``labctl run``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe, find_recipe
-from labctl.errors import ConfigError, LabctlError
+from labctl.errors import BoardBusy, ConfigError, LabctlError
 from labctl.records import GateRecord, RunRecord, TrialRecord
 from labctl.records.events import AnyEvent, Contact
 from labctl.results.gates import CompareGates, Parameters, comparing_gates
@@ -23,7 +23,7 @@ from labctl.runs import (
     Observer,
     RunRequest,
     read_recipe,
-    run_with_failover,
+    run_recipe,
 )
 from labctl.runs.record.directory import RunDirectory
 from labctl.state import lab_state
@@ -133,24 +133,26 @@ def run(
 
         return submit(lab, wanted, pool, priority)
 
-    health, by = lab_state(lab).health, this_user()
+    state, by = lab_state(lab), this_user()
     if not untrusted:  # which looks at the board's health itself
-        working = health.working([one.name for one in pool], by)
+        working = state.health.working([one.name for one in pool], by)
         pool = [one for one in pool if one.name in working]
 
     def run_on(chosen: Board) -> int:
         others = [lab.board(name) for name in dict.fromkeys(spares) if name != chosen.name]
         for one in others:
-            health.require_work(one.name, by)
+            state.health.require_work(one.name, by)
         request = RunRequest(wanted, chosen, lab, compare=comparing_with(lab), untrusted=untrusted)
         return run_and_tell(request, others, result_format, output, ci, build=build)
 
     note_missing(lab, wanted, pool[0].name)
-    if no_wait and on is None:
-        return run_on(pool[0])
+    if no_wait or not state.jobs.somebody_waits([one.name for one in pool]):
+        status = _run_at_once(pool, run_on, may_wait=not no_wait)
+        if status is not None:
+            return status
     from labctl.cli.run_in_turn import run_in_turn
 
-    return run_in_turn(lab, wanted, pool, priority, run_on, may_wait=not no_wait)
+    return run_in_turn(lab, wanted, pool, priority, run_on)
 
 
 def _boards(
@@ -164,6 +166,20 @@ def _boards(
 
     lab = lab_of(invocation)
     return lab, equal_boards(lab, on, recipe)
+
+
+def _run_at_once(
+    pool: Sequence[Board], run_on: Callable[[Board], int], *, may_wait: bool
+) -> int | None:
+    """Run on the first board that nobody has; None if all are in use and it may wait."""
+    for board in pool:
+        try:
+            return run_on(board)
+        except BoardBusy as error:
+            if board is pool[-1] and not may_wait:
+                raise
+            note(error.message)
+    return None
 
 
 def run_and_tell(
@@ -200,10 +216,14 @@ def run_and_tell(
                 from labctl.farm.untrusted import run_untrusted
 
                 outcome = run_untrusted(request, connect_board, observer)
-            else:
+            elif spares:
+                from labctl.runs import run_with_failover
+
                 outcome = run_with_failover(
                     request, spares, connect_board, observer, ci.exit_status
                 )
+            else:
+                outcome = run_recipe(request, connect_board, observer, ci.exit_status)
     except LabctlError as error:
         ci.write_failed(error, directory, request.recipe, request.board.name)
         raise

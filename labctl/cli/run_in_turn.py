@@ -7,7 +7,7 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import BoardBusy
 from labctl.farm.expected import expected_seconds
-from labctl.farm.turn import Place, Turn, somebody_waits
+from labctl.farm.turn import Place, Turn
 from labctl.state import NewJob, lab_state
 from labctl.units import duration
 
@@ -18,23 +18,12 @@ def run_in_turn(
     pool: Sequence[Board],
     priority: int,
     run_on: Callable[[Board], int],
-    *,
-    may_wait: bool,
 ) -> int:
-    """Run on the first of some equal boards that is free; the run's exit status.
+    """Wait in the queue, run on the first of some equal boards that is free; its exit status.
 
-    A board that nobody has or waits for is used at once. Raises what ``run_on`` raises; BoardBusy
-    only if it may not wait.
+    Raises what ``run_on`` raises, but BoardBusy.
     """
     state, names = lab_state(lab), tuple(board.name for board in pool)
-    if not may_wait or not somebody_waits(state, names):
-        for place, board in enumerate(pool, 1):
-            try:
-                return run_on(board)
-            except BoardBusy as error:
-                if place == len(pool) and not may_wait:
-                    raise
-                note(error.message)
     expected = expected_seconds(lab, recipe, names)
     request = {"recipe": recipe.resolved()}
     job = NewJob(recipe.name, request, names, "foreground", priority, expected)

@@ -17,11 +17,10 @@ from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_content import RunContent
 from labctl.records.events import AnyEvent, Contact
 from labctl.results.gates import CompareGates, leave_open
-from labctl.runs.failover import run_with_failover
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.resume import ResumeRequest, last_board, resume
-from labctl.runs.run import RunRequest
+from labctl.runs.run import RunRequest, run_recipe
 from labctl.runs.runner import Outcome
 from labctl.transport import Transport
 
@@ -109,7 +108,7 @@ class RunExecutor:
         content = self._ledger.content(job)
         content.check(self._lab.root)
         request = RunRequest(content.recipe, board, self._lab, compare=self._compare)
-        return run_with_failover(request, (), self._connect, observer)
+        return run_recipe(request, self._connect, observer)
 
     def _directory(self, run: str) -> RunDirectory:
         return RunDirectory(Path(self._lab.root) / "runs" / run)

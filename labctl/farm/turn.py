@@ -127,19 +127,6 @@ class Turn:
             thread.join()
 
 
-def somebody_waits(state: LabState, boards: Sequence[str]) -> bool:
-    """Return whether a job waits for one of these boards that somebody will run."""
-    served = {
-        board for worker in state.workers.list() if worker.is_alive for board in worker.boards
-    }
-    return any(
-        job.state == "waiting"
-        and set(job.boards) & set(boards)
-        and (job.kind == "foreground" or set(job.boards) & served)
-        for job in state.jobs.list()
-    )
-
-
 def place_of(state: LabState, lab_root: Path, job: Job) -> Place:
     """Return the place of a waiting job among those that wait for its boards."""
     boards, jobs = set(job.boards), state.jobs.list()

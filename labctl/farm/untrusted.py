@@ -25,7 +25,7 @@ from labctl.runs import (
     Outcome,
     RunRequest,
     hold_board,
-    run_with_failover,
+    run_recipe,
 )
 from labctl.runs.inputs.untrusted import check_board
 from labctl.state import lab_state
@@ -42,7 +42,7 @@ _LOOK = BoardUse("look for what an untrusted recipe changed")
 def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> Outcome:
     """Run an untrusted recipe on a board that is marked for it, and look through the board.
 
-    Raises what :func:`labctl.runs.run_with_failover` raises; ConfigError for a board that takes
+    Raises what :func:`labctl.runs.run_recipe` raises; ConfigError for a board that takes
     none, and for an emulated one, whose programs run on a host; JobError if the recipe changed the
     board.
     """
@@ -66,7 +66,7 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
             touch()
 
         wanted = replace(request, untrusted=True, on_contact=on_contact)
-        return run_with_failover(wanted, (), connect, observer)
+        return run_recipe(wanted, connect, observer)
 
 
 @contextmanager

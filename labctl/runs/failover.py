@@ -7,7 +7,7 @@ from labctl.config.lab import Board
 from labctl.errors import BoardError, ConfigError, LinkError
 from labctl.runs.observer import Observer
 from labctl.runs.resume import ResumeRequest, last_board, resume_recorded
-from labctl.runs.run import RunRequest, run_recipe
+from labctl.runs.run import RunRequest, run_recorded
 from labctl.runs.run_session import RunSession
 from labctl.runs.runner import Judge, Outcome, usual_status
 from labctl.transport import Transport
@@ -34,12 +34,12 @@ def run_with_failover(
                 hint="name a board of the same target",
             )
     with RunSession(observer) as session:
-        outcome = _on_one_board(request, others, connect, observer, session)
+        outcome = _on_one_of(request, others, connect, observer, session)
         session.finished(judge(outcome))
         return outcome
 
 
-def _on_one_board(
+def _on_one_of(
     request: RunRequest,
     others: Sequence[Board],
     connect: Callable[[Board], Transport],
@@ -47,7 +47,7 @@ def _on_one_board(
     session: RunSession,
 ) -> Outcome:
     try:
-        return run_recipe(request, partial(connect, request.board), observer, session)
+        return run_recorded(request, partial(connect, request.board), observer, session)
     except (LinkError, BoardError) as error:
         directory = session.directory
         if directory is None or not directory.is_planned:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from labctl.build import BuildRequest
 from labctl.config.lab import Board, LabFile
@@ -19,7 +20,7 @@ from labctl.runs.planning.time_limits import RunClock, planned_limits
 from labctl.runs.record.directory import RunDirectory, new_run_id
 from labctl.runs.record.journal import Journal
 from labctl.runs.run_session import RunSession
-from labctl.runs.runner import Outcome, run_trials
+from labctl.runs.runner import Judge, Outcome, run_trials, usual_status
 from labctl.runs.trial.energy import working_meter
 from labctl.transport import Transport
 
@@ -57,6 +58,23 @@ class RunRequest:
 
 
 def run_recipe(
+    request: RunRequest,
+    connect: Callable[[Board], Transport],
+    observer: Observer,
+    judge: Judge = usual_status,
+) -> Outcome:
+    """Run a recipe on its board.
+
+    The run's last event has the exit status that ``judge`` gives it. Raises what
+    :func:`run_recorded` raises.
+    """
+    with RunSession(observer) as session:
+        outcome = run_recorded(request, partial(connect, request.board), observer, session)
+        session.finished(judge(outcome))
+        return outcome
+
+
+def run_recorded(
     request: RunRequest,
     connect: Callable[[], Transport],
     observer: Observer,

@@ -154,6 +154,21 @@ class Jobs:
         )
         return {board for (boards,) in rows for board in json.loads(boards)}
 
+    def somebody_waits(self, boards: Sequence[str]) -> bool:
+        """Return True if a job waits for one of these boards that somebody will run."""
+        rows = self._state.ask(
+            "SELECT kind, boards FROM job WHERE state = 'waiting'"
+            f" AND (kind <> 'foreground' OR expires >= {self._state.now})",
+            {},
+        )
+        found = [(kind, {*json.loads(names)}) for kind, names in rows]
+        waiting = [(kind, names) for kind, names in found if names & {*boards}]
+        if not waiting or any(kind == "foreground" for kind, _ in waiting):
+            return bool(waiting)
+        workers = self._state.workers.list()
+        served = {board for one in workers if one.is_alive for board in one.boards}
+        return any(names & served for _, names in waiting)
+
     def claim(
         self,
         boards: Sequence[str],

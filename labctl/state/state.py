@@ -17,9 +17,7 @@ from labctl.database import Database, SqliteDatabase, lab_database
 from labctl.database.base import Row
 from labctl.errors import ConfigError
 from labctl.files import host_writes, user_name
-from labctl.state.stored_runs import StoredRuns
 from labctl.state.tables import SCHEMA
-from labctl.state.workers import Workers
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -33,7 +31,9 @@ if TYPE_CHECKING:
     from labctl.state.jobs import Jobs
     from labctl.state.leases import BoardLeases
     from labctl.state.reservations import Reservations
+    from labctl.state.stored_runs import StoredRuns
     from labctl.state.tokens import AccessTokens
+    from labctl.state.workers import Workers
 
 FILE_NAME = "labctl.sqlite"
 BACKUPS = "backups"
@@ -133,13 +133,17 @@ class LabState:
         return AccessTokens(self)
 
     @cached_property
-    def workers(self) -> Workers:
+    def workers(self) -> "Workers":
         """The processes of lab hosts that run jobs."""
+        from labctl.state.workers import Workers
+
         return Workers(self)
 
     @cached_property
-    def stored_runs(self) -> StoredRuns:
+    def stored_runs(self) -> "StoredRuns":
         """Archives of run directories in the store that the hosts share."""
+        from labctl.state.stored_runs import StoredRuns
+
         return StoredRuns(self)
 
     @property

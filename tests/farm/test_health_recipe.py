@@ -33,7 +33,7 @@ def test_a_failure(
     against: str | None,
 ) -> None:
     outcome = SimpleNamespace(exit_status=status, run=SimpleNamespace(id="r2"))
-    monkeypatch.setattr(module, "run_with_failover", lambda *_: outcome)
+    monkeypatch.setattr(module, "run_recipe", lambda *_: outcome)
     monkeypatch.setattr(module.RunRepository, "query", lambda *_, **__: earlier)
     assert run(tmp_path) == against
 
@@ -44,7 +44,7 @@ def test_a_recipe_that_cannot_begin_says_nothing(
     def refused(*_: object) -> None:
         raise JobError("the model cannot be quantized")
 
-    monkeypatch.setattr(module, "run_with_failover", refused)
+    monkeypatch.setattr(module, "run_recipe", refused)
     assert run(tmp_path) is None
 
 

@@ -185,3 +185,26 @@ def test_concurrent_workers_take_each_job_once(state: LabState) -> None:
     assert len(seen) == 24
     assert max(Counter(seen).values()) == 1
     assert [replace(one, id="").exit_status for one in state.jobs.list(ended=30)] == [0] * 24
+
+
+def test_somebody_waits(state: LabState) -> None:
+    assert not state.jobs.somebody_waits(["rk1"])
+    (queued,) = state.jobs.submit(job())
+    assert not state.jobs.somebody_waits(["rk1"])  # nobody is there who would run it
+    state.workers.give_sign("w", "lab2", ["rk2"], "1")
+    assert not state.jobs.somebody_waits(["rk1"])
+    state.workers.give_sign("w2", "lab1", ["rk1"], "1")
+    assert state.jobs.somebody_waits(["rk3", "rk1"])
+    assert not state.jobs.somebody_waits(["rk2", "rk3"])
+    state.jobs.cancel(queued.id, "no longer")
+    assert not state.jobs.somebody_waits(["rk1"])
+
+
+def test_a_foreground_job_waits_while_its_process_lives(
+    state: LabState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.jobs.submit(job(kind="foreground"))
+    assert state.jobs.somebody_waits(["rk1"])
+    monkeypatch.setattr(jobs_module, "JOB_SECONDS", -1.0)
+    state.jobs.submit(job("killed", kind="foreground", boards=("rk2",)))
+    assert not state.jobs.somebody_waits(["rk2"])

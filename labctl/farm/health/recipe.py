@@ -6,7 +6,7 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import find_recipe
 from labctl.errors import JobError
 from labctl.index import Filter
-from labctl.runs import Observer, RunRequest, read_recipe, run_with_failover
+from labctl.runs import Observer, RunRequest, read_recipe, run_recipe
 from labctl.runs.record.repository import RunRepository
 from labctl.transport import Transport
 
@@ -22,7 +22,7 @@ def run_health_recipe(
 
     A program that fails speaks against a board on which the same recipe ran well before: the
     program is the same. On another it speaks against the recipe. Raises what
-    :func:`labctl.runs.run_with_failover` raises.
+    :func:`labctl.runs.run_recipe` raises.
     """
     wanted = read_recipe(find_recipe(recipe, lab.root), (), lab_root=lab.root)
     repository = RunRepository(lab.root / "runs", observer.note)
@@ -30,7 +30,7 @@ def run_health_recipe(
         Filter(recipe=wanted.name, board=board.name, verdict="passed"), limit=1
     )
     try:
-        outcome = run_with_failover(RunRequest(wanted, board, lab), (), connect, observer)
+        outcome = run_recipe(RunRequest(wanted, board, lab), connect, observer)
     except JobError as error:  # before anything ran on the board
         observer.note(f"note: recipe {wanted.name} cannot run: {error.message}")
         return None

@@ -23,7 +23,7 @@ from labctl.records import TrialRecord, TrialState
 from labctl.records.events import AnyEvent, Contact
 from labctl.records.night import NightRow
 from labctl.retry import retry_infra
-from labctl.runs import Observer, Outcome, RunRequest, read_recipe, run_with_failover
+from labctl.runs import Observer, Outcome, RunRequest, read_recipe, run_recipe
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.resume import ResumeRequest, resume
 from labctl.state import lab_state
@@ -129,7 +129,7 @@ class LabExecutor:
             else:
                 return _told(done)
         asked = RunRequest(recipe, board, self.lab, build=build_artifact)
-        return _told(run_with_failover(asked, (), self.connect, observer))
+        return _told(run_recipe(asked, self.connect, observer))
 
     def trouble(self, board: str) -> str | None:
         """Return why the board is out of service; None where it may work."""
