@@ -16,6 +16,8 @@ class Stage(StrEnum):
 
     SCREEN = "screen"
     CONFIRM = "confirm"
+    #: The last good once more, on a board on which head fails.
+    CHECK = "check"
     BISECT = "bisect"
     #: The comparison that names a commit.
     PROVE = "prove"
@@ -52,6 +54,11 @@ class NightRow(Record):
     look: int = Field(description="pairs of each look of the confirmation")
     mde: float | None = Field(None, description="smallest slowdown that it can find in its time")
     unmonitored: str | None = Field(None, description="reason why it is not measured")
+
+    @property
+    def is_too_noisy(self) -> bool:
+        """True if no number of pairs finds what it is to find."""
+        return self.unmonitored is not None and not self.screen
 
 
 class NightRecord(FileRecord):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from statistics import stdev
 
 from labctl.compare.estimates import estimate_pairs
 from labctl.compare.judging import judged
@@ -15,6 +16,8 @@ from labctl.stats.log_ratio import LogRatio, paired
 
 #: Pairs that scatter so many times as much as in the board's history are the board's fault.
 _WILD = 2.0
+#: A side that scatters so many times as much as the other on the same board does so by itself.
+_OWN = 2.0
 #: From so many pairs on their scatter tells.
 _LEAST_WILD = 8
 
@@ -81,7 +84,7 @@ def finding(state: RowState, variant: str, confirming: int) -> NightFinding:
     if excludes(good, head, row.find, MISSED / LOOKS if confirm[0] else MISSED):
         reason = f"a slowdown of {row.find:.3g} or more is excluded"
         return found.model_copy(update={"reason": _good_reason(ratio, row) or reason})
-    return found.model_copy(update=_undecided(row, screen[0], confirm[0], ratio))
+    return found.model_copy(update=_undecided(row, screen[0], confirm, ratio))
 
 
 def slower(state: RowState, variant: str, confirming: int) -> Row | None:
@@ -98,11 +101,22 @@ def slower(state: RowState, variant: str, confirming: int) -> Row | None:
 
 
 def is_wild(state: RowState, variant: str) -> bool:
-    """Tell whether a board's results scatter far more than they did in its history."""
+    """Tell whether a board's results scatter far more than in its history, of both builds alike."""
     good, head = state.pairs(Stage.CONFIRM, variant)
-    if state.row.noise is None or len(good) < _LEAST_WILD:
+    if not _scatters(state.row, good, head):
         return False
-    return paired(head, good).noise > _WILD * state.row.noise
+    one, other = sorted((_scatter(good), _scatter(head)))
+    return other <= _OWN * one
+
+
+def _scatters(row: NightRow, good: Sequence[float], head: Sequence[float]) -> bool:
+    if row.noise is None or len(good) < _LEAST_WILD:
+        return False
+    return paired(head, good).noise > _WILD * row.noise
+
+
+def _scatter(values: Sequence[float]) -> float:
+    return stdev(math.log(value) for value in values)
 
 
 def decided_look(state: RowState, variant: str, confirming: int) -> bool:
@@ -125,9 +139,13 @@ def _good_reason(ratio: LogRatio | None, row: NightRow) -> str:
 
 
 def _undecided(
-    row: NightRow, screen: Sequence[float], confirm: Sequence[float], ratio: LogRatio | None
+    row: NightRow,
+    screen: Sequence[float],
+    pairs: tuple[Sequence[float], Sequence[float]],
+    ratio: LogRatio | None,
 ) -> dict[str, object]:
     """Say why a row that was measured is neither good nor slower."""
+    confirm, head = pairs
     if len(screen) < row.screen:
         reason = f"the time ran out after {len(screen)} of {row.screen} pairs of the screening"
         return {"verdict": NightVerdict.NOT_MONITORED, "reason": reason}
@@ -138,6 +156,12 @@ def _undecided(
         )
         return {"verdict": NightVerdict.SUSPECTED, "reason": reason}
     assert ratio is not None
+    if _scatters(row, confirm, head) and _scatter(head) > _OWN * _scatter(confirm):
+        reason = (
+            f"head's own runs scatter by {_percent(_scatter(head))}, the last good's on the same"
+            f" board by {_percent(_scatter(confirm))}"
+        )
+        return {"verdict": NightVerdict.SUSPECTED, "reason": reason}
     least = smallest_slowdown(ratio.noise, len(confirm), row.practical)
     if least > row.find:
         reason = f"too noisy tonight: {len(confirm)} pairs find {_percent(least)} at best"

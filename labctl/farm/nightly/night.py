@@ -11,7 +11,14 @@ from labctl.errors import Blame, ConfigError, InfraError, JobError, LabctlError
 from labctl.farm.nightly.budget import LOOKS
 from labctl.farm.nightly.executor import GOOD, HEAD, Built, Executor
 from labctl.farm.nightly.judge import decided_look, excludes, finding, is_wild
-from labctl.farm.nightly.state import MOST_FAILURES, SEARCHING, NightState, RowState, by_board
+from labctl.farm.nightly.state import (
+    CHECKS,
+    MOST_FAILURES,
+    SEARCHING,
+    NightState,
+    RowState,
+    by_board,
+)
 from labctl.records import Failure
 from labctl.records.night import (
     NightEntry,
@@ -96,9 +103,12 @@ class Night:
 
     def _refused(self, state: RowState) -> Refusal | None:
         """Say why a row has no measurements to judge; None: it has, or can have them."""
-        if reason := state.row.unmonitored:
+        refused = self._refused_build(state.row.build)
+        if (reason := state.row.unmonitored) and (
+            refused is None or refused[0] is NightVerdict.GOOD
+        ):
             return NightVerdict.NOT_MONITORED, None, reason
-        return self._refused_build(state.row.build) or _refused_runs(state)
+        return refused or _refused_runs(state)
 
     def _refused_build(self, name: str) -> Refusal | None:
         sides = self.state.sides(name)
@@ -249,6 +259,15 @@ class Night:
             )
 
         while place not in state.done:
+            if stage in SEARCHING:
+                if state.is_broken(side, searching=True):
+                    return False
+            elif state.is_to_leave:
+                self._leave(state, _crashed(state), stage)
+                return False
+            elif side == HEAD and state.is_broken(HEAD):
+                all(self._measure(state, Stage.CHECK, n, GOOD) for n in range(CHECKS))
+                return False
             left = state.open.get(place)
             try:
                 found = self.executor.measure(
@@ -259,8 +278,6 @@ class Night:
                 step("failed", failure=failure)
                 if isinstance(error, ConfigError) or len(state.failures) >= MOST_FAILURES:
                     self._leave(state, failure, stage)
-                    return False
-                if state.is_broken(side, searching=stage in SEARCHING):
                     return False
                 continue
             step(
@@ -294,15 +311,24 @@ def _refused_runs(state: RowState) -> Refusal | None:
     if state.gave_up and state.gave_up.failure:
         failure = state.gave_up.failure
         return NightVerdict.NOT_MEASURED, failure.blame, failure.message
-    if state.is_broken(GOOD):
-        reason = f"the last good fails too: {state.crashes[GOOD, False][-1].message}"
-        return NightVerdict.NOT_MEASURED, Blame.CONFIG, reason
-    if state.is_broken(HEAD):
-        reason = (
-            f"head fails where the last good does not: {state.crashes[HEAD, False][-1].message}"
-        )
+    if failure := state.fails:
+        reason = f"head fails where the last good does not: {failure.message}"
         return NightVerdict.FAILS, Blame.JOB, reason
     return None
+
+
+def _crashed(state: RowState) -> Failure:
+    """Say why a row leaves a board on which the last good fails.
+
+    It is a mistake of the lab where it ran on no board tonight, and there is none left to try.
+    """
+    crashes = state.crashes.get((GOOD, False)) or state.crashes[HEAD, False]
+    is_board = state.good_ran or state.next_board is not None
+    return Failure(
+        kind="ProgramFailed",
+        blame=Blame.INFRA if is_board else Blame.CONFIG,
+        message=f"the last good fails too on board {state.board}: {crashes[-1].message}",
+    )
 
 
 def _refusal(

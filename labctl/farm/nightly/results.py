@@ -144,18 +144,15 @@ def _minutes(row: NightRow) -> str:
 def new_good_runs(night: Night, build: str) -> tuple[str, ...]:
     """Return head's runs if the night shows that a build's head is good; else none.
 
-    All variants that are monitored have to be good, and head has to be another program.
+    All variants have to be good, of all rows but those that are too noisy for any night: what was
+    not measured may be slow. Head has to be another program.
     """
     sides = night.state.sides(build)
     if GOOD not in sides or HEAD not in sides or sides[GOOD].key == sides[HEAD].key:
         return ()
     states = [one for one in night.state.rows.values() if one.row.build == build]
-    names = {one.row.name for one in states}
-    verdicts = {
-        one.verdict
-        for one in night.findings()
-        if one.row in names and one.verdict is not NightVerdict.NOT_MONITORED
-    }
+    names = {one.row.name for one in states if not one.row.is_too_noisy}
+    verdicts = {one.verdict for one in night.findings() if one.row in names}
     if verdicts != {NightVerdict.GOOD}:
         return ()
     runs = {

@@ -14,8 +14,10 @@ from labctl.runs.record.journal import JournalLines
 JOURNAL = "night.jsonl"
 #: Failures in a row of one measurement on one board; then the row leaves the board.
 MOST_FAILURES = 3
-#: Failures of a program, of which one may be chance.
-MOST_CRASHES = 2
+#: Failures of a program in a row, of which some may be chance.
+MOST_CRASHES = 3
+#: Runs of the last good that have to come to their end where head failed, all of them.
+CHECKS = 2
 #: Stages in which the commit of a slowdown is searched.
 SEARCHING = (Stage.BISECT, Stage.PROVE)
 #: Stage, number of the pair, side.
@@ -33,6 +35,10 @@ class RowState:
     failures: list[Failure] = field(default_factory=list)
     #: By side, and whether it was while a commit was searched.
     crashes: dict[tuple[str, bool], list[Failure]] = field(default_factory=dict)
+    #: The last good failed on this board.
+    shaky: bool = False
+    #: The last good ran tonight, on this board or on another.
+    good_ran: bool = False
     #: Boards that it left, and why.
     left: dict[str, str] = field(default_factory=dict)
     gave_up: NightEntry | None = None
@@ -59,6 +65,17 @@ class RowState:
     def is_broken(self, side: str, *, searching: bool = False) -> bool:
         """Tell whether a side's program fails again and again."""
         return len(self.crashes.get((side, searching), ())) >= MOST_CRASHES
+
+    @property
+    def is_to_leave(self) -> bool:
+        """True if not only head fails on its board: no commit is to blame."""
+        return self.is_broken(GOOD) or (self.shaky and self.is_broken(HEAD))
+
+    @property
+    def fails(self) -> Failure | None:
+        """The failure of head, where the last good ran after it on the same board."""
+        is_proven = self.is_broken(HEAD) and (Stage.CHECK, CHECKS - 1, GOOD) in self.done
+        return self.crashes[HEAD, False][-1] if is_proven else None
 
     @property
     def pair_seconds(self) -> float:
@@ -132,6 +149,7 @@ def _apply_to_row(state: RowState, entry: NightEntry) -> None:
         state.open.clear()
         state.failures.clear()
         state.crashes.clear()
+        state.shaky = False
         return
     if entry.event == "gave-up":
         state.gave_up = entry
@@ -148,11 +166,13 @@ def _apply_to_row(state: RowState, entry: NightEntry) -> None:
             state.failures.clear()
             state.crashes.pop((entry.side, entry.stage in SEARCHING), None)
             state.runs += [entry.run] if entry.run else []
+            state.good_ran |= entry.side == GOOD
         case "failed" if entry.failure:
             state.open.pop(place, None)
             if entry.failure.blame is Blame.JOB:
                 key = (entry.side, entry.stage in SEARCHING)
                 state.crashes.setdefault(key, []).append(entry.failure)
+                state.shaky |= entry.side == GOOD
             else:
                 state.failures.append(entry.failure)
 
