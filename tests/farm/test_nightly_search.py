@@ -145,5 +145,8 @@ def test_commits_follow_the_first_parents_without_both_ends(tmp_path: Path) -> N
     sources = Sources(LabFile(tmp_path, Lab(boards={})), plan, {})
     sides = {"good": Built("k", "v", commits[0]), "head": Built("k2", "v", head)}
     assert list(sources.commits("b/t", sides)) == commits[1:]
+    side = git(source, "rev-parse", "side")
+    with pytest.raises(ConfigError, match="is not among the first parents"):
+        sources.commits("b/t", {**sides, "good": Built("k", "v", side)})
     with pytest.raises(ConfigError, match="is no commit"):
         sources.commits("b/t", {**sides, "good": Built("k", "v", "content 1234")})

@@ -109,7 +109,7 @@ class LabExecutor:
             timeout=_BUSY_SECONDS,
             interval=5.0,
         )
-        values = _values(row, run, trials, self.figure)
+        values = run_values(row, run, trials, self.figure)
         shown = ", ".join(f"{name} {value / 1e6:.4g} ms" for name, value in values.items())
         self.say(f"{row.name}, {built.source}: {shown}")
         return Measured(run, values, time.time() - started, execution)
@@ -155,12 +155,13 @@ def _told(done: Outcome) -> tuple[Sequence[TrialRecord], str, str]:
     return done.trials, str(done.run.facts.execution), done.directory.path.name
 
 
-def _values(
+def run_values(
     row: NightRow, run: str, trials: Sequence[TrialRecord], figure: str | None
 ) -> dict[str, float]:
     """Return for each variant the median of its good repeats, as a time: less is faster.
 
-    Of a rate it is the time of a thousand millionths. Raises ProgramFailed, HostError.
+    Of a rate it is the time of a thousand millionths. Raises ProgramFailed where the program failed
+    in any repeat, HostError where most of them were lost.
     """
     rows = [trial_row(run, trial) for trial in trials]
     (chosen, *_) = figures_of([one for one in rows if is_good(one)], [figure] if figure else ())
@@ -169,8 +170,10 @@ def _values(
     for variant in row.variants:
         own = [one for one in rows if one.variant == variant and is_good(one)]
         logs = [math.log(value) for one in own if (value := chosen.value(one))]
-        if not logs:
-            raise _failed(variant, run, [t for t in trials if t.variant == variant], chosen.name)
+        mine = [trial for trial in trials if trial.variant == variant]
+        failed = sum(trial.state is TrialState.FAILED for trial in mine)
+        if not logs or failed >= len(logs) or any(_is_crash(trial) for trial in mine):
+            raise _failed(variant, run, mine, chosen.name)
         value = math.exp(median(logs))
         found[variant] = 1e9 / value if chosen.more_is_faster else value
     return found
@@ -180,6 +183,12 @@ def _failed(variant: str, run: str, trials: Sequence[TrialRecord], figure: str) 
     failure = next((t.failure for t in trials if t.failure), None)
     if failure is None:
         return ConfigError(f"run {run}, {variant}: no repeat has the figure {figure}")
-    is_job = failure.blame is Blame.JOB and any(t.state is TrialState.FAILED for t in trials)
-    kind = ProgramFailed if is_job else HostError
-    return kind(f"{variant}: {failure.message}", details=failure.details)
+    crash = next((t.failure for t in trials if _is_crash(t)), None)
+    if crash is not None:
+        return ProgramFailed(f"{variant}: {crash.message}", details=crash.details)
+    return HostError(f"{variant}: {failure.message}", details=failure.details)
+
+
+def _is_crash(trial: TrialRecord) -> bool:
+    is_job = trial.failure is not None and trial.failure.blame is Blame.JOB
+    return is_job and trial.state is TrialState.FAILED

@@ -56,7 +56,8 @@ class Sources:
     def commits(self, name: str, sides: Mapping[str, Built]) -> Sequence[str]:
         """Return the commits after the last good one up to head, or the folders, oldest first.
 
-        They follow the first parents. Raises ConfigError where neither is known, HostError.
+        They follow the first parents. Raises ConfigError where neither is known, or the last good
+        is not among them, HostError.
         """
         known, _ = self._named(name)
         if known.head.git is None:
@@ -68,11 +69,12 @@ class Sources:
         if not _COMMIT.fullmatch(good):
             raise ConfigError(f"build {name}: the last good is no commit, but {good}")
         place = _repository(known.head.git)
-        listed = _git(place, "rev-list", "--first-parent", "--reverse", f"{good}..{head}")
-        found = listed.split()
-        if not found:
-            raise ConfigError(f"{head} does not follow {good}: there is nothing to search")
-        return found[:-1]
+        words = ("--first-parent", "--parents", "--reverse", f"{good}..{head}")
+        found = [line.split() for line in _git(place, "rev-list", *words).splitlines()]
+        # Where the last good is on another branch, a commit may lack only what that branch has.
+        if not found or found[0][1:2] != [good]:
+            raise ConfigError(f"{good} is not among the first parents of {head}")
+        return [commit for commit, *_ in found[:-1]]
 
     def _named(self, name: str) -> tuple[NightBuild, str]:
         build_name, _, target = name.rpartition("/")
