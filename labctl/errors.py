@@ -220,6 +220,12 @@ class LeaseLost(BoardError):
     """Another controller has taken the board."""
 
 
+def speaks_against_board(error: BaseException) -> bool:
+    """Tell whether an error is of a board or the way to it, not of who may use it now."""
+    is_of_board = isinstance(error, LinkError | BoardError)
+    return is_of_board and not isinstance(error, BoardBusy | BoardOutOfService | LeaseLost)
+
+
 class IntegrityError(InfraError):
     """A transfer ended, but its hash or size is not that of the source."""
 

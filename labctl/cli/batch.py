@@ -17,6 +17,7 @@ from labctl.errors import Blame, ExitStatus, printable_line
 from labctl.farm.batch import Batch
 from labctl.farm.batch_plan import BatchPlan, plan_batch
 from labctl.farm.expected import expected_seconds
+from labctl.farm.health import require_health
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_executor import RunExecutor
 from labctl.farm.schedule import Schedule
@@ -80,9 +81,14 @@ def _run(lab: LabFile, current: Batch) -> None:
             note(f"note: board {name} is left out: its health is {health.health}")
     schedule = Schedule(boards, lab.lab.shared_limits)
     schedule.add(*jobs)
-    executor = RunExecutor(lab, current, connect_board, compare=comparing_with(lab))
+    ready = require_health(lab, connect_board, lambda line: note(printable_line(line)))
+    executor = RunExecutor(
+        lab, current, connect_board, compare=comparing_with(lab), before_job=ready
+    )
 
     def ended(job: FarmJob, board: str, attempt: JobResult, result: JobResult | None) -> None:
+        if attempt.is_final:
+            state.health.job_done(board)
         if result is not None:
             current.note_result(job, board, result)
         _tell(current, job, board, attempt, again=result is None)

@@ -11,6 +11,7 @@ from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.cli.run import comparing_with
 from labctl.errors import ExitStatus, printable_line
+from labctl.farm.health import require_health
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_source import QueueSource
 from labctl.farm.run_executor import RunExecutor
@@ -109,7 +110,10 @@ def serve(invocation: Invocation, *, until_empty: bool) -> int:
     state = lab_state(lab)
     boards = {name: board.shares for name, board in lab.lab.boards.items()}
     source = QueueSource(state, boards, lab.lab.shared_limits, drain=until_empty)
-    executor = RunExecutor(lab, source, connect_board, compare=comparing_with(lab))
+    ready = require_health(lab, connect_board, lambda line: note(printable_line(line)))
+    executor = RunExecutor(
+        lab, source, connect_board, compare=comparing_with(lab), before_job=ready
+    )
     source.on_stop = executor.stop_job
     note(f"serving {counted(len(boards), 'board')}; Ctrl-C ends it")
 

@@ -6,15 +6,12 @@ from typing import Protocol
 from labctl.errors import (
     Blame,
     BoardBusy,
-    BoardError,
+    BoardOutOfService,
     ExitStatus,
     LabctlError,
     LeaseLost,
-    LinkError,
+    speaks_against_board,
 )
-
-#: Errors of the board's kind that say nothing against board or job.
-_TAKEN = (BoardBusy, LeaseLost)
 
 
 @dataclass(frozen=True)
@@ -48,20 +45,22 @@ class JobResult:
     is_board_broken: bool = False
     #: True if somebody else had the board: the attempt never was.
     is_board_taken: bool = False
+    #: True if the board's health forbids jobs by now: the attempt never was.
+    is_board_out: bool = False
     #: Time that it took; a simulation goes on by it.
     seconds: float = 0.0
 
     @classmethod
     def of(cls, error: LabctlError, run: str | None = None, seconds: float = 0.0) -> "JobResult":
         """Return the result of an attempt that ended with an error."""
-        taken = isinstance(error, _TAKEN)
         return cls(
             error.exit_status,
             run,
             error.blame,
             error.message,
-            is_board_broken=isinstance(error, LinkError | BoardError) and not taken,
-            is_board_taken=taken,
+            is_board_broken=speaks_against_board(error),
+            is_board_taken=isinstance(error, BoardBusy | LeaseLost),
+            is_board_out=isinstance(error, BoardOutOfService),
             seconds=seconds,
         )
 
@@ -72,8 +71,9 @@ class JobResult:
 
     @property
     def is_counted(self) -> bool:
-        """True if the attempt counts: it was neither stopped nor kept out by somebody else."""
-        return not self.is_board_taken and self.exit_status != ExitStatus.INTERRUPTED
+        """True if the attempt counts: it was not stopped, and the board was free and in service."""
+        was_kept_out = self.is_board_taken or self.is_board_out
+        return not was_kept_out and self.exit_status != ExitStatus.INTERRUPTED
 
 
 class Executor(Protocol):

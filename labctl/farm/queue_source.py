@@ -91,6 +91,7 @@ class QueueSource:
                 blame_board=result.is_board_broken,
                 counted=result.is_counted,
             )
+            self._is_idle = False  # it was looked at while this job ran
             return None if again.state == "waiting" else result
         return None
 
@@ -105,7 +106,8 @@ class QueueSource:
 
     def has_work(self) -> bool:
         """Return whether a job waits for these boards."""
-        return bool(self._state.jobs.wanted_boards() & self._boards.keys())
+        self._is_idle = not self._state.jobs.wanted_boards() & self._boards.keys()
+        return not self._is_idle
 
     def content(self, job: FarmJob) -> RunContent:
         """Return what a job is to run. Raises ConfigError."""

@@ -44,7 +44,11 @@ class RunLedger(Protocol):
 
 
 class RunExecutor:
-    """Runs recipes on the boards of a lab."""
+    """Runs recipes on the boards of a lab.
+
+    ``before_job`` gets the board of each job first, and raises BoardOutOfService where it may not
+    work.
+    """
 
     def __init__(
         self,
@@ -54,12 +58,14 @@ class RunExecutor:
         *,
         compare: CompareGates = leave_open,
         on_event: Callable[[FarmJob, str, AnyEvent], None] = lambda _job, _board, _event: None,
+        before_job: Callable[[str], None] = lambda _board: None,
     ):
         self._lab = lab
         self._ledger = ledger
         self._connect = connect
         self._compare = compare
         self._on_event = on_event
+        self._before_job = before_job
         self._all_stop = threading.Event()
         self._stopped: set[str] = set()
 
@@ -76,6 +82,7 @@ class RunExecutor:
         began, noted = time.monotonic(), self._ledger.run_of(job)
         watcher = _Watcher(self, job, board, noted)
         try:
+            self._before_job(board)
             outcome = self._outcome(job, self._lab.board(board), noted, watcher)
         except LabctlError as error:
             return JobResult.of(error, watcher.run, time.monotonic() - began)

@@ -126,11 +126,14 @@ class Schedule:
     def end(self, job: FarmJob, result: JobResult) -> JobResult | None:
         """Note the end of an attempt; return the job's result, or None if it waits again.
 
-        A board that broke, or that somebody else has, is not used before :meth:`offer` names it.
+        A board that broke, or that somebody else has, is not used before :meth:`offer` names it;
+        one that was put out of service is not used again.
         """
         ran = self._running.pop(job.id)
         unit, board = ran.unit, ran.board
         self._used.subtract(ran.limits)
+        if result.is_board_out:
+            self._boards.discard(board)
         if result.is_final:
             self._ended[board] += 1
         else:
@@ -153,11 +156,6 @@ class Schedule:
         busy = {one.board for one in self._running.values()} | {kept for _, kept in self._kept}
         self._boards.add(board)
         self._release(board, is_free=board not in busy)
-
-    def withdraw(self, board: str) -> None:
-        """Let no further job begin on a board."""
-        self._boards.discard(board)
-        self._free.discard(board)
 
     def _start(self, unit: _Unit, board: str) -> tuple[FarmJob, str]:
         job = unit.jobs[0]

@@ -1,6 +1,7 @@
 """``labctl batch`` on six virtual boards: real deploys, leases, runs and records."""
 
 import json
+import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -9,6 +10,11 @@ from pathlib import Path
 import pytest
 from farm_lab import farm_lab
 from labs import LabUnderTest, blamed, said
+
+from labctl.config.lab import find_lab
+from labctl.retry import wait_until
+from labctl.state import lab_state
+from labctl.transport.registry import TRANSPORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
@@ -91,3 +97,33 @@ def test_a_wrong_plan_is_refused_before_anything_runs(farm: LabUnderTest) -> Non
     ):
         blamed(farm.run("batch", plan(farm, job)), 2, "config", reason)
     assert runs(farm) == []
+
+
+@pytest.mark.parametrize("way", ["batch", "queue"])
+def test_a_board_that_fails_its_check_between_jobs_gets_none(farm: LabUnderTest, way: str) -> None:
+    devices = farm.root / "devices.yaml"
+    names = ("b-1", "b-2", "b-3", "b-4", "b-5", "b-6")
+    text = devices.read_text().replace("    workdir:", "    tags: [dull]\n    workdir:")
+    text = text.replace("dull", "pair", 2)
+    gone = re.sub('address: "[^"]*"', 'address: "127.0.0.1:1"', text, count=1)
+    devices.write_text(f"{gone}health: {{jobs: 50}}\n")
+    state = lab_state(find_lab(farm.root, TRANSPORTS))
+    for name in names[1:]:
+        state.health.checked(name, None)
+    if way == "batch":
+        job = "{recipe: sleeping, on: tag=pair, set: {seconds: 0.1}, times: 2}"
+        done = farm.run("batch", plan(farm, job))
+        told = said(done)
+    else:
+        started = farm.run("run", "sleeping", "--on", "tag=pair", "--detach")
+        assert started.exit_status == 0, said(started)
+        done = farm.run("logs", "-f", started.text.strip())
+        told = (farm.root / "queue.log").read_text()
+    assert done.exit_status == 0, said(done)
+    assert "health check of b-1: no health check yet" in told
+    assert {run["board"] for run in runs(farm)} == {"b-2"}
+    assert state.health.get("b-1").health == "bad"
+    jobs = 2 if way == "batch" else 1
+    assert wait_until(
+        lambda: state.health.get("b-2").jobs_since_check == jobs, timeout=60, interval=0.2
+    )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labctl.errors import Blame
+from labctl.errors import Blame, BoardOutOfService
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.schedule import MOST_ATTEMPTS, Schedule
 from labctl.farm.scheduler import simulate
@@ -182,3 +182,25 @@ def test_a_job_without_a_board_is_stranded_and_ends_nothing() -> None:
     assert [job.id for job in source.stranded] == ["a"]
     source.offer("rk9")
     assert [board for _, board in source.begin()] == ["rk9"]
+
+
+def test_a_board_that_is_put_out_of_service_gets_no_further_job() -> None:
+    out = JobResult.of(BoardOutOfService("the health of board rk0 is bad: slow"))
+    jobs = [FarmJob("a", "a", ("rk0", "rk1")), FarmJob("b", "b", ("rk0",), 9.0)]
+    made = schedule(jobs, plain("rk0", "rk1"))
+    executor, results = Simulated({("b", "rk0"): [out] * 9}), {}
+    simulate(
+        made, executor, on_end=lambda _at, job, _b, _attempt, end: results.setdefault(job.id, end)
+    )
+    assert executor.begun == [("b", "rk0"), ("a", "rk1")]
+    assert [job.id for job in made.stranded] == ["b"]
+    assert made.is_over
+
+
+def test_jobs_of_a_board_that_is_put_out_of_service_go_to_equal_ones() -> None:
+    out = JobResult.of(BoardOutOfService("the health of board rk0 is bad: slow"))
+    made = schedule([FarmJob("a", "a", ("rk0", "rk1"))], plain("rk0", "rk1"))
+    executor = Simulated({("a", "rk0"): [out] * 9})
+    simulate(made, executor)
+    assert executor.begun == [("a", "rk0"), ("a", "rk1")]
+    assert not made.stranded

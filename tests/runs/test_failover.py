@@ -9,11 +9,21 @@ import pytest
 
 from labctl.config.lab import Board, Lab, LabFile
 from labctl.config.recipe import Recipe
-from labctl.errors import ConfigError, LeaseLost
+from labctl.errors import (
+    BoardBusy,
+    ConfigError,
+    DeviceLost,
+    HostError,
+    LabctlError,
+    LeaseLost,
+)
+from labctl.farm.health import due
 from labctl.runs import Observer, RunRequest, run_with_failover
 from labctl.runs.board.conditions import BoardConditions
 from labctl.runs.record.directory import run_directories
 from labctl.runs.resume import ResumeRequest, last_board, resume
+from labctl.state import lab_state
+from labctl.state.health import Healths
 from labctl.transport import LocalConfig, Transport
 
 RECIPE = Recipe.model_validate(
@@ -143,3 +153,46 @@ def test_a_mistake_that_shows_on_a_spare_at_work_is_how_the_run_ended(
     assert end.failure is not None
     assert (end.failure.kind, end.failure.blame) == ("ConfigError", "config")
     assert last_board(directory) == "rk2"
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (DeviceLost("the cable moved"), ["run r broke off there: the cable moved"]),
+        (BoardBusy("somebody measures"), []),
+        (ConfigError("no such thing"), []),
+    ],
+)
+def test_a_board_that_breaks_a_run_off_is_to_be_checked_at_once(
+    asked: RunRequest, error: LabctlError, wanted: list[str]
+) -> None:
+    (asked.lab.root / "devices.yaml").write_text("boards: {}\n")
+    state = lab_state(asked.lab)
+    for name in ("rk1", "rk2"):
+        state.health.checked(name, None)
+
+    def broken(_board: Board) -> Transport:
+        raise error
+
+    with pytest.raises(type(error)):
+        run_with_failover(asked, (), broken, Observer())
+    assert [one.reason for one in due(asked.lab)] == wanted
+
+
+def test_a_lab_whose_state_is_away_keeps_the_error_of_the_board(
+    asked: RunRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (asked.lab.root / "devices.yaml").write_text("boards: {}\n")
+    said: list[str] = []
+
+    def away(*_: object, **__: object) -> None:
+        raise HostError("the database is away")
+
+    def broken(_board: Board) -> Transport:
+        raise DeviceLost("the cable moved")
+
+    monkeypatch.setattr(Healths, "want_check", away)
+    observer = Observer(lambda event: said.append(getattr(event, "text", "")))
+    with pytest.raises(DeviceLost, match="the cable moved"):
+        run_with_failover(asked, (), broken, observer)
+    assert "note: board rk1 is to be checked, which is not kept: the database is away" in said

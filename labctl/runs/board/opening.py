@@ -19,6 +19,7 @@ from labctl.deploy import (
     Stopwatch,
     refuse,
 )
+from labctl.errors import ConfigError, HostError, LabctlError, speaks_against_board
 from labctl.runs.board.deploy_preview import missing_on, preview_deploy, send, sending
 from labctl.runs.board.held_board import HeldBoard, hold_board
 from labctl.runs.board.in_use import BoardUse
@@ -26,6 +27,7 @@ from labctl.runs.inputs.prepare import Prepared, RecipeFiles
 from labctl.runs.inputs.programs import missing_agent
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import as_scheduled
+from labctl.state import lab_state
 from labctl.transport import Transport
 
 
@@ -69,9 +71,10 @@ def open_board(
     is free, before anything is fetched; ``build`` then makes the agent for its machine, unless that
     is here. Raises BoardBusy and what else
     :func:`labctl.runs.board.held_board.hold_board` raises, what :func:`labctl.models.resolve`
-    raises, and all problems of :func:`labctl.deploy.refuse` as soon as they are known.
+    raises, and all problems of :func:`labctl.deploy.refuse` as soon as they are known. A board that
+    breaks the work off is to be checked before the next job.
     """
-    with ExitStack() as ending:
+    with _blaming_board(board, lab, use, observer), ExitStack() as ending:
 
         def hold() -> HeldBoard:
             transport = ending.enter_context(connect())
@@ -103,3 +106,20 @@ def open_board(
         refuse(problems, board.name)
         held.bring_agent(sending(observer))
         yield Opened(held, prepared, missing, observer, warned)
+
+
+@contextmanager
+def _blaming_board(board: Board, lab: LabFile, use: BoardUse, observer: Observer) -> Iterator[None]:
+    """Ask for a health check of a board of the lab when it, or the way to it, breaks work off."""
+    try:
+        yield
+    except LabctlError as error:
+        if speaks_against_board(error) and lab.path.is_file() and board.name in lab.lab.boards:
+            reason = f"{use.purpose} broke off there: {error.message}"
+            try:
+                lab_state(lab).health.want_check(board.name, reason)
+            except (ConfigError, HostError) as away:
+                observer.note(
+                    f"note: board {board.name} is to be checked, which is not kept: {away.message}"
+                )
+        raise

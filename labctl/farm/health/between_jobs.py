@@ -1,0 +1,48 @@
+"""Health checks between the jobs of users, wherever jobs run: worker, queue, batch."""
+
+from collections.abc import Callable, Sequence
+
+from labctl.config.lab import Board, LabFile
+from labctl.errors import LabctlError
+from labctl.farm.health.checking import Connect, check_if_due
+from labctl.records.events import AnyEvent, Note
+from labctl.runs.observer import Observer
+from labctl.state import lab_state
+
+
+def checks_before_jobs(
+    lab: LabFile,
+    connect: Connect,
+    note: Callable[[str], None],
+    *,
+    hosted: Sequence[Board] | None = None,
+) -> Callable[[str], None]:
+    """Return what checks a board's health where that is due, in a lab that asks for checks.
+
+    ``hosted`` are the boards of this host; None: all of the lab.
+    """
+
+    def show(event: AnyEvent) -> None:
+        if isinstance(event, Note):
+            note(event.text)
+
+    def look(board: str) -> None:
+        try:
+            check_if_due(lab, lab.board(board), connect, Observer(show), hosted=hosted)
+        except LabctlError as error:  # it says nothing about the board: its jobs go on
+            note(f"the health of {board} cannot be checked: {error.message}")
+
+    return look if "health" in lab.lab.model_fields_set else lambda _board: None
+
+
+def require_health(
+    lab: LabFile, connect: Connect, note: Callable[[str], None]
+) -> Callable[[str], None]:
+    """Return what checks a board where that is due, and raises BoardOutOfService if it is sick."""
+    look, state = checks_before_jobs(lab, connect, note), lab_state(lab)
+
+    def ready(board: str) -> None:
+        look(board)
+        state.health.get(board).require_work()
+
+    return ready
