@@ -42,8 +42,9 @@ from labctl.transport import CommandResult, Transport, board_error, remote_words
 
 #: What a command may take beyond the time it is asked to wait on the board.
 _ANSWER_SECONDS = 20.0
-#: One question on the board while a job runs; it ends early when the job does.
-_WAIT_SECONDS = 5.0
+#: One question on the board while a job runs; it ends early when the job does. Each is a process
+#: on the board, and an interruption is seen between two of them.
+_WAIT_SECONDS = 10.0
 #: After its time-out a job gets 2 s to end, 10 s to be killed, and its files are synced.
 _END_SECONDS = 60.0
 _STOP_SECONDS = 20.0
@@ -150,7 +151,7 @@ class BoardAgent:
         on_progress: Callable[[JobProgress], None] | None = None,
         on_link_loss: Callable[[InfraError], None] | None = None,
     ) -> JobStatus:
-        """Wait for the end of a job, asking at most every 5 s, and return how it ended.
+        """Wait for the end of a job, asking at most every 10 s, and return how it ended.
 
         ``timeout_s`` is the job's own; the agent holds it, and this waits a minute longer at most.
         A lost link is taken up again for ``reattach_s``: the job does not need it. Raises LinkError

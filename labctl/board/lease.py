@@ -142,25 +142,43 @@ class BoardLease:
         minimum_epoch: int = 0,
         token: str | None = None,
         state: str | None = None,
+        seen: LeaseStatus | None = None,
         on_conflict: Callable[[LeaseStatus], None] = lambda _before: None,
     ) -> Lease:
         """Take the board with an epoch above the board's and above ``minimum_epoch``.
 
         The holder before loses it, unless ``on_conflict``, which gets its status, raises. ``token``
         is new for each acquisition; by it the caller knows the lease again also when the answer is
-        lost. ``state`` names the lab's state that gave the board to the caller. All jobs on the
+        lost. ``state`` names the lab's state that gave the board to the caller. A status that was
+        ``seen`` lately is asked for again only if the lease is another by now. All jobs on the
         board are ended first. Raises LinkError, BoardError, and LeaseLost when another controller
         took the board meanwhile: ``on_conflict`` did not see that one.
         """
+        token = token or secrets.token_hex(8)
+        if seen is not None:
+            on_conflict(seen)
+            with suppress(LeaseLost):
+                return self._take(lab, seen, minimum_epoch, token, state)
         before = self.status()
         if before is not None:
             on_conflict(before)
+        return self._take(lab, before, minimum_epoch, token, state)
+
+    def _take(
+        self,
+        lab: str,
+        before: LeaseStatus | None,
+        minimum_epoch: int,
+        token: str,
+        state: str | None,
+    ) -> Lease:
+        """Replace a lease by one of a greater epoch; LeaseLost if it is another by now."""
         lease = Lease(
             lab=lab,
             epoch=max(minimum_epoch, before.lease.epoch if before else 0) + 1,
             host=socket.gethostname(),
             utc=datetime.now(UTC).isoformat(timespec="seconds"),
-            token=token or secrets.token_hex(8),
+            token=token,
             state=state or "",
         )
         agent, seen = self._fence.agent, before.lease.epoch if before else 0

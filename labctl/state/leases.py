@@ -12,7 +12,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -185,15 +185,39 @@ class BoardLeases:
 
         Raises LeaseLost, HostError.
         """
+        (renewed,) = self.renew_all([lease], seconds)
+        if isinstance(renewed, LeaseLost):
+            raise renewed
+        return renewed
+
+    def renew_all(
+        self, leases: Sequence[StateLease], seconds: float | None = None
+    ) -> Sequence[StateLease | LeaseLost]:
+        """Renew several leases in one transaction; each as it is now, or that it is lost.
+
+        Raises HostError, ConfigError.
+        """
         from sqlalchemy import text
 
         began, seconds = steady_seconds(), LEASE_SECONDS if seconds is None else seconds
+        longer = "CASE WHEN expires > :now + :seconds THEN expires ELSE :now + :seconds END"
+        update = text(f"UPDATE board_lease SET expires = {longer} WHERE {_MINE}")
         with self._state.changing(backup=False) as connection:
-            values = self._identity(connection, lease) | {"seconds": seconds}
-            longer = "CASE WHEN expires > :now + :seconds THEN expires ELSE :now + :seconds END"
-            update = f"UPDATE board_lease SET expires = {longer} WHERE {_MINE}"
-            connection.execute(text(update), values)
-            return self._held(connection, lease, began + _USABLE * seconds)
+            now = clock(connection, self._state.now)
+            own = {"now": now, "seconds": seconds}
+            values = [{"board": one.board, "token": one.token, **own} for one in leases]
+            if values:
+                connection.execute(update, values)
+            live = text(f"SELECT {_COLUMNS} FROM board_lease WHERE expires > :now")
+            rows = {row["board"]: dict(row) for row in connection.execute(live, own).mappings()}
+        stop = began + _USABLE * seconds
+        found = [(one, rows.get(one.board)) for one in leases]
+        return [
+            StateLease(**row, stop_before=stop)
+            if row is not None and row["token"] == one.token
+            else lost(one, row)
+            for one, row in found
+        ]
 
     def raise_epoch(self, lease: StateLease, epoch: int) -> StateLease:
         """Give a lease a greater epoch: the board's own was above it.
@@ -216,11 +240,14 @@ class BoardLeases:
             if row is not None and row["token"] == lease.token and row["expires"] is not None:
                 end(connection, row, now, lease.holder, None)
 
-    def kept_for_another(self, lease: StateLease) -> Reservation | None:
-        """Return what keeps a leased board for somebody else now: its holder begins nothing new."""
-        found = self._state.reservations.in_force()
-        others = (r for r in found if r.board == lease.board and not r.lets_in(lease.holder))
-        return next(others, None)
+    def kept_for_others(self, leases: Sequence[StateLease]) -> Mapping[str, Reservation]:
+        """Return what keeps leased boards for somebody else now: nothing new is begun on them."""
+        holders = {lease.board: lease.holder for lease in leases}
+        return {
+            one.board: one
+            for one in self._state.reservations.in_force()
+            if one.board in holders and not one.lets_in(holders[one.board])
+        }
 
     def _identity(self, connection: "Connection", lease: StateLease) -> dict[str, Any]:
         now = clock(connection, self._state.now)

@@ -182,6 +182,11 @@ class LabState:
         One is due before the first change of a day, unless it is a change that no backup is for,
         and before tables are migrated.
         """
+        if not backup:
+            with self._database.writing() as connection:
+                if SCHEMA.found(connection) == SCHEMA.version:
+                    yield connection
+                    return
         found = self._version()
         if found and (found < SCHEMA.version or (backup and self._is_backup_due())):
             self.backup()

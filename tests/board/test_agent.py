@@ -229,7 +229,7 @@ def test_waiting_ends_with_the_status_of_the_job() -> None:
     assert [progress.state for progress in seen] == [JobState.RUNNING, JobState.FINISHED]
     assert seen[0].stdout_bytes == 3
     assert seen[0].stderr_bytes is None
-    assert link.commands[1] == "/w/store/agent wait --dir /w/jobs/one --seconds 5.000"
+    assert link.commands[1] == "/w/store/agent wait --dir /w/jobs/one --seconds 10.000"
 
 
 def test_a_job_that_never_ends_is_given_up() -> None:

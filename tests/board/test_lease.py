@@ -6,7 +6,7 @@ from agent_fences import native_leases
 
 from labctl.board import LeaseStatus
 from labctl.errors import BoardError, BoardPermission, LeaseLost
-from labctl.transport import Transport
+from labctl.transport import CommandResult, Transport
 
 
 def test_a_board_without_a_lease_is_taken(transport: Transport, workdir: str) -> None:
@@ -154,6 +154,32 @@ def test_who_takes_a_board_while_another_looks_at_it_keeps_it(
     assert now.lab == "faster"
     lease.check(now)
     assert sorted(path.name for path in Path(workdir).iterdir()) == ["jobs", "lease", "lease.alive"]
+
+
+def test_a_lease_that_was_seen_is_read_again_only_if_it_is_another_now(
+    transport: Transport, workdir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = native_leases(transport, workdir)
+    lease.acquire("dead")
+    seen, commands, run = lease.status(), [], transport.run
+
+    def counted(command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
+        commands.append(command)
+        return run(command, timeout=timeout, separate_stderr=separate_stderr)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transport, "run", counted)
+        mine = lease.acquire("faster", seen=seen)
+    assert (mine.epoch, len(commands)) == (2, 1)
+
+    def refuse(before: LeaseStatus) -> None:
+        if before.lease == mine:
+            raise BoardError("in use")
+
+    with pytest.raises(BoardError, match="in use"):
+        lease.acquire("slower", seen=seen, on_conflict=refuse)
+    lease.check(mine)
+    assert lease.acquire("next", seen=seen).epoch == 3
 
 
 def test_who_respects_the_holder_takes_nothing(transport: Transport, workdir: str) -> None:

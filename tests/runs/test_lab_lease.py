@@ -2,7 +2,8 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from labctl.records import BoardFacts, Execution
 from labctl.retry import wait_until
 from labctl.runs import BoardUse, HeldBoard
 from labctl.runs.board.in_use import lab_lease
-from labctl.state import LabState, lab_state
+from labctl.state import BoardLeases, LabState, StateLease, lab_state
 from labctl.state import leases as leases_module
 from labctl.transport import LocalConfig
 from labctl.transport.registry import TRANSPORTS
@@ -24,13 +25,12 @@ from labctl.transport.registry import TRANSPORTS
 FACTS = BoardFacts(execution=Execution.NATIVE_HOST, machine="m", kernel="k", boot_id="b")
 
 
+BOARD = {"target": "host-x86_64", "transport": {"kind": "local"}, "workdir": "/w"}
+
+
 @pytest.fixture
 def lab(tmp_path: Path, private_state: Path) -> LabFile:
-    board = {
-        "target": "host-x86_64",
-        "transport": {"kind": "local"},
-        "workdir": str(tmp_path / "board"),
-    }
+    board = {**BOARD, "workdir": str(tmp_path / "board")}
     lab = lab_model(TRANSPORTS).model_validate({"lab": "lab", "boards": {"b": board}})
     (tmp_path / "devices.yaml").write_text("lab: lab\n")
     return LabFile(tmp_path, lab)
@@ -189,7 +189,7 @@ def test_a_lease_is_renewed_while_its_holder_lives(
     monkeypatch.setattr(leases_module, "LEASE_SECONDS", 30.0)
     held = hold()
     with monkeypatch.context() as patch:
-        patch.setattr("labctl.runs.board.in_use._RENEWALS", 300)
+        patch.setattr("labctl.runs.board.lease_keeper._RENEWALS", 300)
         held.take_lease()
     first = state.leases.get("b")
     assert first is not None
@@ -283,7 +283,7 @@ def test_a_holder_that_was_stopped_and_comes_back_is_refused(lab: LabFile, state
 def test_a_reservation_that_begins_is_told_to_the_holder(
     hold: Callable[..., HeldBoard], state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labctl.runs.board.in_use._RENEWALS", 600)
+    monkeypatch.setattr("labctl.runs.board.lease_keeper._RENEWALS", 600)
     held = hold()
     held.take_lease()
     held.refuse_if_kept_for_another()
@@ -332,3 +332,43 @@ def test_a_database_that_is_gone_gives_no_board(
     with pytest.raises(HostError, match="cannot use the lab's state"):
         hold().take_lease()
     assert not (lab.root / "board").exists()
+
+
+def test_all_leases_of_a_process_are_renewed_in_one_transaction(
+    lab: LabFile, state: LabState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("labctl.runs.board.lease_keeper._RENEWALS", 600)
+    monkeypatch.setattr(leases_module, "LEASE_SECONDS", 600.0)
+    rounds: list[set[str]] = []
+    renew_all = BoardLeases.renew_all
+
+    def counted(
+        self: BoardLeases, leases: Sequence[StateLease], seconds: float | None = None
+    ) -> Sequence[StateLease | LeaseLost]:
+        rounds.append({one.board for one in leases})
+        return renew_all(self, leases, seconds)
+
+    monkeypatch.setattr(BoardLeases, "renew_all", counted)
+    names = [f"b-{number}" for number in range(20)]
+    boards = lab_model(TRANSPORTS).model_validate(
+        {"lab": "lab", "boards": dict.fromkeys(names, BOARD)}
+    )
+    many = LabFile(lab.root, boards)
+    held = {name: lab_lease(many, many.board(name), BoardUse("run q2")) for name in names}
+    for name, lease in held.items():
+        assert lease is not None
+        lease.take(name)
+    assert [one.name for one in threading.enumerate()].count("leases") == 1
+    first = {lease.board: lease.expires for lease in state.leases.list()}
+
+    def are_renewed() -> bool:
+        now = {lease.board: lease.expires for lease in state.leases.list()}
+        return all(now[name] > first[name] for name in names)
+
+    assert wait_until(are_renewed, timeout=60, interval=0.05)
+    assert set(names) in rounds
+    for lease in held.values():
+        assert lease is not None
+        lease.check()
+        lease.release()
+    assert state.leases.list() == []

@@ -77,6 +77,7 @@ class HeldBoard:
     in_lab: LabLease | None = None
     _agent: BoardAgent | None = None
     _has_looked: bool = False
+    _seen: LeaseStatus | None = None
 
     def __post_init__(self) -> None:
         self.fence = Fence(self.transport, self.board.workdir)
@@ -134,7 +135,7 @@ class HeldBoard:
         """
         if self.in_lab is not None:
             self.in_lab.refuse_if_taken()
-        before = self.leases.status()
+        before = self._seen = self.leases.status()
         self._saw(before.lease if before else None)
         if before is not None and not (ours and ours(before.lease)):
             self._refuse_conflict(before, orphans=orphans)
@@ -215,6 +216,7 @@ class HeldBoard:
             minimum_epoch=above,
             token=token,
             state=given,
+            seen=self._seen,
             on_conflict=self._refuse_conflict,
         )
         if self.in_lab is not None:
@@ -269,7 +271,7 @@ class HeldBoard:
     def _hold(self, lease: Lease) -> None:
         if self.lease is None:
             self.ending.callback(self._release)
-        self.lease, self.has_inherited_lease = lease, False
+        self.lease, self.has_inherited_lease, self._seen = lease, False, None
         self.fence.epoch = lease.epoch
 
     def check_lease(self) -> None:

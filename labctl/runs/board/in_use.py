@@ -1,8 +1,9 @@
 """Use of a board: by this process, by another labctl of this host, or by one of another host.
 
-The lab's state decides between controllers of all hosts that share it. Its lease is renewed by a
-thread. A process that cannot renew it in time (the database is gone, or it was stopped itself)
-sends nothing more to the board and records nothing more, before anybody else can have the board.
+The lab's state decides between controllers of all hosts that share it. A thread renews the leases
+of a process. A process that cannot renew them in time (the database is gone, or it was stopped
+itself) sends nothing more to its boards and records nothing more, before anybody else can have
+them.
 
 Without a state that is shared, controllers of other hosts are not driven out while they live; those
 of this host are known again by the tokens of their leases.
@@ -12,7 +13,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labctl.board import (
@@ -25,16 +26,11 @@ from labctl.board.running_jobs import running_jobs
 from labctl.config.lab import Board, LabFile
 from labctl.errors import BoardBusy, ConfigError, HostError, HostTimeout, LeaseLost
 from labctl.files import locked, state_dir
+from labctl.runs.board.lease_keeper import LeaseKeeper, lease_keeper
 from labctl.state import BoardLeases, LabState, StateLease, lab_state
-from labctl.state import leases as state_leases
 from labctl.state.leases import steady_seconds
 from labctl.state.reservations import Reservation, other_keeps
 from labctl.transport import Transport
-
-#: A lease is renewed so often in its time.
-_RENEWALS = 3
-#: Patience with a database that does not answer while a board is let go.
-_JOIN_SECONDS = 10.0
 
 
 def board_state(way: str, board: Board) -> Path:
@@ -132,8 +128,9 @@ class BoardUse:
 class LabLease:
     """The lease that a lab's state has of one board."""
 
-    def __init__(self, state: LabState, board: Board, use: BoardUse):
+    def __init__(self, state: LabState, keeper: LeaseKeeper, board: Board, use: BoardUse):
         self._state = state
+        self._keeper = keeper
         self._board = board.name
         self._use = use
         self._lease: StateLease | None = None
@@ -142,8 +139,6 @@ class LabLease:
         self._kept_for_another: Reservation | None = None
         #: Held while the lease is changed: an older answer never replaces a newer one.
         self._changing = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
 
     @property
     def leases(self) -> BoardLeases:
@@ -192,9 +187,7 @@ class LabLease:
             token=token,
             is_dead=is_own_token,
         )
-        name = f"lease of {self._board}"
-        self._thread = threading.Thread(target=self._keep, name=name, daemon=True)
-        self._thread.start()
+        self._keep()
         return self._lease.epoch
 
     def raise_epoch(self, epoch: int) -> None:
@@ -225,27 +218,36 @@ class LabLease:
 
     def release(self) -> None:
         """Let the board go. Raises HostError; then the lease ends by itself."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(_JOIN_SECONDS)
+        self._keeper.remove(self)
         if self._lease is not None and self._lost is None:
             self.leases.release(self._lease)
 
+    @property
+    def held(self) -> StateLease:
+        """The lease as it was last known."""
+        assert self._lease is not None
+        return self._lease
+
+    def renewed(self, now: StateLease | LeaseLost) -> None:
+        """Take note of the lease as it is now; an epoch that was raised meanwhile stays."""
+        if isinstance(now, LeaseLost):
+            self._lost = now
+            return
+        with self._changing:
+            self._lease = replace(now, epoch=max(now.epoch, self.held.epoch))
+        self._unanswered = None
+
+    def kept_for_another(self, by: Reservation | None) -> None:
+        """Take note of what keeps the board for somebody else now."""
+        self._kept_for_another = by
+
+    def unanswered(self, error: HostError | ConfigError) -> None:
+        """Take note that the lease was not renewed; the database may answer before it is over."""
+        self._unanswered = error if isinstance(error, HostError) else None
+
     def _keep(self) -> None:
         """Renew the lease until it is let go or lost."""
-        while not self._stopping.wait(state_leases.LEASE_SECONDS / _RENEWALS):
-            try:
-                with self._changing:
-                    assert self._lease is not None
-                    self._lease = self.leases.renew(self._lease)
-                self._kept_for_another = self.leases.kept_for_another(self._lease)
-            except LeaseLost as error:
-                self._lost = error
-                return
-            except (HostError, ConfigError) as error:  # it may answer before the lease is over
-                self._unanswered = error if isinstance(error, HostError) else None
-            else:
-                self._unanswered = None
+        self._keeper.add(self)
 
 
 def lab_lease(lab: LabFile, board: Board, use: BoardUse | None) -> LabLease | None:
@@ -253,4 +255,6 @@ def lab_lease(lab: LabFile, board: Board, use: BoardUse | None) -> LabLease | No
 
     Raises ConfigError for a database that cannot be.
     """
-    return LabLease(lab_state(lab), board, use) if use and lab.path.is_file() else None
+    if use is None or not lab.path.is_file():
+        return None
+    return LabLease(lab_state(lab), lease_keeper(lab), board, use)
