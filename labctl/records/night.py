@@ -71,6 +71,9 @@ class NightRecord(FileRecord):
     bisect: bool
     rows: tuple[NightRow, ...]
     plan_sha256: str = Field("", description="of the plan's file")
+    recipes: dict[str, str] = Field(
+        default_factory=dict, description="text of each recipe, by its name in the rows"
+    )
 
 
 class NightEntry(FileRecord):

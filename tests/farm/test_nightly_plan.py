@@ -1,5 +1,6 @@
 """The plan of a night: what it refuses, and what it promises before anything is measured."""
 
+import dataclasses
 from pathlib import Path
 
 import agent_builds
@@ -7,14 +8,16 @@ import pytest
 from labs import write_devices
 from night_lab import PLAN, give_ticker
 
-from labctl.config.lab import LabFile, find_lab
+from labctl.config.lab import Board, LabFile, find_lab
 from labctl.errors import ConfigError
 from labctl.farm.nightly.budget import plan_pairs, smallest_slowdown
-from labctl.farm.nightly.nights import begin_night
+from labctl.farm.nightly.nights import begin_night, read_result
 from labctl.farm.nightly.plan_file import read_plan
 from labctl.farm.nightly.planning import make_plan
 from labctl.farm.nightly.results import plan_lines
+from labctl.farm.nightly.run import NightRequest, _planned
 from labctl.records.night import NightRecord
+from labctl.transport import Transport
 from labctl.transport.registry import TRANSPORTS
 
 
@@ -104,7 +107,38 @@ def test_a_night_can_be_read_again(lab: LabFile) -> None:
     folder = begin_night(lab.root, record)
     assert nights_of(lab.root, "ticks") == [folder]
     assert read_night(folder) == record
-    before, after = record.deadline - 1, record.deadline + 1
-    assert unfinished_night(lab.root, "ticks", record.plan_sha256, before) == folder
-    assert unfinished_night(lab.root, "ticks", record.plan_sha256, after) is None
-    assert unfinished_night(lab.root, "ticks", "other", before) is None
+    assert unfinished_night(lab.root, "ticks") == (folder, record)
+    (folder / "result.json").write_text("{}")
+    assert unfinished_night(lab.root, "ticks") is None
+
+
+def request(lab: LabFile, said: list[str]) -> NightRequest:
+    plan, document = read_plan(lab.root / "plan.yaml")
+
+    def connect(_: Board) -> Transport:
+        raise AssertionError("nothing is measured")
+
+    return NightRequest(lab, plan, document, connect, said.append)
+
+
+def test_a_night_that_goes_on_has_the_rows_and_recipes_that_it_began_with(lab: LabFile) -> None:
+    record = planned(lab)
+    folder = begin_night(lab.root, record)
+    recipe = lab.root / "recipes" / "ticking.yaml"
+    recipe.write_text(recipe.read_text().replace("tokens: 9", "tokens: 900"))
+    without = dataclasses.replace(lab, lab=lab.lab.model_copy(update={"boards": {}}))
+    known, place = _planned(request(without, []))
+    assert (known.record, place) == (record, folder)
+    assert known.recipes[record.rows[0].name].parameters == {"tokens": 9}
+
+
+def test_a_night_that_was_cut_off_and_has_no_time_left_gets_its_result(lab: LabFile) -> None:
+    record = planned(lab)
+    cut_off = begin_night(lab.root, record.model_copy(update={"deadline": 1.0}))
+    said: list[str] = []
+    _, folder = _planned(request(lab, said))
+    assert folder != cut_off
+    (found,) = read_result(cut_off).findings
+    assert found.verdict == "not monitored"
+    assert f"night {cut_off.name} was cut off" in said[0]
+    assert (cut_off / "report.html").exists()

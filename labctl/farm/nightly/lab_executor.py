@@ -14,16 +14,17 @@ from labctl.build import build as build_artifact
 from labctl.compare.figures import FIGURES, figures_of
 from labctl.compare.sides import is_good
 from labctl.config.lab import Board, LabFile
-from labctl.config.recipe import Recipe, find_recipe
+from labctl.config.recipe import Recipe
 from labctl.errors import Blame, BoardBusy, ConfigError, HostError, LabctlError, ProgramFailed
 from labctl.farm.nightly.executor import Built, Measured
+from labctl.farm.nightly.planning import night_recipe
 from labctl.farm.nightly.sources import Sources
 from labctl.index.entry import trial_row
 from labctl.records import TrialRecord, TrialState
 from labctl.records.events import AnyEvent, Contact
 from labctl.records.night import NightRow
 from labctl.retry import retry_infra
-from labctl.runs import Observer, Outcome, RunRequest, read_recipe, run_recipe
+from labctl.runs import Observer, Outcome, RunRequest, run_recipe
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.resume import ResumeRequest, resume
 from labctl.state import lab_state
@@ -42,6 +43,8 @@ class LabExecutor:
     sources: Sources
     connect: Callable[[Board], Transport]
     say: Callable[[str], None]
+    #: Text of each recipe, as it was when the night began.
+    recipes: Mapping[str, str]
     figure: str | None = None
     #: Set when the night is to end: no further run begins.
     stopping: Event = field(default_factory=Event)
@@ -92,11 +95,7 @@ class LabExecutor:
         if self.stopping.is_set():
             raise KeyboardInterrupt
         started = time.time()
-        recipe = read_recipe(
-            find_recipe(row.recipe, self.lab.root),
-            (f"engine.version={built.version}",),
-            lab_root=self.lab.root,
-        )
+        recipe = night_recipe(self.lab, self.recipes, row, (f"engine.version={built.version}",))
 
         def remember(event: AnyEvent) -> None:
             if isinstance(event, Contact):

@@ -311,8 +311,8 @@ def _refused_runs(state: RowState) -> Refusal | None:
     if state.gave_up and state.gave_up.failure:
         failure = state.gave_up.failure
         return NightVerdict.NOT_MEASURED, failure.blame, failure.message
-    if failure := state.fails:
-        reason = f"head fails where the last good does not: {failure.message}"
+    if crash := state.fails:
+        reason = f"head fails where the last good does not: {crash.message}"
         return NightVerdict.FAILS, Blame.JOB, reason
     return None
 

@@ -56,13 +56,11 @@ def _read(kind: type[R], path: Path) -> R:
         raise ConfigError(f"{path} is not of a night", hint="the file is damaged") from error
 
 
-def unfinished_night(root: Path, plan: str, plan_sha256: str, now: float) -> Path | None:
-    """Return the last night of the same plan if it can still go on; None: there is none."""
+def unfinished_night(root: Path, plan: str) -> tuple[Path, NightRecord] | None:
+    """Return the last night of a plan if it was cut off; None: it came to its end."""
     for folder in nights_of(root, plan)[:1]:
-        record = read_night(folder)
-        is_open = not (folder / RESULT).exists() and record.deadline > now
-        if is_open and record.plan_sha256 == plan_sha256:
-            return folder
+        if not (folder / RESULT).exists():
+            return folder, read_night(folder)
     return None
 
 

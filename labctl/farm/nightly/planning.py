@@ -73,9 +73,28 @@ def make_plan(
         deadline=started.timestamp() + plan.time,
         bisect=plan.bisect,
         rows=tuple(_in_time(rows, plan.time)),
-        plan_sha256=hashlib.sha256(document.text.encode()).hexdigest(),
+        plan_sha256=plan_digest(document),
+        recipes={row.recipe: recipes[row.name].as_written or "" for row in rows},
     )
     return Planned(record, recipes)
+
+
+def plan_digest(document: Document) -> str:
+    """Return the digest that tells a plan from another."""
+    return hashlib.sha256(document.text.encode()).hexdigest()
+
+
+def recipes_of(lab: LabFile, record: NightRecord) -> Mapping[str, Recipe]:
+    """Return the recipe of each row of a night that began, as it was then. Raises ConfigError."""
+    return {row.name: night_recipe(lab, record.recipes, row) for row in record.rows}
+
+
+def night_recipe(
+    lab: LabFile, texts: Mapping[str, str], row: NightRow, settings: tuple[str, ...] = ()
+) -> Recipe:
+    """Return the recipe of a row, of the text that the night began with. Raises ConfigError."""
+    document = Document.parse(texts[row.recipe], row.recipe)
+    return read_recipe(document, settings, lab_root=lab.root)
 
 
 def _rows(

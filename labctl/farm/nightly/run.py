@@ -1,6 +1,6 @@
 """A night from its plan to its pages, in a lab."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +10,7 @@ from labctl.config.recipe import Recipe
 from labctl.config.yaml.document import Document
 from labctl.farm.nightly.lab_executor import LabExecutor
 from labctl.farm.nightly.night import Night
-from labctl.farm.nightly.nights import RESULT, begin_night, read_night, unfinished_night
+from labctl.farm.nightly.nights import RESULT, begin_night, unfinished_night
 from labctl.farm.nightly.page import (
     NIGHT_PAGE,
     NIGHT_TEXT,
@@ -19,13 +19,13 @@ from labctl.farm.nightly.page import (
     trend_page,
 )
 from labctl.farm.nightly.plan_file import NightPlan
-from labctl.farm.nightly.planning import Planned, make_plan
+from labctl.farm.nightly.planning import Planned, make_plan, plan_digest, recipes_of
 from labctl.farm.nightly.results import new_good_runs, result_of
 from labctl.farm.nightly.search import search_commits
 from labctl.farm.nightly.sources import Sources
 from labctl.farm.nightly.state import NightState
 from labctl.files import locked, write_atomic
-from labctl.records.night import NightResult
+from labctl.records.night import CommitSearch, NightResult
 from labctl.state import lab_state
 from labctl.transport import Transport
 
@@ -50,45 +50,62 @@ def run_night(request: NightRequest) -> tuple[NightResult, Path]:
     Raises ConfigError for a plan that cannot be, HostTimeout where another labctl runs it,
     HostError where this host cannot keep what is found.
     """
-    lab, plan = request.lab, request.plan
-    with locked(
-        lab.root / "nights" / f".{plan.name}.lock", timeout=0, holder="another night of this plan"
-    ):
+    lock = request.lab.root / "nights" / f".{request.plan.name}.lock"
+    with locked(lock, timeout=0, holder="another night of this plan"):
         planned, folder = _planned(request)
-        sources = _sources(request, planned)
-        executor = LabExecutor(lab, sources, request.connect, request.say, plan.figure)
-        night = Night(planned.record, NightState(folder, planned.record.rows), executor)
+        night, sources = _night(request, planned, folder)
         night.run()
         for build in dict.fromkeys(row.build for row in planned.record.rows):
             _keep_good(request, night, build, sources.baseline(build))
         searches = search_commits(night) if planned.record.bisect else []
-        result = result_of(night, searches, strict=request.strict)
-        write_atomic(folder / NIGHT_PAGE, night_page(result))
-        write_atomic(folder / NIGHT_TEXT, night_markdown(result))
-        # What is written last says that the night is over.
-        write_atomic(folder / RESULT, result.model_dump_json(indent=2) + "\n")
-        write_atomic(lab.root / "nights" / f"{plan.name}.html", trend_page(plan.name, lab.root))
-        return result, folder
+        return _finish(request, night, folder, searches), folder
+
+
+def _night(request: NightRequest, planned: Planned, folder: Path) -> tuple[Night, Sources]:
+    record, sources = planned.record, _sources(request, planned)
+    executor = LabExecutor(
+        request.lab, sources, request.connect, request.say, record.recipes, request.plan.figure
+    )
+    return Night(record, NightState(folder, record.rows), executor), sources
+
+
+def _finish(
+    request: NightRequest, night: Night, folder: Path, searches: Sequence[CommitSearch]
+) -> NightResult:
+    """Write the pages of a night and, last, its result."""
+    root, plan = request.lab.root, request.plan.name
+    result = result_of(night, searches, strict=request.strict)
+    write_atomic(folder / NIGHT_PAGE, night_page(result))
+    write_atomic(folder / NIGHT_TEXT, night_markdown(result))
+    # What is written last says that the night is over.
+    write_atomic(folder / RESULT, result.model_dump_json(indent=2) + "\n")
+    write_atomic(root / "nights" / f"{plan}.html", trend_page(plan, root))
+    return result
 
 
 def _planned(request: NightRequest) -> tuple[Planned, Path]:
-    fresh = make_plan(request.lab, request.plan, request.document)
+    """Return the night that was cut off, or a new one; one without time left gets its result."""
     root, now = request.lab.root, datetime.now(UTC).timestamp()
-    known = None
-    if not request.new:
-        known = unfinished_night(root, request.plan.name, fresh.record.plan_sha256, now)
-    if known is None:
-        folder = begin_night(root, fresh.record)
-        request.say(f"night {fresh.record.id}")
-        return fresh, folder
-    request.say(f"night {known.name} goes on")
-    return Planned(read_night(known), fresh.recipes), known
+    if cut_off := unfinished_night(root, request.plan.name):
+        folder, record = cut_off
+        is_same = record.plan_sha256 == plan_digest(request.document)
+        if is_same and record.deadline > now and not request.new:
+            request.say(f"night {folder.name} goes on")
+            return Planned(record, recipes_of(request.lab, record)), folder
+        night, _ = _night(request, Planned(record, {}), folder)
+        _finish(request, night, folder, ())
+        request.say(f"night {folder.name} was cut off: {folder / NIGHT_TEXT} has what it found")
+    fresh = make_plan(request.lab, request.plan, request.document)
+    folder = begin_night(root, fresh.record)
+    request.say(f"night {fresh.record.id}")
+    return fresh, folder
 
 
 def _sources(request: NightRequest, planned: Planned) -> Sources:
     recipes: dict[str, list[Recipe]] = {}
     for row in planned.record.rows:
-        recipes.setdefault(row.build, []).append(planned.recipes[row.name])
+        if row.name in planned.recipes:  # one that is only finished builds nothing
+            recipes.setdefault(row.build, []).append(planned.recipes[row.name])
     return Sources(request.lab, request.plan, recipes)
 
 
