@@ -102,7 +102,8 @@ class LocalWorkspace(Workspace):
         """Return the text of a file of the tree."""
         path = self._tree / name
         try:
-            return path.read_text()
+            # A build may have left anything in its place; a pipe would be waited for.
+            return path.read_text() if path.is_file() else None
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:

@@ -57,8 +57,8 @@ class RunContent:
                 source = Document.parse(written, f"the recipe {recipe.name}")
                 source.overridden = {(str(n),): text for n, text in enumerate(settings)}
                 recipe = recipe.written_in(source)
-            return cls(recipe, document["files"])
-        except (ValidationError, KeyError, TypeError) as error:
+            return cls(recipe, {str(path): str(sha) for path, sha in document["files"].items()})
+        except (ValidationError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
                 "the job's request is not one that this labctl reads",
                 hint="the labctl that submitted it may be of another version; submit it again",

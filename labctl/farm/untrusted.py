@@ -7,11 +7,12 @@ evidence. Until the look has ended its health is bad too, also when this process
 untrusted run begins with the look.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
+from labctl.board import StoredObject
 from labctl.board.running_jobs import running_jobs
 from labctl.config.lab import Board
 from labctl.config.names import listed
@@ -50,99 +51,111 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
     check_board(board)
     health = lab_state(request.lab).health.get(board.name)
     if health.evidence.get(UNTRUSTED) == _NOT_LOOKED_THROUGH:
-        with _looked_through(request, connect, observer) as touch:
-            touch()
+        _Look(request, connect, observer).look()
     else:
         health.require_work()
-    with _looked_through(request, connect, observer) as touch:
+    look = _Look(request, connect, observer)
 
-        def on_contact(held: HeldBoard) -> None:
-            if held.facts.execution is not Execution.BOARD:
-                raise ConfigError(
-                    f"board {board.name} is not real hardware ({held.facts.execution}): an"
-                    " untrusted recipe would run its programs on the host of its emulator",
-                    hint="choose a real board",
-                )
-            touch()
+    def on_contact(held: HeldBoard) -> None:
+        if held.facts.execution is not Execution.BOARD:
+            raise ConfigError(
+                f"board {board.name} is not real hardware ({held.facts.execution}): an"
+                " untrusted recipe would run its programs on the host of its emulator",
+                hint="choose a real board",
+            )
+        held.bring_agent(lambda _item, _done: None)
+        look.begin(held.store.contents())
 
-        wanted = replace(request, untrusted=True, on_contact=on_contact)
-        return run_recipe(wanted, connect, observer)
+    wanted = replace(request, untrusted=True, on_contact=on_contact)
+    try:
+        outcome = run_recipe(wanted, connect, observer)
+    except BaseException:
+        if look.is_due:
+            with suppress(LabctlError):  # which was told, and is in the board's health
+                look.look()
+        raise
+    look.look()
+    return outcome
 
 
-@contextmanager
-def _looked_through(
-    request: RunRequest, connect: Connect, observer: Observer
-) -> Iterator[Callable[[], None]]:
-    """Look through the board at the end, if the function that is yielded was called.
+@dataclass
+class _Look:
+    """A look through a board after an untrusted recipe; the board's health tells how it stands."""
 
-    What the run itself raises is raised, whatever the look finds; else JobError for a change.
-    """
-    board, healths = request.board, lab_state(request.lab).health
-    touched = False
+    request: RunRequest
+    connect: Connect
+    observer: Observer
+    #: What lay in the board's store before, its agent too: it has to be there afterwards.
+    kept: Sequence[StoredObject] = ()
+    is_due: bool = False
 
-    def set_health(health: Health, reason: str, evidence: dict[str, Any] | None = None) -> None:
-        healths.set(board.name, health, reason=reason, by=_BY, evidence=evidence, unless=BY_PEOPLE)
+    def begin(self, kept: Sequence[StoredObject]) -> None:
+        """Keep other work off the board until the look has ended."""
+        self.kept, self.is_due = kept, True
+        self._set_health(Health.BAD, _NOT_LOOKED_THROUGH, {UNTRUSTED: _NOT_LOOKED_THROUGH})
 
-    def touch() -> None:
-        nonlocal touched
-        set_health(Health.BAD, _NOT_LOOKED_THROUGH, {UNTRUSTED: _NOT_LOOKED_THROUGH})
-        touched = True
+    def look(self) -> None:
+        """Look, and keep what came of it.
 
-    def look() -> str | None:
-        """Look through the board and keep what came of it; return what was changed."""
+        Raises JobError if the board was changed; what :meth:`damaged` and the health check raise.
+        """
+        request, board = self.request, self.request.board
         try:
-            damaged = look_through_store(request, connect, observer)
+            damaged = self.damaged()
             if not damaged:
-                set_health(Health.UNKNOWN, "its store was not changed by an untrusted recipe")
-                result = check(request.lab, board, connect, observer)
-                return None if result.health.may_work else result.verdict.reason
+                reason = "its store was not changed by an untrusted recipe"
+                self._set_health(Health.UNKNOWN, reason)
+                result = check(request.lab, board, self.connect, self.observer)
+                if result.health.may_work:
+                    return
+                reason = result.verdict.reason
         except LabctlError as error:
             reason = f"{_NOT_LOOKED_THROUGH}: {error.message}"
-            set_health(Health.BAD, reason, {UNTRUSTED: _NOT_LOOKED_THROUGH})
-            observer.note(f"board {board.name}: {reason}")
+            self._set_health(Health.BAD, reason, {UNTRUSTED: _NOT_LOOKED_THROUGH})
+            self.observer.note(f"board {board.name}: {reason}")
             raise
-        reason = f"an untrusted recipe changed {listed(damaged, joiner='and')}"
-        set_health(Health.BAD, reason, {UNTRUSTED: reason, "damaged": damaged})
-        observer.note(f"board {board.name} is quarantined: {reason}")
-        return reason
-
-    try:
-        yield touch
-    except BaseException:
-        if touched:
-            with suppress(LabctlError):  # which was told, and is in the board's health
-                look()
-        raise
-    if touched and (reason := look()):
+        if damaged:
+            reason = f"an untrusted recipe changed {listed(damaged, joiner='and')}"
+            self._set_health(Health.BAD, reason, {UNTRUSTED: reason, "damaged": damaged})
+        self.observer.note(f"board {board.name} is quarantined: {reason}")
         raise JobError(
             f"board {board.name} is quarantined: {reason}",
             hint=f"`labctl boards history {board.name}` shows the evidence; a new system image is"
             " the only sure cure",
         )
 
+    def damaged(self) -> list[str]:
+        """Bring a new agent to the board, end what runs there, and hash its store.
 
-def look_through_store(request: RunRequest, connect: Connect, observer: Observer) -> list[str]:
-    """Bring a new agent to a board, end what runs there, and hash its store; what was changed.
+        Returns what was changed or is gone; changed files are removed. Raises what
+        :func:`labctl.runs.hold_board` raises, LinkError, BoardError.
+        """
+        board, lab = self.request.board, self.request.lab
+        with self.connect(board) as transport, hold_board(board, transport, lab, _LOOK) as held:
+            held.refuse_if_taken()
+            held.hold_in_lab()
+            there, agent = held.store.contents(), held.agent_object().stored
+            damaged = [item for item in self.kept if item not in there]
+            # Only the board's own program can vouch for the agent that is there; so it goes anyway.
+            damaged += held.store.verify([item for item in there if item == agent])
+            held.bring_agent(lambda _item, _done: None, anew=True)
+            # What lost its controller must not go on changing what is looked at.
+            for job in running_jobs(transport, board.workdir, held.agent).jobs:
+                held.agent.stop(held.agent.job_directory(job.rpartition("/")[2]))
+            for item in there:
+                if item != agent:
+                    self.observer.measuring(f"hash {item.name or item.sha256}")
+                    damaged += held.store.verify([item])
+        return list(dict.fromkeys(item.name or item.sha256 for item in damaged))
 
-    Changed files are removed. Raises what :func:`labctl.runs.hold_board` raises, LinkError,
-    BoardError.
-    """
-    board, damaged = request.board, []
-    with connect(board) as transport, hold_board(board, transport, request.lab, _LOOK) as held:
-        held.refuse_if_taken()
-        held.hold_in_lab()
-        before = held.store.contents()
-        agent = held.agent_object().stored
-        # Only the board's own program can vouch for the agent that is there; so it goes anyway.
-        if held.store.verify([one for one in before if one.sha256 == agent.sha256]):
-            damaged.append(agent.name or agent.sha256)
-        held.bring_agent(lambda _item, _done: None, anew=True)
-        # What lost its controller must not go on changing what is looked at.
-        for job in running_jobs(transport, board.workdir, held.agent).jobs:
-            held.agent.stop(held.agent.job_directory(job.rpartition("/")[2]))
-        for one in before:
-            if one.sha256 != agent.sha256:
-                observer.measuring(f"hash {one.name or one.sha256}")
-                if held.store.verify([one]):
-                    damaged.append(one.name or one.sha256)
-    return damaged
+    def _set_health(
+        self, health: Health, reason: str, evidence: dict[str, Any] | None = None
+    ) -> None:
+        lab_state(self.request.lab).health.set(
+            self.request.board.name,
+            health,
+            reason=reason,
+            by=_BY,
+            evidence=evidence,
+            unless=BY_PEOPLE,
+        )

@@ -34,6 +34,8 @@ max_time: 5m
 GOOD = "#!/bin/sh\nfor n in 1 2 3; do echo token; sleep 0.1; done\n"
 #: Whatever a program with all rights may do to what labctl keeps on the board.
 CHANGES_THE_STORE = GOOD + 'for f in ../../store/*; do [ -x "$f" ] || echo more >>"$f"; done\n'
+#: What is looked through is not there; it comes back, changed, once nobody looks.
+HIDES_THE_STORE = GOOD + "mkdir ../../away; mv ../../store/* ../../away; true\n"
 CHANGES_THE_AGENT = GOOD + (
     'for f in ../../store/*.name; do grep -q agent "$f" && a=${f%.name}; done\n'
     'printf "#!/bin/sh\\necho the agent lies\\n" >"$a.new"; chmod 755 "$a.new"; mv "$a.new" "$a"\n'
@@ -119,6 +121,7 @@ def test_a_good_one_leaves_a_good_board_and_no_baseline(pull: PullRequest) -> No
     "attack",
     [
         pytest.param(CHANGES_THE_STORE, id="store"),
+        pytest.param(HIDES_THE_STORE, id="hidden", marks=pytest.mark.soak),
         pytest.param(CHANGES_THE_AGENT, id="agent", marks=pytest.mark.soak),
     ],
 )
@@ -126,8 +129,8 @@ def test_a_changed_board_is_quarantined(pull: PullRequest, attack: str) -> None:
     pull.mark()
     pull.program(attack)
     done = pull.run()
-    # The second one loses its agent, which is how the run itself ends.
-    assert done.exit_status == (3 if attack == CHANGES_THE_AGENT else 1), said(done)
+    # Without its agent the run itself ends first.
+    assert done.exit_status == (1 if attack == CHANGES_THE_STORE else 3), said(done)
     assert "is quarantined: an untrusted recipe changed" in said(done)
     health = pull.health()
     assert health.health == "bad"
