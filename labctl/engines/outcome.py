@@ -37,14 +37,9 @@ def signal_of(job: JobStatus) -> int | None:
     return None
 
 
-def succeeded(job: JobStatus) -> bool:
-    """Return True if the program ended by itself with status 0."""
-    return job.outcome == "exited" and job.exit_status == 0
-
-
 def diagnose_outcome(job: JobStatus, *, program: str, output_tail: str) -> LabctlError | None:
     """Return the error of a job; ``None`` if it ended by itself with status 0."""
-    if succeeded(job):
+    if job.succeeded:
         return None
     details = output_tail or None
     error: LabctlError

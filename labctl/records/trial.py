@@ -163,6 +163,11 @@ class JobStatus(Record):
     epoch: int
     state: BoardState | None = Field(None, description="of the board around the job")
 
+    @property
+    def succeeded(self) -> bool:
+        """True if the program ended by itself with status 0."""
+        return self.outcome == "exited" and self.exit_status == 0
+
 
 class Check(Record):
     """Something that was verified of a trial. ``ok`` None = it does not apply here."""

@@ -23,7 +23,7 @@ from labctl.engines.llama_cpp.parameters import (
     LlamaParameters,
     TimedParameters,
 )
-from labctl.engines.outcome import diagnose_outcome, succeeded
+from labctl.engines.outcome import diagnose_outcome
 from labctl.errors import ConfigError, IntegrityError, LabctlError, ProgramFailed
 from labctl.records import JobStatus
 
@@ -251,7 +251,7 @@ def lost(raw: RawOutput, what: str) -> IntegrityError:
 
 def diagnose(job: JobStatus, raw: RawOutput) -> LabctlError | None:
     """See :meth:`labctl.engines.base.Engine.diagnose`."""
-    if succeeded(job):
+    if job.succeeded:
         return None
     tail = raw.stderr[-_TAIL_BYTES:].decode(errors="replace")
     shown = tail[-_SHOWN_BYTES:]
