@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,7 @@ def serve(context: click.Context, listen: str, port: int) -> int:
     """Serve the lab's dashboard: boards, queue, runs, trends, audit log.
 
     Whoever reaches it on loopback may read; every change needs a token. The first start makes one
-    for you and prints it.
+    for you; a terminal shows it, a file keeps it.
     """
     if context.invoked_subcommand is not None:
         return ExitStatus.OK
@@ -198,8 +199,9 @@ def _own_token(lab: LabFile) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomic(path, f"{made}\n", mode=0o600)
     tokens.add(name, "admin", by=name, token=made)
-    note(f"token to sign in with, for you alone: {made}")
-    note(f"it is kept in {path}")
+    if sys.stderr.isatty():  # else it would stay in a journal or a log
+        note(f"token to sign in with, for you alone: {made}")
+    note(f"the token to sign in with is in {path}")
 
 
 def _check_name(name: str) -> None:

@@ -60,7 +60,7 @@ class Web(StrictModel):
     names: tuple[HostName, ...] = ()
     """Host names under which browsers reach it, beside localhost and the address of --listen."""
     reading: Literal["open", "token"] | None = None
-    """Readers: everybody who reaches it, or those who have a token. By default open on loopback
-    and on a Unix socket, token on any other address."""
+    """Readers: everybody who reaches it, or those who have a token. By default `open` on
+    loopback and on a Unix socket, where neither `names` nor `proxy` is set; else `token`."""
     proxy: Proxy | None = None
     """A proxy whose header names the user."""

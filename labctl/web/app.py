@@ -1,9 +1,11 @@
 """The application: guard, pages, interface, and what errors look like."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
@@ -43,6 +45,7 @@ def make_app(lab: LabFile, listening: Listening) -> Guard:
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(SignInNeeded, _sign_in)
     app.add_exception_handler(HTTPException, _no_page)
+    app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(LabctlError, _failed)
     guard = Guard(app, dashboard.names)
     dashboard.guard_answers = lambda: guard.answers
@@ -76,6 +79,14 @@ def _no_page(request: Request, error: Exception) -> Response:
     if error.status_code != 404:
         return PlainTextResponse(f"{error.detail}\n", status_code=error.status_code)
     return page(request, "error", status=404, title="No such page", problem=None)
+
+
+def _not_valid(_request: Request, error: Exception) -> Response:
+    """Say where a wish is wrong, without what was sent: it may be no valid Unicode."""
+    assert isinstance(error, RequestValidationError)
+    detail = [{key: one[key] for key in ("loc", "msg", "type")} for one in error.errors()]
+    text = json.dumps({"detail": detail})  # with escapes: a key may be no valid Unicode either
+    return Response(text, status_code=422, media_type="application/json")
 
 
 def _failed(request: Request, error: Exception) -> Response:

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, Response
 from labctl.config.lab import LabFile
 from labctl.config.secrets import read_secret
 from labctl.config.web import Role
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, LabctlError
 from labctl.web.access import Access, User
 from labctl.web.guard import Refused
 from labctl.web.lab_view import LabView
@@ -54,7 +54,9 @@ class Dashboard:
         self.watcher = Watcher(self.view)
         self.renderer = Renderer()
         secret = web.proxy.secret if web.proxy else None
-        reading = web.reading or ("open" if listening.is_loopback else "token")
+        # Behind a proxy, everybody who reaches the proxy reaches it.
+        is_shared = not listening.is_loopback or web.names or web.proxy is not None
+        reading = web.reading or ("token" if is_shared else "open")
         self.access = Access(
             self.view.state.tokens,
             web,
@@ -100,6 +102,17 @@ def may_read(request: Request) -> User | None:
     if user is None and not dashboard_of(request).access.reading_open:
         raise SignInNeeded
     return user
+
+
+async def still_reads(request: Request) -> bool:
+    """Ask again whether the reader of a stream has access; not, where nobody can tell."""
+    if hasattr(request.state, "user"):
+        del request.state.user
+    try:
+        await asyncio.to_thread(may_read, request)
+    except (SignInNeeded, LabctlError):
+        return False
+    return True
 
 
 def must_be(request: Request, role: Role) -> User:

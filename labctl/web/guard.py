@@ -96,6 +96,8 @@ class Guard:
             raise Refused(405, "this method is not known here")
         if len(scope["raw_path"]) + len(scope["query_string"]) > _LONGEST_TARGET:
             raise Refused(414, "the address is too long")
+        if b"%00" in scope["query_string"]:
+            raise Refused(400, "the query has a NUL in it")
         if any(ord(character) < 32 or character == "\x7f" for character in scope["path"]):
             raise Refused(400, "the address has control characters in it")
         host = _only(scope, b"host")

@@ -1,6 +1,7 @@
 """Pages for readers."""
 
 import asyncio
+from functools import partial
 
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response, StreamingResponse
@@ -8,7 +9,7 @@ from fastapi.responses import Response, StreamingResponse
 from labctl.errors import ConfigError
 from labctl.index import IndexedRun
 from labctl.index.filters import KINDS, STATES, VERDICTS
-from labctl.web.dashboard import dashboard_of, may_read, page, user_of
+from labctl.web.dashboard import dashboard_of, may_read, page, still_reads, user_of
 from labctl.web.guard import Refused
 from labctl.web.render import FILES, file_of
 from labctl.web.run_filter import filter_words, page_number, pages
@@ -142,7 +143,7 @@ async def live(request: Request) -> Response:
     if watcher.is_full:
         raise Refused(503, "too many open pages: this one does not change by itself")
     return StreamingResponse(
-        watcher.changes(),
+        watcher.changes(partial(still_reads, request)),
         media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +19,8 @@ from labctl.runs.record.event_log import EVENTS
 from labctl.runs.record.event_reader import EventReader
 from labctl.runs.record.repository import stamp_of
 from labctl.units import duration, size
-from labctl.web.dashboard import Dashboard, dashboard_of, may_read, page
+from labctl.web import watcher
+from labctl.web.dashboard import dashboard_of, may_read, page, still_reads
 from labctl.web.guard import Refused
 from labctl.web.live_runs import event_line
 from labctl.web.render import language_of
@@ -28,7 +30,6 @@ router = APIRouter(include_in_schema=False)
 REPORT_POLICY = "sandbox allow-scripts allow-downloads; frame-ancestors 'self'"
 _MOST_LINES = 2000
 _LOOK_SECONDS = 0.5
-_ALIVE_LOOKS = 30
 _KEPT_REPORTS = 8
 
 
@@ -81,7 +82,7 @@ async def stream(request: Request, name: str, skip: int = 0) -> Response:
     if dashboard.watcher.is_full:
         raise Refused(503, "too many open pages: this one does not change by itself")
     return StreamingResponse(
-        _streamed(dashboard, directory, max(0, skip)),
+        _streamed(request, directory, max(0, skip)),
         media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )
@@ -162,12 +163,18 @@ def _lines(reader: EventReader) -> list[str]:
     return [printable_line(line) for line in lines if line is not None]
 
 
-async def _streamed(dashboard: Dashboard, directory: RunDirectory, skip: int) -> AsyncIterator[str]:
+async def _streamed(request: Request, directory: RunDirectory, skip: int) -> AsyncIterator[str]:
     """Yield server-sent events: a line each, then ``end`` when no controller is left."""
-    reader, watcher, silent = EventReader(directory.path / EVENTS), dashboard.watcher, 0
-    watcher.clients += 1
+    reader, streams = EventReader(directory.path / EVENTS), dashboard_of(request).watcher
+    streams.clients += 1
     try:
-        while not watcher.is_closed:
+        asked = time.monotonic()
+        while not streams.is_closed:
+            if time.monotonic() - asked >= watcher.ALIVE_SECONDS:
+                if not await still_reads(request):
+                    return
+                asked = time.monotonic()
+                yield ": still here\n\n"
             alive = await asyncio.to_thread(directory.is_held)  # first: its last words are read
             lines = await asyncio.to_thread(_lines, reader)
             for line in lines[skip:]:
@@ -176,9 +183,6 @@ async def _streamed(dashboard: Dashboard, directory: RunDirectory, skip: int) ->
             if not alive:
                 yield "event: end\ndata: \n\n"
                 return
-            silent = 0 if lines else silent + 1
-            if silent % _ALIVE_LOOKS == _ALIVE_LOOKS - 1:
-                yield ": still here\n\n"
             await asyncio.sleep(_LOOK_SECONDS)
     finally:
-        watcher.clients -= 1
+        streams.clients -= 1

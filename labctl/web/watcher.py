@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
@@ -21,8 +21,9 @@ from labctl.web.live_runs import LiveRun, LiveRuns
 _LOOK_SECONDS = 1.0
 #: The index of 100,000 runs takes seconds to compare with its folders: at most this share of time.
 _INDEX_SHARE = 10.0
-#: A comment on a silent stream: proxies end one that says nothing for a minute.
-_ALIVE_SECONDS = 15.0
+#: So often a stream asks whether its reader still may read, and a silent one says a comment:
+#: proxies end one that says nothing for a minute.
+ALIVE_SECONDS = 15.0
 MOST_CLIENTS = 64
 TOPICS = ("boards", "queue", "runs", "audit")
 
@@ -106,14 +107,22 @@ class Watcher:
         for event in self._news.look():
             self._teller.submit(notify, lab, event, note=_log.warning)
 
-    async def changes(self) -> AsyncIterator[str]:
-        """Yield server-sent events (WHATWG HTML, 9.2): the topics that have changed."""
+    async def changes(self, still_reads: Callable[[], Awaitable[bool]]) -> AsyncIterator[str]:
+        """Yield server-sent events (WHATWG HTML, 9.2): the topics that have changed.
+
+        They end once ``still_reads`` tells that the reader has no access any more.
+        """
         assert self._changed is not None
         known = dict(self.seen)
         self.clients += 1
         try:
             yield "retry: 3000\nevent: hello\ndata: \n\n"
+            asked = time.monotonic()
             while not self._closed:
+                if time.monotonic() - asked >= ALIVE_SECONDS:
+                    if not await still_reads():
+                        return
+                    asked = time.monotonic()
                 changed = self._changed
                 topics = [topic for topic in TOPICS if self.seen[topic] != known[topic]]
                 if topics:
@@ -121,7 +130,7 @@ class Watcher:
                     yield f"event: changed\ndata: {' '.join(topics)}\n\n"
                     continue
                 try:
-                    await asyncio.wait_for(changed.wait(), _ALIVE_SECONDS)
+                    await asyncio.wait_for(changed.wait(), ALIVE_SECONDS)
                 except TimeoutError:
                     yield ": still here\n\n"
         finally:

@@ -13,6 +13,8 @@ import httpx
 import pytest
 from dashboards import made_lab
 
+from labctl.cli.serve import _own_token
+
 HOLD = {"reason": "firmware test"}
 
 
@@ -48,13 +50,28 @@ def test_the_first_start_makes_a_token_that_only_its_user_can_read(tmp_path: Pat
             assert "rk1" in client.get("/").text
             held = client.post("/api/v1/boards/rk1/hold", json=HOLD, headers=headers)
             assert held.status_code == 200
+        server.send_signal(signal.SIGTERM)
         assert server.stderr is not None
+        said = server.stderr.read()
+        assert str(kept) in said
+        assert token not in said  # a journal would keep it
     with serving(lab.root, "--port", "0") as (address, again):
         with httpx.Client(base_url=address, trust_env=False, timeout=60) as client:
             assert client.get("/metrics").status_code == 200
         again.send_signal(signal.SIGTERM)
         assert again.stderr is not None
         assert token not in again.stderr.read()
+
+
+def test_a_terminal_shows_the_first_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = made_lab(tmp_path / "kitchen")
+    monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    _own_token(lab)
+    (kept,) = (tmp_path / "state" / "tokens").iterdir()
+    assert kept.read_text().strip() in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("named", [True, False])
