@@ -14,7 +14,7 @@ from labctl.cli.output import note
 from labctl.config.lab import FILE_NAME, Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError, ExitStatus, ToolMissing
-from labctl.farm.expected import expected_seconds
+from labctl.farm.expected import expected_seconds, longest_seconds
 from labctl.farm.run_content import RunContent
 from labctl.files import host_writes
 from labctl.state import LabState, NewJob, lab_state
@@ -49,7 +49,15 @@ def submit(lab: LabFile, recipe: Recipe, pool: Sequence[Board], priority: int) -
     content = found.document()
     expected = expected_seconds(lab, recipe, names)
     state = lab_state(lab)
-    new = NewJob(recipe.name, content, names, priority=priority, expected_seconds=expected)
+    longest = longest_seconds(recipe, pool)
+    new = NewJob(
+        recipe.name,
+        content,
+        names,
+        priority=priority,
+        expected_seconds=expected,
+        max_seconds=longest,
+    )
     (job,) = state.jobs.submit(new)
     click.echo(job.id)
     note(f"follow it: labctl logs -f {job.id}; cancel it: labctl queue cancel {job.id}")

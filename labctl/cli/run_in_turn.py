@@ -6,7 +6,7 @@ from labctl.cli.output import note
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import BoardBusy
-from labctl.farm.expected import expected_seconds
+from labctl.farm.expected import expected_seconds, longest_seconds
 from labctl.farm.turn import Place, Turn
 from labctl.state import NewJob, lab_state
 from labctl.units import duration
@@ -26,7 +26,8 @@ def run_in_turn(
     state, names = lab_state(lab), tuple(board.name for board in pool)
     expected = expected_seconds(lab, recipe, names)
     request = {"recipe": recipe.resolved()}
-    job = NewJob(recipe.name, request, names, "foreground", priority, expected)
+    longest = longest_seconds(recipe, pool)
+    job = NewJob(recipe.name, request, names, "foreground", priority, expected, longest)
 
     def tell(place: Place) -> None:
         about = f", about {duration(place.seconds * 1e9)}" if place.seconds is not None else ""

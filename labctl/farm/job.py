@@ -1,7 +1,7 @@
 """Jobs of a scheduler, what became of them, and who carries them out."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from labctl.errors import (
     Blame,
@@ -12,6 +12,9 @@ from labctl.errors import (
     LeaseLost,
     speaks_against_board,
 )
+
+if TYPE_CHECKING:
+    from labctl.state import Job
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,14 @@ class FarmJob:
     group: str | None = None
     #: Shared limits that it uses besides those of its board.
     uses: tuple[str, ...] = ()
+    #: ``USER@HOST`` for whom the board is taken; None: who runs this process, outside the queue.
+    submitter: str | None = None
+
+    @classmethod
+    def queued(cls, job: "Job") -> "FarmJob":
+        """Return a job of the lab's queue."""
+        seconds = job.expected_seconds or 0.0
+        return cls(job.id, job.name, job.boards, seconds, job.priority, submitter=job.submitter)
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class QueueSource:
         claimed = self._state.jobs.claim(sorted(free), self.name, suits=self._room())
         for job in claimed:
             self._running[job.id] = job
-        return [(_farm_job(job), str(job.board)) for job in claimed]
+        return [(FarmJob.queued(job), str(job.board)) for job in claimed]
 
     def end(self, job: FarmJob, result: JobResult) -> JobResult | None:
         """Tell the queue how an attempt ended."""
@@ -149,7 +149,3 @@ class QueueSource:
             return True
 
         return has_room
-
-
-def _farm_job(job: Job) -> FarmJob:
-    return FarmJob(job.id, job.name, job.boards, job.expected_seconds or 0.0, job.priority)

@@ -101,12 +101,20 @@ class RunExecutor:
         self, job: FarmJob, board: Board, noted: str | None, watcher: "_Watcher"
     ) -> Outcome:
         observer = Observer(watcher)
+        queued = job.id if job.submitter else None
         if noted is not None and (before := self._directory(noted)).is_planned:
             end = before.end()
             if end is not None and end.state == "finished":
                 return Outcome(before, before.run(), tuple(before.trials()), end.gates)
             try:
-                again = ResumeRequest(before, board, self._lab, compare=self._compare)
+                again = ResumeRequest(
+                    before,
+                    board,
+                    self._lab,
+                    compare=self._compare,
+                    holder=job.submitter,
+                    job=queued,
+                )
                 return resume(again, partial(self._connect, board), observer)
             except ConfigError as error:
                 if last_board(before) == board.name:
@@ -114,7 +122,14 @@ class RunExecutor:
                 observer.note(f"note: {error.message}; a new run begins on board {board.name}")
         content = self._ledger.content(job)
         content.check(self._lab.root)
-        request = RunRequest(content.recipe, board, self._lab, compare=self._compare)
+        request = RunRequest(
+            content.recipe,
+            board,
+            self._lab,
+            compare=self._compare,
+            holder=job.submitter,
+            job=queued,
+        )
         return run_recipe(request, self._connect, observer)
 
     def _directory(self, run: str) -> RunDirectory:

@@ -224,9 +224,8 @@ class HostWorker:
 
     def _attempt(self, job: Job, board: str) -> None:
         self.note(f"job {job.id} ({job.name}) runs on {board}, attempt {job.attempts}")
-        farm_job = FarmJob(job.id, job.name, job.boards, job.expected_seconds or 0.0, job.priority)
         self.on_begin(job, board)
-        result = self.executor.run(farm_job, board)
+        result = self.executor.run(FarmJob.queued(job), board)
         if result.run is not None:
             self.on_run(job, result.run)
         if not result.is_final:  # another host may have better luck meanwhile

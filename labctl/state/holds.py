@@ -12,7 +12,7 @@ from labctl.errors import printable_line
 from labctl.state.audit import add_audit
 from labctl.state.events import clock
 from labctl.state.leases import StateLease, busy, end, find, is_live
-from labctl.state.quotas import check_quota
+from labctl.state.quotas import QuotaCheck
 from labctl.state.reservations import (
     Reservation,
     add_reservation,
@@ -54,7 +54,7 @@ class Holds:
             lease = find(connection, board)
             if lease is not None and is_live(lease, now) and not is_same_user(lease["holder"], by):
                 raise busy(StateLease(**lease))
-            check_quota(connection, now, board, by, self._state.quotas)
+            QuotaCheck(connection, now, self._state.quotas).check(board, by)
             for other in kept(connection, board, now, now + seconds):
                 if not other.lets_in(by):
                     raise other_keeps(other)

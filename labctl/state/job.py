@@ -19,11 +19,11 @@ JobState = Literal["waiting", "running", "done", "cancelled"]
 
 COLUMNS = (
     "id, kind, name, request, boards, tried, priority, position, submitter, submitted_at,"
-    " expected_seconds, state, board, worker, attempts, failures, expires, stop, run,"
+    " expected_seconds, max_seconds, state, board, worker, attempts, failures, expires, stop, run,"
     " started_at, ended_at, exit_status, blame, reason"
 )
 NAMES = COLUMNS.split(", ")
-ORDER = "id, boards, tried, priority, position, submitter, kind"
+ORDER = "id, boards, tried, priority, position, submitter, kind, max_seconds, reason"
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class NewJob:
     kind: JobKind = "run"
     priority: int = 0
     expected_seconds: float | None = None
+    #: The longest that it may take; the board must not be kept for another before that is over.
+    max_seconds: float = 0.0
     submitter: str = field(default_factory=lambda: f"{user_name()}@{socket.gethostname()}")
     #: Submitted twice, it is one job.
     id: str = field(default_factory=lambda: secrets.token_hex(4))
@@ -61,6 +63,7 @@ class Job:
     submitter: str
     submitted_at: float
     expected_seconds: float | None
+    max_seconds: float
     state: JobState
     board: str | None
     worker: str | None
@@ -104,7 +107,8 @@ def waiting_of(job: Job) -> Waiting:
     """Return what the order asks of a job."""
     boards = tuple(board for board in job.boards if board not in job.tried)
     is_foreground = job.kind == "foreground"
-    return Waiting(job.id, boards, job.priority, job.position, job.submitter, is_foreground)
+    place = (job.priority, job.position, job.submitter)
+    return Waiting(job.id, boards, *place, is_foreground, job.max_seconds)
 
 
 def waiting_row(row: Mapping[str, Any]) -> Waiting:
@@ -112,4 +116,5 @@ def waiting_row(row: Mapping[str, Any]) -> Waiting:
     tried = json.loads(row["tried"])
     boards = tuple(board for board in json.loads(row["boards"]) if board not in tried)
     place = (row["priority"], row["position"], row["submitter"])
-    return Waiting(row["id"], boards, *place, row["kind"] == "foreground")
+    is_foreground = row["kind"] == "foreground"
+    return Waiting(row["id"], boards, *place, is_foreground, row["max_seconds"])

@@ -26,6 +26,8 @@ class Waiting:
     submitter: str
     #: True if its own process waits for a board; nobody else runs it.
     is_foreground: bool = False
+    #: The longest that it may take, in s.
+    max_seconds: float = 0.0
 
 
 def in_order(waiting: Sequence[Waiting], running: Mapping[str, int]) -> Iterator[Waiting]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from labctl.errors import Blame, ConfigError, ExitStatus, LeaseLost
 from labctl.state import sql
-from labctl.state.job import COLUMNS, NAMES, ORDER, Job, NewJob, job_of, waiting_of, waiting_row
-from labctl.state.job_order import Waiting, hand_out, in_order
+from labctl.state.job import COLUMNS, NAMES, Job, NewJob, job_of, waiting_of
+from labctl.state.job_order import Waiting, in_order
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -52,6 +52,7 @@ class Jobs:
                     "submitter": job.submitter,
                     "submitted_at": now,
                     "expected_seconds": job.expected_seconds,
+                    "max_seconds": job.max_seconds,
                     "state": "waiting",
                     "attempts": 0,
                     "failures": 0,
@@ -179,7 +180,8 @@ class Jobs:
         """Give free boards to the jobs that come next; return those of this worker's, running.
 
         Jobs of lost workers wait again before. A board whose next job is waited for in the
-        foreground is kept free for that.
+        foreground is kept free for that. Nobody's next job is one whose user may not have the
+        board for as long as it may take; why is its reason then.
         """
         if not boards:
             return []
@@ -256,18 +258,21 @@ class Jobs:
         LeaseLost as :meth:`finish` does.
         """
         with self._state.changing() as connection:
-            self._check(connection, job)
-            now = self._now(connection)
-            _again(connection, job, now, reason, blame_board=blame_board, counted=counted)
+            found, now = self._check(connection, job), self._now(connection)
+            _again(connection, found, now, reason, blame_board=blame_board, counted=counted)
             return _get(connection, job.id)
 
-    def _check(self, connection: "Connection", job: Job) -> None:
+    def _check(self, connection: "Connection", job: Job) -> Job:
+        """Return a job as it is now. Raises LeaseLost if this attempt is none any more."""
+        if not sql.rows(connection, "SELECT id FROM job WHERE id = :id", {"id": job.id}):
+            raise LeaseLost(f"job {job.id} is gone: the database has forgotten it")
         found = _get(connection, job.id)
         if (found.state, found.attempts) != ("running", job.attempts):
             raise LeaseLost(
                 f"attempt {job.attempts} of job {job.id} was lost: it is {found.state}, attempt"
                 f" {found.attempts}"
             )
+        return found
 
     def _claim(
         self,
@@ -277,18 +282,11 @@ class Jobs:
         suits: Callable[[Waiting, str], bool],
         own: str | None,
     ) -> Sequence[Job]:
+        from labctl.state.admission import next_jobs
+
         now = self._now(connection)
         _free_lost(connection, now)
-        rows = sql.rows(connection, f"SELECT {ORDER} FROM job WHERE state = 'waiting'")
-        if not rows:
-            return []
-        counts = sql.rows(
-            connection,
-            "SELECT submitter, COUNT(*) AS number FROM job WHERE state = 'running'"
-            " GROUP BY submitter",
-        )
-        running = {row["submitter"]: row["number"] for row in counts}
-        given = list(hand_out([waiting_row(row) for row in rows], running, boards, suits))
+        given = next_jobs(connection, now, boards, suits, self._state.quotas)
         for job, board in given:
             if job.id == own or (own is None and not job.is_foreground):
                 sql.run(
@@ -336,6 +334,9 @@ def _again(
     blame_board: bool,
     counted: bool = True,
 ) -> None:
+    if job.stop is not None:
+        _end(connection, job, now, job.stop, state="cancelled")
+        return
     failures = job.failures + counted
     if failures >= MOST_FAILURES:
         reason = f"given up after {failures} attempts: {reason}"

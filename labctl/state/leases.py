@@ -170,9 +170,9 @@ class BoardLeases:
                 if not (reservation := Reservation(*row)).lets_in(lease.holder):
                     raise other_keeps(reservation)
             if self._state.quotas:
-                from labctl.state.quotas import check_quota
+                from labctl.state.quotas import QuotaCheck
 
-                check_quota(connection, now, board, lease.holder, self._state.quotas)
+                QuotaCheck(connection, now, self._state.quotas).check(board, lease.holder)
             if before is not None and before["expires"] is not None:
                 ended = min(before["expires"], now)
                 _note_end(connection, before, ended, before["holder"], why)

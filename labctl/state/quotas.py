@@ -14,32 +14,48 @@ _DAY_SECONDS = 24 * 3600.0
 _HINT = "wait, or release a board; `quotas` in devices.yaml says how much a user may have"
 
 
-def check_quota(
-    connection: "Connection", now: float, board: str, holder: str, quotas: Mapping[str, Quota]
-) -> None:
-    """Raise BoardBusy where ``USER@HOST`` may not have one more board now, ``board``.
+class QuotaCheck:
+    """Check at one moment, in a transaction of the caller's. A user is one on all hosts."""
 
-    A user is one on all hosts. The transaction is the caller's.
-    """
-    user = holder.partition("@")[0]
-    quota = quotas.get(user, quotas.get(EACH))
-    if quota is None:
-        return
-    if quota.boards is not None:
-        others = sorted(_boards(connection, now, user) - {board})
-        if len(others) >= quota.boards:
-            raise BoardBusy(
-                f"{user} has {', '.join(others)} already, and may have {quota.boards} at once",
-                hint=_HINT,
-            )
-    if quota.hours is not None:
-        used = _used_seconds(connection, now, user) / 3600
-        if used >= quota.hours:
-            raise BoardBusy(
-                f"{user} used boards for {used:.1f} h in the last 24 hours, and may for"
-                f" {quota.hours:g} h",
-                hint=_HINT,
-            )
+    def __init__(self, connection: "Connection", now: float, quotas: Mapping[str, Quota]):
+        self._connection = connection
+        self._now = now
+        self._quotas = quotas
+        self._boards: dict[str, set[str]] = {}
+        self._used: dict[str, float] = {}
+
+    def check(self, board: str, holder: str) -> None:
+        """Raise BoardBusy where ``USER@HOST`` may not have one more board now, ``board``."""
+        user = _user(holder)
+        quota = self._quotas.get(user, self._quotas.get(EACH))
+        if quota is None:
+            return
+        if quota.boards is not None:
+            others = sorted(self._boards_of(user) - {board})
+            if len(others) >= quota.boards:
+                raise BoardBusy(
+                    f"{user} has {', '.join(others)} already, and may have {quota.boards} at once",
+                    hint=_HINT,
+                )
+        if quota.hours is not None:
+            if user not in self._used:
+                self._used[user] = _used_seconds(self._connection, self._now, user)
+            if (used := self._used[user] / 3600) >= quota.hours:
+                raise BoardBusy(
+                    f"{user} used boards for {used:.1f} h in the last 24 hours, and may for"
+                    f" {quota.hours:g} h",
+                    hint=_HINT,
+                )
+
+    def took(self, board: str, holder: str) -> None:
+        """Count a board as one that ``USER@HOST`` has."""
+        if self._quotas:
+            self._boards_of(_user(holder)).add(board)
+
+    def _boards_of(self, user: str) -> set[str]:
+        if user not in self._boards:
+            self._boards[user] = _boards(self._connection, self._now, user)
+        return self._boards[user]
 
 
 def _boards(connection: "Connection", now: float, user: str) -> set[str]:
@@ -74,5 +90,9 @@ def _used_seconds(connection: "Connection", now: float, user: str) -> float:
     return used
 
 
+def _user(holder: str) -> str:
+    return holder.partition("@")[0]
+
+
 def _is(holder: str, user: str) -> bool:
-    return holder.partition("@")[0] == user
+    return _user(holder) == user

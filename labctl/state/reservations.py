@@ -5,7 +5,7 @@ keeps everybody out.
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -149,6 +149,17 @@ def kept(connection: "Connection", board: str, begins: float, ends: float) -> Se
 
     rows = connection.execute(text(KEPT), {"board": board, "begins": begins, "ends": ends})
     return [Reservation(*row) for row in rows]
+
+
+def reservations_from(connection: "Connection", now: float) -> Mapping[str, Sequence[Reservation]]:
+    """Return by board what keeps it now or later, by its begin."""
+    from sqlalchemy import text
+
+    question = f"SELECT {_COLUMNS} FROM reservation WHERE ends > :now ORDER BY begins, id"
+    found: dict[str, list[Reservation]] = {}
+    for row in connection.execute(text(question), {"now": now}):
+        found.setdefault((one := Reservation(*row)).board, []).append(one)
+    return found
 
 
 def add_reservation(

@@ -103,6 +103,7 @@ _FARM = (
         submitter TEXT NOT NULL,
         submitted_at DOUBLE PRECISION NOT NULL,
         expected_seconds DOUBLE PRECISION,
+        max_seconds DOUBLE PRECISION NOT NULL,
         state TEXT NOT NULL,
         board TEXT,
         worker TEXT,

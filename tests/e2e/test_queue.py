@@ -9,7 +9,9 @@ import pytest
 from farm_lab import farm_lab
 from labs import LabUnderTest, blamed, said
 
+from labctl.config.lab import Lab, LabFile
 from labctl.retry import wait_until
+from labctl.state import lab_state
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
@@ -102,6 +104,37 @@ def test_jobs_are_cancelled_and_moved(farm: LabUnderTest) -> None:
     assert states[ids[2]][0] == "done"
     blamed(farm.run("queue", "cancel", "zz"), 2, "config", "no job 'zz'")
     blamed(farm.run("queue", "move", ids[0], "--first"), 2, "config", "only a waiting job")
+
+
+def test_boards_are_taken_for_who_submitted_a_job_whoever_serves_it(
+    farm: LabUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "svc")
+    state = lab_state(LabFile(farm.root, Lab(boards={})))
+    server = farm.start("queue", "serve")
+    try:
+        server.waiting_for(lambda: bool(state.workers.list()))
+        monkeypatch.setenv("LOGNAME", "ann")
+        assert farm.run("hold", "b-1").exit_status == 0
+        monkeypatch.setenv("LOGNAME", "bob")
+        bobs = farm.run("run", "sleeping", "-b", "b-1", "--detach", *seconds(0.1)).text.strip()
+        monkeypatch.setenv("LOGNAME", "ann")
+        anns = farm.run("run", "sleeping", "-b", "b-1", "--detach", *seconds(3)).text.strip()
+        server.waiting_for(lambda: state.leases.get("b-1") is not None)
+        lease = state.leases.get("b-1")
+        assert lease is not None
+        assert (lease.holder.partition("@")[0], lease.job) == ("ann", anns)
+        done = farm.run("logs", "-f", anns)
+        assert done.exit_status == 0, said(done)
+        left = state.jobs.find(bobs)
+        assert (left.state, left.attempts) == ("waiting", 0)
+        assert "b-1 is held by ann" in str(left.reason)
+        assert farm.run("release", "b-1").exit_status == 0
+        done = farm.run("logs", "-f", bobs)
+        assert done.exit_status == 0, said(done)
+    finally:
+        server.process.terminate()
+        said(server.finish())
 
 
 def test_wrong_options_are_refused(farm: LabUnderTest) -> None:

@@ -10,6 +10,7 @@ import pytest
 from postgres_server import PostgresServer
 
 from labctl.config.lab import Lab, LabFile
+from labctl.config.quotas import Quota
 from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.state import Job, LabState, NewJob, lab_state
 from labctl.state import jobs as jobs_module
@@ -208,3 +209,64 @@ def test_a_foreground_job_waits_while_its_process_lives(
     monkeypatch.setattr(jobs_module, "JOB_SECONDS", -1.0)
     state.jobs.submit(job("killed", kind="foreground", boards=("rk2",)))
     assert not state.jobs.somebody_waits(["rk2"])
+
+
+def test_a_board_is_not_kept_free_for_somebody_whom_a_hold_keeps_away(state: LabState) -> None:
+    state.holds.hold("rk1", by="ann@pc")
+    (bobs,) = state.jobs.submit(job("bobs", kind="foreground", submitter="bob@pc"))
+    state.jobs.submit(job("anns", submitter="ann@pc"))
+    assert state.jobs.claim_own(bobs.id, ["rk1"], "bob") is None
+    waiting = state.jobs.find(bobs.id)
+    assert waiting.reason is not None
+    assert "rk1 is held by ann@pc" in waiting.reason
+    (claimed,) = state.jobs.claim(["rk1"], "w")
+    assert claimed.name == "anns"
+    state.jobs.finish(claimed, 0)
+    state.holds.release("rk1", by="ann@pc")
+    assert state.jobs.claim_own(bobs.id, ["rk1"], "bob") is not None
+
+
+def test_a_short_job_uses_the_time_before_a_reservation_that_a_long_one_cannot(
+    state: LabState,
+) -> None:
+    state.jobs.submit(job("long", submitter="bob@pc", max_seconds=4 * 3600.0))
+    state.jobs.submit(job("short", submitter="carl@pc", max_seconds=300.0))
+    now = state.jobs.now()
+    state.reservations.add("rk1", now + 3600, now + 7200, holder="ann", by="ann@pc")
+    (claimed,) = state.jobs.claim(["rk1"], "w")
+    assert claimed.name == "short"
+    assert state.jobs.claim(["rk1"], "w") == []
+    assert "reserved for ann" in str(state.jobs.list()[-1].reason)
+
+
+def test_a_user_with_a_full_quota_lets_others_pass(state: LabState) -> None:
+    state.quotas = {"bob": Quota(boards=1)}
+    boards = ("rk1", "rk2")
+    both = [job(name, boards=boards, submitter="bob@pc") for name in ("b0", "b1")]
+    state.jobs.submit(*both, job("anns", boards=boards, priority=-1))
+    claimed = state.jobs.claim(boards, "w")
+    assert [(one.name, one.board) for one in claimed] == [("b0", "rk1"), ("anns", "rk2")]
+
+
+def test_a_job_that_was_to_be_stopped_does_not_run_again(
+    state: LabState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.jobs.submit(job("a"), job("b"))
+    (first,) = state.jobs.claim(["rk1"], "w")
+    state.jobs.cancel(first.id, "wrong model")
+    again = state.jobs.requeue(first, "cable")
+    assert (again.state, again.reason) == ("cancelled", "wrong model")
+    monkeypatch.setattr(jobs_module, "JOB_SECONDS", 0.0)
+    (second,) = state.jobs.claim(["rk1"], "dead")
+    state.jobs.cancel(second.id, "not needed")
+    assert state.jobs.claim(["rk1"], "next") == []
+    assert state.jobs.find(second.id).state == "cancelled"
+
+
+def test_the_end_of_a_job_that_a_restored_database_does_not_know_is_refused(
+    state: LabState,
+) -> None:
+    state.jobs.submit(job())
+    (claimed,) = state.jobs.claim(["rk1"], "w")
+    with pytest.raises(LeaseLost, match="has forgotten it"):
+        state.jobs.finish(replace(claimed, id="forgotten"), 0)

@@ -1,0 +1,80 @@
+"""Admission of waiting jobs to boards: a board goes to nobody whom the lab would refuse there."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from labctl.config.quotas import Quota
+from labctl.errors import BoardBusy
+from labctl.state import sql
+from labctl.state.job import ORDER, waiting_row
+from labctl.state.job_order import Waiting, hand_out
+from labctl.state.leases import LEASE_SECONDS
+from labctl.state.quotas import QuotaCheck
+from labctl.state.reservations import other_keeps, reservations_from
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+def next_jobs(
+    connection: "Connection",
+    now: float,
+    boards: Sequence[str],
+    suits: Callable[[Waiting, str], bool],
+    quotas: Mapping[str, Quota],
+) -> Sequence[tuple[Waiting, str]]:
+    """Return the jobs that get these free boards; the others keep the reason why they may not."""
+    rows = sql.rows(connection, f"SELECT {ORDER} FROM job WHERE state = 'waiting'")
+    if not rows:
+        return ()
+    counts = sql.rows(
+        connection,
+        "SELECT submitter, COUNT(*) AS number FROM job WHERE state = 'running' GROUP BY submitter",
+    )
+    running = {row["submitter"]: row["number"] for row in counts}
+    admission = Admission(connection, now, quotas)
+
+    def may_have(job: Waiting, board: str) -> bool:
+        if not (admission.admits(job, board) and suits(job, board)):
+            return False
+        admission.took(job, board)
+        return True
+
+    given = list(hand_out([waiting_row(row) for row in rows], running, boards, may_have))
+    for row in rows:
+        if (why := admission.refused.get(row["id"])) and why != row["reason"]:
+            told = {"id": row["id"], "why": why}
+            sql.run(connection, "UPDATE job SET reason = :why WHERE id = :id", told)
+    return given
+
+
+class Admission:
+    """Refusals of one moment, in the transaction that hands the boards out."""
+
+    def __init__(self, connection: "Connection", now: float, quotas: Mapping[str, Quota]):
+        self._now = now
+        self._kept = reservations_from(connection, now)
+        self._quotas = QuotaCheck(connection, now, quotas)
+        #: Job -> why it got none of its boards, for people.
+        self.refused: dict[str, str] = {}
+
+    def admits(self, job: Waiting, board: str) -> bool:
+        """Tell whether the user of a job may have a board for as long as the job may take."""
+        try:
+            self._check(job, board)
+        except BoardBusy as error:
+            self.refused[job.id] = error.message
+            return False
+        return True
+
+    def took(self, job: Waiting, board: str) -> None:
+        """Count a board that a job gets against its user's quota."""
+        self._quotas.took(board, job.submitter)
+        self.refused.pop(job.id, None)
+
+    def _check(self, job: Waiting, board: str) -> None:
+        ends = self._now + max(job.max_seconds, LEASE_SECONDS)
+        for kept in self._kept.get(board, ()):
+            if kept.begins < ends and not kept.lets_in(job.submitter):
+                raise other_keeps(kept)
+        self._quotas.check(board, job.submitter)
