@@ -150,3 +150,32 @@ def test_head_that_does_not_compile_is_said_of_rows_without_time_too(tmp_path: P
     found = night_of(tmp_path, farm, rows).run()
     assert {one.verdict for one in found} == {NightVerdict.DOES_NOT_BUILD}
     assert exit_status(found) == 1
+
+
+def test_a_slowdown_of_a_suspected_board_is_measured_on_an_equal_one(tmp_path: Path) -> None:
+    farm = SimulatedFarm(7, QUIET, Truth(suspicious={"b0": "its verdicts flipped 2 times"}))
+    rows = plan_rows(farm, 4)
+    farm.truth.slow = {row.name: 0.05 for row in rows if row.board == "b0"}
+    (slow, *_) = farm.truth.slow
+    found = {one.row: one for one in night_of(tmp_path, farm, rows).run()}
+    assert found[slow].verdict == "slower"
+    assert found[slow].board != "b0"
+    assert found[slow].blame is Blame.JOB
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_suspected_board_alone_blames_no_commit(tmp_path: Path, crashes: bool) -> None:
+    class Crashing(SimulatedFarm):
+        def measure(self, row, board, built, **words):  # type: ignore[no-untyped-def]
+            if crashes and built.version == HEAD and board == "b0":
+                raise ProgramFailed("it was killed by signal 11")
+            return super().measure(row, board, built, **words)
+
+    farm = Crashing(7, QUIET, Truth(suspicious={"b0": "its verdicts flipped 2 times"}))
+    rows = [row.model_copy(update={"equals": ()}) for row in plan_rows(farm, 4)]
+    farm.truth.slow = {row.name: 0.05 for row in rows}
+    found = night_of(tmp_path, farm, rows).run()
+    alone = [one for one in found if one.board == "b0"]
+    assert {(one.verdict, one.blame) for one in alone} == {(NightVerdict.SUSPECTED, None)}
+    assert "its verdicts flipped 2 times" in alone[0].reason
+    assert {one.verdict for one in found if one.board != "b0"} == {NightVerdict.SLOWER}

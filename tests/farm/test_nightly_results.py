@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from labctl.config.lab import Lab, LabFile
 from labctl.errors import Blame
+from labctl.farm.health import suspicion
+from labctl.farm.nightly.flips import keep_flips
+from labctl.farm.nightly.lab_executor import LabExecutor
 from labctl.farm.nightly.nights import RESULT, begin_night
 from labctl.farm.nightly.page import night_markdown, night_page, trend_page
 from labctl.farm.nightly.results import exit_status, lines_of, suite_of
 from labctl.files import write_atomic
 from labctl.records.night import NightFinding, NightRecord, NightResult, NightVerdict
+from labctl.state import lab_state
 
 GOOD, SLOWER = NightVerdict.GOOD, NightVerdict.SLOWER
 UNKNOWN, LOST = NightVerdict.NOT_MONITORED, NightVerdict.NOT_MEASURED
@@ -98,3 +103,41 @@ def test_the_trend_has_a_point_for_each_night(tmp_path: Path) -> None:
     page = trend_page("n", tmp_path)
     assert page.count("<circle") == 2
     assert "1 % slower" in page
+
+
+def test_nights_that_contradict_each_other_on_the_same_builds_are_flips_of_the_board(
+    tmp_path: Path,
+) -> None:
+    lab = LabFile(tmp_path, Lab(boards={}))
+    slow, good = finding(SLOWER, Blame.JOB, ratio=1.06), finding(GOOD)
+    flips = lambda: [(e.board, e.value) for e in lab_state(lab).events.list(kinds=["flip"])]  # noqa: E731
+    first, second = result(slow, night="20261121T220000Z-n-aaaaaa"), result(good)
+    for agreeing in (
+        result(slow),
+        result(good.model_copy(update={"ratio": None})),
+        result(good.model_copy(update={"board": "rk2"})),
+        second.model_copy(
+            update={"builds": {"llama/rk3568": {"good": "a" * 40, "head": "c" * 40}}}
+        ),
+    ):
+        keep_flips(lab, first, agreeing)
+    assert flips() == []
+    keep_flips(lab, first, second)
+    keep_flips(lab, first, second)  # a night that was killed before its end was kept
+    assert flips() == [("rk1", "good")]
+    keep_flips(lab, second, result(slow, night="20261123T220000Z-n-cccccc"))
+    assert suspicion(lab_state(lab), "rk1") == ["its verdicts flipped 2 times in 14 days"]
+
+
+def test_a_board_whose_verdicts_disagree_in_one_night_flips_and_is_looping(tmp_path: Path) -> None:
+    lab = LabFile(tmp_path, Lab(boards={}))
+    state, said = lab_state(lab), []
+    executor = LabExecutor(lab, None, None, said.append, {})  # type: ignore[arg-type]
+    assert executor.suspicion("rk1") is None
+    executor.suspect("rk1", "results scatter")
+    assert said == ["results scatter"]
+    assert [(one.kind, one.reason) for one in state.events.list("rk1")] == [
+        ("flip", "results scatter"),
+        ("health", "results scatter"),
+    ]
+    assert executor.suspicion("rk1") == "its health is looping: results scatter"

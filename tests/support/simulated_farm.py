@@ -37,6 +37,8 @@ class Truth:
     dead: dict[str, int] = field(default_factory=dict)
     #: Boards that are 8 % slow in half of their runs, as chance has it.
     flipping: frozenset[str] = frozenset()
+    #: What speaks against boards in the lab's history.
+    suspicious: dict[str, str] = field(default_factory=dict)
     unbuildable: frozenset[str] = frozenset()
     no_network: frozenset[str] = frozenset()
     #: By commit, in their order: how slow each is.
@@ -77,6 +79,9 @@ class SimulatedFarm:
 
     def trouble(self, board: str) -> str | None:
         return None
+
+    def suspicion(self, board: str) -> str | None:
+        return self.truth.suspicious.get(board)
 
     def suspect(self, board: str, reason: str) -> None:
         self.suspected.append(board)

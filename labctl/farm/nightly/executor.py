@@ -54,6 +54,9 @@ class Executor(Protocol):
     def trouble(self, board: str) -> str | None:
         """Say why a board is not to be trusted now; None: nothing is known against it."""
 
+    def suspicion(self, board: str) -> str | None:
+        """Say what speaks against a board in its history; None: its verdicts are trusted."""
+
     def suspect(self, board: str, reason: str) -> None:
         """Note that a board's verdicts cannot be trusted."""
 

@@ -16,13 +16,15 @@ from labctl.compare.sides import is_good
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import Blame, BoardBusy, ConfigError, HostError, LabctlError, ProgramFailed
+from labctl.farm.health import suspicion
 from labctl.farm.nightly.executor import Built, Measured
+from labctl.farm.nightly.flips import NIGHTLY
 from labctl.farm.nightly.planning import night_recipe
 from labctl.farm.nightly.sources import Sources
 from labctl.index.entry import trial_row
 from labctl.records import TrialRecord, TrialState
 from labctl.records.events import AnyEvent, Contact
-from labctl.records.night import NightRow
+from labctl.records.night import NightRow, NightVerdict
 from labctl.retry import retry_infra
 from labctl.runs import Observer, Outcome, RunRequest, run_recipe
 from labctl.runs.record.directory import RunDirectory
@@ -135,13 +137,17 @@ class LabExecutor:
         health = lab_state(self.lab).health.get(board)
         return None if health.may_work else f"board {board} is {health.health}: {health.reason}"
 
+    def suspicion(self, board: str) -> str | None:
+        """Return what speaks against the board in the last days; None where nothing does."""
+        return "; ".join(suspicion(lab_state(self.lab), board)) or None
+
     def suspect(self, board: str, reason: str) -> None:
-        """Set the board's health to looping: its verdicts go to and fro."""
+        """Keep that the board's verdicts flip, and set its health to looping."""
         self.say(reason)
+        state = lab_state(self.lab)
         try:
-            lab_state(self.lab).health.set(
-                board, Health.LOOPING, reason=reason, by="nightly", unless=BY_PEOPLE
-            )
+            state.events.add(board, "flip", NightVerdict.SUSPECTED, by=NIGHTLY, reason=reason)
+            state.health.set(board, Health.LOOPING, reason=reason, by=NIGHTLY, unless=BY_PEOPLE)
         except LabctlError as error:
             self.say(f"the health of board {board} is not kept: {error.message}")
 

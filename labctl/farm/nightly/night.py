@@ -10,7 +10,7 @@ from typing import TypeAlias
 from labctl.errors import Blame, ConfigError, InfraError, JobError, LabctlError
 from labctl.farm.nightly.budget import LOOKS
 from labctl.farm.nightly.executor import GOOD, HEAD, Built, Executor
-from labctl.farm.nightly.judge import decided_look, excludes, finding, is_wild
+from labctl.farm.nightly.judge import decided_look, excludes, finding, is_wild, slower
 from labctl.farm.nightly.state import (
     CHECKS,
     MOST_FAILURES,
@@ -57,12 +57,22 @@ class Night:
         for state in self.state.rows.values():
             for variant in state.row.variants:
                 refused = self._refused(state)
-                found.append(
+                one = (
                     _refusal(state, variant, *refused)
                     if refused
                     else finding(state, variant, self.state.confirming or 1)
                 )
+                found.append(self._trusted(one))
         return tuple(found)
+
+    def _trusted(self, one: NightFinding) -> NightFinding:
+        """Return a finding, without blame of the commit where a suspected board alone has it."""
+        is_measured = one.verdict in (NightVerdict.SLOWER, NightVerdict.FAILS)
+        if not is_measured or (why := self.executor.suspicion(one.board)) is None:
+            return one
+        reason = f"{one.reason}; board {one.board} alone shows it, and is suspected: {why}"
+        update = {"verdict": NightVerdict.SUSPECTED, "blame": None, "reason": reason}
+        return one.model_copy(update=update)
 
     def _build(self) -> None:
         for name in dict.fromkeys(row.build for row in self.record.rows):
@@ -188,6 +198,15 @@ class Night:
             self.executor.suspect(state.board, reason)
             failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=reason)
             self._leave(state, failure, Stage.CONFIRM)
+        elif any(slower(state, one, self.state.confirming or 1) for one in state.row.variants):
+            self._leave_suspected(state, Stage.CONFIRM)
+
+    def _leave_suspected(self, state: RowState, stage: Stage) -> None:
+        """Take a row that blames the commit from a suspected board to an equal one, if any."""
+        if state.next_board and (why := self.executor.suspicion(state.board)):
+            reason = f"board {state.board} alone blames no commit: {why}"
+            failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=reason)
+            self._leave(state, failure, stage)
 
     def _until_settled(
         self, work: Callable[[RowState], None], needed: Callable[[RowState], bool]
@@ -266,7 +285,8 @@ class Night:
                 self._leave(state, _crashed(state), stage)
                 return False
             elif side == HEAD and state.is_broken(HEAD):
-                all(self._measure(state, Stage.CHECK, n, GOOD) for n in range(CHECKS))
+                if all(self._measure(state, Stage.CHECK, n, GOOD) for n in range(CHECKS)):
+                    self._leave_suspected(state, stage)
                 return False
             left = state.open.get(place)
             try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.config.yaml.document import Document
+from labctl.farm.nightly.flips import keep_flips, night_before
 from labctl.farm.nightly.lab_executor import LabExecutor
 from labctl.farm.nightly.night import Night
 from labctl.farm.nightly.nights import RESULT, begin_night, unfinished_night
@@ -75,6 +76,8 @@ def _finish(
     """Write the pages of a night and, last, its result."""
     root, plan = request.lab.root, request.plan.name
     result = result_of(night, searches, strict=request.strict)
+    if before := night_before(request.lab, result):
+        keep_flips(request.lab, before, result)
     write_atomic(folder / NIGHT_PAGE, night_page(result))
     write_atomic(folder / NIGHT_TEXT, night_markdown(result))
     # What is written last says that the night is over.
