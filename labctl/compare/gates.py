@@ -227,9 +227,8 @@ def _good_runs(
 ) -> Iterator[tuple[RunDirectory, set[str]]]:
     """Yield the runs that passed, the newest first, each with its variants that count.
 
-    None counts that its own checks contradict, that is of a board for untrusted recipes, or that is
-    suspected to be slower: the next runs
-    would be compared with it, and keep the gate. Where a gate could not tell, all count: without
+    None counts that its own checks contradict, that is untrusted, or that is suspected to be
+    slower: the next runs would be compared with it, and keep the gate. Where a gate could not tell, all count: without
     the slow ones, luck would be the reference, and equal runs would miss. Raises _NoReference,
     HostError.
     """
@@ -237,6 +236,7 @@ def _good_runs(
     repository = RunRepository(runs)
     passed = repository.query(Filter(recipe=recipe, board=board, verdict="passed", kind="timing"))
     names = [one.run.id for one in passed if one.run.id != without]
+    untrusted = {one.run.id: one.run.untrusted for one in passed}
     is_any = False
     for first in range(0, len(names), _LAST_RUNS):
         some = names[first : first + _LAST_RUNS]
@@ -245,7 +245,7 @@ def _good_runs(
             directory = RunDirectory(runs / name)
             own = [one.trial for one in measured if one.run.id == name]
             good = {row.variant for row in own} - {row.variant for row in own if row.checks_failed}
-            if directory.is_imported or directory.run().untrusted_board:
+            if untrusted[name] or directory.is_imported:
                 continue
             if good := good - _suspected(directory):
                 is_any = True

@@ -73,8 +73,7 @@ def _past(repository: RunRepository, board: str, without: frozenset[str]) -> lis
     return [
         _Past(one.trial, one.run.compiler, _kept(one.trial))
         for one in trials
-        # Another lab's board of this name is another board.
-        if is_good(one.trial) and one.run.imported_from is None
+        if is_good(one.trial) and one.run.is_history
     ]
 
 

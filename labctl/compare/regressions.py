@@ -102,9 +102,10 @@ def lab_changes(
 ) -> tuple[list[tuple[Series, list[Change]]], list[Unmeasured]]:
     """Return the series of a lab's runs that meet a filter, with their changes; and what has none.
 
-    ``since`` is of the changes: the nights before are read too. Runs of other labs are left out.
-    What counts as a change is what the recipe of a series' last night has. ``note`` gets repeats
-    that are left out because their checks failed. Raises HostError.
+    ``since`` is of the changes: the nights before are read too. Runs of other labs,
+    and untrusted ones, are left out. What counts as a change is what the recipe of a series' last
+    night has. ``note`` gets repeats that are left out because their checks failed. Raises
+    HostError.
     """
     trials = RunRepository(runs, note).trials(replace(wanted, since=None))
     imported = {

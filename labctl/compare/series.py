@@ -103,7 +103,7 @@ def _tried(trials: Iterable[IndexedTrial]) -> dict[tuple[str, str, str], dict[st
     """Return by recipe, variant and board the runs that were made, with their beginnings."""
     tried: dict[tuple[str, str, str], dict[str, str]] = {}
     for one in trials:
-        if one.run.imported_from is None and one.trial.repeat > 0:
+        if one.run.is_history and one.trial.repeat > 0:
             place = (one.run.recipe, one.trial.variant, one.trial.board or one.run.board or "")
             tried.setdefault(place, {})[one.run.id] = one.run.started
     return tried
@@ -114,17 +114,16 @@ def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> li
 
     All that must agree in comparable records agrees in a series, but for the revision of the
     source: another compiler, flags, firmware or model begins a new one. Trials that failed, and
-    those that their own checks contradict, are left out. ``figures`` are names in FIGURES; by
-    default the time of a token, or the rate where there is no such time.
+    those that their own checks contradict, are left out; so are runs that are no history.
+    ``figures`` are names in FIGURES; by default the time of a token, or the rate where there is no
+    such time.
     """
     groups: dict[tuple[str, str, _Agreed], dict[str, tuple[RunRow, list[TrialRow]]]] = {}
     trials = list(trials)
     tried = _tried(trials)
     for one in trials:
         row = one.trial
-        # Another lab's board of this name is another board.
-        own = one.run.imported_from is None
-        if own and is_good(row) and not row.checks_failed:
+        if one.run.is_history and is_good(row) and not row.checks_failed:
             runs = groups.setdefault(_key(one.run, row), {})
             runs.setdefault(one.run.id, (one.run, []))[1].append(row)
     found = [
@@ -178,7 +177,7 @@ def contradicted(trials: Iterable[IndexedTrial]) -> list[str]:
     found: dict[tuple[str, str, str], list[str]] = {}
     for one in trials:
         row = one.trial
-        if one.run.imported_from is None and is_good(row) and row.checks_failed:
+        if one.run.is_history and is_good(row) and row.checks_failed:
             of = (one.run.recipe, row.variant, row.board or "")
             found.setdefault(of, []).append(row.checks_failed)
     return [

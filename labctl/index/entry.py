@@ -80,6 +80,7 @@ def entry_of(
         note=annotations.note,
         imported_from=origin.file if origin else None,
         imported_sha256=origin.sha256 if origin else None,
+        untrusted=int(run.untrusted_recipe or run.untrusted_board),
     )
     models = tuple(
         ModelRow(

@@ -15,7 +15,7 @@ from labctl.errors import Blame
 from labctl.records import RunEnd
 
 #: Version of the tables. Another one is no error: they are made again from the run directories.
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 #: A row of PostgreSQL's index has 2704 bytes.
 _LONGEST = 400
@@ -76,8 +76,16 @@ class RunRow:
     #: The file that an imported run comes from, and its hash.
     imported_from: str | None = None
     imported_sha256: str | None = None
+    #: 1 if nobody vouches for its recipe, or its board takes such recipes.
+    untrusted: int = 0
     #: The folder of runs that it lies in, where folders share a database.
     folder: str = ""
+
+    @property
+    def is_history(self) -> bool:
+        """True if it tells of the lab's own boards, and what it tells is trusted."""
+        # Another lab's board of this name is another board.
+        return self.imported_from is None and not self.untrusted
 
 
 @dataclass(frozen=True)

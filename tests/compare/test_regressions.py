@@ -40,6 +40,17 @@ def test_a_slow_commit_is_suspected_with_its_range_and_the_commands(lab: Lab) ->
     assert change.rounds is not None
 
 
+@pytest.mark.parametrize("whose", ["untrusted_recipe", "untrusted_board"])
+def test_what_nobody_vouches_for_is_no_history(lab: Lab, whose: str) -> None:
+    lab.nights(range(20), 100)
+    for commit in range(20, 32):
+        lab.night(commit, 50, of_run={whose: True})
+    found = the_series(lab)
+    assert len(found.nights) == 20
+    assert not found.lost
+    assert not changes(lab)
+
+
 def test_it_is_confirmed_when_both_are_measured_again_in_turns(lab: Lab) -> None:
     lab.nights(range(20), 100)
     lab.nights(range(20, 32), 112)

@@ -64,6 +64,7 @@ class Lab:
         comparison: Mapping[str, Any] | None = None,
         committed: bool = False,
         variants: Sequence[str] = ("q2_k",),
+        of_run: Mapping[str, Any] | None = None,
         **changes: Any,
     ) -> str:
         """Measure a source whose tokens take so long; the run's id.
@@ -82,6 +83,7 @@ class Lab:
             variants=tuple(variants),
             recipe_resolved={"name": "q2", "gates": list(gates), "comparison": comparison},
             facts=run().facts.model_copy(update={"execution": execution}),
+            **(of_run or {}),
         )
         source = {"build_key": own.key, "build_commit": own.commit, "program_sha256": own.key}
         if committed:  # the numbers of commits are in the order of their time
