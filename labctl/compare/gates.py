@@ -228,9 +228,9 @@ def _good_runs(
     """Yield the runs that passed, the newest first, each with its variants that count.
 
     None counts that its own checks contradict, that is untrusted, or that is suspected to be
-    slower: the next runs would be compared with it, and keep the gate. Where a gate could not tell, all count: without
-    the slow ones, luck would be the reference, and equal runs would miss. Raises _NoReference,
-    HostError.
+    slower: the next runs would be compared with it, and keep the gate. Where a gate could not
+    tell, all count: without the slow ones, luck would be the reference, and equal runs would miss.
+    Raises _NoReference, HostError.
     """
     runs = lab.root / "runs"
     repository = RunRepository(runs)
