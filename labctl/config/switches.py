@@ -21,8 +21,8 @@ def _time(seconds: float) -> float:
 
 def _variable(text: str) -> str:
     if not re.fullmatch(_VARIABLE_PATTERN, text):
-        raise ValueError(
-            "must be the name of an environment variable, such as PDU_AUTHORIZATION, not the value"
+        raise ValueError(  # messages add the value to "must be"
+            "has to be the name of an environment variable, such as PDU_AUTHORIZATION"
         )
     return text
 

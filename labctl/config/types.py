@@ -10,6 +10,7 @@ import re
 from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
 
@@ -100,7 +101,12 @@ _DATABASE_PATTERN = (
 
 def check_database_url(text: str) -> str:
     """Return the URL of a PostgreSQL database. Raises ValueError, whose text has no part of it."""
-    if not re.fullmatch(_DATABASE_PATTERN.removesuffix("$"), text):
+    try:
+        valid = re.fullmatch(_DATABASE_PATTERN.removesuffix("$"), text) is not None
+        _ = urlsplit(text).port
+    except ValueError:  # brackets that are no IPv6 address, a port beyond 65535
+        valid = False
+    if not valid:
         raise ValueError(
             "has to be a URL such as postgresql://user@host:5432/database; '@', ':', '/' and '#'"
             " of a password are written %40, %3A, %2F and %23"

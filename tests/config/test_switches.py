@@ -71,7 +71,7 @@ health: {every: 6h, jobs: 20, slower: 8%, recipe: health_check}
         ("reflash: {kind: http, address: 'http://me:pw@10.0.0.1/'}", "must be an address such as"),
         (
             "reflash: {kind: http, address: 'http://10.0.0.1/', authorization_env: 'Bearer x'}",
-            "must be the name of an environment variable",
+            "has to be the name of an environment variable",
         ),
         (
             "restart_hdc: true",
