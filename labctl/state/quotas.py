@@ -58,15 +58,47 @@ class QuotaCheck:
         return self._boards[user]
 
 
+def check_reserved(
+    connection: "Connection",
+    board: str,
+    holder: str,
+    begins: float,
+    ends: float,
+    *,
+    quotas: Mapping[str, Quota],
+) -> None:
+    """Raise BoardBusy where ``USER@HOST`` may not have one more board at some time, ``board``."""
+    from sqlalchemy import text
+
+    user = holder.partition("@")[0]
+    quota = quotas.get(user, quotas.get(EACH))
+    if quota is None or quota.boards is None:
+        return
+    question = (
+        "SELECT begins, ends, board, holder FROM reservation"
+        " WHERE kind <> 'maintenance' AND begins < :ends AND ends > :begins AND board <> :board"
+    )
+    values = {"begins": begins, "ends": ends, "board": board}
+    kept = [row for row in connection.execute(text(question), values) if _is(row[3], user)]
+    # Nobody has more boards than when one of them begins.
+    for moment in {begins, *(row[0] for row in kept if row[0] > begins)}:
+        others = sorted({row[2] for row in kept if row[0] <= moment < row[1]})
+        if len(others) >= quota.boards:
+            raise BoardBusy(
+                f"{user} has {', '.join(others)} in that time, and may have {quota.boards} at once",
+                hint=_HINT,
+            )
+
+
 def _boards(connection: "Connection", now: float, user: str) -> set[str]:
-    """Return the boards that a user has: leased, or held."""
+    """Return the boards that a user has: leased, held, or reserved for now."""
     from sqlalchemy import text
 
     rows = connection.execute(
         text(
             "SELECT board, holder FROM board_lease WHERE expires > :now UNION ALL"
             " SELECT board, holder FROM reservation"
-            " WHERE kind = 'hold' AND begins <= :now AND ends > :now"
+            " WHERE kind <> 'maintenance' AND begins <= :now AND ends > :now"
         ),
         {"now": now},
     )

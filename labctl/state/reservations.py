@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from labctl.errors import BoardBusy, ConfigError, printable_line
 from labctl.state.audit import add_audit, short_reason
 from labctl.state.events import clock
+from labctl.state.quotas import check_reserved
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -50,9 +51,10 @@ class Reservation:
         return self.kind != "maintenance" and is_same_user(self.holder, holder)
 
 
-def is_same_user(kept_for: str, holder: str) -> bool:
-    """Return True if ``USER@HOST``, or ``USER`` alone, means this ``USER@HOST``."""
-    return kept_for in (holder, holder.partition("@")[0])
+def is_same_user(one: str, other: str) -> bool:
+    """Return True if both are one user: ``USER`` alone, as on pages, is so on whatever host."""
+    (user, host, _), (other_user, other_host, _) = one.partition("@"), other.partition("@")
+    return one == other or (user == other_user and not (host and other_host))
 
 
 class Reservations:
@@ -91,8 +93,8 @@ class Reservations:
     ) -> Reservation:
         """Keep a board for a time. A lease that holds already is not touched by it.
 
-        Raises BoardBusy where it is kept for another then, ConfigError for a time that cannot be,
-        HostError.
+        Raises BoardBusy where it is kept for another then, or the user has too many boards,
+        ConfigError for a time that cannot be, HostError.
         """
         if not begins < ends:
             raise ConfigError("a reservation ends after its begin")
@@ -102,6 +104,9 @@ class Reservations:
                 raise ConfigError("this time is over")
             for other in kept(connection, board, begins, ends):
                 raise other_keeps(other)
+            if kind != "maintenance":
+                quotas = self._state.quotas
+                check_reserved(connection, board, holder, begins, ends, quotas=quotas)
             return add_reservation(
                 connection,
                 now,
@@ -127,7 +132,7 @@ class Reservations:
             if row is None:
                 raise ConfigError(f"no reservation {number!r}", hint="`labctl reserve` lists them")
             found = Reservation(*row)
-            if not is_same_user(found.holder, by) and found.made_by != by:
+            if not is_same_user(found.holder, by) and not is_same_user(found.made_by, by):
                 check_force(found.holder, f"reservation {number}", force=force, reason=reason)
             end_reservation(connection, found)
             add_audit(

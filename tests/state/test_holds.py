@@ -48,6 +48,19 @@ def test_a_hold_keeps_others_out_and_lets_its_holder_run(state: LabState) -> Non
     ]
 
 
+def test_who_has_no_host_is_the_user_on_every_host_and_hosts_stay_apart(state: LabState) -> None:
+    state.holds.hold("rk1", by=ANN)
+    for other in ("ann@laptop", "bob", BOB, "ann@des", "an"):
+        with pytest.raises(ConfigError, match="is ann@desk's"):
+            state.holds.release("rk1", by=other)
+    assert state.holds.release("rk1", by="ann", via="web") == ["the hold of ann@desk"]
+    state.holds.hold("rk1", by="ann", via="web")
+    assert state.holds.release("rk1", by="ann@laptop") == ["the hold of ann"]
+    begin = time.time() + HOUR
+    one = state.reservations.add("rk1", begin, begin + HOUR, holder=BOB, by=ANN)
+    assert state.reservations.cancel(one.id, by="ann", reason=None) == one
+
+
 def test_another_ends_a_hold_with_force_and_a_reason_only(state: LabState) -> None:
     state.holds.hold("rk1", by=ANN)
     lease = state.leases.acquire("rk1", purpose="run q2", holder=ANN)
@@ -163,6 +176,31 @@ def test_a_user_has_no_more_boards_at_once_than_the_quota(state: LabState) -> No
     state.leases.acquire("rk4", purpose="run", holder=BOB)
     with pytest.raises(BoardBusy, match="bob has rk4 already"):
         state.leases.acquire("rk5", purpose="run", holder=BOB)
+
+
+def test_reservations_count_for_the_quota_of_boards(state: LabState) -> None:
+    state.quotas = {"default": Quota(boards=2)}
+    begin = time.time() + HOUR
+
+    def reserve(board: str, first: float, last: float) -> None:
+        state.reservations.add(board, begin + first * HOUR, begin + last * HOUR, holder=ANN, by=BOB)
+
+    reserve("rk1", 0, 2)
+    reserve("rk2", 2, 4)  # once rk1 is over
+    reserve("rk3", 0, 4)  # beside one of them at each time
+    with pytest.raises(BoardBusy, match="ann has rk1, rk3 in that time, and may have 2 at once"):
+        reserve("rk4", 1, 2)
+    with pytest.raises(BoardBusy, match="ann has rk2, rk3 in that time"):
+        reserve("rk4", 3, 9)
+    reserve("rk4", 4, 9)
+    state.reservations.add(
+        "rk5", begin, begin + HOUR, holder=ANN, by=ANN, kind="maintenance", reason="fan"
+    )
+    now = time.time() - 1
+    for board in ("rk6", "rk7"):
+        state.reservations.add(board, now, now + 60, holder=BOB, by=BOB)
+    with pytest.raises(BoardBusy, match="bob has rk6, rk7 already"):
+        state.holds.hold("rk8", by=BOB)
 
 
 def test_a_user_has_no_more_hours_a_day_than_the_quota(state: LabState) -> None:
