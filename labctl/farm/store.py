@@ -28,6 +28,8 @@ TOKEN_VARIABLE = "LABCTL_STORE_TOKEN"  # noqa: S105 - the name of a variable
 _PIECE_BYTES = 32 << 20
 #: Plain http knows no upload in parts: such a file is held in memory.
 _MOST_HTTP_BYTES = 1 << 30
+#: A file that is there is read again before it is believed, unless that takes too long.
+_MOST_REREAD_BYTES = 256 << 20
 _CONNECT_SECONDS = 10
 _REQUEST_SECONDS = 120
 _RETRY_SECONDS = 60
@@ -63,22 +65,20 @@ class SharedStore:
     def put(self, path: Path, sha256: str | None = None) -> str:
         """Store a file unless it is there; return its SHA-256.
 
-        It appears whole or not at all. Raises IntegrityError where the file is not ``sha256``, or
-        where what the store gives back is not the file.
+        It appears whole or not at all. One that is there with other bytes is replaced; of a file
+        above 256 MiB only the size is compared. Raises IntegrityError where the file is not
+        ``sha256``, or where what the store gives back is not the file.
         """
         with host_reads(path):
             digest = sha256_file(path)
             size = path.stat().st_size
         if sha256 is not None and digest != sha256:
             raise IntegrityError(f"{path} is not what it was: its SHA-256 differs")
-        if self.size_of(digest) == size:
+        is_there = self.size_of(digest) == size
+        if is_there and (size > _MOST_REREAD_BYTES or self._gives_back(digest, size)):
             return digest
-        key = _key(digest)
-        self._upload(key, path, size)
-        given_back = hashlib.sha256()
-        for piece in self._pieces(key, size):
-            given_back.update(piece)
-        if given_back.hexdigest() != digest:
+        self._upload(_key(digest), path, size)
+        if not self._gives_back(digest, size):
             with suppress(HostError):
                 self.remove(digest)
             raise self._liar(digest)
@@ -162,6 +162,13 @@ class SharedStore:
         with self._typed_errors(), path.open("rb") as file:
             multipart = size > _PIECE_BYTES and not is_http
             obstore.put(self._store, key, file, use_multipart=multipart, chunk_size=_PIECE_BYTES)
+
+    def _gives_back(self, sha256: str, size: int) -> bool:
+        """Read a file of the store; return True if it is what its name says."""
+        digest = hashlib.sha256()
+        for piece in self._pieces(_key(sha256), size):
+            digest.update(piece)
+        return digest.hexdigest() == sha256
 
     def _pieces(self, key: str, size: int) -> Iterator[bytes]:
         """Yield a file in requests of their own, each of which is tried again by itself."""

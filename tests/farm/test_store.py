@@ -83,6 +83,16 @@ def test_wrong_bytes_are_not_taken(tmp_path: Path) -> None:
     assert not (tmp_path / "got").exists()
 
 
+def test_a_file_that_went_bad_in_the_store_is_put_there_anew(tmp_path: Path) -> None:
+    store = SharedStore(str(tmp_path / "store"))
+    path, digest = _file(tmp_path, b"right")
+    store.put(path)
+    (tmp_path / "store" / "objects" / digest[:2] / digest).write_bytes(b"wrong")
+    assert store.put(path) == digest
+    store.get(digest, tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == b"right"
+
+
 def test_a_store_that_garbles_what_it_is_sent(tmp_path: Path) -> None:
     path, digest = _file(tmp_path, b"right")
     with http_files() as server:
