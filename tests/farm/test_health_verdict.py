@@ -13,6 +13,7 @@ from labctl.farm.health import Finding, Verdict, suspicion
 from labctl.farm.health.verdict import judge, next_health
 from labctl.records import BoardProbe, MemoryRate
 from labctl.state import BoardEvent, BoardHealth, Health, lab_state
+from labctl.state.events import EventKind
 
 SETTINGS = HealthChecks()
 
@@ -96,6 +97,9 @@ GOOD, SLOW, HOT, FAILING = Finding.GOOD, Finding.SLOW, Finding.HOT, Finding.FAIL
         ([GOOD, Finding.DISTURBED], Health.GOOD),
         ([GOOD, Finding.HOST], Health.GOOD),
         ([GOOD, Finding.SHORT], Health.UNKNOWN),
+        ([GOOD, SLOW, Finding.SHORT], Health.BAD),
+        ([GOOD, SLOW, Finding.SHORT, GOOD], Health.GOOD),
+        ([GOOD, FAILING, Finding.SHORT], Health.UNKNOWN),
         ([GOOD, SLOW, GOOD, FAILING], Health.LOOPING),
         ([GOOD, SLOW, GOOD, FAILING, GOOD, GOOD, GOOD, GOOD], Health.LOOPING),
         ([GOOD, SLOW, GOOD, FAILING, GOOD, GOOD, GOOD, GOOD, GOOD], Health.GOOD),
@@ -103,6 +107,26 @@ GOOD, SLOW, HOT, FAILING = Finding.GOOD, Finding.SLOW, Finding.HOT, Finding.FAIL
 )
 def test_health_after_checks(findings: list[Finding], health: Health) -> None:
     assert health_after(*findings) is health
+
+
+def event(number: int, kind: EventKind, value: str, by: str = "check") -> BoardEvent:
+    return BoardEvent(number, "rk1", number, kind, value, None, by, {})
+
+
+def test_looping_ends_with_five_good_checks_after_it_began() -> None:
+    before = BoardHealth("rk1", Health.LOOPING, 5.5, "scatter", made_by="nightly")
+    checks = [event(number, "check", GOOD) for number in range(11)]
+    for last, health in ((6, Health.LOOPING), (9, Health.LOOPING), (10, Health.GOOD)):
+        now, _ = next_health(Verdict(GOOD, "x"), before, checks[: last + 1])
+        assert now is health
+
+
+def test_what_a_person_called_good_is_judged_by_later_checks() -> None:
+    old = [event(n, "check", f) for n, f in enumerate((GOOD, SLOW, GOOD, SLOW, GOOD))]
+    decided = event(5, "health", Health.GOOD, by="li@lab1")
+    before = BoardHealth("rk1", Health.GOOD, 5, "new cable", made_by="li@lab1")
+    now, _ = next_health(Verdict(GOOD, "x"), before, [*old, decided, event(6, "check", GOOD)])
+    assert now is Health.GOOD
 
 
 @pytest.mark.parametrize("health", [Health.MAINTENANCE, Health.RETIRED])

@@ -152,6 +152,20 @@ def test_a_switch_that_refuses_is_told(tmp_path: Path, switch: PowerSwitch, stat
         assert len(switch.asked) == 1
 
 
+def test_a_switch_without_its_secret_hides_no_failing_board(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PDU_SECRET", raising=False)
+    action = "{kind: http, address: 'http://127.0.0.1:1/', authorization_env: PDU_SECRET}"
+    with lab_of_boards(tmp_path, switches=f"reboot: {action}") as (lab, (board,)):
+        silence(board)
+        result = check(lab, lab.board("b0"), connect, Observer())
+        assert result.verdict.finding is Finding.FAILING
+        assert result.health.health is Health.BAD
+        assert "nothing was tried" in (result.health.reason or "")
+        assert "PDU_SECRET" in (result.health.reason or "")
+
+
 def test_a_board_that_somebody_has_is_not_switched(tmp_path: Path) -> None:
     reflash = command(thawing(tmp_path, "reflash"), "BOARD", "on")
     with lab_of_boards(tmp_path, switches=f"reflash: {reflash}") as (lab, (board,)):

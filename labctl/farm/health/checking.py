@@ -7,7 +7,7 @@ from pathlib import Path
 from labctl.board.probe_files import all_probes, probe_path
 from labctl.config.lab import Board, LabFile
 from labctl.config.target import load_target
-from labctl.errors import BoardBusy, BoardError, IntegrityError, LeaseLost, LinkError
+from labctl.errors import BoardBusy, BoardError, ConfigError, IntegrityError, LeaseLost, LinkError
 from labctl.farm.health.checks_due import due
 from labctl.farm.health.recipe import run_health_recipe
 from labctl.farm.health.verdict import Finding, Verdict, firmware, judge, next_health
@@ -22,8 +22,8 @@ from labctl.transport import Transport
 
 #: Author of what a check finds.
 CHECKER = "health check"
-#: Checks that are looked back on.
-_CHECKS = 20
+#: Checks, and changes of health, that are looked back on.
+_EVENTS = 40
 #: No part of a board's history.
 _LEFT_OUT = (Finding.SLOW, Finding.HOT, Finding.DISTURBED)
 
@@ -67,7 +67,11 @@ def check(
         if fault := find_host_fault(lab, board, connect, state, hosted):
             verdict = Verdict(Finding.HOST, fault, verdict.evidence)
         else:
-            climb = recover(lab, board, connect, observer, why=verdict.reason, by=CHECKER)
+            try:
+                climb = recover(lab, board, connect, observer, why=verdict.reason, by=CHECKER)
+            except ConfigError as error:  # a secret of its switches is missing: it stays as it is
+                reason = f"{verdict.reason}; nothing was tried: {error.message}"
+                return _keep(looking, replace(verdict, reason=reason), None)
             if climb.helped is not None:
                 verdict = looking.look()
             if verdict.finding is Finding.FAILING:
@@ -171,8 +175,8 @@ def _keep(looking: _Looking, verdict: Verdict, climb: Climb | None) -> CheckResu
     elif state.health.get(board).state == "offline" and verdict.finding is not Finding.HOST:
         state.health.set_state(board, "idle", by=CHECKER, reason="it answers")
     before = state.health.get(board)
-    checks = state.events.list(board, kinds=["check"], limit=_CHECKS)
-    health, reason = next_health(verdict, before, checks)
+    events = state.events.list(board, kinds=["check", "health"], limit=_EVENTS)
+    health, reason = next_health(verdict, before, events)
     if UNTRUSTED in before.evidence:
         after = before  # speed does not show what an untrusted recipe changed
     else:

@@ -91,22 +91,27 @@ def judge(
 
 
 def next_health(
-    verdict: Verdict, before: BoardHealth, checks: Sequence[BoardEvent]
+    verdict: Verdict, before: BoardHealth, events: Sequence[BoardEvent]
 ) -> tuple[Health, str]:
     """Return what the health of a board is after a check, and why.
 
-    ``checks`` are the events of its last checks, this one the last.
+    ``events`` are those of its last checks, this one the last, and of its health.
     """
     finding, reason = verdict.finding, verdict.reason
+    checks = _since_people(events)
     if before.health in BY_PEOPLE or finding in (Finding.HOST, Finding.DISTURBED, Finding.HOT):
         return _without_verdict(verdict, before, checks)
     told = [v for c in checks if (v := _is_good(c.value)) is not None][-_LOOKED_AT:]
     changes = sum(one is not other for one, other in pairwise(told))
-    settled = len(told) >= _STEADY and all(told[-_STEADY:])
+    later = [_is_good(c.value) for c in checks if before.since is None or c.at > before.since]
+    steady = [one for one in later if one is not None]
+    settled = len(steady) >= _STEADY and all(steady[-_STEADY:])
     looping = changes >= _CHANGES or before.health is Health.LOOPING
     if looping and not settled:
         return Health.LOOPING, f"{changes} changes in its last {len(told)} checks; now: {reason}"
     if finding is Finding.SHORT:
+        if before.health is Health.BAD and _was(checks, Finding.FAILING) is False:
+            return Health.BAD, before.reason or reason
         return Health.UNKNOWN, reason
     return (Health.GOOD if finding is Finding.GOOD else Health.BAD), reason
 
@@ -124,11 +129,26 @@ def _without_verdict(
         if hot >= _HOT_CHECKS:
             return Health.BAD, f"hot in {hot} checks in a row: look at its cooling; {reason}"
         return before.health, reason
-    earlier = [c.value for c in checks[:-1] if _is_good(c.value) is not None]
-    answers_again = before.health is Health.BAD and earlier[-1:] == [Finding.FAILING]
+    answers_again = before.health is Health.BAD and _was(checks, Finding.FAILING)
     if finding is Finding.DISTURBED and answers_again:
         return Health.UNKNOWN, f"it answers again; {reason}"
     return kept
+
+
+def _since_people(events: Sequence[BoardEvent]) -> Sequence[BoardEvent]:
+    """Return the checks after the last time that a person called the board good."""
+    start = 0
+    for number, event in enumerate(events):
+        if event.kind == "health" and event.value == Health.GOOD and "@" in event.made_by:
+            start = number
+    return [event for event in events[start:] if event.kind == "check"]
+
+
+def _was(checks: Sequence[BoardEvent], finding: Finding) -> bool | None:
+    """Tell whether the last bad check before this one found so; None: there is none."""
+    bad = (Finding.SLOW, Finding.HOT, Finding.FAILING)
+    earlier = [check.value for check in checks[:-1] if check.value in bad]
+    return earlier[-1] == finding if earlier else None
 
 
 def firmware(facts: BoardFacts) -> str:
