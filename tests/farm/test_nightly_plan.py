@@ -55,6 +55,14 @@ def test_a_wrong_plan_is_refused_with_its_line(
     assert because in refused.value.message
 
 
+def test_a_wrong_row_is_the_only_problem_told(lab: LabFile) -> None:
+    (lab.root / "plan.yaml").write_text(PLAN.replace("boards: [vb]", "boards: []"))
+    with pytest.raises(ConfigError) as refused:
+        planned(lab)
+    assert len(refused.value.message.splitlines()) == 1
+    assert "rows[0].boards" in refused.value.message
+
+
 def test_boards_are_selected_by_what_they_are(lab: LabFile) -> None:
     plan = PLAN.replace("boards: [vb]", f"boards: target={agent_builds.HOST}")
     (lab.root / "plan.yaml").write_text(plan)

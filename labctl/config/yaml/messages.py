@@ -90,6 +90,8 @@ def explain(
     at: dict[Path, list[ErrorDetails]] = {}
     schemas: dict[Path, list[Schema]] = {}
     for error in errors:
+        if error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]:
+            continue  # it is long enough: some of its entries are wrong, and are told of
         path, found = _locate(error, value, _schema(model))
         if error["type"] == REFUSED:
             for inner, message, about_key in error["ctx"]["problems"]:
