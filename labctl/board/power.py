@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from labctl.board.lease import BoardLease
-from labctl.errors import BoardError, LeaseLost, LinkError
+from labctl.errors import BoardBusy, BoardError, LeaseLost, LinkError
 from labctl.state.leases import BoardLeases, StateLease, steady_seconds
 from labctl.transport import Transport, reboot
 
@@ -29,12 +29,15 @@ T = TypeVar("T")
 class BoardPower:
     """The switches of a board that is held under ``lease``; ``on_board`` is the board's own lease.
 
-    Methods raise LeaseLost, and then nothing has happened to the board.
+    Methods raise LeaseLost, or BoardBusy while a controller with another lab's lease is alive, and
+    then nothing has happened to the board.
     """
 
     leases: BoardLeases
     lease: StateLease
     on_board: BoardLease
+    #: Name of the lab's state; epochs of another one's are not compared with its own.
+    identity: str | None
 
     def reboot(self, epoch: int, transport: Transport, *, timeout: float) -> str | None:
         """Restart the board and wait ``timeout`` s at most until it runs again; its new boot.
@@ -51,11 +54,18 @@ class BoardPower:
         """
         now = None
         with suppress(LinkError, BoardError):  # it may be why it is to be switched
-            now = self.on_board.read()
-        if now is not None and now.epoch > epoch:
+            now = self.on_board.status()
+        if now is not None and now.alive and now.lease.state != (self.identity or ""):
+            raise BoardBusy(
+                f"board {self.lease.board} is in use by lab {now.lease.lab} on {now.lease.host}"
+                f" since {now.lease.utc}: it is not switched",
+                hint="wait for its end",
+            )
+        if now is not None and now.lease.epoch > epoch:
             raise LeaseLost(
-                f"{now.lab} on {now.host} took board {self.lease.board} at {now.utc}"
-                f" (epoch {now.epoch}, this one is {epoch}): it is not switched"
+                f"{now.lease.lab} on {now.lease.host} took board {self.lease.board} at"
+                f" {now.lease.utc} (epoch {now.lease.epoch}, this one is {epoch}): it is not"
+                " switched"
             )
         kept = self.leases.renew(self.lease, seconds + _MARGIN_SECONDS)
         if kept.epoch != epoch or steady_seconds() >= kept.stop_before:

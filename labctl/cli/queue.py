@@ -136,7 +136,8 @@ def serve(invocation: Invocation, *, until_empty: bool) -> int:
 
 
 def _list(invocation: Invocation, ended: int, *, as_json: bool) -> None:
-    state = lab_state(lab_of(invocation))
+    lab = lab_of(invocation)
+    state = lab_state(lab)
     jobs = state.jobs.list(ended=ended)
     if as_json:
         click.echo(json.dumps([_document(job) for job in jobs], indent=2))
@@ -150,7 +151,9 @@ def _list(invocation: Invocation, ended: int, *, as_json: bool) -> None:
         click.echo(printable_line("  ".join([job.id, f"{at:9}", *_facts(job)])))
     served = any(worker.is_alive for worker in state.workers.list())
     if not served and any(job.kind == "run" and job.state == "waiting" for job in jobs):
-        note("nobody serves the queue: start `labctl queue serve`")
+        hosts = any(board.host for board in lab.lab.boards.values())
+        start = "`labctl worker` on each lab host" if hosts else "`labctl queue serve`"
+        note(f"nobody serves the queue: start {start}")
 
 
 def _facts(job: Job) -> list[str]:

@@ -94,5 +94,9 @@ def test_a_detached_run_is_left_to_the_boards_own_host(
     lab = find_lab(farm, TRANSPORTS)
     (job,) = lab_state(lab).jobs.list()
     assert job.boards == ("rk2",)
+    assert run_cli(["--lab", str(farm), "queue"]) == 0
+    said = capsys.readouterr().err
+    assert "nobody serves the queue: start `labctl worker` on each lab host" in said
+    assert "queue serve" not in said
     stored = {path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()}
     assert stored == {b"model", b"#!/bin/sh\n"}

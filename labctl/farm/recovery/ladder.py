@@ -142,15 +142,16 @@ def _take(
     rung: _Rung, lab: LabFile, board: Board, connect: Connect, lease: StateLease
 ) -> tuple[StateLease, str | None]:
     """Take a rung; return the lease then, and why it did not help, None if it did."""
-    leases = lab_state(lab).leases
+    state = lab_state(lab)
+    leases = state.leases
     lease = leases.renew(lease, rung.seconds + rung.wait + _MARGIN_SECONDS)
     reason = None
     try:
         if rung.seconds:
             with connect(board) as link:
-                power = BoardPower(leases, lease, BoardLease(link, board.workdir))
+                power = BoardPower(leases, lease, BoardLease(link, board.workdir), state.identity)
                 power.act(lease.epoch, rung.act, seconds=rung.seconds)
-    except LeaseLost:
+    except (BoardBusy, LeaseLost):
         raise
     except InfraError as error:  # the board may answer all the same
         reason = error.message
