@@ -14,6 +14,6 @@ class Quota(StrictModel):
     """The most that one user may have of the lab."""
 
     boards: Annotated[int, Field(ge=1)] | None = None
-    """Boards at once, in use or held; by default all."""
+    """Boards at once, in use, held or reserved; by default all."""
     hours: Annotated[float, Field(gt=0)] | None = None
     """Hours of use in the last 24 hours, summed over the boards; by default all."""
