@@ -66,14 +66,20 @@ def serve(context: click.Context, listen: str, port: int) -> int:
     invocation = context.find_object(Invocation) or Invocation()
     lab = lab_of(invocation)
     server = _server()
-    own, listening = server.listen(_listening(listen, port))
+    wanted, names = _listening(listen, port), lab.lab.web.names
+    if wanted.is_any and not names:
+        raise ConfigError(
+            f"--listen {listen} needs the names by which browsers reach this host",
+            hint="set `web: {names: [lab.example.org]}` in devices.yaml, or listen at one address",
+        )
+    own, listening = server.listen(wanted)
     _own_token(lab)
     if not listening.is_loopback:
         note(
             f"everybody who reaches {listening.host} can try to sign in, and nothing is encrypted:"
             " use a proxy with TLS"
         )
-    click.echo(_address(listening))
+    click.echo(_address(listening, names[0] if listening.is_any else listening.host))
     server.serve(lab, own, listening)
     return ExitStatus.OK
 
@@ -100,10 +106,11 @@ def add(invocation: Invocation, name: str, role: str, expires: float | None) -> 
     NAME is the user's name in the audit log, and whose holds and jobs are theirs.
     """
     from labctl.state import lab_state
+    from labctl.state.state import this_user
 
     _check_name(name)
     tokens = lab_state(lab_of(invocation)).tokens
-    made = tokens.add(name, role, by=user_name(), seconds=expires)  # type: ignore[arg-type]
+    made = tokens.add(name, role, by=this_user(), seconds=expires)  # type: ignore[arg-type]
     click.echo(made)
 
 
@@ -141,8 +148,9 @@ def list_tokens(invocation: Invocation, as_json: bool) -> None:
 def revoke(invocation: Invocation, name: str) -> None:
     """End a token, and all sessions that began with it."""
     from labctl.state import lab_state
+    from labctl.state.state import this_user
 
-    lab_state(lab_of(invocation)).tokens.revoke(name)
+    lab_state(lab_of(invocation)).tokens.revoke(name, by=this_user())
     note(f"token {name} is revoked")
 
 
@@ -173,16 +181,17 @@ def _listening(text: str, port: int) -> "Listening":
     return Listening(text.strip("[]"), port)
 
 
-def _address(listening: "Listening") -> str:
+def _address(listening: "Listening", name: str) -> str:
     if listening.socket is not None:
         return f"unix:{listening.socket}"
-    host = f"[{listening.host}]" if ":" in listening.host else listening.host
+    host = f"[{name}]" if ":" in name else name
     return f"http://{host}:{listening.port}/"
 
 
 def _own_token(lab: LabFile) -> None:
     """Make the user's own token at the first start; it is printed once, and kept for them alone."""
     from labctl.state import lab_state
+    from labctl.state.state import this_user
     from labctl.state.tokens import new_token
 
     place = hashlib.sha256(str(lab.root.resolve()).encode()).hexdigest()[:16]
@@ -198,7 +207,7 @@ def _own_token(lab: LabFile) -> None:
     made = new_token()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomic(path, f"{made}\n", mode=0o600)
-    tokens.add(name, "admin", by=name, token=made)
+    tokens.add(name, "admin", by=this_user(), token=made)
     if sys.stderr.isatty():  # else it would stay in a journal or a log
         note(f"token to sign in with, for you alone: {made}")
     note(f"the token to sign in with is in {path}")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from labctl.farm.webhooks import LabEvent
 from labctl.state import Health, Job, LabState
 from labctl.state.events import EventKind
+from labctl.state.health import NOT_LOOKED_THROUGH
 
 #: A queue in which nothing runs, starts or ends for so long (s) while jobs wait stands still.
 STUCK_SECONDS = 1800.0
@@ -39,7 +40,8 @@ class LabNews:
                 at=event.at,
             )
             for event in new
-            if event.value == Health.BAD
+            # What an untrusted recipe uses now is looked through at its end: that is news.
+            if event.value == Health.BAD and event.reason != NOT_LOOKED_THROUGH
         ]
 
     def _queue(self) -> list[LabEvent]:

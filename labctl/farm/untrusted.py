@@ -30,13 +30,12 @@ from labctl.runs import (
 )
 from labctl.runs.inputs.untrusted import check_board
 from labctl.state import lab_state
-from labctl.state.health import BY_PEOPLE, UNTRUSTED, Health
+from labctl.state.health import BY_PEOPLE, NOT_LOOKED_THROUGH, UNTRUSTED, Health
 from labctl.transport import Transport
 
 Connect = Callable[[Board], Transport]
 #: Who sets the health.
 _BY = "labctl run --untrusted"
-_NOT_LOOKED_THROUGH = "an untrusted recipe ran on it, and it was not looked through since"
 _LOOK = BoardUse("look for what an untrusted recipe changed")
 
 
@@ -50,7 +49,7 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
     board = request.board
     check_board(board)
     health = lab_state(request.lab).health.get(board.name)
-    if health.evidence.get(UNTRUSTED) == _NOT_LOOKED_THROUGH:
+    if health.evidence.get(UNTRUSTED) == NOT_LOOKED_THROUGH:
         _Look(request, connect, observer).look()
     else:
         health.require_work()
@@ -92,7 +91,7 @@ class _Look:
     def begin(self, kept: Sequence[StoredObject]) -> None:
         """Keep other work off the board until the look has ended."""
         self.kept, self.is_due = kept, True
-        self._set_health(Health.BAD, _NOT_LOOKED_THROUGH, {UNTRUSTED: _NOT_LOOKED_THROUGH})
+        self._set_health(Health.BAD, NOT_LOOKED_THROUGH, {UNTRUSTED: NOT_LOOKED_THROUGH})
 
     def look(self) -> None:
         """Look, and keep what came of it.
@@ -110,8 +109,8 @@ class _Look:
                     return
                 reason = result.verdict.reason
         except LabctlError as error:
-            reason = f"{_NOT_LOOKED_THROUGH}: {error.message}"
-            self._set_health(Health.BAD, reason, {UNTRUSTED: _NOT_LOOKED_THROUGH})
+            reason = f"{NOT_LOOKED_THROUGH}: {error.message}"
+            self._set_health(Health.BAD, reason, {UNTRUSTED: NOT_LOOKED_THROUGH})
             self.observer.note(f"board {board.name}: {reason}")
             raise
         if damaged:

@@ -45,7 +45,7 @@ class AuditEntry:
     via: str
     #: ``hold``, ``release``, ``reserve``, ``queue cancel`` …
     action: str
-    #: The board, job or run that it was done to.
+    #: The board, job, run or token's name that it was done to.
     subject: str
     reason: str | None
     details: Mapping[str, Any]

@@ -44,6 +44,8 @@ class Health(StrEnum):
 #: Key of the evidence of a board that an untrusted recipe had: only a look through it, or a person,
 #: gives it another health.
 UNTRUSTED = "untrusted"
+#: Its value until that look has ended.
+NOT_LOOKED_THROUGH = "an untrusted recipe ran on it, and it was not looked through since"
 #: Boards that do the work of users. Nothing is known against an unknown one.
 WORKING = (Health.GOOD, Health.UNKNOWN)
 #: Set by people, and ended by people alone.
@@ -153,7 +155,8 @@ class Healths:
         """Keep the health of a board, and why; return what it is now.
 
         Nothing changes while the health is one of ``unless``. The history gets a line where the
-        health is another than before. Raises HostError, ConfigError.
+        health is another than before, and for each step of an untrusted run. Raises HostError,
+        ConfigError.
         """
         with self._state.changing() as connection:
             now = clock(connection, self._state.now)
@@ -167,8 +170,10 @@ class Healths:
                 "made_by": printable_line(by),
                 "evidence": json.dumps(evidence) if evidence else None,
             }
-            if health is not before.health or before.since is None:
+            is_other = health is not before.health or before.since is None
+            if is_other:
                 values["since"] = now
+            if is_other or (evidence and UNTRUSTED in evidence and reason != before.reason):
                 add_event(
                     connection, now, board, "health", health, by=by, reason=reason, details=evidence
                 )

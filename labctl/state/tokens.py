@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from labctl.errors import ConfigError
+from labctl.state.audit import add_audit
 from labctl.state.events import clock
 
 if TYPE_CHECKING:
@@ -76,9 +77,11 @@ class AccessTokens:
             connection.execute(
                 text(f"INSERT INTO access_token ({_COLUMNS}) VALUES ({places})"), values
             )
+            details = {"role": role, "expires": values["expires"]}
+            add_audit(connection, now, by, "cli", "token add", subject=name, details=details)
         return token
 
-    def revoke(self, name: str) -> None:
+    def revoke(self, name: str, *, by: str) -> None:
         """End a token at once. Raises ConfigError where there is none of that name."""
         from sqlalchemy import text
 
@@ -86,6 +89,9 @@ class AccessTokens:
             gone = connection.execute(
                 text("DELETE FROM access_token WHERE name = :name"), {"name": name}
             )
+            if gone.rowcount:
+                now = clock(connection, self._state.now)
+                add_audit(connection, now, by, "cli", "token revoke", subject=name)
         if not gone.rowcount:
             names = ", ".join(one.name for one in self.list()) or "there are none"
             raise ConfigError(f"no token {name!r}", hint=f"tokens: {names}")

@@ -121,7 +121,10 @@ class Access:
         proxy = self._web.proxy
         if proxy is None:
             return None
-        name = headers.get(proxy.user_header.lower(), "")
+        try:  # Starlette decodes headers as Latin-1, proxies send UTF-8
+            name = headers.get(proxy.user_header.lower(), "").encode("latin-1").decode()
+        except UnicodeDecodeError:
+            return None
         if not name or len(name) > _MOST_HEADER or not name.isprintable():
             return None
         if not self._is_proxy(headers, peer):

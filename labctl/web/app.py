@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from labctl.config.lab import LabFile
 from labctl.errors import Blame, BoardBusy, LabctlError
 from labctl.web import api, changes, metrics, pages, run_pages, trends
-from labctl.web.dashboard import Dashboard, Listening, SignInNeeded, page
+from labctl.web.dashboard import Dashboard, Listening, SignInNeeded, dashboard_of, page
 from labctl.web.guard import Guard, Refused
 
 _DESCRIPTION = """Boards, queue, runs and audit log of a lab. Changes need the header
@@ -64,7 +64,11 @@ def _refused(_request: Request, error: Exception) -> Response:
 
 
 def _sign_in(request: Request, _error: Exception) -> Response:
-    """Lead a reader to the form; a program gets 401."""
+    """Lead a reader to the form; a program gets 401, with many wrong tokens 429."""
+    wait = dashboard_of(request).access.wait_seconds()
+    if wait and "authorization" in request.headers:
+        headers = {"retry-after": f"{wait:.0f}"}
+        return PlainTextResponse("too many wrong tokens\n", status_code=429, headers=headers)
     if _is_page(request) and request.method == "GET":
         return RedirectResponse("/sign-in", status_code=303)
     headers = {"www-authenticate": "Bearer"}

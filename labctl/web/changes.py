@@ -32,7 +32,7 @@ def _hold(request: Request, name: str, form: dict[str, str]) -> Response:
     try:
         hold_board(dashboard_of(request), user, name, form.get("reason", ""), form.get("time", ""))
     except LabctlError as error:
-        return _board_page(request, name, error)
+        return _board_page(request, name, error, hold=form)
     return _to(f"/boards/{quote(name, safe='')}")
 
 
@@ -49,7 +49,7 @@ def _release(request: Request, name: str, form: dict[str, str]) -> Response:
     try:
         release_board(dashboard_of(request), user, name, form.get("reason", ""), force=force)
     except LabctlError as error:
-        return _board_page(request, name, error)
+        return _board_page(request, name, error, release=form)
     return _to(f"/boards/{quote(name, safe='')}")
 
 
@@ -175,8 +175,10 @@ def _reason(text: str) -> str:
     return reason
 
 
-def _board_page(request: Request, name: str, error: LabctlError) -> Response:
-    """Show the board with what forbids the change."""
+def _board_page(
+    request: Request, name: str, error: LabctlError, **typed: dict[str, str]
+) -> Response:
+    """Show the board with what forbids the change, and what was ``typed`` in which form."""
     view = dashboard_of(request).view
     found = view.board(name)
     if found is None:
@@ -186,6 +188,8 @@ def _board_page(request: Request, name: str, error: LabctlError) -> Response:
         "board",
         status=400 if isinstance(error, ConfigError) else 409,
         problem=error.message,
+        hint=error.hint,
+        typed=typed,
         board=found,
         history=list(reversed(view.state.health.history(name, limit=200))),
         runs=[],

@@ -38,6 +38,11 @@ class Listening:
         """True if nobody on another host can reach it."""
         return self.socket is not None or self.host in ("127.0.0.1", "::1", "localhost")
 
+    @property
+    def is_any(self) -> bool:
+        """True if it is every address of this host, so that no name follows from it."""
+        return self.host in ("0.0.0.0", "::")  # noqa: S104 - compared, not opened
+
 
 class SignInNeeded(Exception):
     """Nobody is signed in, and what was asked is for users alone."""
@@ -74,7 +79,7 @@ class Dashboard:
     def names(self) -> frozenset[str]:
         """Names by which it may be called."""
         own = {"localhost", "127.0.0.1", "::1"} if self.listening.is_loopback else set()
-        if self.listening.host not in ("0.0.0.0", "::"):  # noqa: S104 - any address: no name
+        if not self.listening.is_any:
             own.add(self.listening.host.lower())
         return frozenset(own | {name.lower() for name in self.lab.lab.web.names})
 

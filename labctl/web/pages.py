@@ -47,6 +47,7 @@ def board(request: Request, name: str) -> Response:
         "board",
         topics="boards runs",
         board=found,
+        typed={},
         history=list(reversed(history)),
         runs=runs[:10],
         audit=list(reversed(view.state.audit.list(subject=name, limit=20))),

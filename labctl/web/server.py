@@ -117,13 +117,36 @@ def configured(app: Guard) -> uvicorn.Config:
 
 def serve(lab: LabFile, own: socket.socket, listening: Listening) -> None:
     """Serve until a signal comes. Raises ConfigError, HostError."""
-    app = make_app(lab, listening)
+    path = listening.socket
+    made = None if path is None else _identity(path)
     try:
+        app = make_app(lab, listening)
         Server(configured(app), app).run(sockets=[own])
     finally:
         own.close()
-        if listening.socket is not None:
-            listening.socket.unlink(missing_ok=True)
+        if path is not None and _identity(path) == made:  # not that of a later server
+            path.unlink(missing_ok=True)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from a later one at the same path; None for no file."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _refuse_if_answered(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(5)
+        try:
+            link.connect(str(path))
+        except ConnectionRefusedError:  # left by a server that was killed
+            return
+    raise ConfigError(
+        f"another server listens at {path}", hint="end that one first, or name another path"
+    )
 
 
 def _unix_socket(path: Path) -> socket.socket:
@@ -132,8 +155,13 @@ def _unix_socket(path: Path) -> socket.socket:
     before = os.umask(0o117)
     try:
         if path.is_socket():
+            _refuse_if_answered(path)
             path.unlink()
         own.bind(str(path))
+        own.listen()  # from now on, another server sees that it is taken
+    except ConfigError:
+        own.close()
+        raise
     except OSError as error:
         own.close()
         raise ConfigError(f"cannot listen at {path}: {error.strerror or error}") from error

@@ -11,6 +11,7 @@ from labctl.farm import news
 from labctl.farm.news import LabNews
 from labctl.retry import wait_until
 from labctl.state import Health, NewJob, lab_state
+from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED
 
 
 def test_a_board_in_quarantine_is_news_once(tmp_path: Path) -> None:
@@ -24,6 +25,20 @@ def test_a_board_in_quarantine_is_news_once(tmp_path: Path) -> None:
     assert (event.kind, event.title) == ("board-quarantined", "board rk2 is in quarantine")
     assert (event.text, event.facts) == ("memory 18 % slower", {"by": "health check"})
     assert found.look() == []
+
+
+@pytest.mark.parametrize(
+    "found_out", ["an untrusted recipe changed q4.gguf", f"{NOT_LOOKED_THROUGH}: no answer"]
+)
+def test_an_untrusted_recipe_is_news_for_what_it_left_alone(tmp_path: Path, found_out: str) -> None:
+    state = lab_state(made_lab(tmp_path / "kitchen"))
+    news_of_lab = LabNews(state)
+    runs = {UNTRUSTED: NOT_LOOKED_THROUGH}
+    state.health.set("rk1", Health.BAD, reason=NOT_LOOKED_THROUGH, by="x", evidence=runs)
+    assert news_of_lab.look() == []
+    state.health.set("rk1", Health.BAD, reason=found_out, by="x", evidence={UNTRUSTED: found_out})
+    assert [event.text for event in news_of_lab.look()] == [found_out]
+    assert [event.reason for event in state.health.history("rk1")][-1] == found_out
 
 
 def test_a_queue_that_stands_is_news_until_it_moves(

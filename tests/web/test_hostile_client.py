@@ -326,7 +326,7 @@ def test_guesses_are_slowed_and_lock_nobody_out(tmp_path: Path) -> None:
 def test_a_revoked_token_ends_its_sessions_at_once(tmp_path: Path) -> None:
     lab = made_lab(tmp_path / "kitchen")
     with served(lab) as dashboard, dashboard.signed_in("run") as client:
-        lab_state(lab).tokens.revoke("run")
+        lab_state(lab).tokens.revoke("run", by="test")
         assert client.post("/boards/rk1/hold", data=HOLD).status_code == 401
         assert held(dashboard) == []
 

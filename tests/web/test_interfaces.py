@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from labctl.cli.root import run_cli
 from labctl.state import NewJob, lab_state
+from labctl.state.state import this_user
 from labctl.web.render import PACKAGE, Renderer
 
 GRAFANA = Path(__file__).parents[2] / "docs" / "grafana" / "labctl.json"
@@ -150,3 +151,7 @@ def test_tokens_are_made_listed_and_revoked(
         assert dashboard.ask("POST", path, json=REASON, headers=headers).status_code == 200
         assert run_cli(["serve", "token", "revoke", "anna"]) == 0
         assert dashboard.ask("POST", path, json=REASON, headers=headers).status_code == 401
+    entries = lab_state(lab).audit.list(subject="anna")
+    assert [one.action for one in entries] == ["token add", "token revoke"]
+    assert {(one.actor, one.via) for one in entries} == {(this_user(), "cli")}
+    assert token not in str(entries)

@@ -13,7 +13,11 @@ import httpx
 import pytest
 from dashboards import made_lab
 
+from labctl.cli.root import run_cli
 from labctl.cli.serve import _own_token
+from labctl.errors import ConfigError
+from labctl.web import server
+from labctl.web.dashboard import Listening
 
 HOLD = {"reason": "firmware test"}
 
@@ -29,19 +33,19 @@ def serving(root: Path, *words: str) -> Iterator[tuple[str, "subprocess.Popen[st
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    ) as server:
+    ) as process:
         try:
-            assert server.stdout is not None
-            assert select.select([server.stdout], [], [], 60)[0]
-            yield server.stdout.readline().strip(), server
+            assert process.stdout is not None
+            assert select.select([process.stdout], [], [], 60)[0]
+            yield process.stdout.readline().strip(), process
         finally:
-            server.send_signal(signal.SIGTERM)
-            assert server.wait(60) == 130
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 130
 
 
 def test_the_first_start_makes_a_token_that_only_its_user_can_read(tmp_path: Path) -> None:
     lab = made_lab(tmp_path / "kitchen")
-    with serving(lab.root, "--port", "0") as (address, server):
+    with serving(lab.root, "--port", "0") as (address, process):
         (kept,) = (lab.root / "state" / "tokens").iterdir()
         assert kept.stat().st_mode & 0o777 == 0o600
         token = kept.read_text().strip()
@@ -50,9 +54,9 @@ def test_the_first_start_makes_a_token_that_only_its_user_can_read(tmp_path: Pat
             assert "rk1" in client.get("/").text
             held = client.post("/api/v1/boards/rk1/hold", json=HOLD, headers=headers)
             assert held.status_code == 200
-        server.send_signal(signal.SIGTERM)
-        assert server.stderr is not None
-        said = server.stderr.read()
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        said = process.stderr.read()
         assert str(kept) in said
         assert token not in said  # a journal would keep it
     with serving(lab.root, "--port", "0") as (address, again):
@@ -87,3 +91,32 @@ def test_over_a_unix_socket_a_proxy_needs_no_secret(tmp_path: Path, named: bool)
             answer = client.post("/boards/rk1/hold", data=HOLD, headers=headers)
             assert answer.status_code == (303 if named else 401)
     assert not path.exists()
+
+
+def test_a_second_server_does_not_take_the_socket_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    first, _ = server.listen(Listening(socket=path))
+    with first:
+        with pytest.raises(ConfigError, match="another server listens"):
+            server.listen(Listening(socket=path))
+        assert path.exists()
+    second, _ = server.listen(Listening(socket=path))  # what a killed one left is in nobody's way
+    second.close()
+
+
+def test_a_server_removes_no_socket_but_its_own(tmp_path: Path) -> None:
+    lab = made_lab(tmp_path / "k")
+    path = lab.root / "s"
+    with serving(lab.root, "--listen", f"unix:{path}"):
+        path.unlink()
+        later, _ = server.listen(Listening(socket=path))
+    assert path.exists()
+    later.close()
+
+
+def test_all_addresses_need_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(made_lab(tmp_path / "k").root)
+    assert run_cli(["serve", "--listen", "0.0.0.0", "--port", "0"]) == 2
+    assert "web: {names: [lab.example.org]}" in capsys.readouterr().err

@@ -74,13 +74,20 @@
     }
   };
 
+  // The sign-in page has another path: the session has ended, and this page would never change.
+  const ask = async () => {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
+    if (answer.redirected) location.assign(answer.url);
+    if (answer.redirected || !answer.ok) throw new Error(String(answer.status));
+    return answer;
+  };
+
   let busy = false, again = false;
   const update = async () => {
     if (busy) { again = true; return; }
     busy = true;
     try {
-      const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
-      if (!answer.ok) throw new Error(String(answer.status));
+      const answer = await ask();
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const old of document.querySelectorAll("[data-live]")) {
         const one = fresh.getElementById(old.id);
@@ -109,7 +116,9 @@
       });
       source.addEventListener("error", () => {
         tell(body.dataset.lost);
-        if (source.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
+        if (source.readyState !== EventSource.CLOSED) return;
+        update(); // leads to the sign-in page, where that is why
+        setTimeout(connect, 5000);
       });
     };
     connect();
@@ -138,7 +147,10 @@
       });
       source.addEventListener("end", () => { source.close(); state.textContent = state.dataset.endWord; });
       // The browser would ask again for the lines that it has: ask for those after them.
-      source.addEventListener("error", () => { source.close(); setTimeout(connect, 3000); });
+      source.addEventListener("error", () => {
+        source.close();
+        ask().catch(() => {}).finally(() => setTimeout(connect, 3000));
+      });
     };
     connect();
     log.scrollTop = log.scrollHeight;
