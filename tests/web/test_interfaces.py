@@ -9,7 +9,7 @@ from dashboards import Served, made_lab, served
 from prometheus_client.parser import text_string_to_metric_families
 
 from labctl.cli.root import run_cli
-from labctl.state import NewJob, lab_state
+from labctl.state import Health, NewJob, lab_state
 from labctl.state.state import this_user
 from labctl.web.render import PACKAGE, Renderer
 
@@ -155,3 +155,18 @@ def test_tokens_are_made_listed_and_revoked(
     assert [one.action for one in entries] == ["token add", "token revoke"]
     assert {(one.actor, one.via) for one in entries} == {(this_user(), "cli")}
     assert token not in str(entries)
+
+
+def test_words_of_records_are_chinese_on_chinese_pages(tmp_path: Path) -> None:
+    lab = made_lab(tmp_path / "kitchen")
+    state = lab_state(lab)
+    state.health.set("rk1", Health.BAD, reason="x", by="y")
+    state.audit.record("anna", "cli", "queue cancel", "7")
+    state.audit.record("anna", "cli", "{unheard of}", "7")
+    with served(lab) as dashboard:
+        history = dashboard.ask("GET", "/boards/rk1?lang=zh").text
+        audit = dashboard.ask("GET", "/audit?lang=zh").text
+        assert "<td>queue cancel</td>" in dashboard.ask("GET", "/audit?lang=en").text
+    assert "<td>健康</td><td><bdi>故障</bdi></td>" in history
+    assert "<td>命令行</td><td>取消任务</td>" in audit
+    assert "<td>{unheard of}</td>" in audit

@@ -25,6 +25,10 @@ class Language:
         """Return a sentence of a latency match in this language; another text as it is."""
         return self(text.template, **text.values) if isinstance(text, Sentence) else text
 
+    def word(self, text: str) -> str:
+        """Return a word of a record in this language; one without a translation as it is."""
+        return self._chinese.get(text, text) if self.code == "zh" else text
+
     def listed(self, names: Iterable[str]) -> str:
         """Return names one after the other."""
         return ("、" if self.code == "zh" else ", ").join(names)
