@@ -115,6 +115,7 @@ def serve(invocation: Invocation, *, until_empty: bool) -> int:
         lab, source, connect_board, compare=comparing_with(lab), before_job=ready
     )
     source.on_stop = executor.stop_job
+    source.note = lambda line: note(printable_line(line))
     note(f"serving {counted(len(boards), 'board')}; Ctrl-C ends it")
 
     def begun(job: FarmJob, board: str) -> None:

@@ -37,7 +37,7 @@ def run_in_turn(
             f" job {job.id}; Ctrl-C leaves the queue"
         )
 
-    turn = Turn(state, lab.root, job, tell)
+    turn = Turn(state, lab.root, job, tell, note)
     return turn.take(lambda name: run_on(_named(pool, name)), BoardBusy)
 
 

@@ -10,9 +10,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
-from labctl.errors import ConfigError, LeaseLost
+from labctl.errors import ConfigError, HostError, LeaseLost
 from labctl.farm.job import FarmJob, JobResult
+from labctl.farm.patience import patiently
 from labctl.farm.run_content import RunContent
 from labctl.state import Job, LabState
 from labctl.state.job import worker_name
@@ -48,6 +50,8 @@ class QueueSource:
         self._sign_due = 0.0
         #: Stops a running job; the executor's.
         self.on_stop: Callable[[str], None] = lambda _job: None
+        #: Gets lines for people.
+        self.note: Callable[[str], None] = lambda _line: None
 
     @property
     def is_over(self) -> bool:
@@ -55,7 +59,10 @@ class QueueSource:
         return self._drain and self._is_idle and not self._running
 
     def begin(self) -> list[tuple[FarmJob, str]]:
-        """Claim jobs for the boards that are free."""
+        """Claim jobs for the boards that are free; a database that is away is waited for."""
+        return patiently(self._begin, self.note)
+
+    def _begin(self) -> list[tuple[FarmJob, str]]:
         self._give_sign()
         wanted = self._state.jobs.wanted_boards() & self._boards.keys()
         self._is_idle = not wanted
@@ -74,13 +81,16 @@ class QueueSource:
         ran = self._running.pop(job.id)
         if result.is_board_broken or result.is_board_taken:
             self._away.add(str(ran.board))
+        return patiently(lambda: self._told(ran, result), self.note)
+
+    def _told(self, ran: Job, result: JobResult) -> JobResult | None:
         with suppress(LeaseLost):  # taken for dead meanwhile: another has it
             if result.is_final:
                 status, blame = result.exit_status, result.blame
                 self._state.jobs.finish(ran, status, blame=blame, reason=result.reason)
                 self._state.health.job_done(str(ran.board))
                 return result
-            now = self._state.jobs.get(job.id)
+            now = self._state.jobs.get(ran.id)
             if now is not None and now.stop is not None and not result.is_counted:
                 status = result.exit_status
                 self._state.jobs.finish(ran, status, reason=now.stop, state="cancelled")
@@ -101,7 +111,8 @@ class QueueSource:
 
     def close(self) -> None:
         """Forget this process as a worker."""
-        self._state.workers.remove(self.name)
+        with suppress(HostError):  # it counts as gone soon
+            self._state.workers.remove(self.name)
         self._sign_due = 0.0
 
     def has_work(self) -> bool:
@@ -122,18 +133,20 @@ class QueueSource:
 
     def note_run(self, job: FarmJob, board: str, run: str) -> None:  # noqa: ARG002 - it is known
         """Keep the run of a job. Raises LeaseLost if somebody else has the job by now."""
-        self._running[job.id] = self._state.jobs.start(self._running[job.id], run)
+        attempt = self._running[job.id]
+        start = partial(self._state.jobs.start, attempt, run)
+        self._running[job.id] = patiently(start, self.note)
 
     def _give_sign(self) -> None:
         now = time.monotonic()
         if now < self._sign_due:
             return
-        self._sign_due = now + JOB_SECONDS / 4
         version = importlib.metadata.version("labctl")
         host, boards = socket.gethostname(), sorted(self._boards)
         self._state.workers.give_sign(self.name, host, boards, version)
         for job in self._state.jobs.renew(self.name):
             self.on_stop(job.id)
+        self._sign_due = now + JOB_SECONDS / 4
 
     def _room(self) -> Callable[[Waiting, str], bool]:
         """Return what tells whether the shared limits have room; each yes takes some of it."""

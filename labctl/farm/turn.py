@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from labctl.errors import ConfigError, ExitStatus, HostError, LabctlError, LeaseLost
+from labctl.farm.patience import patiently
 from labctl.runs.record.directory import RunDirectory, run_directories
 from labctl.runs.resume import last_board
 from labctl.state import Job, LabState, NewJob
@@ -37,14 +39,23 @@ class Place:
 class Turn:
     """One wait for the first of some equal boards that is free.
 
-    ``tell`` gets the place whenever it changes.
+    ``tell`` gets the place whenever it changes, ``note`` other lines for people. A database that is
+    away is waited for.
     """
 
-    def __init__(self, state: LabState, lab_root: Path, job: NewJob, tell: Callable[[Place], None]):
+    def __init__(
+        self,
+        state: LabState,
+        lab_root: Path,
+        job: NewJob,
+        tell: Callable[[Place], None],
+        note: Callable[[str], None],
+    ):
         self._state = state
         self._root = lab_root
         self._new = job
         self._tell = tell
+        self._note = note
         self._worker = worker_name()
 
     def take(self, use: Callable[[str], int], is_refusal: type[LabctlError]) -> int:
@@ -61,9 +72,10 @@ class Turn:
                     with self._alive():
                         status = use(str(claimed.board))
                 except is_refusal as error:
-                    self._state.jobs.requeue(
-                        claimed, error.message, blame_board=False, counted=False
+                    again = partial(
+                        self._state.jobs.requeue, claimed, error.message, blame_board=False
                     )
+                    patiently(partial(again, counted=False), self._note)
                     self._pause(job, AGAIN_SECONDS)
                     continue
                 except LabctlError as error:
@@ -79,25 +91,32 @@ class Turn:
     def _claimed(self, job: Job) -> Job:
         told: Place | None = None
         while True:
-            held = {lease.board for lease in self._state.leases.list()}
-            working = self._state.health.working(job.boards, job.submitter)
-            free = [board for board in working if board not in held]
-            if claimed := self._state.jobs.claim_own(job.id, free, self._worker):
+            if claimed := patiently(partial(self._look, job), self._note):
                 return claimed
-            place = place_of(self._state, self._root, job)
+            place = self._place(job)
             if told is None or place.number != told.number:
                 self._tell(place)
                 told = place
             time.sleep(LOOK_SECONDS)
 
+    def _look(self, job: Job) -> Job | None:
+        held = {lease.board for lease in self._state.leases.list()}
+        working = self._state.health.working(job.boards, job.submitter)
+        free = [board for board in working if board not in held]
+        return self._state.jobs.claim_own(job.id, free, self._worker)
+
+    def _place(self, job: Job) -> Place:
+        return patiently(partial(place_of, self._state, self._root, job), self._note)
+
     def _pause(self, job: Job, seconds: float) -> None:
-        self._tell(place_of(self._state, self._root, job))
+        self._tell(self._place(job))
         time.sleep(seconds)
 
     def _end(self, job: Job, status: int, error: LabctlError | None = None) -> None:
         with suppress(LeaseLost):  # the database was away for long: the run's record counts
             blame, reason = (error.blame, error.message) if error else (None, None)
-            self._state.jobs.finish(job, status, blame=blame, reason=reason)
+            finish = partial(self._state.jobs.finish, job, status, blame=blame, reason=reason)
+            patiently(finish, self._note)
 
     def _leave(self, job: Job) -> None:
         now = self._state.jobs.get(job.id)

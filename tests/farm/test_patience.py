@@ -1,0 +1,73 @@
+"""The queue while the lab's database is away for a moment."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labctl.config.lab import Lab, LabFile
+from labctl.errors import BoardBusy, HostError
+from labctl.farm.job import JobResult
+from labctl.farm.queue_source import QueueSource
+from labctl.farm.turn import Turn
+from labctl.state import LabState, NewJob, lab_state
+from labctl.state.jobs import Jobs
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> LabState:
+    return lab_state(LabFile(tmp_path, Lab(boards={})))
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Make the next call of a method of the jobs fail, as while a database restarts."""
+
+    def make(name: str) -> None:
+        real, failures = getattr(Jobs, name), list[HostError]()
+
+        def fails_once(*given: Any, **named: Any) -> Any:
+            if not failures:
+                failures.append(HostError("cannot use the database: it is starting up"))
+                raise failures[0]
+            return real(*given, **named)
+
+        monkeypatch.setattr(Jobs, name, fails_once)
+
+    return make
+
+
+def test_who_serves_the_queue_waits_for_the_database(
+    state: LabState, away: Callable[[str], None]
+) -> None:
+    (job,) = state.jobs.submit(NewJob("q8", {}, ("rk1",)))
+    source, notes = QueueSource(state, {"rk1": ()}, {}), list[str]()
+    source.note = notes.append
+    away("renew")
+    away("claim")
+    ((given, _board),) = source.begin()
+    away("start")
+    source.note_run(given, "rk1", "20261120T223000Z-q2-abcdef")
+    away("finish")
+    assert source.end(given, JobResult(0)) is not None
+    ended = state.jobs.find(job.id)
+    assert (ended.state, ended.run) == ("done", "20261120T223000Z-q2-abcdef")
+    assert notes == ["cannot use the database: it is starting up; it is asked again"] * 3
+
+
+def test_who_waits_for_a_board_keeps_the_place(
+    state: LabState, tmp_path: Path, away: Callable[[str], None]
+) -> None:
+    notes: list[str] = []
+    job = NewJob("q8", {}, ("rk1",), "foreground")
+    turn = Turn(state, tmp_path, job, lambda _place: None, notes.append)
+    away("claim_own")
+
+    def use(_board: str) -> int:
+        away("finish")
+        return 1
+
+    assert turn.take(use, BoardBusy) == 1
+    assert state.jobs.find(job.id).exit_status == 1
+    assert len(notes) == 2
