@@ -3,15 +3,12 @@
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from labctl.checked import Checked
+from pydantic import BeforeValidator, WithJsonSchema
+
 from labctl.errors import ConfigError
 from labctl.files import host_reads
-
-if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler
-    from pydantic_core import CoreSchema
 
 _PATTERN = r"^(env:[A-Za-z_][A-Za-z0-9_]{0,127}|file:[^~\u0000-\u001f][^\u0000-\u001f]{0,1000})$"
 _MOST_BYTES = 4096
@@ -26,20 +23,18 @@ def _secret(text: object) -> str:
     return text
 
 
-class _Place(Checked):
-    """Is checked before anything else, whose message could show a secret that is a number."""
-
-    def __get_pydantic_core_schema__(
-        self, source: type[str], handler: "GetCoreSchemaHandler"
-    ) -> "CoreSchema":
-        from pydantic_core import core_schema
-
-        return core_schema.with_info_before_validator_function(self._checked, handler(source))
-
-
-#: Where a secret is: ``env:VARIABLE``, or ``file:PATH`` below the lab's folder.
+#: Where a secret is: ``env:VARIABLE``, or ``file:PATH`` below the lab's folder. Checked before
+#: anything else, whose message could show a secret that is a number.
 SecretPlace = Annotated[
-    str, _Place(_secret, pattern=_PATTERN, examples=["env:LABCTL_CHAT", "file:secrets/chat"])
+    str,
+    BeforeValidator(_secret),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": _PATTERN,
+            "examples": ["env:LABCTL_CHAT", "file:secrets/chat"],
+        }
+    ),
 ]
 
 

@@ -189,7 +189,7 @@ def test_a_lease_is_renewed_while_its_holder_lives(
     monkeypatch.setattr(leases_module, "LEASE_SECONDS", 30.0)
     held = hold()
     with monkeypatch.context() as patch:
-        patch.setattr("labctl.runs.board.lease_keeper._RENEWALS", 300)
+        patch.setattr("labctl.runs.board.in_use._RENEWALS", 300)
         held.take_lease()
     first = state.leases.get("b")
     assert first is not None
@@ -283,7 +283,7 @@ def test_a_holder_that_was_stopped_and_comes_back_is_refused(lab: LabFile, state
 def test_a_reservation_that_begins_is_told_to_the_holder(
     hold: Callable[..., HeldBoard], state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labctl.runs.board.lease_keeper._RENEWALS", 600)
+    monkeypatch.setattr("labctl.runs.board.in_use._RENEWALS", 600)
     held = hold()
     held.take_lease()
     held.refuse_if_kept_for_another()
@@ -337,7 +337,7 @@ def test_a_database_that_is_gone_gives_no_board(
 def test_all_leases_of_a_process_are_renewed_in_one_transaction(
     lab: LabFile, state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labctl.runs.board.lease_keeper._RENEWALS", 600)
+    monkeypatch.setattr("labctl.runs.board.in_use._RENEWALS", 600)
     monkeypatch.setattr(leases_module, "LEASE_SECONDS", 600.0)
     rounds: list[set[str]] = []
     renew_all = BoardLeases.renew_all
