@@ -36,6 +36,9 @@ _OWN = tuple(
     )
 )
 
+#: Names of the engines whose code is labctl's own.
+OWN_ENGINES = tuple(entry.name for entry in _OWN)
+
 EngineClass = type[EngineBase[Any]]
 
 
@@ -55,6 +58,11 @@ def owner(entry: EntryPoint) -> str:
     if entry.dist is None:
         return "labctl itself"
     return f"{entry.dist.name or 'a package without a name'} {entry.dist.version}"
+
+
+def is_own(name: str) -> bool:
+    """Return True if the code of an engine is labctl's own."""
+    return name in OWN_ENGINES
 
 
 def load(entry: EntryPoint) -> tuple[EngineClass, ...]:

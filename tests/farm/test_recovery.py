@@ -18,7 +18,7 @@ from labctl.runs import Observer
 from labctl.runs.board import held_board
 from labctl.state import Health, lab_state
 from labctl.virtual import Served
-from labctl.virtual.fault_script import Freeze, HangUp
+from labctl.virtual.fault_script import Freeze, Truncate
 
 pytestmark = pytest.mark.usefixtures("private_state", "little_patience")
 
@@ -40,7 +40,7 @@ def hang(board: Served) -> None:
 
 def silence(board: Served) -> None:
     """Let a board answer nothing to its end: found out at once, unlike one that hangs."""
-    board.faults.add(HangUp(times=None))
+    board.faults.add(Truncate(on="shell", after_bytes=0, times=None))
 
 
 def climb(lab: LabFile, name: str = "b0") -> list[tuple[str, bool]]:

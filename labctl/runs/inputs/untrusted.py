@@ -17,6 +17,7 @@ from labctl.config.recipe import Recipe
 from labctl.config.types import format_duration
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.engines.program import ProgramSource
+from labctl.engines.registry import OWN_ENGINES, is_own
 from labctl.errors import ConfigError
 from labctl.units import size
 
@@ -29,8 +30,6 @@ _HARMLESS = {
 }
 #: Keys whose content is looked at.
 _CHECKED = {"engine", "models", "prompt_file", "files", "max_time"}
-#: Engines of labctl's own: another package's code would read what the recipe says.
-_ENGINES = ("llama_cpp", "command", "nnrt", "mindspore_lite")
 #: Of all files that it names together.
 MOST_BYTES = 16 << 30
 MOST_SECONDS = 2 * 3600.0
@@ -70,8 +69,9 @@ class Workspace:
         if recipe.max_time > MOST_SECONDS:
             most = format_duration(MOST_SECONDS)
             yield ("max_time",), f"an untrusted recipe has {most} at most"
-        if recipe.engine.name not in _ENGINES:
-            known = listed(_ENGINES)
+        # Another package's code would read what the recipe says.
+        if not is_own(recipe.engine.name):
+            known = listed(OWN_ENGINES)
             yield ("engine", "name"), f"an untrusted recipe uses labctl's own engines: {known}"
         for key, source in recipe.models.items():
             if why := _model_problem(source):
