@@ -87,7 +87,7 @@ def test_200_boards_answer_at_once_and_leave_nothing(tmp_path: Path) -> None:
     before = descriptors()
     said = asyncio.run(scene())
     assert said == [f"{tmp_path}/{number}\n".encode() for number in range(200)]
-    assert descriptors() == before
+    assert descriptors() <= before
     assert threading.active_count() == threads
 
 
@@ -162,7 +162,7 @@ def test_a_host_that_leaves_while_the_disk_is_busy_leaves_no_file_open(tmp_path:
 
     before = descriptors()
     asyncio.run(asyncio.wait_for(scene(), 60))
-    assert descriptors() == before
+    assert descriptors() <= before
     assert (tmp_path / "big").stat().st_size == 1000
 
 
@@ -212,7 +212,7 @@ def test_a_host_that_comes_as_the_daemon_stops_is_turned_away(tmp_path: Path, ro
 
     before = descriptors()
     assert asyncio.run(scene()) == b""
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 @pytest.mark.parametrize("rounds", range(6))
@@ -242,7 +242,7 @@ def test_who_comes_as_a_reverse_rule_ends_is_turned_away(tmp_path: Path, rounds:
 
     before = descriptors()
     assert asyncio.run(scene()) == b""
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_hosts_without_end_are_turned_away(tmp_path: Path) -> None:
