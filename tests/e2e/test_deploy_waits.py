@@ -2,16 +2,16 @@
 
 import json
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import agent_builds
 import pytest
 from agent_fences import native_leases
-from labs import RECIPE, LabUnderTest, RunningLabctl, blamed, said
+from labs import TALKING, LabUnderTest, RunningLabctl, blamed, give_talker, said
 
 from labctl import process
 from labctl.config.lab import find_lab
@@ -116,20 +116,15 @@ def test_it_waits_for_another_deploy_and_no_longer_when_that_one_dies(lab: LabUn
 def test_it_waits_for_the_job_of_a_run_that_was_killed_and_leaves_it_to_a_resumed_one(
     lab: LabUnderTest,
 ) -> None:
-    shutil.copy(lab.root / "models" / "tiny.gguf", lab.root / "models" / "other.gguf")
-    with (lab.root / "models" / "other.gguf").open("ab") as file:
-        file.write(b"other")
-    lab.recipe(RECIPE.replace("models/tiny.gguf", "models/other.gguf"), "other")
-    long = ("--set", "repeats=1", "--set", "tokens=250", "--set", "context=300")
-    killed = lab.start("run", "tiny", *long)
+    # Its job lasts as long on a quiet host as on a busy one: the deploy below must find it there.
+    give_talker(lab, TALKING.replace(agent_builds.HOST, "rk3568"))
+    killed = lab.start("run", "talking")
     killed.waiting_for(lambda: lab.is_under_way(1))
     killed.process.kill()
     killed.finish()
-    with waiting(lab, "a job runs there", words=("deploy", "other")) as running:
+    with waiting(lab, "a job runs there") as running:
         pass
-    done = running.finish()
-    assert done.exit_status == 0, (lab.root / "said").read_text()
-    assert "1 was sent" in done.text
+    sent(lab, running)
     # The job that the killed run left was measured to its end, and is a result.
     resumed = lab.run("resume")
     assert resumed.exit_status == 0, said(resumed)

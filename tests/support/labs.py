@@ -119,7 +119,10 @@ class RunningLabctl:
 
         if not wait_until(is_so, timeout=300, interval=0.02):
             process.stop(self.process)
-        assert seen, said(self.finish())
+        if not seen:
+            done = self.finish()
+            said = done.stderr or done.stdout
+            raise AssertionError(f"it ended before that, with {done.exit_status}: {said!r}")
 
     @property
     def ended(self) -> bool:
