@@ -86,7 +86,7 @@ def test_infrastructure_that_broke_a_job_off_sends_it_to_another_board(
     executor = Recorded({"a": [broken]})
     _worker(lab, executor, "rk1", "rk2").run(drain=True)
     _worker(lab, executor, "rk1", "rk2").run(drain=True)
-    assert executor.ran == [("a", "rk1"), ("a", "rk2")]
+    assert sorted(executor.ran) == [("a", "rk1"), ("a", "rk2")]
     job = state.jobs.get("a")
     assert job is not None
     assert (job.state, job.exit_status, job.attempts) == ("done", 0, 2)
