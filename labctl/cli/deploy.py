@@ -8,7 +8,7 @@ import click
 
 from labctl.cli.board_options import choose_boards, several_boards
 from labctl.cli.complete import RECIPE
-from labctl.cli.deploy_view import BoardsView, preview_text, result_text
+from labctl.cli.deploy_view import BoardsView, preview_lines, result_text
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.output import confirm, json_option
 from labctl.cli.parameters import RATE
@@ -148,7 +148,8 @@ def _serve_free(
         # All that is known before gigabytes come to this host.
         for task in fleet.alive:
             if task.preview is not None and task.preview.problems:
-                tell(preview_text(task.preview))
+                for line in preview_lines(task.preview):
+                    tell(line)
         fleet.refuse_impossible()
         if not only_plan:
             yes = _agree(fleet, view, yes=yes)
@@ -159,7 +160,8 @@ def _serve_free(
         view.bars.stop()
     for task in fleet.alive:
         if task.preview is not None:
-            tell(preview_text(task.preview))
+            for line in preview_lines(task.preview):
+                tell(line)
     fleet.refuse_impossible()
     if only_plan:
         fleet.leave()

@@ -16,22 +16,20 @@ from labctl.units import counted, duration, size
 _SHOW_SECONDS = 0.25
 
 
-def preview_text(preview: DeployPreview) -> str:
-    """List missing files, transfer times, free space and problems."""
+def preview_lines(preview: DeployPreview) -> list[str]:
+    """List missing files, transfer times, free space and problems, a line each."""
     name, plan = preview.board.name, preview.plan
     if plan.missing:
         files = counted(len(plan.missing), "file")
         there = f", {size(plan.arrived_bytes)} of it are there" if plan.arrived_bytes else ""
         lines = [f"{name} needs {files} ({size(plan.bytes)}{there}){_time(preview)}:"]
-        lines += [
-            f"  {printable_line(item.name)}  {size(item.size_bytes)}" for item in plan.missing
-        ]
+        lines += [f"  {item.name}  {size(item.size_bytes)}" for item in plan.missing]
     else:
         lines = [f"{name} needs nothing"]
     lines += [f"  memory: {fit.message()}" for fit in preview.fits]
     lines += [f"  warning: {warning}" for warning in preview.warnings]
     lines += [f"  problem: {problem.message}" for problem in preview.problems]
-    return "\n".join(lines)
+    return [printable_line(line) for line in lines]
 
 
 def _time(preview: DeployPreview) -> str:

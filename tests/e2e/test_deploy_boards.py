@@ -128,7 +128,10 @@ def test_a_board_in_use_keeps_nobody_waiting_for_the_others(lab: Lab, tmp_path: 
         told = running.communicate(timeout=120)[0].decode()
     assert served, said_so.read_text()
     assert (running.returncode, told.count("has all 2 files; 2 were sent")) == (0, 2)
-    assert said_so.read_text().count("waiting until it is free") == 1
+    text = said_so.read_text()
+    assert text.count("waiting until it is free") == 1
+    assert "\n  memory: " in text  # what a board needs is several lines
+    assert "\\x0a" not in text
 
 
 def test_a_plan_moves_nothing(lab: Lab) -> None:
