@@ -7,12 +7,11 @@ from labctl.lazy import lazy_names
 if TYPE_CHECKING:
     from labctl.board.agent import LINK_LOSSES, BoardAgent
     from labctl.board.facts import probe
-    from labctl.board.fence import Fence
     from labctl.board.job import JobProgress, JobSpec, JobState, Started
-    from labctl.board.lease import ALIVE_SECONDS, BoardLease, Lease, LeaseStatus
+    from labctl.board.lease import ALIVE_SECONDS, BoardLease, Fence, Lease, LeaseStatus
     from labctl.board.prune import Holder, Inventory, PrunePolicy, Pruner, StoreEntry, choose, find
     from labctl.board.store import BoardStore, StoredObject
-    from labctl.board.upload.source import ChunkedFile
+    from labctl.board.upload.client import ChunkedFile
     from labctl.board.upload.transfer import DeliveryOptions
     from labctl.board.workdir_check import Survey, survey
 else:
@@ -21,12 +20,11 @@ else:
         {
             "agent": "LINK_LOSSES BoardAgent",
             "facts": "probe",
-            "fence": "Fence",
             "job": "JobProgress JobSpec JobState Started",
-            "lease": "ALIVE_SECONDS BoardLease Lease LeaseStatus",
+            "lease": "ALIVE_SECONDS BoardLease Fence Lease LeaseStatus",
             "prune": "Holder Inventory PrunePolicy Pruner StoreEntry choose find",
             "store": "BoardStore StoredObject",
-            "upload.source": "ChunkedFile",
+            "upload.client": "ChunkedFile",
             "upload.transfer": "DeliveryOptions",
             "workdir_check": "Survey survey",
         },

@@ -11,7 +11,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from labctl.board.agent_errors import DirectoryUsed, refusal
-from labctl.board.fence import Fence
 from labctl.board.job import (
     JOB_FILES,
     OUTPUT_LOST,
@@ -24,6 +23,7 @@ from labctl.board.job import (
     JobState,
     Started,
 )
+from labctl.board.lease import Fence
 from labctl.errors import (
     BoardError,
     BoardRebooted,

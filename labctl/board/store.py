@@ -12,7 +12,7 @@
 A file whose ``stat`` still agrees with its stamp is believed without reading it again; any other is
 hashed on the board before it is used.
 
-All of it is changed by the agent, under an epoch (:mod:`labctl.board.fence`). Without an agent the
+All of it is changed by the agent, under an epoch (:mod:`labctl.board.lease`). Without an agent the
 store is only looked at, but for the agent itself, which comes first and publishes itself.
 """
 
@@ -24,8 +24,8 @@ from functools import partial
 from pathlib import Path
 
 from labctl.board.agent import LINK_LOSSES
-from labctl.board.fence import Fence
-from labctl.board.upload.source import ChunkedFile
+from labctl.board.lease import Fence
+from labctl.board.upload.client import ChunkedFile
 from labctl.board.upload.transfer import (
     CHUNKED_BYTES,
     PARTIAL,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from labctl.board.facts import NEAREST, SECTION, sections
-from labctl.board.fence import INCOMING
+from labctl.board.lease import INCOMING
 from labctl.board.upload.transfer import PARTIAL
 from labctl.errors import printable
 from labctl.transport import Transport, remote_words, require

@@ -5,16 +5,20 @@ from typing import TYPE_CHECKING
 from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from labctl.database.base import DamagedDatabase, Database, UnwritableDatabase, lab_database
-    from labctl.database.migrations import Schema
+    from labctl.database.base import (
+        DamagedDatabase,
+        Database,
+        Schema,
+        UnwritableDatabase,
+        lab_database,
+    )
     from labctl.database.postgresql import PostgresDatabase
     from labctl.database.sqlite import SqliteDatabase
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "base": "DamagedDatabase Database UnwritableDatabase lab_database",
-            "migrations": "Schema",
+            "base": "DamagedDatabase Database Schema UnwritableDatabase lab_database",
             "postgresql": "PostgresDatabase",
             "sqlite": "SqliteDatabase",
         },

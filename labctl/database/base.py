@@ -1,15 +1,21 @@
-"""The few things that labctl asks of a database, whichever it is."""
+"""The few things that labctl asks of a database, whichever it is, and versions of its tables.
+
+A step and its version are one transaction, on SQLite as on PostgreSQL: a kill leaves either the
+old or the new tables.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from labctl.config.lab import LabFile
-from labctl.errors import HostError
+from labctl.errors import ConfigError, HostError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
 
 #: Others write for moments only; a rebuild of a large lab commits often.
 LOCK_SECONDS = 60.0
@@ -64,3 +70,83 @@ def lab_database(lab: LabFile) -> Database | None:
     from labctl.database.postgresql import PostgresDatabase
 
     return PostgresDatabase(url, lab.name)
+
+
+Step = Callable[["Connection"], None]
+
+
+def statements(*texts: str) -> Step:
+    """Return the step of some SQL statements."""
+
+    def run(connection: "Connection") -> None:
+        for text in texts:
+            connection.exec_driver_sql(text)
+
+    return run
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Tables of one part.
+
+    Args:
+        table: the table that holds the version, in one row.
+        steps: the first makes the tables of version 1, each further one changes them to the next.
+            A step that was released is never changed.
+    """
+
+    table: str
+    steps: tuple[Step, ...]
+
+    @property
+    def version(self) -> int:
+        """The version that this labctl writes."""
+        return len(self.steps)
+
+    def found(self, connection: "Connection") -> int:
+        """Return the version of the tables that are there; 0 where there are none.
+
+        Raises DamagedDatabase.
+        """
+        from sqlalchemy import inspect
+
+        if not inspect(connection).has_table(self.table):
+            return 0
+        rows = connection.exec_driver_sql(f"SELECT version FROM {self.table}").all()
+        return self.version_in([tuple(row) for row in rows])
+
+    def version_in(self, rows: Sequence[Row]) -> int:
+        """Return the version that the rows of its table hold. Raises DamagedDatabase."""
+        if len(rows) != 1 or not isinstance(rows[0][0], int) or rows[0][0] < 1:
+            raise DamagedDatabase(
+                f"the lab's database is damaged: its table {self.table} holds no version",
+                hint="move it away, then `labctl state restore FILE`; backups are in the lab's"
+                " folder backups/",
+            )
+        return rows[0][0]
+
+    def migrate(self, connection: "Connection") -> None:
+        """Bring the tables to this version. Raises ConfigError where they are of a newer one."""
+        from sqlalchemy import text
+
+        found = self.found(connection)
+        self.check(found)
+        if found == self.version:
+            return
+        if not found:
+            connection.exec_driver_sql(f"CREATE TABLE {self.table} (version INTEGER NOT NULL)")
+            connection.exec_driver_sql(f"INSERT INTO {self.table} VALUES (0)")
+        for step in self.steps[found:]:
+            step(connection)
+        connection.execute(
+            text(f"UPDATE {self.table} SET version = :version"), {"version": self.version}
+        )
+
+    def check(self, found: int) -> None:
+        """Raise ConfigError if ``found`` is the version of a newer labctl."""
+        if found > self.version:
+            raise ConfigError(
+                f"the lab's database was written by a newer labctl: {self.table} is {found},"
+                f" this one knows up to {self.version}",
+                hint="update labctl on this host",
+            )

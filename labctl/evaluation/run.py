@@ -37,11 +37,10 @@ from labctl.records import (
 )
 from labctl.records.events import Evaluation
 from labctl.runs.context import lab_revision
-from labctl.runs.observer import Observer
+from labctl.runs.observer import Observer, RunSession
 from labctl.runs.record.directory import RunDirectory, new_run_id
 from labctl.runs.record.journal import Journal
 from labctl.runs.record.repository import note_in_index
-from labctl.runs.run_session import RunSession
 from labctl.transport import Transport
 
 

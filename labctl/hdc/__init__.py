@@ -7,9 +7,9 @@ from labctl.lazy import lazy_names
 if TYPE_CHECKING:
     from labctl.hdc.host.files import Sending, receive_file, send_file
     from labctl.hdc.host.handshake import Consent
-    from labctl.hdc.host.link import Forwarding, HostLink
-    from labctl.hdc.host.session import Session
-    from labctl.hdc.host.tasks import (
+    from labctl.hdc.host.link import (
+        Forwarding,
+        HostLink,
         InteractiveShell,
         RebootTarget,
         hilog,
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         set_mode,
         shell,
     )
+    from labctl.hdc.host.session import Session
     from labctl.hdc.server_client.server import HdcServer, Target
     from labctl.hdc.server_client.session import ServerSession
 else:
@@ -27,10 +28,9 @@ else:
         {
             "host.files": "Sending receive_file send_file",
             "host.handshake": "Consent",
-            "host.link": "Forwarding HostLink",
+            "host.link": "Forwarding HostLink InteractiveShell RebootTarget hilog"
+            " interactive_shell reboot remount set_mode shell",
             "host.session": "Session",
-            "host.tasks": "InteractiveShell RebootTarget hilog interactive_shell reboot remount"
-            " set_mode shell",
             "server_client.server": "HdcServer Target",
             "server_client.session": "ServerSession",
         },

@@ -5,10 +5,9 @@ from functools import partial
 
 from labctl.config.lab import Board
 from labctl.errors import BoardError, ConfigError, LinkError
-from labctl.runs.observer import Observer
+from labctl.runs.observer import Observer, RunSession
 from labctl.runs.resume import ResumeRequest, last_board, resume_recorded
 from labctl.runs.run import RunRequest, run_recorded
-from labctl.runs.run_session import RunSession
 from labctl.runs.runner import Judge, Outcome, usual_status
 from labctl.transport import Transport
 

@@ -29,13 +29,12 @@ from labctl.runs.context import (
 )
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles, find_files
 from labctl.runs.moved_run import leave_board, try_board, unlike_in_speed
-from labctl.runs.observer import Observer
+from labctl.runs.observer import Observer, RunSession
 from labctl.runs.planning.forecast import make_forecast
 from labctl.runs.planning.time_limits import RunClock
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Attempt, Journal
-from labctl.runs.run_session import RunSession
 from labctl.runs.runner import Judge, Outcome, remaining, run_trials, usual_status
 from labctl.runs.trial.energy import working_meter
 from labctl.transport import Transport

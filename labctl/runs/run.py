@@ -14,12 +14,11 @@ from labctl.runs.board.opening import open_board
 from labctl.runs.context import RunContext, plan_record, program_sha256, run_record
 from labctl.runs.inputs.prepare import find_files
 from labctl.runs.inputs.programs import agent_notes
-from labctl.runs.observer import Observer
+from labctl.runs.observer import Observer, RunSession
 from labctl.runs.planning.forecast import make_forecast, plan_trials
 from labctl.runs.planning.time_limits import RunClock, planned_limits
 from labctl.runs.record.directory import RunDirectory, new_run_id
 from labctl.runs.record.journal import Journal
-from labctl.runs.run_session import RunSession
 from labctl.runs.runner import Judge, Outcome, run_trials, usual_status
 from labctl.runs.trial.energy import working_meter
 from labctl.transport import Transport

@@ -6,7 +6,7 @@ A step that was released is never changed: a further one follows it.
 import secrets
 
 from labctl.database import Schema
-from labctl.database.migrations import statements
+from labctl.database.base import statements
 
 _BASELINES = (
     """

@@ -21,7 +21,7 @@ from stored import publish
 from virtual_process import virtual_board_process
 
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, Fence, StoredObject
-from labctl.board.upload.source import CHUNK_BYTES
+from labctl.board.upload.client import CHUNK_BYTES
 from labctl.deploy import Object
 from labctl.deploy.plan import plan
 from labctl.deploy.send import deploy

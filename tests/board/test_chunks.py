@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board.upload.source import ChunkedFile
+from labctl.board.upload.client import ChunkedFile
 
 CHUNK = 100
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from labctl.board.upload import transfer as delivery
-from labctl.board.upload.client import Counters
-from labctl.board.upload.source import ChunkedFile
+from labctl.board.upload.client import ChunkedFile, Counters
 from labctl.board.upload.transfer import DeliveryOptions, Destination, deliver
 from labctl.errors import BoardError, BoardNoSpace, DeviceLost, InfraError
 from labctl.transport import Stream

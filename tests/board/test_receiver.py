@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board.upload.client import WINDOW, Busy, Counters, send_chunks
-from labctl.board.upload.source import ChunkedFile
+from labctl.board.upload.client import WINDOW, Busy, ChunkedFile, Counters, send_chunks
 from labctl.errors import (
     BoardError,
     BoardNoSpace,

@@ -8,7 +8,7 @@ from stored import publish
 
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, Fence, StoredObject
 from labctl.board import store as store_module
-from labctl.board.fence import knows_leases
+from labctl.board.lease import knows_leases
 from labctl.board.store import STAT
 from labctl.board.upload.transfer import PREFIX, pushing
 from labctl.errors import BoardError, ConfigError, DeviceLost, InfraError, IntegrityError, LeaseLost

@@ -25,8 +25,7 @@ from stored import publish
 from labctl import process
 from labctl.board import BoardStore, Fence, StoredObject
 from labctl.board.store import STAT
-from labctl.board.upload.client import WINDOW
-from labctl.board.upload.source import CHUNK_BYTES, ChunkedFile
+from labctl.board.upload.client import CHUNK_BYTES, WINDOW, ChunkedFile
 from labctl.board.upload.transfer import DeliveryOptions
 from labctl.deploy import Pace
 from labctl.errors import BoardNoSpace, ConfigError, InfraError

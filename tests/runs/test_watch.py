@@ -16,12 +16,11 @@ from labctl.cli.root import run_cli
 from labctl.errors import BoardBusy, BoardNoSpace, ConfigError, DeviceLost, LabctlError
 from labctl.records import Execution, Failure, RunEnd, TrialState
 from labctl.records.events import AnyEvent, Contact, End, Fetch, Note, Progress, Trial
-from labctl.runs.observer import Observer
+from labctl.runs.observer import Observer, RunSession
 from labctl.runs.record.directory import RunDirectory, find_run
 from labctl.runs.record.event_log import EVENTS, EventLog
 from labctl.runs.record.event_reader import EventReader
 from labctl.runs.record.repository import RunRepository
-from labctl.runs.run_session import RunSession
 from labctl.runs.watch import Watch, find_watched
 
 RUN = "20261120T223000Z-q2-abcdef"
@@ -40,7 +39,7 @@ from labctl.records.events import Contact, Progress, Trial
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_reader import EventReader
-from labctl.runs.run_session import RunSession
+from labctl.runs.observer import RunSession
 
 directory = RunDirectory(Path(sys.argv[1]))
 observer = Observer()

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from labctl.board.agent import LINK_LOSSES
-from labctl.board.upload.client import Busy, Counters, send_chunks
-from labctl.board.upload.source import ChunkedFile
+from labctl.board.upload.client import Busy, ChunkedFile, Counters, send_chunks
 from labctl.errors import (
     BoardError,
     BoardNoSpace,

@@ -107,8 +107,8 @@ class _Reaching:
         return self._dial_again()
 
     def _answers_on_its_own(self) -> bool:
+        from labctl.hdc.host.link import shell
         from labctl.hdc.host.session import Session
-        from labctl.hdc.host.tasks import shell
 
         host, port = address_of(self._key)
         seconds = min(_PROBE_SECONDS, self._left() / 2)

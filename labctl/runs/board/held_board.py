@@ -24,7 +24,7 @@ from labctl.board import (
     probe,
     survey,
 )
-from labctl.board.fence import knows_leases
+from labctl.board.lease import knows_leases
 from labctl.config.lab import Board, LabFile
 from labctl.config.target import Target, load_target
 from labctl.deploy import DeployOptions, Object, OnProgress, agent_object

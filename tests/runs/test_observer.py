@@ -9,9 +9,8 @@ from records_made import plan, planned_run, run
 from labctl.errors import ConfigError
 from labctl.records import RunEnd
 from labctl.records.events import End
-from labctl.runs.observer import Observer
+from labctl.runs.observer import Observer, RunSession
 from labctl.runs.record.event_log import EVENTS
-from labctl.runs.run_session import RunSession
 
 
 def test_who_comes_after_the_end_of_a_run_writes_nothing_into_it(tmp_path: Path) -> None:
