@@ -52,7 +52,7 @@ def repeats_for_difference(
     """
 
     def share(count: int) -> float:
-        return _share_beyond(count, noise, abs(difference), threshold, error)
+        return _shares_beyond(count, noise, threshold, error)(abs(difference))
 
     return _fewest(share, most, power) if abs(difference) > threshold else None
 
@@ -90,13 +90,13 @@ def least_difference(
     """
     if count < 2:
         raise ValueError("a difference is shown by two pairs or more")
+    share = _shares_beyond(count, noise, threshold, error)
     low, high = threshold, max(2 * threshold, noise)
-    while _share_beyond(count, noise, high, threshold, error) < power:
+    while share(high) < power:
         low, high = high, 2 * high
     for _ in range(40):
         middle = (low + high) / 2
-        enough = _share_beyond(count, noise, middle, threshold, error) >= power
-        low, high = (low, middle) if enough else (middle, high)
+        low, high = (low, middle) if share(middle) >= power else (middle, high)
     return high
 
 
@@ -122,14 +122,15 @@ def _share_within(
     return float(share[room > 0].sum()) / _NODES
 
 
-def _share_beyond(
-    count: int, noise: float, difference: float, threshold: float, error: float
-) -> float:
+def _shares_beyond(
+    count: int, noise: float, threshold: float, error: float
+) -> Callable[[float], float]:
+    """Return what tells the share in which a true difference is shown."""
     from scipy.special import ndtr, stdtrit
 
     true, seen = _errors(count, noise)
     needed = (stdtrit(count - 1, 1 - error / 2) * seen).clip(threshold)
-    return float(ndtr((difference - needed) / true).mean())
+    return lambda difference: float(ndtr((difference - needed) / true).mean())
 
 
 def _errors(count: int, noise: float) -> tuple[float, Any]:

@@ -1,5 +1,8 @@
 """False alarms and finds of 500 nights, by their noise and the number of their rows."""
 
+import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,15 @@ from simulated_farm import Nights, simulate, simulate_searches
 pytestmark = pytest.mark.soak
 
 NIGHTS = 500
+WORKERS = os.cpu_count() or 1
+#: In memory, where there is such a folder: what a disk takes to keep a line is not simulated.
+IN_MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as name:
+        yield Path(name)
 
 
 def shown(name: str, found: Nights) -> Nights:
@@ -16,8 +28,8 @@ def shown(name: str, found: Nights) -> Nights:
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.02, 0.03])
-def test_500_nights_of_20_rows(tmp_path: Path, sigma: float) -> None:
-    found = simulate(tmp_path, NIGHTS, rows=20, sigma=sigma, planted=True, seed=15)
+def test_500_nights_of_20_rows(folder: Path, sigma: float) -> None:
+    found = simulate(folder, NIGHTS, rows=20, sigma=sigma, planted=True, seed=15, workers=WORKERS)
     shown(f"seed 15, sigma {sigma:.0%}, 20 rows, one 5 % slower", found)
     assert found.found >= 484
     assert found.false <= 1
@@ -25,33 +37,35 @@ def test_500_nights_of_20_rows(tmp_path: Path, sigma: float) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 20, 100])
-def test_500_nights_without_a_slowdown(tmp_path: Path, rows: int) -> None:
+def test_500_nights_without_a_slowdown(folder: Path, rows: int) -> None:
     nights = NIGHTS if rows < 100 else NIGHTS // 5
-    found = simulate(tmp_path, nights, rows=rows, sigma=0.02, planted=False, seed=16)
+    found = simulate(folder, nights, rows=rows, sigma=0.02, planted=False, seed=16, workers=WORKERS)
     shown(f"seed 16, sigma 2 %, {rows} rows, none slower", found)
     assert found.false <= 1
     assert found.blamed_wrong == 0
 
 
 @pytest.mark.parametrize("rows", [1, 100])
-def test_nights_of_few_and_many_rows(tmp_path: Path, rows: int) -> None:
+def test_nights_of_few_and_many_rows(folder: Path, rows: int) -> None:
     nights = NIGHTS if rows < 100 else NIGHTS // 5
-    found = simulate(tmp_path, nights, rows=rows, sigma=0.02, planted=True, seed=17)
+    found = simulate(folder, nights, rows=rows, sigma=0.02, planted=True, seed=17, workers=WORKERS)
     shown(f"seed 17, sigma 2 %, {rows} rows, one 5 % slower", found)
     assert found.found >= 0.968 * nights
     assert found.false <= 1
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.02, 0.03])
-def test_500_searches_for_a_commit(tmp_path: Path, sigma: float) -> None:
-    found = simulate_searches(tmp_path, NIGHTS, sigma=sigma, seed=18)
+def test_500_searches_for_a_commit(folder: Path, sigma: float) -> None:
+    found = simulate_searches(folder, NIGHTS, sigma=sigma, seed=18, workers=WORKERS)
     print(f"seed 18, sigma {sigma:.0%}, 2 to 64 commits: {found}")
     assert found.right >= 0.95 * found.searched
     assert found.wrong + found.missed <= 0.01 * found.searched
 
 
-def test_searches_with_commits_that_do_not_build(tmp_path: Path) -> None:
-    found = simulate_searches(tmp_path, NIGHTS, sigma=0.02, unbuildable=0.15, seed=19)
+def test_searches_with_commits_that_do_not_build(folder: Path) -> None:
+    found = simulate_searches(
+        folder, NIGHTS, sigma=0.02, unbuildable=0.15, seed=19, workers=WORKERS
+    )
     print(f"seed 19, sigma 2 %, 15 % of the commits do not build: {found}")
     assert found.wrong + found.missed <= 0.01 * found.searched
     assert found.right + found.ranges >= 0.99 * found.searched

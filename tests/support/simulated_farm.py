@@ -4,11 +4,15 @@ Builds, boards and the clock are simulated; nothing else is.
 """
 
 import math
+import multiprocessing
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from simulated_comparisons import Noise, realistic
 
@@ -18,8 +22,10 @@ from labctl.farm.nightly.executor import HEAD, Built, Measured
 from labctl.farm.nightly.night import Night
 from labctl.farm.nightly.search import search_commits
 from labctl.farm.nightly.state import NightState
-from labctl.records.night import NightFinding, NightRecord, NightRow
+from labctl.records.night import CommitSearch, NightFinding, NightRecord, NightRow
 from labctl.stats.log_ratio import paired
+
+R = TypeVar("R")
 
 REPEATS = 5
 RUN_SECONDS = 30.0
@@ -236,19 +242,52 @@ def simulate(
     planted: bool,
     with_faults: bool = True,
     seed: int = 0,
+    workers: int = 1,
 ) -> Nights:
-    """Simulate nights, one seed each."""
+    """Simulate nights, one seed each: the result is the same for any number of worker processes."""
     result = Nights()
-    for number in range(nights):
-        chance = random.Random(f"{seed}-{number}")
-        farm = SimulatedFarm(chance.randrange(2**32), realistic(sigma), Truth())
-        plan = plan_rows(farm, rows)
-        farm.truth = faults(chance, plan) if with_faults else Truth()
-        slow = chance.choice(plan).name if planted else None
-        if slow:
-            farm.truth.slow = {slow: 0.05}
-        result.count(night_of(folder / str(number), farm, plan).run(), slow)
+    work = partial(
+        _findings,
+        folder,
+        rows=rows,
+        sigma=sigma,
+        planted=planted,
+        with_faults=with_faults,
+        seed=seed,
+    )
+    for findings, slow in _each(work, nights, workers):
+        result.count(findings, slow)
     return result
+
+
+def _findings(
+    folder: Path,
+    number: int,
+    *,
+    rows: int,
+    sigma: float,
+    planted: bool,
+    with_faults: bool,
+    seed: int,
+) -> tuple[Sequence[NightFinding], str | None]:
+    """The findings of a night, and the row that was made slow."""
+    chance = random.Random(f"{seed}-{number}")
+    farm = SimulatedFarm(chance.randrange(2**32), realistic(sigma), Truth())
+    plan = plan_rows(farm, rows)
+    farm.truth = faults(chance, plan) if with_faults else Truth()
+    slow = chance.choice(plan).name if planted else None
+    if slow:
+        farm.truth.slow = {slow: 0.05}
+    return night_of(folder / str(number), farm, plan).run(), slow
+
+
+def _each(work: Callable[[int], R], count: int, workers: int) -> Iterator[R]:
+    if workers == 1:
+        yield from map(work, range(count))
+        return
+    # Spawned: this process may have threads.
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(work, range(count), chunksize=5)
 
 
 @dataclass
@@ -276,28 +315,21 @@ class Searches:
 
 
 def simulate_searches(
-    folder: Path, count: int, *, sigma: float, unbuildable: float = 0.0, seed: int = 0
+    folder: Path,
+    count: int,
+    *,
+    sigma: float,
+    unbuildable: float = 0.0,
+    seed: int = 0,
+    workers: int = 1,
 ) -> Searches:
     """Search a planted commit of up to 64; one that could not be built is none of them."""
     found = Searches()
-    for number in range(count):
-        chance = random.Random(f"{seed}-{number}")
-        farm = SimulatedFarm(chance.randrange(2**32), realistic(sigma), Truth(lost=0.02))
-        names = [f"c{n:02d}" for n in range(chance.randrange(2, 65))]
-        slow = chance.randrange(len(names))
-        (row,) = plan_rows(farm, 1)
-        farm.truth.slow = {row.name: 0.05}
-        farm.truth.commits = {n: 0.05 * (i >= slow) for i, n in enumerate(names[:-1])}
-        bad = {n for n in names[:-1] if chance.random() < unbuildable}
-        farm.truth.unbuildable = frozenset(bad)
-        night = night_of(folder / str(number), farm, [row])
-        night.run()
-        ended = search_commits(night)
-        if not ended:
+    work = partial(_search, folder, sigma=sigma, unbuildable=unbuildable, seed=seed)
+    for one, truth in _each(work, count, workers):
+        if one is None:
             found.unconfirmed += 1
             continue
-        (one,) = ended
-        truth = names[slow] if slow < len(names) - 1 else HEAD
         found.pairs.append(one.pairs)
         if one.first is not None:
             found.right += one.first == truth
@@ -307,3 +339,22 @@ def simulate_searches(
         else:
             found.missed += 1
     return found
+
+
+def _search(
+    folder: Path, number: int, *, sigma: float, unbuildable: float, seed: int
+) -> tuple[CommitSearch | None, str]:
+    """The end of a search, if the night confirmed the slowdown, and the commit that is to blame."""
+    chance = random.Random(f"{seed}-{number}")
+    farm = SimulatedFarm(chance.randrange(2**32), realistic(sigma), Truth(lost=0.02))
+    names = [f"c{n:02d}" for n in range(chance.randrange(2, 65))]
+    slow = chance.randrange(len(names))
+    (row,) = plan_rows(farm, 1)
+    farm.truth.slow = {row.name: 0.05}
+    farm.truth.commits = {n: 0.05 * (i >= slow) for i, n in enumerate(names[:-1])}
+    bad = {n for n in names[:-1] if chance.random() < unbuildable}
+    farm.truth.unbuildable = frozenset(bad)
+    night = night_of(folder / str(number), farm, [row])
+    night.run()
+    ended = search_commits(night)
+    return next(iter(ended), None), names[slow] if slow < len(names) - 1 else HEAD

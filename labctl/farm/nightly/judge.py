@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from statistics import stdev
 
 from labctl.compare.estimates import estimate_pairs
@@ -29,9 +30,12 @@ def excludes(
 
     ``error`` is the probability with which they show it of one that is just so much slower.
     """
-    if len(good) < 2:
-        return False
-    return paired(head, good).interval(1 - 2 * error).high < 1 + find
+    return _excludes(tuple(good), tuple(head), find, error)
+
+
+@lru_cache(maxsize=4096)  # the same pairs are asked about before each further pair of a board
+def _excludes(good: tuple[float, ...], head: tuple[float, ...], find: float, error: float) -> bool:
+    return len(good) > 1 and paired(head, good).interval(1 - 2 * error).high < 1 + find
 
 
 def compare_pairs(row: NightRow, good: Sequence[float], head: Sequence[float], error: float) -> Row:
