@@ -12,7 +12,7 @@ from labctl.config.lab import LabFile
 from labctl.config.lab_edit import add_board, remove_boards
 from labctl.config.names import listed
 from labctl.errors import ConfigError
-from labctl.transport.ssh.transport import SshConfig
+from labctl.transport.ssh.config import SshConfig
 
 
 @click.command(epilog="Example: labctl boards add rk1 192.168.1.20:5555 --target rk3568")

@@ -22,7 +22,7 @@ from labctl.transport.base import check_remote_path
 from labctl.transport.hdc import HDC_SERVER
 from labctl.transport.hdc_server.shared import attached_boards
 from labctl.transport.registry import TRANSPORTS
-from labctl.transport.ssh.transport import SshConfig
+from labctl.transport.ssh.config import SshConfig
 
 _FIRST_RECIPE = Path("recipes") / "first.yaml"
 _SERVER_SECONDS = 10.0

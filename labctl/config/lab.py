@@ -162,6 +162,9 @@ class Board(StrictModel):
         if self.switches.restart_hdc and getattr(self.transport, "link", None) != "server":
             why = "must be false: only a board with `link: server` has an hdc server on its way"
             raise refuse(why, "switches", "restart_hdc")
+        if self.switches.restart_hdc and getattr(self.transport, "ssh", None) is not None:
+            why = "must be false: an hdc server is restarted on its own host, not through `ssh`"
+            raise refuse(why, "switches", "restart_hdc")
         return self
 
 

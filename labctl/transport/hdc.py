@@ -30,6 +30,7 @@ from labctl.transport.base import (
 )
 from labctl.transport.file_transfer import Digest, FileTransfer, Take, both, named, open_source
 from labctl.transport.linked import LinkedTransport
+from labctl.transport.ssh.config import SshConfig
 
 if TYPE_CHECKING:
     from labctl.hdc import HdcServer
@@ -259,7 +260,14 @@ class HdcServerConfig:
     key: HdcKey
     """The board's key, as `hdc list targets` shows it: a serial number, or IPv4:PORT."""
     server: Endpoint | None = None
-    """Address of the server, HOST:PORT; by default 127.0.0.1:8710."""
+    """Address of the server, HOST:PORT; by default 127.0.0.1:8710. With `ssh`, as that host has
+    it."""
+    ssh: SshConfig | None = None
+    """Host of the server, reached through an ssh tunnel that labctl makes; the keys of `kind:
+    ssh`."""
+    trust_network: bool = False
+    """True if `server` may be on another host without `ssh`: hdc has no password and no
+    encryption."""
     private: bool = False
     """True if labctl runs its own server for the board, instead of `server`."""
 
@@ -269,10 +277,27 @@ class HdcServerConfig:
         return self.key
 
     def problem(self) -> tuple[str, str] | None:
-        """Refuse an address for a private server."""
+        """Refuse an address for a private server, and a way that anybody may listen to."""
         if self.private and self.server is not None:
             return "server", "a private server listens where it likes: drop this"
-        return None
+        if self.private and self.ssh is not None:
+            return "ssh", "a private server is on this host: drop this"
+        if self.ssh is not None and (wrong := self.ssh.problem()):
+            return "ssh", f"{wrong[0]} {wrong[1]}"
+        is_open = self.server is not None and not is_on_loopback(self.server)
+        return self._problem_of_network() if is_open else None
+
+    def _problem_of_network(self) -> tuple[str, str] | None:
+        if self.ssh is not None:
+            return "server", "must be on that host's loopback (127.0.0.1:8710): hdc has no password"
+        if self.trust_network:
+            return None
+        host, _ = split_endpoint(self.server or HDC_SERVER)
+        return "server", (
+            "is on another host, and hdc has neither password nor encryption: let labctl make a"
+            f" tunnel (`ssh: {{host: {host}}}` in place of this), or say that everybody on the way"
+            " is trusted (`trust_network: true`)"
+        )
 
     def clash(self, other: object, name: str) -> tuple[str, str] | None:
         """One server has a board once, and all the boards on cables of its host."""
@@ -286,13 +311,16 @@ class HdcServerConfig:
         return None
 
     @property
-    def _server(self) -> tuple[str, int] | None:
-        return None if self.private else _way(self.server or HDC_SERVER)
+    def _server(self) -> tuple[object, ...] | None:
+        if self.private:
+            return None
+        return (self.ssh and self.ssh.way, *_way(self.server or HDC_SERVER))
 
     @property
     def _has_cables(self) -> bool:
         """True if the board is on a cable of this host: one server has them all."""
-        return ":" not in self.key and is_on_loopback(self.server or HDC_SERVER)
+        here = self.ssh is None and is_on_loopback(self.server or HDC_SERVER)
+        return ":" not in self.key and here
 
     def open(self, options: OpenOptions = _USUAL) -> HdcTransport:
         """Return the transport; the first operation opens the link, and reopens it after a loss.
@@ -305,15 +333,26 @@ class HdcServerConfig:
         from labctl.transport.hdc_server.shared import private_server, running_server
 
         key, timeout = check_key(self.key), options.timeout
+        host, port = address_of(self.server or HDC_SERVER, "an hdc server")
+        find: Callable[[], HdcServer]
         if self.private:
             name, find = "private server", partial(private_server, key, timeout=timeout)
+        elif self.ssh is not None:
+            name = f"server of {self.ssh.login}"
+            find = partial(_through_tunnel, self.ssh, host, port, timeout)
         else:
-            host, port = address_of(self.server or HDC_SERVER, "an hdc server")
             name = f"server {host}:{port}"
             find = partial(running_server, host, port, timeout=timeout)
-        return HdcTransport(
-            f"hdc {name} {key}", lambda: ServerSession.connect(find(), key, timeout=timeout)
-        )
+
+        def connect() -> ServerSession:
+            server = find()
+            try:
+                return ServerSession.connect(server, key, timeout=timeout)
+            except BaseException:
+                server.close()
+                raise
+
+        return HdcTransport(f"hdc {name} {key}", connect)
 
 
 def find_server(address: str) -> "HdcServer":
@@ -324,6 +363,16 @@ def find_server(address: str) -> "HdcServer":
     from labctl.hdc import HdcServer
 
     return HdcServer(*address_of(address, "an hdc server"))
+
+
+def _through_tunnel(ssh: SshConfig, host: str, port: int, timeout: float) -> "HdcServer":
+    """Log in at the host of an hdc server. Raises LinkError, ConfigError, ToolMissing."""
+    from labctl.hdc import HdcServer
+
+    link = ssh.log_in(f"lab host {ssh.login}", timeout)
+    from labctl.transport.ssh.tunnel import SshTunnel
+
+    return HdcServer(host, port, SshTunnel(link))
 
 
 def _way(endpoint: str) -> tuple[str, int]:

@@ -7,6 +7,6 @@ from typing import Final
 
 from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
 from labctl.transport.local import LocalConfig
-from labctl.transport.ssh.transport import SshConfig
+from labctl.transport.ssh.config import SshConfig
 
 TRANSPORTS: Final = (HdcTcpConfig, HdcServerConfig, SshConfig, LocalConfig)

@@ -15,7 +15,7 @@ from labctl.cli.root import run_cli
 from labctl.config.lab import WORKDIR, find_lab
 from labctl.shipped import TOOLCHAINS
 from labctl.transport.registry import TRANSPORTS
-from labctl.transport.ssh.transport import SshConfig
+from labctl.transport.ssh.config import SshConfig
 from labctl.virtual import Served, VirtualBoard, serving
 
 

@@ -77,8 +77,9 @@ def test_boards_behind_a_server() -> None:
     served = found["rk1"].transport
     assert isinstance(served, HdcServerConfig)
     assert served.open().label == "hdc server 127.0.0.1:8710 aaa"
-    elsewhere = SERVED_BOARDS.replace("bbb", 'aaa, server: "lab2:8710"')
-    assert lab(elsewhere).board("rk2").transport.location == "aaa"  # another server's board
+    for way in ('server: "lab2:8710", trust_network: true', "ssh: {host: lab2}"):
+        elsewhere = lab(SERVED_BOARDS.replace("bbb", f"aaa, {way}")).board("rk2").transport
+        assert elsewhere.location == "aaa"  # another server's board
     on_tcp = SERVED_BOARDS.replace("bbb", "'10.0.0.1:5555', private: true")
     own = lab(on_tcp).board("rk2").transport
     assert isinstance(own, HdcServerConfig)
@@ -168,7 +169,7 @@ BAD_LABS = {
         board(transport="{kind: hdc, link: server, key: x, address: 'x:1'}"),
         (
             "4:50: boards.rk1.transport.address: unknown key; known here: key, kind, link, private,"
-            " server"
+            " server, ssh, trust_network"
         ),
     ),
     "key of digits": (
@@ -206,6 +207,45 @@ BAD_LABS = {
     "private server at an address": (
         board(transport="{kind: hdc, link: server, key: x, private: true, server: 'x:1'}"),
         ("4:73: boards.rk1.transport.server: a private server listens where it likes: drop this"),
+    ),
+    "server on another host": (
+        board(transport="{kind: hdc, link: server, key: x, server: 'lab2:8710'}"),
+        (
+            "4:58: boards.rk1.transport.server: is on another host, and hdc has neither password"
+            " nor encryption: let labctl make a tunnel (`ssh: {host: lab2}` in place of this), or"
+            " say that everybody on the way is trusted (`trust_network: true`)"
+        ),
+    ),
+    "server beyond the end of a tunnel": (
+        board(transport="{kind: hdc, link: server, key: x, server: 'b:8710', ssh: {host: a}}"),
+        (
+            "4:58: boards.rk1.transport.server: must be on that host's loopback (127.0.0.1:8710):"
+            " hdc has no password"
+        ),
+    ),
+    "tunnel to a port that TCP does not have": (
+        board(transport="{kind: hdc, link: server, key: x, ssh: {host: a, port: 70000}}"),
+        "4:55: boards.rk1.transport.ssh: port must be from 1 to 65535",
+    ),
+    "tunnel to a private server": (
+        board(transport="{kind: hdc, link: server, key: x, private: true, ssh: {host: a}}"),
+        "4:70: boards.rk1.transport.ssh: a private server is on this host: drop this",
+    ),
+    "restart of a server behind a tunnel": (
+        board(
+            transport="{kind: hdc, link: server, key: x, ssh: {host: a}}",
+            switches="{restart_hdc: true}",
+        ),
+        (
+            "6:29: boards.rk1.switches.restart_hdc: must be false: an hdc server is restarted on"
+            " its own host, not through `ssh`"
+        ),
+    ),
+    "same key at one server behind tunnels": (
+        SERVED_BOARDS.replace("aaa", "aaa, ssh: {host: a}").replace(
+            "bbb", "aaa, ssh: {host: a, user: me}"
+        ),
+        "7:47: boards.rk2.transport.key: board 'rk1' has this key too",
     ),
     "cables of one host on two servers": (
         SERVED_BOARDS.replace("bbb", 'bbb, server: "localhost:8711"'),

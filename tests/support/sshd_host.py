@@ -14,7 +14,7 @@ import pytest
 
 from labctl import process
 from labctl.retry import wait_until
-from labctl.transport.ssh.transport import SshConfig
+from labctl.transport.ssh.config import SshConfig
 
 #: As Debian's sshd has it.
 PATH = "/usr/local/bin:/usr/bin:/bin"

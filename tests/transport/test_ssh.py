@@ -17,7 +17,7 @@ from labctl import process
 from labctl.errors import CommandTimeout, ConfigError, DeviceLost, LinkRefused, NotAuthorised
 from labctl.retry import wait_until
 from labctl.transport.ssh import link
-from labctl.transport.ssh.transport import SshConfig
+from labctl.transport.ssh.config import SshConfig
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from labctl.hdc.wire import Command, Packet, PacketDecoder, encode_packet
 
 if TYPE_CHECKING:
     from labctl.hdc.keys import HostKey
+    from labctl.hdc.server_client.way import Connection
 
 #: What this host says it is: it speaks as the official server of that version does.
 HOST_VERSION = "Ver: 3.2.0c"
@@ -76,7 +77,7 @@ class Handshake:
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: "Connection",
         decoder: PacketDecoder,
         label: str,
         *,

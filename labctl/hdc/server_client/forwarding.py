@@ -46,10 +46,10 @@ def forwarded(server: HdcServer, say: Say, wanted: Rule, *, timeout: float) -> I
     """While inside, the server keeps the rule ``wanted``.
 
     Connections that meet its start are held until it stands. A forward rule is the server's at a
-    port that is free on this host; labctl listens where ``wanted`` says, except for ``tcp:0``: such
-    a port nobody knows before. ``timeout`` (s) bounds the start and each question. Raises
-    ConfigError (no such node; a server on another host), HostError (the port is taken), BoardError,
-    LinkError.
+    port that is free on this host (if another host has it taken, at the next one); labctl listens
+    where ``wanted`` says, except for ``tcp:0``: such a port nobody knows before. ``timeout`` (s)
+    bounds the start and each question. Raises ConfigError (no such node; a server on another host),
+    HostError (the port is taken), BoardError, LinkError.
     """
     _check(server, wanted, timeout)
     with ExitStack() as stack:
@@ -82,11 +82,12 @@ def _check(server: HdcServer, wanted: Rule, timeout: float) -> None:
         raise ConfigError(f"not a port of a board: {there}", hint="name the port")
     if server.is_here is None:
         server.version(timeout=timeout)
-    if not server.is_here:
-        raise _elsewhere(server)
+    if not server.is_here and server.way is None:
+        raise elsewhere(server)
 
 
-def _elsewhere(server: HdcServer) -> ConfigError:
+def elsewhere(server: HdcServer) -> ConfigError:
+    """Return the error for a port that would be another host's."""
     return ConfigError(
         f"{server.label} is on another host, and ports are forwarded to and from that host",
         hint="run labctl there, or go to the board itself (`link: tcp`)",
@@ -156,8 +157,8 @@ def _verify(server: HdcServer, rule: Rule, timeout: float) -> None:
     # A reverse rule is listed only once the board has answered the server, a moment later.
     if not wait_until(listed, timeout=_ENDING_SECONDS, interval=_INTERVAL_SECONDS):
         raise ProtocolError(f"{server.label} confirms {rule.listen}, but does not list it")
-    if not rule.is_reverse and not _listens_here(rule):
-        raise _elsewhere(server)
+    if not rule.is_reverse and server.way is None and not _listens_here(rule):
+        raise elsewhere(server)
 
 
 def _refusal(rule: Rule, words: str) -> LabctlError:

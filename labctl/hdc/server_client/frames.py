@@ -5,10 +5,14 @@ import socket
 import struct
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from labctl.errors import CommandTimeout, DeviceLost, ProtocolError
 from labctl.hdc.messages import Buffer
 from labctl.hdc.wire import MAX_DATA_BYTES
+
+if TYPE_CHECKING:
+    from labctl.hdc.server_client.way import Connection
 
 _LENGTH = struct.Struct(">I")
 
@@ -16,7 +20,7 @@ _LENGTH = struct.Struct(">I")
 class Frames:
     """A connection that carries frames. ``timeout`` (s) bounds a whole read and each write."""
 
-    def __init__(self, sock: socket.socket, label: str):
+    def __init__(self, sock: "Connection", label: str):
         self.label = label
         self._socket = sock
         self._buffer = bytearray(_LENGTH.size)

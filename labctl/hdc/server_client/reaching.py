@@ -9,7 +9,7 @@ asked for a sign of life.
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 
 from labctl.errors import (
     CommandTimeout,
@@ -21,6 +21,7 @@ from labctl.errors import (
 from labctl.hdc.server_client.frames import Frames
 from labctl.hdc.server_client.keys import address_of, is_tcp_key
 from labctl.hdc.server_client.server import HdcServer, Target
+from labctl.hdc.server_client.way import Way
 from labctl.retry import wait_until
 
 #: The most boards that a server takes, in whatever state.
@@ -113,12 +114,35 @@ class _Reaching:
         host, port = address_of(self._key)
         seconds = min(_PROBE_SECONDS, self._left() / 2)
         try:
+            if self._server.way is not None:
+                return self._greets_through(self._server.way, host, port, seconds)
             with Session.connect(host, port, timeout=seconds) as session:
                 return any(shell(session, "echo alive", timeout=seconds))
         except NotAuthorised:  # hdcd itself is well
             return True
         except LinkError:
             return False
+
+    @staticmethod
+    def _greets_through(way: Way, host: str, port: int, seconds: float) -> bool:
+        """Shake hands with the board from the server's host, which may be the only one to reach
+        it. Raises LinkError, NotAuthorised.
+        """
+        from labctl.hdc.host.handshake import Consent, Handshake
+        from labctl.hdc.keys import HostKey
+        from labctl.hdc.wire import PacketDecoder
+
+        deadline = time.monotonic() + seconds
+        with closing(way.connect(host, port, timeout=seconds)) as sock:
+            Handshake(
+                sock,
+                PacketDecoder(),
+                f"{host}:{port}",
+                deadline=deadline,
+                find_key=HostKey.of_this_user,
+                consent=Consent(),
+            ).shake()
+        return True
 
     def _dial(self) -> Target | None:
         try:

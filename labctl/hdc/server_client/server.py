@@ -11,8 +11,9 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from labctl.errors import DeviceLost, ProtocolError
+from labctl.errors import DeviceLost, LinkRefused, ProtocolError
 from labctl.hdc.server_client.frames import Frames
+from labctl.hdc.server_client.way import Connection, Way
 from labctl.hdc.tcp import dial
 
 _BANNER = b"OHOS HDC"
@@ -27,6 +28,10 @@ _MAX_ANSWER_BYTES = 1 << 20
 #: KEY, the two nodes of a rule, and which side listens, as `fport ls` lists them.
 _RULE = re.compile(r"(\S+) {4}(\S+) (\S+) {4}\[(Forward|Reverse)\]")
 _NOTHING = "[Empty]"
+_NOT_RUNNING_HINT = (
+    "start it with `hdc start`; hdc is part of the OpenHarmony SDK's toolchains (for x86_64)."
+    " A board on TCP needs neither: `link: tcp`"
+)
 
 
 @dataclass(frozen=True)
@@ -56,14 +61,22 @@ class HdcServer:
     """An hdc server that runs, and what can be asked of it without a board.
 
     ``is_here`` says whether it is on this host, as far as its address shows: None before the first
-    answer. The other end of a tunnel seems to be here.
+    answer. The other end of a tunnel that labctl did not make seems to be here. ``way`` is one
+    that it made; the address is then that host's.
     """
 
-    def __init__(self, host: str, port: int):
+    def __init__(self, host: str, port: int, way: Way | None = None):
         self.host = host
         self.port = port
-        self.label = f"the hdc server at {host}:{port}"
-        self.is_here: bool | None = None
+        self.way = way
+        where = f"{host}:{port}" if way is None else f"port {port} of {way.name}"
+        self.label = f"the hdc server at {where}"
+        self.is_here: bool | None = None if way is None else False
+
+    def close(self) -> None:
+        """End the way to it, if there is one. Idempotent."""
+        if self.way is not None:
+            self.way.close()
 
     def version(self, *, timeout: float) -> str:
         """Return the server's version, ``Ver: 3.2.0c``: the cheapest proof that a server is there.
@@ -137,17 +150,9 @@ class HdcServer:
         ``timeout`` (s) bounds it in all. Raises LinkError.
         """
         deadline = time.monotonic() + timeout
-        sock = dial(
-            self.host,
-            self.port,
-            timeout=timeout,
-            peer="hdc server",
-            hint="start it with `hdc start`; hdc is part of the OpenHarmony SDK's toolchains (for"
-            " x86_64). A board on TCP needs neither: `link: tcp`",
-        )
+        sock = self._connect(timeout)
         with ExitStack() as undo:
             undo.callback(sock.close)
-            self.is_here = _is_on_this_host(sock)
             frames = Frames(sock, label)
             handshake = frames.read(deadline - time.monotonic(), at_most=max(_HANDSHAKE_SIZES))
             if handshake is None:
@@ -164,6 +169,21 @@ class HdcServer:
             frames.send(command, b"\0", timeout=deadline - time.monotonic())
             undo.pop_all()
         return frames, banner[-1] == _LARGE_BUFFERS
+
+    def _connect(self, timeout: float) -> Connection:
+        if self.way is None:
+            sock = dial(
+                self.host, self.port, timeout=timeout, peer="hdc server", hint=_NOT_RUNNING_HINT
+            )
+            self.is_here = _is_on_this_host(sock)
+            return sock
+        try:
+            return self.way.connect(self.host, self.port, timeout=timeout)
+        except LinkRefused as error:
+            raise LinkRefused(
+                f"no hdc server answers: {error.message}",
+                hint="start it there: `hdc start`; sshd must allow tunnels (AllowTcpForwarding)",
+            ) from error
 
     def _ask(self, command: str, timeout: float) -> bytes:
         deadline = time.monotonic() + timeout

@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Self
 
 from labctl.errors import ConfigError, DeviceLost, LinkError, LinkRefused
@@ -12,6 +12,7 @@ from labctl.hdc.server_client.channel import ChannelKind, ServerChannel
 from labctl.hdc.server_client.keys import check_key
 from labctl.hdc.server_client.reaching import reach
 from labctl.hdc.server_client.server import HdcServer, Rule
+from labctl.hdc.server_client.way import Connection
 from labctl.hdc.wire import Command
 
 #: Commands that are answered in words, not with output.
@@ -21,13 +22,13 @@ _SPEAKING = (Command.UNITY_REMOUNT, Command.UNITY_RUNMODE)
 class ServerSession:
     """A board behind a server. Use :meth:`connect`; safe to use from several threads.
 
-    ``failure`` is set when the server refused the board or the session was closed. A board lost in
-    mid-command shows as an answer that just ends.
+    ``failure`` is set when the server refused the board, the tunnel to the server broke or the
+    session was closed. A board lost in mid-command shows as an answer that just ends.
     """
 
     def __init__(self, server: HdcServer, key: str):
         self.label = f"the board {key} behind {server.label}"
-        self.failure: LinkError | None = None
+        self._failure: LinkError | None = None
         self._server = server
         self._key = key
         self._channels: set[ServerChannel] = set()
@@ -45,6 +46,12 @@ class ServerSession:
         """
         reach(server, check_key(key), timeout=timeout)
         return cls(server, key)
+
+    @property
+    def failure(self) -> LinkError | None:
+        """The reason why it is over; None while none is known."""
+        way = self._server.way
+        return self._failure or (None if way is None else way.failure)
 
     @property
     def can_compress(self) -> bool:
@@ -91,9 +98,14 @@ class ServerSession:
             yield channel
 
     @contextmanager
-    def connect_port(self, port: int, *, timeout: float) -> Iterator[socket.socket]:
-        """See :class:`HostLink`: the server listens, for this connection alone."""
-        with self.forward("tcp:0", f"tcp:{port}", timeout=timeout) as rule:
+    def connect_port(self, port: int, *, timeout: float) -> Iterator[Connection]:
+        """See :class:`HostLink`: the server listens on its host, for this connection alone."""
+        wanted, way = Rule(self._key, "tcp:0", f"tcp:{port}", is_reverse=False), self._server.way
+        with self._forwarded(wanted, timeout) as rule:
+            if way is not None:
+                with closing(way.connect("127.0.0.1", rule.port, timeout=timeout)) as carried:
+                    yield carried
+                return
             try:
                 connected = socket.create_connection(("127.0.0.1", rule.port), timeout=timeout)
             except OSError as error:
@@ -107,13 +119,21 @@ class ServerSession:
         self, listen: str, connect: str, *, timeout: float
     ) -> AbstractContextManager[Forwarding]:
         """See :class:`HostLink`: the server listens, which must be on this host."""
+        self._require_here()
         return self._forwarded(Rule(self._key, listen, connect, is_reverse=False), timeout)
 
     def reverse(
         self, listen: str, connect: str, *, timeout: float
     ) -> AbstractContextManager[Forwarding]:
         """See :class:`HostLink`: the server connects, which must be on this host."""
+        self._require_here()
         return self._forwarded(Rule(self._key, listen, connect, is_reverse=True), timeout)
+
+    def _require_here(self) -> None:
+        if self._server.way is not None:
+            from labctl.hdc.server_client.forwarding import elsewhere
+
+            raise elsewhere(self._server)
 
     def _forwarded(self, rule: Rule, timeout: float) -> AbstractContextManager[Forwarding]:
         from labctl.hdc.server_client.forwarding import forwarded
@@ -152,16 +172,17 @@ class ServerSession:
                     self._channels.discard(channel)
 
     def close(self) -> None:
-        """End every conversation with the board. Idempotent."""
+        """End every conversation with the board, and a tunnel to the server. Idempotent."""
         self._fail(DeviceLost(f"the link to {self.label} was closed"))
         with self._state:
             for channel in self._channels:
                 channel.cut()
+        self._server.close()
 
     def _fail(self, reason: LinkError) -> None:
         with self._state:
-            if self.failure is None:
-                self.failure = reason
+            if self._failure is None:
+                self._failure = reason
 
 
 def _without_options(text: str) -> str:

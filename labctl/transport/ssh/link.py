@@ -9,6 +9,7 @@ from paramiko.ssh_exception import ChannelException, SSHException
 
 from labctl.errors import DeviceLost, LinkError, LinkRefused
 
+LOOPBACK = "127.0.0.1"
 #: For opening a channel.
 OPEN_SECONDS = 15.0
 #: A host is asked whether it is still there this often ...
@@ -67,18 +68,22 @@ class SshLink:
                 hint="does it allow several sessions on one connection (MaxSessions)?",
             ) from error
 
-    def connect_port(self, port: int, *, timeout: float) -> paramiko.Channel:
-        """Open a channel to a port on the host's loopback; close it. Raises LinkRefused,
-        LinkError.
+    def connect_port(
+        self, port: int, *, timeout: float, address: str = LOOPBACK
+    ) -> paramiko.Channel:
+        """Open a channel to a port of an address as the host sees it; close it.
+
+        Raises LinkRefused (nobody listens there), another LinkError.
         """
         self.check()
         try:
             return self._transport.open_channel(
-                "direct-tcpip", ("127.0.0.1", port), ("127.0.0.1", 0), timeout=timeout
+                "direct-tcpip", (address, port), (LOOPBACK, 0), timeout=timeout
             )
         except ChannelException as error:
+            where = f"its port {port}" if address == LOOPBACK else f"{address}:{port}"
             raise LinkRefused(
-                f"{self.name} cannot connect to its port {port}: {error.text}",
+                f"{self.name} cannot connect to {where}: {error.text}",
                 hint="is the program there still up, and does sshd allow it (AllowTcpForwarding)?",
             ) from error
         except (OSError, EOFError, SSHException) as error:

@@ -6,13 +6,10 @@ be known: see :mod:`labctl.transport.ssh.login`.
 
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING
 
-from labctl.checked import HostName, HostPath, InLab, SshHop, Word, split_hop
-from labctl.errors import ToolMissing
-from labctl.transport.base import OpenOptions, file_error, rules
+from labctl.transport.base import file_error
 from labctl.transport.file_transfer import FileTransfer, Take, open_source
 from labctl.transport.linked import LinkedTransport, Stream
 
@@ -22,8 +19,6 @@ if TYPE_CHECKING:
     from labctl.transport.ssh.link import SshLink
     from labctl.transport.ssh.program import SshProgram
 
-_USUAL = OpenOptions()
-_USUAL_PORT = 22
 _BLOCK_BYTES = 1 << 16
 _MERGE = "exec 2>&1\n"
 _RECEIVE = 'LC_ALL=C; export LC_ALL; cat >"$1"'
@@ -121,73 +116,3 @@ def _require(program: "SshProgram") -> None:
     """Raise what a program that moves a file has complained about."""
     if program.finish() != 0:
         raise file_error(program.errors.replace(*_OF_DASH))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SshConfig:
-    """A board reached over ssh, by the extra `labctl[ssh]`; ssh's own configuration counts too."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = rules()
-    needs_workdir: ClassVar[bool] = True
-    is_on_this_host: ClassVar[bool] = False
-
-    kind: Literal["ssh"] = "ssh"
-    """Way to reach the board."""
-    host: HostName
-    """Name or address of the board, or a Host of ssh's own configuration."""
-    port: int | None = None
-    """Port of its sshd; by default the one of ssh's configuration, else 22."""
-    user: Word | None = None
-    """User name; by default the one of ssh's configuration."""
-    identity_file: Annotated[HostPath, InLab()] | None = None
-    """File of the private key; by default the keys of the ssh agent and the default keys."""
-    proxy_jump: SshHop | None = None
-    """Jump host, [USER@]HOST[:PORT]; by default the one of ssh's configuration."""
-    known_hosts: Annotated[HostPath, InLab()] | None = None
-    """File with the host keys; by default `~/.ssh/known_hosts`."""
-
-    @property
-    def location(self) -> str:
-        """Address of the board, for people."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port is None else f"{host}:{self.port}"
-
-    def problem(self) -> tuple[str, str] | None:
-        """Refuse a port that TCP does not have."""
-        if self.port is not None and not 0 < self.port < 1 << 16:
-            return "port", "must be from 1 to 65535"
-        return None
-
-    def clash(self, other: object, name: str) -> tuple[str, str] | None:
-        """Two boards cannot have one address."""
-        if not isinstance(other, SshConfig) or other._way != self._way:
-            return None
-        return "host", f"board '{name}' has this host and port too"
-
-    @property
-    def _way(self) -> tuple[str, int, str | None]:
-        return self.host.lower(), self.port or _USUAL_PORT, self.proxy_jump
-
-    def open(self, options: OpenOptions = _USUAL) -> SshTransport:
-        """Return the transport; the first operation opens the link, and reopens it after a loss."""
-        label = f"ssh {'' if self.user is None else f'{self.user}@'}{self.location}"
-        return SshTransport(label, lambda: self._log_in(label, options.timeout))
-
-    def _log_in(self, name: str, timeout: float) -> "SshLink":
-        try:
-            from labctl.transport.ssh.login import Login, log_in
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] == "labctl":
-                raise
-            raise ToolMissing(
-                f"boards over ssh need the Python package {error.name!r}",
-                hint="pip install 'labctl[ssh]'",
-            ) from error
-        known_hosts = None if self.known_hosts is None else Path(self.known_hosts)
-        key = None if self.identity_file is None else Path(self.identity_file)
-        through = None
-        if self.proxy_jump is not None:
-            user, host, port = split_hop(self.proxy_jump)
-            through = Login(f"jump host {host!r} of {name}", host, port, user, key, known_hosts)
-        login = Login(name, self.host, self.port, self.user, key, known_hosts, through)
-        return log_in(login, timeout=timeout)

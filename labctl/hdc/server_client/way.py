@@ -1,0 +1,45 @@
+"""Ways to the host of an hdc server: a tunnel that somebody else makes, and its connections."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from labctl.errors import LinkError
+from labctl.hdc.host.link import PortConnection
+from labctl.hdc.messages import Buffer
+
+
+class Connection(PortConnection, Protocol):
+    """A connection to a server, used as a socket is: sockets are such."""
+
+    def sendmsg(self, buffers: Sequence[Buffer], /) -> int:
+        """Send what can be sent at once; return how many bytes that were. Raises OSError."""
+
+    def recv_into(self, room: memoryview, /) -> int:
+        """Receive the next bytes; return their number, 0 at the end. Raises OSError."""
+
+    def fileno(self) -> int:
+        """Return what poll(2) waits for."""
+
+    def shutdown(self, how: int, /) -> None:
+        """End it; threads that wait for it get an error."""
+
+    def close(self) -> None:
+        """Give it back. Idempotent."""
+
+
+class Way(Protocol):
+    """A tunnel to the host of a server."""
+
+    @property
+    def name(self) -> str:
+        """Name of that host in messages."""
+
+    @property
+    def failure(self) -> LinkError | None:
+        """The reason why nothing is carried any more; None while none is known."""
+
+    def connect(self, host: str, port: int, *, timeout: float) -> Connection:
+        """Connect to an address as that host sees it. Raises LinkRefused, LinkError."""
+
+    def close(self) -> None:
+        """End all that goes through. Idempotent."""

@@ -1,0 +1,91 @@
+"""Tunnels to an hdc server of another host: each connection is a channel of one ssh connection.
+
+Nothing listens on this host, so no other user of it gets to the server.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import paramiko
+
+from labctl.errors import LinkError
+from labctl.hdc.messages import Buffer
+from labctl.transport.ssh.link import SshLink
+
+#: A channel takes no more at once; more would be copied for nothing.
+_PIECE_BYTES = 1 << 15
+
+
+class SshTunnel:
+    """A way to ports that a host over ssh reaches; see :class:`labctl.hdc.server_client.Way`."""
+
+    def __init__(self, link: SshLink):
+        self.name = link.name
+        self._link = link
+
+    @property
+    def failure(self) -> LinkError | None:
+        """The reason why nothing is carried any more; None while none is known."""
+        return self._link.failure
+
+    def connect(self, host: str, port: int, *, timeout: float) -> "TunnelSocket":
+        """Connect to a port within ``timeout`` seconds. Raises LinkRefused, LinkError."""
+        return TunnelSocket(self._link.connect_port(port, timeout=timeout, address=host))
+
+    def close(self) -> None:
+        """End all that goes through. Idempotent."""
+        self._link.close()
+
+
+class TunnelSocket:
+    """A channel, used as the client of an hdc server uses a socket.
+
+    A tunnel that breaks is an error, and no end of what the server says.
+    """
+
+    def __init__(self, channel: paramiko.Channel):
+        self._channel = channel
+
+    def settimeout(self, seconds: float) -> None:
+        """Bound each wait from now on."""
+        self._channel.settimeout(seconds)
+
+    def fileno(self) -> int:
+        """Return what poll(2) waits for."""
+        return int(self._channel.fileno())
+
+    def close(self) -> None:
+        """End the channel. Idempotent."""
+        with suppress(OSError, EOFError):  # the connection is gone already
+            self._channel.close()
+
+    def sendmsg(self, views: Sequence[Buffer], /) -> int:
+        """Send what can be sent at once; return how many bytes that were. Raises OSError."""
+        piece = bytearray()
+        for view in views:
+            piece += memoryview(view)[: _PIECE_BYTES - len(piece)]
+            if len(piece) == _PIECE_BYTES:
+                break
+        return self._channel.send(bytes(piece))
+
+    def sendall(self, data: bytes | memoryview, /) -> None:
+        """Send all of it. Raises OSError."""
+        self._channel.sendall(bytes(data))
+
+    def recv(self, count: int, /) -> bytes:
+        """Return the next bytes; empty at the end. Raises OSError, also TimeoutError."""
+        data = self._channel.recv(count)
+        if not data and not self._channel.eof_received:
+            raise ConnectionResetError("the ssh connection to its host has ended")
+        return data
+
+    def recv_into(self, room: memoryview, /) -> int:
+        """Receive the next bytes into ``room``; return their number, 0 at the end."""
+        data = self.recv(len(room))
+        room[: len(data)] = data
+        return len(data)
+
+    def shutdown(self, how: int, /) -> None:
+        """End both directions: who waits for bytes wakes up with an error."""
+        del how
+        self.close()
