@@ -61,6 +61,8 @@ class BoardPower:
                 f" since {now.lease.utc}: it is not switched",
                 hint="wait for its end",
             )
+        if now is not None:
+            self.leases.refuse_other_name(self.lease.board, now.lease.token)
         if now is not None and now.lease.epoch > epoch:
             raise LeaseLost(
                 f"{now.lease.lab} on {now.lease.host} took board {self.lease.board} at"

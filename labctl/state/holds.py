@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from labctl.errors import printable_line
 from labctl.state.audit import add_audit
 from labctl.state.events import clock
-from labctl.state.leases import StateLease, busy, end, find, is_live
+from labctl.state.leases import StateLease, busy, end, find_live
 from labctl.state.quotas import QuotaCheck
 from labctl.state.reservations import (
     Reservation,
@@ -51,9 +51,9 @@ class Holds:
         """
         with self._state.changing() as connection:
             now = clock(connection, self._state.now)
-            lease = find(connection, board)
-            if lease is not None and is_live(lease, now) and not is_same_user(lease["holder"], by):
-                raise busy(StateLease(**lease))
+            lease = find_live(connection, board, now)
+            if lease is not None and not is_same_user(lease["holder"], by):
+                raise busy(StateLease(**lease), board)
             QuotaCheck(connection, now, self._state.quotas).check(board, by)
             for other in kept(connection, board, now, now + seconds):
                 if not other.lets_in(by):
@@ -82,8 +82,8 @@ class Holds:
         """
         with self._state.changing() as connection:
             now = clock(connection, self._state.now)
-            row = find(connection, board)
-            lease = StateLease(**row) if row is not None and is_live(row, now) else None
+            row = find_live(connection, board, now)
+            lease = None if row is None else StateLease(**row)
             soon = math.nextafter(now, math.inf)
             holds = [one for one in kept(connection, board, now, soon) if one.kind == "hold"]
             owners = [one.holder for one in holds if not is_same_user(one.holder, by)]

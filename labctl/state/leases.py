@@ -5,7 +5,8 @@ by itself when its holder no longer renews it. Only the database's clock says wh
 stops before, by its own monotonic clock.
 
 The token of a board's last lease stays when that is over: by it a host knows again what a process
-of its own had that died.
+of its own had that died. So does the hardware that it was for: one board that has two names, in the
+devices.yaml of two users for instance, is one board here.
 """
 
 import os
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from labctl.errors import BoardBusy, LeaseLost, printable_line
 from labctl.state.events import clock, set_state
-from labctl.state.reservations import KEPT, Reservation, other_keeps
+from labctl.state.reservations import KEPT, Reservation, kept, other_keeps
 from labctl.state.state import this_user
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ LEASE_SECONDS = 60.0
 #: two clocks run alike.
 _USABLE = 0.9
 
-_COLUMNS = "board, epoch, token, holder, host, pid, purpose, job, since, expires"
+_COLUMNS = "board, epoch, token, holder, host, pid, purpose, job, hardware, since, expires"
 _NAMES = _COLUMNS.split(", ")
 #: A reader of leases cannot use them.
 _SHOWN = _COLUMNS.replace("token", "'' AS token")
@@ -55,6 +56,8 @@ class StateLease:
     purpose: str
     #: Id of the queue's job for which it is held; None outside the queue.
     job: str | None
+    #: The board itself, whatever its name; None if nobody asked it yet.
+    hardware: str | None
     since: float
     expires: float
     #: Time of :func:`steady_seconds` before which its holder must have renewed it.
@@ -94,19 +97,35 @@ class BoardLeases:
         *,
         holder: str | None = None,
         planned_seconds: float = 0.0,
+        hardware: str | None = None,
         is_dead: Callable[[str], bool] = _nobody_died,
     ) -> None:
         """Raise BoardBusy where :meth:`acquire` would, and change nothing."""
         now = self._state.now
-        asked = {"board": board, "planned": planned_seconds}
-        question = f"SELECT {_COLUMNS} FROM board_lease WHERE board = :board AND expires > {now}"
+        asked = {"board": board, "hardware": hardware or "", "planned": planned_seconds}
+        question = (
+            f"SELECT {_COLUMNS} FROM board_lease"
+            f" WHERE (board = :board OR hardware = :hardware) AND expires > {now}"
+        )
         for row in self._state.ask(question, asked):
-            if not is_dead((lease := StateLease(*row)).token):
-                raise busy(lease)
+            if (lease := StateLease(*row)).board != board or not is_dead(lease.token):
+                raise busy(lease, board)
         kept = KEPT.replace(":begins", now).replace(":ends", f"{now} + :planned")
         for row in self._state.ask(kept, asked):
             if not (other := Reservation(*row)).lets_in(holder or this_user()):
                 raise other_keeps(other)
+
+    def refuse_other_name(self, board: str, token: str) -> None:
+        """Raise BoardBusy while the lease with a token holds a board of another name.
+
+        A board's own lease has the token of the one here: so it tells under which name it is used.
+        """
+        question = (
+            f"SELECT {_SHOWN} FROM board_lease"
+            f" WHERE token = :token AND board <> :board AND expires > {self._state.now}"
+        )
+        for row in self._state.ask(question, {"board": board, "token": token}):
+            raise busy(StateLease(*row), board)
 
     def acquire(
         self,
@@ -119,6 +138,7 @@ class BoardLeases:
         minimum_epoch: int = 0,
         keep_epoch: int = 0,
         planned_seconds: float = 0.0,
+        hardware: str | None = None,
         is_dead: Callable[[str], bool] = _nobody_died,
         token: str | None = None,
     ) -> StateLease:
@@ -135,13 +155,12 @@ class BoardLeases:
                 kept, unless there was a greater one.
             planned_seconds: how long the work may take. It must end before the board is kept for
                 another.
+            hardware: the board itself, whatever its name; by default what it was at last.
             is_dead: tells whether the holder of a token is known to be dead.
             token: a new one of the caller's; by default one is made.
 
         Raises BoardBusy that names the holder, HostError, ConfigError.
         """
-        from sqlalchemy import text
-
         began, seconds = steady_seconds(), LEASE_SECONDS if seconds is None else seconds
         with self._state.changing(backup=False) as connection:
             now = clock(connection, self._state.now)
@@ -151,6 +170,10 @@ class BoardLeases:
                 if not is_dead(before["token"]):
                     raise busy(StateLease(**before))
                 why = "its holder died"
+            hardware = hardware or (before["hardware"] if before else None)
+            for other in other_names(connection, board, hardware):
+                if is_live(other, now):
+                    raise busy(StateLease(**other), board)
             last = before["epoch"] if before else 0
             lease = StateLease(
                 board=board,
@@ -161,13 +184,14 @@ class BoardLeases:
                 pid=os.getpid(),
                 purpose=printable_line(purpose),
                 job=job,
+                hardware=None if hardware is None else printable_line(hardware),
                 since=now,
                 expires=now + seconds,
                 stop_before=began + _USABLE * seconds,
             )
-            time = {"board": board, "begins": now, "ends": now + max(planned_seconds, seconds)}
-            for row in connection.execute(text(KEPT), time):
-                if not (reservation := Reservation(*row)).lets_in(lease.holder):
+            ends = now + max(planned_seconds, seconds)
+            for reservation in kept(connection, board, now, ends, lease.hardware):
+                if not reservation.lets_in(lease.holder):
                     raise other_keeps(reservation)
             if self._state.quotas:
                 from labctl.state.quotas import QuotaCheck
@@ -244,9 +268,9 @@ class BoardLeases:
         """Return what keeps leased boards for somebody else now: nothing new is begun on them."""
         holders = {lease.board: lease.holder for lease in leases}
         return {
-            one.board: one
-            for one in self._state.reservations.in_force()
-            if one.board in holders and not one.lets_in(holders[one.board])
+            board: one
+            for board, one in self._state.reservations.of_leased()
+            if board in holders and not one.lets_in(holders[board])
         }
 
     def _identity(self, connection: "Connection", lease: StateLease) -> dict[str, Any]:
@@ -269,6 +293,26 @@ def find(connection: "Connection", board: str) -> dict[str, Any] | None:
     question = text(f"SELECT {_COLUMNS} FROM board_lease WHERE board = :board")
     row = connection.execute(question, {"board": board}).mappings().first()
     return None if row is None else dict(row)
+
+
+def other_names(
+    connection: "Connection", board: str, hardware: str | None
+) -> Sequence[dict[str, Any]]:
+    """Return the rows of the same board under other names, in a transaction that is open."""
+    from sqlalchemy import text
+
+    question = text(
+        f"SELECT {_COLUMNS} FROM board_lease WHERE hardware = :hardware AND board <> :board"
+    )
+    values = {"hardware": hardware, "board": board}
+    return [dict(row) for row in connection.execute(question, values).mappings()]
+
+
+def find_live(connection: "Connection", board: str, now: float) -> dict[str, Any] | None:
+    """Return the lease that holds a board at a moment, under whichever of its names."""
+    own = find(connection, board)
+    rows = [] if own is None else [own, *other_names(connection, board, own["hardware"])]
+    return next((row for row in rows if is_live(row, now)), None)
 
 
 def is_live(row: dict[str, Any], now: float) -> bool:
@@ -319,12 +363,15 @@ def _note_end(
     set_state(connection, at, row["board"], "idle", by=by, reason=reason, details=had)
 
 
-def busy(lease: StateLease) -> BoardBusy:
-    """Return the error for a board that another has."""
+def busy(lease: StateLease, board: str | None = None) -> BoardBusy:
+    """Return the error for a board that another has, perhaps under another name."""
     from labctl.units import local_time
 
+    name = lease.board
+    if board not in (None, name):
+        name = f"{board}, which is also named {name},"
     return BoardBusy(
-        f"board {lease.board} is in use by {lease.holder} since {local_time(lease.since)}:"
+        f"board {name} is in use by {lease.holder} since {local_time(lease.since)}:"
         f" {lease.purpose} (process {lease.pid} on {lease.host})",
         hint="`labctl boards` shows who has what",
     )

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 ReservationKind = Literal["hold", "reservation", "maintenance"]
 
 _COLUMNS = "id, board, kind, holder, begins, ends, reason, made_by, made_at"
-#: Question for what keeps a board at some moment between two times.
+#: Question for what keeps a board, under whichever of its names, at some moment between two times.
+#: The last leases of names tell which are one board.
 KEPT = (
     f"SELECT {_COLUMNS} FROM reservation"
-    " WHERE board = :board AND begins < :ends AND ends > :begins ORDER BY begins, id"
+    " WHERE (board = :board OR board IN"
+    " (SELECT board FROM board_lease WHERE hardware = :hardware))"
+    " AND begins < :ends AND ends > :begins ORDER BY begins, id"
 )
 
 
@@ -72,6 +75,18 @@ class Reservations:
         )
         asked = {} if board is None else {"board": board}
         return [Reservation(*row) for row in self._state.ask(question, asked)]
+
+    def of_leased(self) -> Sequence[tuple[str, Reservation]]:
+        """Return those whose time is now, with each name under which their board was leased."""
+        now, columns = self._state.now, _COLUMNS.replace("board", "reservation.board")
+        question = (
+            f"SELECT mine.board, {columns.replace('holder', 'reservation.holder')}"
+            " FROM reservation LEFT JOIN board_lease last ON last.board = reservation.board"
+            " JOIN board_lease mine"
+            " ON mine.board = reservation.board OR mine.hardware = last.hardware"
+            f" WHERE begins <= {now} AND ends > {now} ORDER BY begins, id"
+        )
+        return [(board, Reservation(*row)) for board, *row in self._state.ask(question, {})]
 
     def in_force(self) -> Sequence[Reservation]:
         """Return those whose time is now."""
@@ -148,11 +163,20 @@ class Reservations:
             return found
 
 
-def kept(connection: "Connection", board: str, begins: float, ends: float) -> Sequence[Reservation]:
-    """Return what keeps a board at some moment between two times, by its begin."""
+def kept(
+    connection: "Connection", board: str, begins: float, ends: float, hardware: str | None = None
+) -> Sequence[Reservation]:
+    """Return what keeps a board at some moment between two times, by its begin.
+
+    ``hardware`` is the board itself, by default what it was at its last lease.
+    """
     from sqlalchemy import text
 
-    rows = connection.execute(text(KEPT), {"board": board, "begins": begins, "ends": ends})
+    values = {"board": board, "begins": begins, "ends": ends, "hardware": hardware}
+    if hardware is None:
+        last = text("SELECT hardware FROM board_lease WHERE board = :board")
+        values["hardware"] = connection.execute(last, values).scalar()
+    rows = connection.execute(text(KEPT), values)
     return [Reservation(*row) for row in rows]
 
 

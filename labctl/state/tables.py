@@ -4,9 +4,13 @@ A step that was released is never changed: a further one follows it.
 """
 
 import secrets
+from typing import TYPE_CHECKING
 
 from labctl.database import Schema
 from labctl.database.base import statements
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 _BASELINES = (
     """
@@ -41,13 +45,13 @@ _FARM = (
         pid INTEGER,
         purpose TEXT,
         job TEXT,
+        hardware TEXT,
         since DOUBLE PRECISION,
         expires DOUBLE PRECISION
     )
     """,
     # Names this state on the boards, among those of other labs.
     "CREATE TABLE state_identity (id TEXT PRIMARY KEY)",
-    f"INSERT INTO state_identity VALUES ('{secrets.token_hex(8)}')",
     """
     CREATE TABLE reservation (
         id TEXT PRIMARY KEY,
@@ -166,7 +170,13 @@ _FARM = (
 )
 
 
-SCHEMA = Schema("state_version", (statements(*_BASELINES), statements(*_FARM)))
+def _make_farm(connection: "Connection") -> None:
+    statements(*_FARM)(connection)
+    # One process may make the states of several labs: each gets its own name.
+    connection.exec_driver_sql(f"INSERT INTO state_identity VALUES ('{secrets.token_hex(8)}')")
+
+
+SCHEMA = Schema("state_version", (statements(*_BASELINES), _make_farm))
 #: table -> the version that it came with
 TABLES = {
     "baseline": 1,

@@ -39,6 +39,7 @@ from labctl.runs.board.in_use import (
     LabLease,
     Whose,
     board_state,
+    hardware_of,
     is_own,
     lab_lease,
     lock_board,
@@ -141,9 +142,8 @@ class HeldBoard:
             self._refuse_conflict(before, orphans=orphans)
 
     def _refuse_conflict(self, before: LeaseStatus, *, orphans: bool = False) -> None:
-        given = self.in_lab.identity if self.in_lab else None
-        own = is_own(before.lease) or (given is not None and before.lease.state == given)
-        whose = Whose(self.lab.name, own, orphans)
+        given = self.in_lab is not None and self.in_lab.gave(before.lease)
+        whose = Whose(self.lab.name, given or is_own(before.lease), orphans)
         refuse_conflict(self.board, self.transport, before, self._any_agent, whose)
 
     def _any_agent(self) -> BoardAgent | None:
@@ -210,7 +210,7 @@ class HeldBoard:
         above, given = self._last_epoch or 0, None
         if self.in_lab is not None:
             above = self._take_in_lab(token, minimum_epoch=above + 1) - 1
-            given = self.in_lab.identity
+            given, token = self.in_lab.identity, self.in_lab.now.token
         taken = self.leases.acquire(
             self.lab.name,
             minimum_epoch=above,
@@ -231,7 +231,7 @@ class HeldBoard:
         Raises BoardBusy, LeaseLost, HostError: another has it in the lab.
         """
         if self.in_lab is not None:
-            self._take_in_lab(_new_token(), keep_epoch=lease.epoch)
+            self._take_in_lab(lease.token, keep_epoch=lease.epoch)
         self._hold(lease)
         self.has_inherited_lease = True
 
@@ -342,7 +342,7 @@ def hold_board(
         ending.enter_context(lock_board(board, state.with_suffix(".lock")))
         facts = probe(transport, workdir=board.workdir, timeout=PROBE_SECONDS)
         held = HeldBoard(board, lab, target, facts, transport, state, ending)
-        held.in_lab = lab_lease(lab, board, use)
+        held.in_lab = lab_lease(lab, board, use, hardware_of(board, facts))
         held.lock_boot(facts.boot_id)
         check_machine(target, facts)
         if facts.machine == target.machine:  # to a 32-bit shell the kernel tells other features

@@ -28,6 +28,7 @@ from labctl.board.running_jobs import running_jobs
 from labctl.config.lab import Board, LabFile
 from labctl.errors import BoardBusy, ConfigError, HostError, HostTimeout, LeaseLost
 from labctl.files import locked, state_dir
+from labctl.records import BoardFacts, Execution
 from labctl.state import BoardLeases, LabState, StateLease, lab_state
 from labctl.state import leases as state_leases
 from labctl.state.leases import steady_seconds
@@ -229,8 +230,11 @@ def lease_keeper(lab: LabFile) -> LeaseKeeper:
 class LabLease:
     """The lease that a lab's state has of one board."""
 
-    def __init__(self, state: LabState, keeper: LeaseKeeper, board: Board, use: BoardUse):
+    def __init__(
+        self, state: LabState, keeper: LeaseKeeper, board: Board, use: BoardUse, hardware: str
+    ):
         self._state = state
+        self._hardware = hardware
         self._keeper = keeper
         self._board = board.name
         self._use = use
@@ -264,8 +268,20 @@ class LabLease:
             self._board,
             holder=self._use.holder,
             planned_seconds=self._use.max_seconds,
+            hardware=self._hardware,
             is_dead=is_own_token,
         )
+
+    def gave(self, lease: Lease) -> bool:
+        """Return True if this state gave a board's own lease to a holder that is dead by now.
+
+        The caller has the board in the lab, or knows that nobody does. Raises BoardBusy where the
+        holder is alive and has the board under another name.
+        """
+        if lease.state != self.identity:
+            return False
+        self.leases.refuse_other_name(self._board, lease.token)
+        return True
 
     def take(self, token: str, *, minimum_epoch: int = 0, keep_epoch: int = 0) -> int:
         """Take the board, or raise the epoch of the lease that this process has; that epoch.
@@ -285,6 +301,7 @@ class LabLease:
             planned_seconds=self._use.max_seconds,
             minimum_epoch=minimum_epoch,
             keep_epoch=keep_epoch,
+            hardware=self._hardware,
             token=token,
             is_dead=is_own_token,
         )
@@ -351,11 +368,25 @@ class LabLease:
         self._keeper.add(self)
 
 
-def lab_lease(lab: LabFile, board: Board, use: BoardUse | None) -> LabLease | None:
+def hardware_of(board: Board, facts: BoardFacts) -> str:
+    """Name the board itself, whatever devices.yaml calls it: by its serial number, else its boot.
+
+    Boards without a number of their own often tell 0000000000 or the like. A board that is no board
+    has the serial number of its host.
+    """
+    serial = facts.serial or ""
+    if facts.execution is Execution.BOARD and len(set(serial)) > 2:
+        return f"serial {serial}"
+    return f"boot {facts.boot_id} {board.workdir}"
+
+
+def lab_lease(
+    lab: LabFile, board: Board, use: BoardUse | None, hardware: str = ""
+) -> LabLease | None:
     """Return the lease to take in the lab's state; None for a board that is in no lab, or no use.
 
     Raises ConfigError for a database that cannot be.
     """
     if use is None or not lab.path.is_file():
         return None
-    return LabLease(lab_state(lab), lease_keeper(lab), board, use)
+    return LabLease(lab_state(lab), lease_keeper(lab), board, use, hardware)
