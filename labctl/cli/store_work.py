@@ -82,7 +82,7 @@ def _verify(lab: LabFile, board: Board, transport: Transport, work: "StoreWork")
         held.hold_in_lab()
         before = held.store.contents()
         # The agent hashes the others; only the board's own program may vouch for it.
-        wanted = held.agent_object().stored
+        wanted = held.agent_object.stored
         agents = [item for item in before if item.sha256 == wanted.sha256]
         damaged = [item.name or item.sha256 for item in held.store.verify(agents)]
         held.bring_agent(lambda _item, _done: None, anew=bool(damaged))

@@ -133,7 +133,7 @@ class _Look:
         with self.connect(board) as transport, hold_board(board, transport, lab, _LOOK) as held:
             held.refuse_if_taken()
             held.hold_in_lab()
-            there, agent = held.store.contents(), held.agent_object().stored
+            there, agent = held.store.contents(), held.agent_object.stored
             damaged = [item for item in self.kept if item not in there]
             # Only the board's own program can vouch for the agent that is there; so it goes anyway.
             damaged += held.store.verify([item for item in there if item == agent])

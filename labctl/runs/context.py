@@ -19,7 +19,6 @@ from pydantic import JsonValue
 from labctl import process
 from labctl.board import LINK_LOSSES, BoardAgent, JobState
 from labctl.board.meter import Meter
-from labctl.deploy.plan import agent_artifact
 from labctl.errors import BoardError, BoardRebooted, InfraError
 from labctl.records import (
     ArtifactIdentity,
@@ -299,8 +298,8 @@ def program_sha256(held: HeldBoard, prepared: Prepared) -> str | None:
 
 def artifact_identities(held: HeldBoard, prepared: Prepared) -> tuple[ArtifactIdentity, ...]:
     """List the program under test, and the agent."""
-    agent = agent_artifact(held.facts.machine, held.target, held.lab.root)
-    return tuple(artifact_identity(a) for a in (prepared.artifact, agent) if a is not None)
+    found = (prepared.artifact, held.agent_artifact)
+    return tuple(artifact_identity(artifact) for artifact in found if artifact is not None)
 
 
 def lab_revision(root: Path) -> str | None:

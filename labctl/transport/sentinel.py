@@ -33,6 +33,9 @@ _ERRORS = b"err"
 SCRATCH = "/data/local/tmp"
 #: The longest word of a mark, its newline included.
 _WORD_BYTES = 4
+# Of a nonce no pattern is made: each would be compiled anew, which costs more than the rest.
+_ID_LINE = re.compile(rb"(\d{1,10})\n")
+_PART_OF_ID = re.compile(rb"\d{0,10}")
 _KEPT_APART = '_f="${TMPDIR:-%s}"/%s;(umask 077;:>"$_f")&&exec 8>"$_f" 9<"$_f"&&rm -f "$_f"||exit;'
 
 
@@ -136,12 +139,12 @@ class FrameReader:
         """Read the line with the process id; other output has none (a syntax error, for
         example).
         """
-        match = re.match(re.escape(self._opening) + rb"(\d{1,10})\n", self._pending)
-        if match:
+        has_begun = self._pending.startswith(self._opening)
+        if has_begun and (match := _ID_LINE.match(self._pending, len(self._opening))):
             self.process_id = int(match[1])
             del self._pending[: match.end()]
-        elif re.fullmatch(rb"\d{0,10}", self._pending.removeprefix(self._opening)) or (
-            self._opening.startswith(self._pending)
+        elif self._opening.startswith(self._pending) or (
+            has_begun and _PART_OF_ID.fullmatch(self._pending, len(self._opening))
         ):
             return False  # not all of it is there
         else:

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -35,10 +36,26 @@ def resident_bytes(pid: int) -> int:
     return int(line.split()[1]) * 1024 + sum(resident_bytes(int(child)) for child in children)
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU time of a process and of its children that have ended."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+@dataclass(frozen=True)
+class CpuSeconds:
+    """CPU time of a process, and of its children that have ended."""
+
+    own: float = 0.0
+    children: float = 0.0
+
+    @classmethod
+    def of(cls, pid: int) -> "CpuSeconds":
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        user, system, children_user, children_system = (
+            int(field) / os.sysconf("SC_CLK_TCK") for field in fields[11:15]
+        )
+        return cls(user + system, children_user + children_system)
+
+
+def agents_cpu_seconds(trials: list[Path]) -> float:
+    """CPU time that the boards' agents took beside their jobs: they are children of nobody here."""
+    records = (json.loads((trial / "record.json").read_text()) for trial in trials)
+    return sum(record["job"]["agent_cpu_ns"] for record in records) / 1e9
 
 
 def test_two_hundred_boards_are_kept_busy(tmp_path: Path, private_state: Path) -> None:
@@ -50,23 +67,36 @@ def test_two_hundred_boards_are_kept_busy(tmp_path: Path, private_state: Path) -
             for one in seconds
         )
         (tmp_path / "full.yaml").write_text(f"name: full\njobs:\n{entries}")
+        boards = lab.board.process.pid
+        before = CpuSeconds.of(boards)
         running = lab.start("batch", str(tmp_path / "full.yaml"), "--json")
         running.waiting_for(lambda: list(tmp_path.glob("batches/*/batch.json")) != [])
-        began, most, used, pid = time.monotonic(), 0, 0.0, running.process.pid
+        began, most, controller, pid = time.monotonic(), 0, CpuSeconds(), running.process.pid
         while not running.ended:
             most = max(most, resident_bytes(pid))
-            used = max(used, cpu_seconds(pid))
+            now = CpuSeconds.of(pid)
+            controller = now if now.own > controller.own else controller  # a zombie keeps its own
             time.sleep(1)
         took = time.monotonic() - began
         done = running.finish()
         assert done.exit_status == 0, said(done)
         found = json.loads(done.text)["jobs"]
-        assert len({one["run"] for one in found}) == JOBS == len(lab.finished_trials())
+        trials = lab.finished_trials()
+        assert len({one["run"] for one in found}) == JOBS == len(trials)
+        after = CpuSeconds.of(boards)
     least = max(sum(seconds) / BOARDS, *seconds)
+    parts = {
+        "controller": controller.own,
+        "its programs": controller.children,
+        "boards' hdc daemons": after.own - before.own,
+        "boards' shells": after.children - before.children,
+        "boards' agents": agents_cpu_seconds(trials),
+    }
+    each = ", ".join(f"{name} {part / JOBS:.3f}" for name, part in parts.items())
     print(
         f"\nseed {SEED}: {JOBS} jobs on {BOARDS} boards in {took:.0f} s, at least {least:.0f} s:"
-        f" {least / took:.1%}; {used / JOBS:.3f} CPU s a job; {most / 2**20:.0f} MiB;"
-        f" load {os.getloadavg()}"
+        f" {least / took:.1%}; {most / 2**20:.0f} MiB;"
+        f" {sum(parts.values()) / JOBS:.3f} CPU s a job ({each}); load {os.getloadavg()}"
     )
     assert most < 400 * 2**20
     assert least / took >= 0.95

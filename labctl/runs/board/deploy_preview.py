@@ -115,7 +115,7 @@ def send(
     ``watch`` counts what is sent. Raises what :func:`labctl.deploy.send.deploy` raises, LeaseLost.
     """
     # What is there is noted as wanted, by the agent; what is torn goes, to make room for its like.
-    held.store.missing([*(item.stored for item in wanted.objects), held.agent_object().stored])
+    held.store.missing([*(item.stored for item in wanted.objects), held.agent_object.stored])
     sign = held.signs_of_life()
 
     def pace(count: int) -> None:

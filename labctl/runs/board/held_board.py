@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from labctl.board import (
@@ -25,6 +26,7 @@ from labctl.board import (
     survey,
 )
 from labctl.board.lease import knows_leases
+from labctl.build import Artifact
 from labctl.config.lab import Board, LabFile
 from labctl.config.target import Target, load_target
 from labctl.deploy import DeployOptions, Object, OnProgress, agent_object
@@ -160,13 +162,15 @@ class HeldBoard:
         absent = self.store.missing(named)
         return [item for item in named if item not in absent]
 
+    @cached_property
+    def agent_artifact(self) -> Artifact:
+        """The agent for the board, as built last. Raises ConfigError if it is not built yet."""
+        return agent_artifact(self.facts.machine, self.target, self.lab.root)
+
+    @cached_property
     def agent_object(self) -> Object:
-        """Return the agent for the board. Raises ConfigError if it is not built yet."""
-
-        def file_for(machine: str) -> Path:
-            return agent_artifact(machine, self.target, self.lab.root).tool(AGENT_PRODUCT)
-
-        return agent_object(self.facts, file_for)
+        """The agent's file on this host. Raises ConfigError if it is not built yet."""
+        return agent_object(self.facts, lambda _machine: self.agent_artifact.tool(AGENT_PRODUCT))
 
     def _saw(self, lease: Lease | None) -> None:
         """Let nothing be changed on the board once a newer lease than this one is there."""
@@ -180,7 +184,7 @@ class HeldBoard:
         ``anew``: the one that is there is damaged. Raises ConfigError (agent not built, CPUs
         without the target's instructions), and what deploying and :meth:`BoardAgent.refine` raise.
         """
-        wanted = self.agent_object()
+        wanted = self.agent_object
         if not self._has_looked:
             self._saw(self.leases.read())
         missing = DeployPlan((wanted,), (wanted,)) if anew else plan(self.store, [wanted])
