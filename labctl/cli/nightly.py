@@ -10,7 +10,7 @@ from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
-from labctl.errors import printable_line
+from labctl.errors import LabctlError, printable_line
 
 
 @click.command(epilog="Example: labctl nightly plan.yaml --dry-run")
@@ -18,8 +18,10 @@ from labctl.errors import printable_line
     "--dry-run",
     "--dry",
     is_flag=True,
-    help="Print the rows, their pairs and the smallest slowdown that each finds; run nothing.",
+    help="Print the sources, the rows, their pairs and the smallest slowdown that each finds; run"
+    " nothing.",
 )
+@click.option("--host", metavar="NAME", help="Name of this lab host; default: its own name.")
 @click.option("--new", is_flag=True, help="Begin a new night though the last one could go on.")
 @json_option("Print the plan, or the findings, as JSON.")
 @ci_options
@@ -30,6 +32,7 @@ def nightly(
     plan: Path,
     *,
     dry_run: bool,
+    host: str | None,
     new: bool,
     as_json: bool,
     ci: CiOutput,
@@ -43,21 +46,41 @@ def nightly(
     """
     from labctl.farm.nightly.plan_file import read_plan
     from labctl.farm.nightly.planning import make_plan
-    from labctl.farm.nightly.results import lines_of, plan_lines, suite_of
+    from labctl.farm.nightly.results import lines_of, plan_lines, source_lines, suite_of
     from labctl.farm.nightly.run import NightRequest, run_night
+    from labctl.farm.nightly.sources import sources_of
 
     ci.check_cases_only()
     lab = lab_of(invocation)
     asked, document = read_plan(plan)
     if dry_run:
-        record = make_plan(lab, asked, document).record
+        planned = make_plan(lab, asked, document, host=host)
+        found = list(sources_of(lab, asked, planned).look())
         if as_json:
-            click.echo(json.dumps(record.model_dump(mode="json"), indent=2))
-        for line in [] if as_json else plan_lines(record):
-            click.echo(printable_line(line))
+            rows = [
+                {"build": build, "side": side, "found": None, "problem": one.message}
+                if isinstance(one, LabctlError)
+                else {"build": build, "side": side, "found": one, "problem": None}
+                for build, side, one in found
+            ]
+            shown = planned.record.model_dump(mode="json") | {"sources": rows}
+            click.echo(json.dumps(shown, indent=2))
+        else:
+            for line in (*source_lines(found), *plan_lines(planned.record)):
+                click.echo(printable_line(line))
+        for _, _, one in found:
+            if isinstance(one, LabctlError):
+                raise one
         return 0
     request = NightRequest(
-        lab, asked, document, connect_board, lambda line: note(printable_line(line)), new, ci.strict
+        lab,
+        asked,
+        document,
+        connect_board,
+        lambda line: note(printable_line(line)),
+        new,
+        ci.strict,
+        host,
     )
     result, folder = run_night(request)
     ci.write_suite(suite_of(result, strict=ci.strict))

@@ -1,7 +1,9 @@
 """The plan of a night: what it refuses, and what it promises before anything is measured."""
 
 import dataclasses
+import subprocess
 from pathlib import Path
+from uuid import uuid4
 
 import agent_builds
 import pytest
@@ -9,13 +11,14 @@ from labs import write_devices
 from night_lab import PLAN, give_ticker
 
 from labctl.config.lab import Board, LabFile, find_lab
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, LabctlError
 from labctl.farm.nightly.budget import plan_pairs, smallest_slowdown
 from labctl.farm.nightly.nights import begin_night, read_result
 from labctl.farm.nightly.plan_file import read_plan
 from labctl.farm.nightly.planning import make_plan
 from labctl.farm.nightly.results import plan_lines
 from labctl.farm.nightly.run import NightRequest, _planned
+from labctl.farm.nightly.sources import sources_of
 from labctl.records.night import NightRecord
 from labctl.transport import Transport
 from labctl.transport.registry import TRANSPORTS
@@ -150,3 +153,59 @@ def test_a_night_that_was_cut_off_and_has_no_time_left_gets_its_result(lab: LabF
     assert found.verdict == "not monitored"
     assert f"night {cut_off.name} was cut off" in said[0]
     assert (cut_off / "report.html").exists()
+
+
+def test_a_board_of_another_host_is_refused_with_what_to_do(lab: LabFile) -> None:
+    lab = dataclasses.replace(
+        lab,
+        lab=lab.lab.model_copy(
+            update={"boards": {"vb": lab.board("vb").model_copy(update={"host": "lab2"})}}
+        ),
+    )
+    with pytest.raises(ConfigError) as refused:
+        planned(lab)
+    assert "board vb is attached to host lab2" in refused.value.message
+    assert "labctl nightly --host lab2" in (refused.value.hint or "")
+    there = make_plan(lab, *read_plan(lab.root / "plan.yaml"), host="lab2")
+    assert [row.board for row in there.record.rows] == ["vb"]
+
+
+def looked_at(lab: LabFile, plan: str = PLAN) -> dict[str, str | LabctlError]:
+    (lab.root / "plan.yaml").write_text(plan)
+    asked, document = read_plan(lab.root / "plan.yaml")
+    sources = sources_of(lab, asked, make_plan(lab, asked, document))
+    return {side: what for _, side, what in sources.look()}
+
+
+def test_a_dry_run_says_what_it_would_build_from(lab: LabFile) -> None:
+    (lab.root / "source" / "head" / "new.h").write_text(f"/* {uuid4()} */")
+    found = looked_at(lab)
+    assert "version v1, " in str(found["good"])
+    assert str(lab.root / "source" / "head") in str(found["head"])
+    assert str(found["head"]).endswith(", not built yet")
+
+
+@pytest.mark.parametrize(
+    ("head", "because"),
+    [
+        ("{folder: source/hed}", "source/hed"),
+        ("{version: v9}", "no version 'v9'"),
+        ("{baseline: nightly-gone}", "no baseline 'nightly-gone'"),
+        ("{git: REPOSITORY, ref: nothing}", "no tag or branch 'nothing'"),
+        (f"{{git: REPOSITORY, ref: {'a' * 40}}}", f"has no commit {'a' * 40}"),
+        ("{git: REPOSITORY/not, ref: main}", "cannot fetch 'main'"),
+    ],
+)
+def test_a_dry_run_finds_a_source_that_is_not_there(lab: LabFile, head: str, because: str) -> None:
+    repository = lab.root / "upstream"
+    subprocess.run(["git", "init", "--quiet", str(repository)], check=True)
+    plan = PLAN.replace("{folder: source/head}", head.replace("REPOSITORY", str(repository)))
+    found = looked_at(lab, plan)
+    assert isinstance(found["head"], ConfigError)
+    assert because in found["head"].message
+    assert isinstance(found["good"], str)
+
+
+def test_a_dry_run_finds_a_folder_of_the_history_that_is_not_there(lab: LabFile) -> None:
+    plan = PLAN.replace("product: ticker", "product: ticker\n    history: [source/good, source/c1]")
+    assert "source/c1: no folder" in str(looked_at(lab, plan)["head"])

@@ -1,6 +1,7 @@
 """From a plan to the rows of a night: which measurements, how many pairs, what they can find."""
 
 import hashlib
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -45,11 +46,17 @@ class Planned:
 
 
 def make_plan(
-    lab: LabFile, plan: NightPlan, document: Document, *, now: Callable[[], datetime] | None = None
+    lab: LabFile,
+    plan: NightPlan,
+    document: Document,
+    *,
+    host: str | None = None,
+    now: Callable[[], datetime] | None = None,
 ) -> Planned:
     """Resolve a plan: read recipes, look at past runs and nights, choose pairs for each row.
 
-    Raises ConfigError, with the place in the plan, for what the lab does not have.
+    ``host`` is the name of this lab host in devices.yaml; None: as it calls itself. Raises
+    ConfigError, with the place in the plan, for what the lab does not have.
     """
     started = now() if now else datetime.now(UTC)
     recipes: dict[str, Recipe] = {}
@@ -57,6 +64,7 @@ def make_plan(
     noises, findings = past_noise(lab.root, plan.name), past_findings(lab.root, plan.name)
     for index, group in enumerate(plan.rows):
         for row, recipe in _rows(lab, plan, document, index, group):
+            _check_host(lab, row.board, host or socket.gethostname())
             if row.name in recipes:
                 problem = f"{row.name} is in the plan twice"
                 raise document.refusal([(("rows", index), problem)])
@@ -77,6 +85,18 @@ def make_plan(
         recipes={row.recipe: recipes[row.name].as_written or "" for row in rows},
     )
     return Planned(record, recipes)
+
+
+def _check_host(lab: LabFile, board: str, own: str) -> None:
+    """Raise ConfigError for a board that is attached to another lab host."""
+    there = lab.lab.boards[board].host
+    if there is not None and there != own:
+        raise ConfigError(
+            f"board {board} is attached to host {there}, and this is {own}: a night measures the"
+            " boards of its own host",
+            hint=f"give host {there} a plan of its boards and run `labctl nightly` there; where"
+            f" this host is {there} under another name, `labctl nightly --host {there}`",
+        )
 
 
 def plan_digest(document: Document) -> str:

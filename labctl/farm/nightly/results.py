@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from labctl.compare.words import percent
 from labctl.config.types import format_duration
-from labctl.errors import Blame, ExitStatus
+from labctl.errors import Blame, ExitStatus, LabctlError
 from labctl.farm.nightly.executor import GOOD, HEAD
 from labctl.farm.nightly.night import Night
 from labctl.records import Execution
@@ -135,6 +135,14 @@ def plan_lines(record: NightRecord) -> Iterator[str]:
             f"{row.name}: {row.screen} pairs to screen, {row.look} for each look at what is"
             f" suspicious, {known}, {found}"
         )
+
+
+def source_lines(found: Sequence[tuple[str, str, str | LabctlError]]) -> Iterator[str]:
+    """Yield what each side of each build would be built from."""
+    for build, side, what in found:
+        word = {GOOD: "last good"}.get(side, side)
+        problem = f"CANNOT BE BUILT: {what.message}" if isinstance(what, LabctlError) else what
+        yield f"{build}, {word}: {problem}"
 
 
 def _minutes(row: NightRow) -> str:

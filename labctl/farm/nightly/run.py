@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from labctl.config.lab import Board, LabFile
-from labctl.config.recipe import Recipe
 from labctl.config.yaml.document import Document
 from labctl.farm.nightly.flips import keep_flips, night_before
 from labctl.farm.nightly.lab_executor import LabExecutor
@@ -23,7 +22,7 @@ from labctl.farm.nightly.plan_file import NightPlan
 from labctl.farm.nightly.planning import Planned, make_plan, plan_digest, recipes_of
 from labctl.farm.nightly.results import new_good_runs, result_of
 from labctl.farm.nightly.search import search_commits
-from labctl.farm.nightly.sources import Sources
+from labctl.farm.nightly.sources import Sources, sources_of
 from labctl.farm.nightly.state import NightState
 from labctl.files import locked, write_atomic
 from labctl.records.night import CommitSearch, NightResult
@@ -43,6 +42,8 @@ class NightRequest:
     #: Begin a new night though the last one could go on.
     new: bool = False
     strict: bool = False
+    #: Name of this lab host in devices.yaml; None: as it calls itself.
+    host: str | None = None
 
 
 def run_night(request: NightRequest) -> tuple[NightResult, Path]:
@@ -63,7 +64,8 @@ def run_night(request: NightRequest) -> tuple[NightResult, Path]:
 
 
 def _night(request: NightRequest, planned: Planned, folder: Path) -> tuple[Night, Sources]:
-    record, sources = planned.record, _sources(request, planned)
+    record = planned.record
+    sources = sources_of(request.lab, request.plan, planned)
     executor = LabExecutor(
         request.lab, sources, request.connect, request.say, record.recipes, request.plan.figure
     )
@@ -98,18 +100,10 @@ def _planned(request: NightRequest) -> tuple[Planned, Path]:
         night, _ = _night(request, Planned(record, {}), folder)
         _finish(request, night, folder, ())
         request.say(f"night {folder.name} was cut off: {folder / NIGHT_TEXT} has what it found")
-    fresh = make_plan(request.lab, request.plan, request.document)
+    fresh = make_plan(request.lab, request.plan, request.document, host=request.host)
     folder = begin_night(root, fresh.record)
     request.say(f"night {fresh.record.id}")
     return fresh, folder
-
-
-def _sources(request: NightRequest, planned: Planned) -> Sources:
-    recipes: dict[str, list[Recipe]] = {}
-    for row in planned.record.rows:
-        if row.name in planned.recipes:  # one that is only finished builds nothing
-            recipes.setdefault(row.build, []).append(planned.recipes[row.name])
-    return Sources(request.lab, request.plan, recipes)
 
 
 def _keep_good(request: NightRequest, night: Night, build: str, name: str) -> None:

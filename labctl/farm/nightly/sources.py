@@ -2,18 +2,27 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from labctl import process
-from labctl.build import Artifact, BuildRequest, GitSource, build, list_artifacts
+from labctl.build import (
+    Artifact,
+    BuildRequest,
+    GitSource,
+    build,
+    explain_build,
+    list_artifacts,
+)
 from labctl.build.plan import KEY_DIGITS
 from labctl.config.lab import LabFile
+from labctl.config.names import listed
 from labctl.config.recipe import Recipe
-from labctl.errors import ConfigError, HostError
+from labctl.errors import ConfigError, HostError, LabctlError
 from labctl.farm.nightly.executor import GOOD, HEAD, Built
 from labctl.farm.nightly.plan_file import NightBuild, NightPlan, NightSource
+from labctl.farm.nightly.planning import Planned
 from labctl.files import cache_dir, locked
 from labctl.runs.inputs.programs import needed_program
 from labctl.runs.record.directory import find_run
@@ -42,12 +51,60 @@ class Sources:
     def build(self, name: str, side: str) -> Built:
         """Build a side of BUILD/TARGET. Raises as :func:`labctl.build.build` does."""
         known, target = self._named(name)
-        source = {HEAD: known.head, GOOD: known.good}.get(side) or _of_commit(known, side)
-        if side == GOOD and (kept := lab_state(self.lab).baselines.get(self.baseline(name))):
-            source = NightSource(baseline=kept.name)
+        source = self._source(name, side)
+        if source.baseline is None:
+            return _as_built(build(self._request(known, source, target, name)))
+        found = self._of_baseline(source.baseline, known, target, name)
+        return _as_built(found if isinstance(found, Artifact) else build(found))
+
+    def look(self) -> Iterator[tuple[str, str, str | LabctlError]]:
+        """Yield each build and side with what it would be built from now, or why it cannot be.
+
+        Nothing is fetched or built.
+        """
+        for name in self.recipes:
+            for side in (GOOD, HEAD):
+                try:
+                    yield name, side, self._found(name, side)
+                except LabctlError as error:
+                    yield name, side, error
+
+    def _found(self, name: str, side: str) -> str:
+        """Say what a side would be built from now.
+
+        A branch or tag is asked for at its repository. Raises ConfigError for what is not there,
+        HostError for a repository that does not answer, ToolMissing without a compiler.
+        """
+        known, target = self._named(name)
+        gone = [one for one in known.history if not (self.lab.root / one).is_dir()]
+        if gone:
+            raise ConfigError(f"build {name}: history: {listed(gone, joiner='and')}: no folder")
+        source, baseline = self._source(name, side), ""
+        request = self._request(known, source, target, name)
         if source.baseline is not None:
-            return _as_built(self._of_baseline(source.baseline, known, target, name))
-        return _as_built(build(self._request(known, source, target, name)))
+            found = self._of_baseline(source.baseline, known, target, name)
+            baseline = f"baseline {source.baseline}, "
+            if isinstance(found, Artifact):
+                version = found.manifest.version
+                return f"{baseline}version {version}, {found.manifest.source.revision}, built"
+            request = found
+        planned = explain_build(request)
+        identity, given = planned.plan.source.identity, request.source
+        what = "" if given is not None else f"version {planned.plan.label}, "
+        if isinstance(given, GitSource) and Path(given.git).is_dir():
+            words = ["git", "-C", given.git, "cat-file", "-e", f"{identity.commit}^{{commit}}"]
+            if process.run(words, timeout=_GIT_SECONDS).exit_status != 0:
+                raise ConfigError(f"{given.git} has no commit {identity.commit}")
+        elif isinstance(given, GitSource) and given.ref == identity.commit:
+            what = "not looked for before it is fetched, "
+        is_built = "built" if planned.built else "not built yet"
+        return f"{baseline}{what}{identity.location}, {identity.revision}, {is_built}"
+
+    def _source(self, name: str, side: str) -> NightSource:
+        known, _ = self._named(name)
+        if side == GOOD and (kept := lab_state(self.lab).baselines.get(self.baseline(name))):
+            return NightSource(baseline=kept.name)
+        return {HEAD: known.head, GOOD: known.good}.get(side) or _of_commit(known, side)
 
     def baseline(self, name: str) -> str:
         """Return the name of the baseline of a build."""
@@ -98,8 +155,10 @@ class Sources:
             lab_root=self.lab.root,
         )
 
-    def _of_baseline(self, word: str, known: NightBuild, target: str, name: str) -> Artifact:
-        """Find the artifact that a baseline's runs had; build it again from its commit."""
+    def _of_baseline(
+        self, word: str, known: NightBuild, target: str, name: str
+    ) -> Artifact | BuildRequest:
+        """Find the artifact that a baseline's runs had, or how it is built from its commit."""
         baseline = lab_state(self.lab).baselines.find(word)
         for run in baseline.runs:
             record = find_run(self.lab.root / "runs", run).run()
@@ -111,11 +170,20 @@ class Sources:
                     return there[0]
                 if one.commit and known.head.git:
                     again = NightSource(git=known.head.git, ref=one.commit)
-                    return build(self._request(known, again, target, name))
+                    return self._request(known, again, target, name)
         raise ConfigError(
             f"the build of baseline {word} is gone, and no commit is known to build it from",
             hint=f"remove it to begin with the plan's `good`: labctl baseline remove {word}",
         )
+
+
+def sources_of(lab: LabFile, plan: NightPlan, planned: Planned) -> Sources:
+    """Return the sources of a night's rows."""
+    recipes: dict[str, list[Recipe]] = {}
+    for row in planned.record.rows:
+        if row.name in planned.recipes:  # one that is only finished builds nothing
+            recipes.setdefault(row.build, []).append(planned.recipes[row.name])
+    return Sources(lab, plan, recipes)
 
 
 def _of_commit(known: NightBuild, side: str) -> NightSource:
