@@ -4,7 +4,7 @@ Its hdcd is reached straight over TCP, or through an hdc server: each has a conf
 opens the transport.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,83 +14,26 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from labctl import hdc
 from labctl.checked import Endpoint, HdcKey, HostPath, InLab, is_on_loopback, split_endpoint
 from labctl.errors import CommandTimeout, LinkError
-from labctl.hdc import HostLink, Sending, receive_file, send_file
-from labctl.progress import BytesDone
+from labctl.hdc import HostLink
 from labctl.transport.base import (
     CommandResult,
     Forwarded,
     OpenOptions,
     Reboot,
     Terminal,
-    Transport,
     Write,
     address_of,
     remote_words,
     rules,
 )
-from labctl.transport.file_transfer import Digest, FileTransfer, Take, both, named, open_source
 from labctl.transport.linked import LinkedTransport
 from labctl.transport.ssh.config import SshConfig
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a command does not wait for the import of what moves files
     from labctl.hdc import HdcServer
     from labctl.hdc.keys import HostKey
+    from labctl.transport.hdc_files import HdcFileTransfer
     from labctl.transport.linked import Stream
-
-
-class HdcFileTransfer(FileTransfer):
-    """Moves files over whatever link is there; ``compress`` where its board is known to do well."""
-
-    def __init__(
-        self,
-        transport: Transport,
-        timeout: float,
-        *,
-        connected: Callable[[], HostLink],
-        compress: bool,
-    ):
-        super().__init__(transport, timeout)
-        self._connected = connected
-        self._compress = compress
-
-    def transmit(self, local: Path, remote: str, sent: Take) -> None:
-        """Send a file; see :class:`FileTransfer`."""
-        with open_source(local) as source:
-            send_file(
-                self._connected(),
-                source,
-                remote,
-                timeout=self.timeout,
-                on_chunk=sent,
-                compress=self._compress,
-            )
-
-    def collect(self, remote: str, came: Take) -> None:
-        """Receive a file; see :class:`FileTransfer`."""
-        receive_file(
-            self._connected(), remote, timeout=self.timeout, write=came, compress=self._compress
-        )
-
-    def send_all(
-        self, local: Path, names: Iterable[str], folder: str, seen: BytesDone
-    ) -> dict[str, Digest]:
-        """Send files of a directory over one channel into the directory ``folder`` on the board."""
-        parent, slash, top = folder.rpartition("/")
-        parent += slash  # hdcd follows a link to a directory only with a slash behind it
-        link = self._connected()
-        digests: dict[str, Digest] = {}
-        with (
-            named(f"sending {local} to {folder}"),
-            link.open_send(parent, timeout=self.timeout) as channel,
-        ):
-            sending = Sending(channel, parent, compress=self._compress and link.can_compress)
-            for name in names:
-                digests[name] = self.board_hash.digest()
-                with open_source(local / name) as source:
-                    sending.send(source, f"{top}/{name}", both(digests[name], seen))
-            sending.finish()
-        return digests
-
 
 #: Where the hdc server of this host listens when nobody tells it otherwise.
 HDC_SERVER = "127.0.0.1:8710"
@@ -108,7 +51,7 @@ class HdcTransport(LinkedTransport[HostLink]):
 
     def file_transfer(self, *, timeout: float, compress: bool = False) -> "HdcFileTransfer":
         """Return the transfer; see :class:`Transport`."""
-        from labctl.transport.hdc import HdcFileTransfer
+        from labctl.transport.hdc_files import HdcFileTransfer
 
         return HdcFileTransfer(self, timeout, connected=self.connected, compress=compress)
 
