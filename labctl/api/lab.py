@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 from labctl.api.frames import data_frame
 from labctl.api.run import Run, Trial, Trials
+from labctl.checked import unknown
 from labctl.config.lab import FILE_NAME, LabFile, find_lab, find_lab_root
-from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.index import Filter
 from labctl.index.filters import STATES, VERDICTS, parse_moment

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from labctl.config.conditions import cpu_numbers
 from labctl.config.lab import WORKDIR
+from labctl.config.recipe_parts import cpu_numbers
 from labctl.errors import BoardError, printable
 from labctl.records import BoardFacts, CpuFacts, Execution
 from labctl.transport import Transport, remote_words, require

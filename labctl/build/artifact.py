@@ -18,7 +18,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from labctl.build.manifest import SCHEMA_VERSION, CompilerKind, Manifest
-from labctl.config.names import listed, unknown
+from labctl.checked import listed, unknown
 from labctl.errors import ConfigError, IntegrityError
 from labctl.files import cache_dir, host_writes, settled_stamp, sha256_file, write_atomic
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from labctl.build.artifact import Artifact, artifacts_dir, list_artifacts, read_artifact
-from labctl.config.names import listed, unknown
+from labctl.checked import listed, unknown
 from labctl.errors import ConfigError, HostTimeout
 from labctl.files import cache_dir, host_writes, locked
 

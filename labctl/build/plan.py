@@ -24,7 +24,7 @@ from labctl.build.toolchain import Needs
 from labctl.build.untrusted import LABEL as UNTRUSTED_LABEL
 from labctl.build.untrusted import check_untrusted, untrusted_source
 from labctl.build.workspace import WorkspaceInputs
-from labctl.config.names import listed, unknown
+from labctl.checked import listed, unknown
 from labctl.config.target import Target, load_target
 from labctl.errors import ConfigError
 from labctl.files import cache_dir

@@ -14,8 +14,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from labctl.build.spec_source import AnySource, SdkSource
-from labctl.checked import HostPath, Word
-from labctl.config.names import unknown
+from labctl.checked import HostPath, Word, unknown
 from labctl.config.target import toolchain_folders
 from labctl.config.types import Duration, Line, Name
 from labctl.config.yaml.document import StrictModel, load, refuse_all

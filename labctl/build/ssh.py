@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from labctl.build.workspace import Builder
+from labctl.checked import listed, unknown
 from labctl.config.lab import FILE_NAME, find_lab
-from labctl.config.names import listed, unknown
 from labctl.errors import ConfigError, ToolMissing
 from labctl.transport.registry import TRANSPORTS
 

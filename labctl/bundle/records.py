@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from labctl.bundle import form
 from labctl.bundle.form import NotABundle, name_problem
 from labctl.bundle.reader import Bundle
-from labctl.config.names import is_name
+from labctl.checked import is_name
 from labctl.errors import ConfigError
 from labctl.records import (
     Annotations,

@@ -19,9 +19,9 @@ from labctl.bundle.form import ModelOrigin, ModelOrigins
 from labctl.bundle.models import public_address
 from labctl.bundle.reader import Bundle
 from labctl.bundle.records import BundledRun
+from labctl.checked import listed
 from labctl.config.lab import Board
 from labctl.config.models import ModelSource
-from labctl.config.names import listed
 from labctl.config.recipe import Recipe
 from labctl.config.references import known_references
 from labctl.errors import ConfigError

@@ -2,7 +2,7 @@
 
 import click
 
-from labctl.checked import is_on_loopback, split_endpoint, split_hop
+from labctl.checked import is_on_loopback, listed, split_endpoint, split_hop
 from labctl.cli.complete import BOARD, TARGET
 from labctl.cli.init import SSH_WORKDIR, own_workdir, show_host_key
 from labctl.cli.lab import lab_of
@@ -10,7 +10,6 @@ from labctl.cli.output import note
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
 from labctl.config.lab_edit import add_board, remove_boards
-from labctl.config.names import listed
 from labctl.errors import ConfigError
 from labctl.transport.ssh.config import SshConfig
 

@@ -25,13 +25,13 @@ from labctl.build import (
     explain_build,
 )
 from labctl.build import build as build_artifact
+from labctl.checked import listed
 from labctl.cli import progress
 from labctl.cli.complete import TARGET, TOOL
 from labctl.cli.lab import lab_of
 from labctl.cli.output import json_option, note, output_console
 from labctl.cli.root import Invocation
 from labctl.config.lab import find_lab_root
-from labctl.config.names import listed
 from labctl.config.recipe import Recipe
 from labctl.config.yaml.messages import explain as explain_problems
 from labctl.config.yaml.messages import path_text

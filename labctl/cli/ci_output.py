@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from labctl.checked import listed
 from labctl.cli.output import CI_FORMATS, FORMATS, write_result
-from labctl.config.names import listed
 from labctl.errors import ExitStatus, LabctlError
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import sys
 
 import click
 
+from labctl.checked import unknown
 from labctl.cli.complete import PAGE
-from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.shipped import DOCS, GUIDES, pages
 

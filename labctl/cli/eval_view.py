@@ -12,7 +12,7 @@ from labctl.cli.output import TABLES, output_console
 from labctl.cli.streams import lead_nowhere
 from labctl.config.lab import LabFile
 from labctl.config.recipe import find_recipe
-from labctl.config.written import is_evaluation
+from labctl.config.recipe_parts import is_evaluation
 from labctl.config.yaml.document import Document
 from labctl.errors import printable_line
 from labctl.runs.record.directory import RunDirectory

@@ -6,12 +6,19 @@ from pathlib import Path
 
 import click
 
-from labctl.checked import LAB_ROOT, is_on_loopback, split_endpoint, split_hop
+from labctl.checked import (
+    LAB_ROOT,
+    NAME_RULE,
+    is_name,
+    is_on_loopback,
+    plain_name,
+    split_endpoint,
+    split_hop,
+)
 from labctl.cli.complete import TARGET
 from labctl.cli.output import note
 from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS, devices_yaml, recipe_yaml
 from labctl.config.lab import FILE_NAME, lab_model
-from labctl.config.names import NAME_RULE, is_name, plain_name
 from labctl.config.target import DEFAULT_TARGET, load_target
 from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError, InfraError

@@ -15,8 +15,8 @@ from labctl.cli.output import json_option, note, output_console
 from labctl.cli.root import Invocation
 from labctl.config.init_files import for_target
 from labctl.config.recipe import Recipe, find_recipe, known_recipes
+from labctl.config.recipe_parts import is_evaluation, is_load_test
 from labctl.config.target import load_target
-from labctl.config.written import is_evaluation, is_load_test
 from labctl.config.yaml.document import Document, read_text
 from labctl.errors import ConfigError
 from labctl.evaluation.needs import evaluation_needs, load_test_needs

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
+from labctl.checked import unknown
 from labctl.cli.output import note
-from labctl.config.names import unknown
 from labctl.errors import printable_line
 from labctl.index import Filter, IndexedRun
 from labctl.runs.record.directory import RunDirectory

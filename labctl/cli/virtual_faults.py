@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from labctl.config.names import did_you_mean
+from labctl.checked import did_you_mean
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import plain_value
 from labctl.errors import ConfigError

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from labctl.config.names import unknown
+from labctl.checked import unknown
 from labctl.errors import ConfigError
 from labctl.index import TrialRow
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from labctl.checked import LAST_GOOD
 from labctl.compare.estimates import History
 from labctl.compare.figures import FIGURES
 from labctl.compare.history import board_history
@@ -15,7 +16,6 @@ from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import Row, Verdict
 from labctl.compare.words import change, interval_text, percent
 from labctl.config.lab import LabFile
-from labctl.config.names import LAST_GOOD
 from labctl.config.recipe import Gate, Recipe
 from labctl.errors import LabctlError
 from labctl.index import Filter

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from labctl.checked import unknown
 from labctl.compare.sides import Pair, Side, match_sides, pool_sides, run_sides
 from labctl.config.lab import LabFile
-from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.runs.record.baselines import find_named
 from labctl.runs.record.directory import RunDirectory, find_run

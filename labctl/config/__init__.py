@@ -11,14 +11,14 @@ from labctl.lazy import lazy_names
 if TYPE_CHECKING:
     from labctl.config.lab import Board, Lab, LabFile, find_lab
     from labctl.config.recipe import Recipe, find_recipe, load_recipe
-    from labctl.config.variants import Variant
+    from labctl.config.recipe_parts import Variant
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "lab": "Board Lab LabFile find_lab",
             "recipe": "Recipe find_recipe load_recipe",
-            "variants": "Variant",
+            "recipe_parts": "Variant",
         },
     )
 

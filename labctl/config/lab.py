@@ -32,9 +32,8 @@ from pydantic import (
     model_validator,
 )
 
-from labctl.checked import LAB_ROOT, HostPath, SshAddress, Word
+from labctl.checked import LAB_ROOT, HostPath, SshAddress, Word, did_you_mean, listed, unknown
 from labctl.config.health import HealthChecks
-from labctl.config.names import did_you_mean, listed, unknown
 from labctl.config.power import Meter
 from labctl.config.quotas import Quota
 from labctl.config.switches import Switches

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from labctl.checked import LAB_ROOT
+from labctl.checked import LAB_ROOT, NAME_RULE, is_name, unknown
 from labctl.config.init_files import board_entry
 from labctl.config.lab import Lab, LabFile
-from labctl.config.names import NAME_RULE, is_name, unknown
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.edit import CHANGED_TEXT, add_entry, change_file, remove_entry, remove_key
 from labctl.config.yaml.loader import read_yaml

@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from labctl.checked import HostPath, Word
-from labctl.config.names import listed, unknown
+from labctl.checked import HostPath, Word, listed, unknown
 from labctl.config.types import Line, Name, Sha256
 from labctl.config.yaml.document import StrictModel, load, refuse, refuse_all
 

@@ -20,13 +20,19 @@ from pydantic import (
 )
 
 from labctl import shipped
-from labctl.checked import HostPath, Word
-from labctl.config.conditions import Conditions, Scheduling
+from labctl.checked import HostPath, Word, did_you_mean, listed, unknown
 from labctl.config.models import ModelSource, ancestors
-from labctl.config.names import did_you_mean, listed, unknown
+from labctl.config.recipe_parts import (
+    MOST_VARIANTS,
+    Conditions,
+    Scalar,
+    Scheduling,
+    Variant,
+    WrittenRecipe,
+    check_kind,
+    expand,
+)
 from labctl.config.types import Duration, Interval, Line, Name, Share
-from labctl.config.variants import MOST_VARIANTS, Scalar, Variant, expand
-from labctl.config.written import WrittenRecipe, check_kind
 from labctl.config.yaml.document import (
     Document,
     StrictModel,

@@ -10,8 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from labctl import shipped
-from labctl.checked import Word
-from labctl.config.names import unknown
+from labctl.checked import Word, unknown
 from labctl.config.types import Line, Name
 from labctl.config.yaml.document import StrictModel, load
 from labctl.errors import ConfigError

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
 
-from labctl.config.names import NAME_PATTERN, NAME_RULE, is_name
+from labctl.checked import NAME_PATTERN, NAME_RULE, is_name
 
 
 def _name(text: str) -> str:

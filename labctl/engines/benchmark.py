@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from labctl.config.variants import Scalar
+from labctl.config.recipe_parts import Scalar
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from labctl.checked import HostPath, Word
-from labctl.config.names import listed
+from labctl.checked import HostPath, Word, listed
 from labctl.config.types import BoardPath
 from labctl.config.yaml.document import StrictModel, refuse
 

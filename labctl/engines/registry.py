@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
-from labctl.config.names import listed, unknown
+from labctl.checked import listed, unknown
 from labctl.config.recipe import EngineChoice
 from labctl.config.yaml.document import refuse, refuse_explained
 from labctl.config.yaml.messages import explain, path_text

@@ -9,10 +9,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from labctl.checked import did_you_mean, unknown
 from labctl.config.models import ancestors
-from labctl.config.names import did_you_mean, unknown
+from labctl.config.recipe_parts import WrittenRecipe, check_kind
 from labctl.config.types import Duration, Line, Name
-from labctl.config.written import WrittenRecipe, check_kind
 from labctl.config.yaml.document import Document, apply_settings, refuse_all
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.errors import ConfigError

@@ -15,8 +15,8 @@ from pydantic import (
 
 from labctl.checked import Word
 from labctl.config.models import KINDS, ModelSource, one_of_kinds
+from labctl.config.recipe_parts import Scalar
 from labctl.config.types import Duration, Line, Name, Sha256, Share
-from labctl.config.variants import Scalar
 from labctl.config.yaml.document import StrictModel, refuse
 
 UNLIMITED = "unlimited"

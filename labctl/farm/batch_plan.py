@@ -19,11 +19,11 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from labctl.checked import unknown
 from labctl.config.lab import LabFile
-from labctl.config.names import unknown
 from labctl.config.recipe import Recipe, find_recipe
+from labctl.config.recipe_parts import Scalar
 from labctl.config.types import Duration, Line, Name
-from labctl.config.variants import Scalar
 from labctl.config.yaml.document import StrictModel, refuse
 from labctl.errors import ConfigError
 from labctl.farm.job import FarmJob

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from labctl.checked import did_you_mean, listed
 from labctl.config.lab import Board, LabFile
-from labctl.config.names import did_you_mean, listed
 from labctl.config.types import parse_size
 from labctl.errors import ConfigError
 

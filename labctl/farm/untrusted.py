@@ -14,8 +14,8 @@ from typing import Any
 
 from labctl.board import StoredObject
 from labctl.board.running_jobs import running_jobs
+from labctl.checked import listed
 from labctl.config.lab import Board
-from labctl.config.names import listed
 from labctl.errors import ConfigError, JobError, LabctlError
 from labctl.farm.health.checking import check
 from labctl.records import Execution

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import yaml
 
+from labctl.checked import NAME_RULE, is_name, unknown
 from labctl.config.models import CATALOGUE_FILE, Catalogue, ModelSource, load_catalogue
-from labctl.config.names import NAME_RULE, is_name, unknown
 from labctl.config.yaml.document import parse
 from labctl.config.yaml.edit import CHANGED_TEXT, add_entry, change_file, remove_entry
 from labctl.errors import ConfigError

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urljoin, urlsplit
 
+from labctl.checked import did_you_mean
 from labctl.config.models import HubModel
-from labctl.config.names import did_you_mean
 from labctl.errors import ConfigError, HostError
 from labctl.http import Unreachable, request
 from labctl.models.download import fetch_file, refuse

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from labctl.config.names import listed
+from labctl.checked import listed
 from labctl.errors import ConfigError, HostError
 from labctl.http import Unreachable, read_body, request, without_login
 from labctl.models.download import refuse

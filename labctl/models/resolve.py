@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from labctl.checked import unknown
 from labctl.config.models import DerivedModel, HubModel, ModelSource, load_catalogue
-from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.gguf import identify, identify_file, is_gguf
 from labctl.gguf.inspect import inspect

@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING
 from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from labctl.records.base import SCHEMA_VERSION, FileRecord
+    from labctl.records.base import (
+        SCHEMA_VERSION,
+        FileRecord,
+        NewerRecord,
+        read_record,
+        written_version,
+    )
     from labctl.records.board import BoardFacts, CpuFacts, Execution
     from labctl.records.energy import EnergyRecord
     from labctl.records.evaluation import (
@@ -24,7 +30,6 @@ if TYPE_CHECKING:
         TruncationRecord,
         TruncationSlots,
     )
-    from labctl.records.migrations import NewerRecord, read_record, written_version
     from labctl.records.probe import (
         BoardProbe,
         ComputeRate,
@@ -80,13 +85,12 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "base": "SCHEMA_VERSION FileRecord",
+            "base": "FileRecord NewerRecord SCHEMA_VERSION read_record written_version",
             "board": "BoardFacts CpuFacts Execution",
             "energy": "EnergyRecord",
             "evaluation": "AccuracyRecord DatasetRecord EndpointRecord EvaluationEnd"
             " EvaluationRecord FinishReason GenerationRecord GradeRecord PromptRecord"
             " QuestionRecord SamplingRecord TokenCounter TruncationRecord TruncationSlots",
-            "migrations": "NewerRecord read_record written_version",
             "probe": "BoardProbe ComputeRate CpuClock MemoryRate Slowdown StorageRate",
             "run": "Annotations ArtifactIdentity GateRecord RunEnd RunRecord JournalEntry"
             " Origin PlannedRecord PlanRecord",

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from labctl.config.conditions import CpuList, cpu_numbers
+from labctl.config.recipe_parts import CpuList, cpu_numbers
 from labctl.records.base import Record
 
 

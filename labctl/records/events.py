@@ -5,16 +5,14 @@ events a run is the same.
 """
 
 import time
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
-from labctl.records.base import FileRecord, Moment, Record
+from labctl.records.base import FileRecord, Moment, Record, migrated, now
 from labctl.records.board import Execution
-from labctl.records.migrations import migrated
 from labctl.records.trial import Failure
 
 #: Longer texts help no reader, and records hold them whole.
@@ -40,7 +38,7 @@ RunState = Literal["finished", "failed", "interrupted"]
 class Event(FileRecord):
     """Something that happened in a run."""
 
-    utc: Moment = Field(default_factory=lambda: datetime.now(UTC))
+    utc: Moment = Field(default_factory=now)
     mono_ns: int = Field(
         default_factory=time.monotonic_ns,
         description="this host's monotonic clock; it starts at 0 with each boot of the host",

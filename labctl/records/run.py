@@ -3,12 +3,11 @@
 Its plan and its journal are enough to resume it after any interruption.
 """
 
-from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from labctl.records.base import FileRecord, Moment, Record
+from labctl.records.base import FileRecord, Moment, Record, now
 from labctl.records.board import BoardFacts
 from labctl.records.trial import Failure, ModelIdentity, TrialLimit
 
@@ -162,7 +161,7 @@ class JournalEntry(FileRecord):
     """
 
     event: Literal["lease", "resumed", "started", "cut"]
-    utc: Moment = Field(default_factory=lambda: datetime.now(UTC))
+    utc: Moment = Field(default_factory=now)
     number: int | None = Field(None, description="the trial")
     attempt: int | None = Field(None, description="number of the attempt, from 1")
     directory: str | None = None

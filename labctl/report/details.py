@@ -15,8 +15,7 @@ from labctl.errors import printable_line
 from labctl.performance.bottleneck import NAMES
 from labctl.records import RunRecord, TrialRecord
 from labctl.results.comparability import cache_class
-from labctl.results.outliers import outliers
-from labctl.results.stopping_rule import ratio_verdict, trend_verdict, verdict
+from labctl.results.repeats import outliers, ratio_verdict, trend_verdict, verdict
 from labctl.results.summary import (
     EnergySummary,
     MeasureSummary,

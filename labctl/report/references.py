@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from labctl.checked import unknown
 from labctl.config.lab import find_lab_root
-from labctl.config.names import unknown
 from labctl.config.references import Reference, known_references
 from labctl.errors import ConfigError
 from labctl.records import EvaluationRecord, RunRecord

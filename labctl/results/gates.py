@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from labctl.config.names import did_you_mean, listed
+from labctl.checked import did_you_mean, listed
 from labctl.config.recipe import Gate, Recipe
-from labctl.config.variants import Scalar
+from labctl.config.recipe_parts import Scalar
 from labctl.records import Execution, GateRecord, RunRecord, TrialRecord
 from labctl.results.summary import VariantSummary
 from labctl.units import digits

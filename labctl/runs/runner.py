@@ -20,7 +20,7 @@ from labctl.errors import (
 )
 from labctl.records import Failure, GateRecord, RunEnd, RunRecord, TrialRecord, TrialState
 from labctl.results.gates import judge
-from labctl.results.stopping_rule import is_enough
+from labctl.results.repeats import is_enough
 from labctl.results.summary import summarise
 from labctl.runs.context import RunContext
 from labctl.runs.planning.trials import PlannedTrial

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from labctl.config.names import LAST_GOOD, unknown
+from labctl.checked import LAST_GOOD, unknown
 from labctl.errors import ConfigError
 from labctl.files import user_name
 

@@ -4,7 +4,7 @@ Its hdcd is reached straight over TCP, or through an hdc server: each has a conf
 opens the transport.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial

@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
-from labctl.config.names import listed
+from labctl.checked import listed
 from labctl.config.types import Duration, Size
 from labctl.config.yaml.document import StrictModel, load, refuse
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from labctl.records.base import NewerRecord
 from labctl.records.events import (
     Answers,
     AnyEvent,
@@ -18,7 +19,6 @@ from labctl.records.events import (
     Progress,
     Trial,
 )
-from labctl.records.migrations import NewerRecord
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS
 from labctl.runs.record.event_reader import EventReader

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, Response, StreamingResponse
 
 from labctl.errors import LabctlError, printable_line
 from labctl.index import IndexedRun
-from labctl.records.migrations import NewerRecord
+from labctl.records.base import NewerRecord
 from labctl.report.figures import Language as Code
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from labctl import shipped
 from labctl.config import Recipe, find_recipe, load_recipe
 from labctl.config.recipe import Check
-from labctl.config.variants import expand
+from labctl.config.recipe_parts import expand
 from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError
 from labctl.runs.inputs.prepare import parameter_problems

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labctl.config.conditions import cpu_numbers
 from labctl.config.recipe import load_recipe
+from labctl.config.recipe_parts import cpu_numbers
 from labctl.errors import ConfigError
 from labctl.units import ranges
 

@@ -11,9 +11,9 @@ from labctl import shipped
 from labctl.cli.root import run_cli
 from labctl.config.init_files import devices_yaml
 from labctl.config.lab import lab_model
+from labctl.config.recipe_parts import is_evaluation, is_load_test
 from labctl.config.schema import KINDS, Kind, document_model
 from labctl.config.schema import json_schema as schema_of
-from labctl.config.written import is_evaluation, is_load_test
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Value, read_yaml
 from labctl.engines.schema import recipe_model

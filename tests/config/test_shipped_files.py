@@ -8,8 +8,8 @@ from labctl import shipped
 from labctl.config import find_lab
 from labctl.config.init_files import devices_yaml, recipe_yaml
 from labctl.config.recipe import Recipe
+from labctl.config.recipe_parts import is_evaluation, is_load_test
 from labctl.config.target import load_target
-from labctl.config.written import is_evaluation, is_load_test
 from labctl.config.yaml.document import Document, read_text
 from labctl.engines import ServerEngine, engine_names, engine_tasks
 from labctl.evaluation.datasets import load_dataset

@@ -12,7 +12,7 @@ from third_party import SOURCE, write_package
 import labctl
 from labctl.cli.root import run_cli
 from labctl.config.recipe import EngineChoice
-from labctl.config.variants import Variant
+from labctl.config.recipe_parts import Variant
 from labctl.engines import Engine, Roles, engine_names, engine_tasks, make_engine
 from labctl.engines.base import EngineBase
 from labctl.errors import ConfigError

@@ -2,8 +2,8 @@ import pytest
 from forecasts import forecast_of
 from records_made import model
 
+from labctl.config.recipe_parts import Variant
 from labctl.config.target import load_target
-from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed, TokenCounts
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.performance.prediction import (

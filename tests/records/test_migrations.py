@@ -10,8 +10,7 @@ from records_made import run, trial
 from labctl import records
 from labctl.errors import ConfigError
 from labctl.records import SCHEMA_VERSION, RunRecord, TrialRecord, read_record, written_version
-from labctl.records.base import FileRecord
-from labctl.records.migrations import STEPS
+from labctl.records.base import STEPS, FileRecord
 
 FILE = Path("record.json")
 

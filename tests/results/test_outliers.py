@@ -6,7 +6,7 @@ import pytest
 from records_made import timing, trial
 
 from labctl.records import TelemetrySummary, TrialRecord
-from labctl.results.outliers import outliers
+from labctl.results.repeats import outliers
 from labctl.results.summary import summarise
 
 USUAL: dict[str, Any] = {

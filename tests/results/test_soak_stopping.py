@@ -7,7 +7,7 @@ from records_made import run
 from simulated_repeats import coverage, noise, stopped, trends_told
 
 from labctl.config.recipe import Precision
-from labctl.results.stopping_rule import trend_verdict
+from labctl.results.repeats import trend_verdict
 from labctl.results.summary import interval_of, summarise, wanted_precision
 
 pytestmark = pytest.mark.soak

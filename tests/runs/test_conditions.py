@@ -9,7 +9,7 @@ from agent_fences import native_fence
 from pydantic import ValidationError
 
 from labctl import process
-from labctl.config.conditions import Conditions
+from labctl.config.recipe_parts import Conditions
 from labctl.errors import BoardError, BoardNotReady, ConfigError, DeviceLost, LeaseLost
 from labctl.records import ConditionRecord
 from labctl.retry import wait_until

@@ -8,7 +8,7 @@ import pytest
 from records_made import planned_run, run, trial
 
 from labctl.board.probe_files import save_probe
-from labctl.config.variants import Variant
+from labctl.config.recipe_parts import Variant
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.records import (
     BoardFacts,

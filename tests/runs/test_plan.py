@@ -1,6 +1,6 @@
 import pytest
 
-from labctl.config.variants import Variant
+from labctl.config.recipe_parts import Variant
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.errors import ConfigError
 from labctl.runs.planning.trials import Amount, Plan, make_plan

@@ -5,7 +5,7 @@ from forecasts import forecast_of
 from records_made import model
 
 from labctl.config.recipe import Recipe
-from labctl.config.variants import Variant
+from labctl.config.recipe_parts import Variant
 from labctl.engines import MemoryNeed
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.performance.prediction import ModelWorkload, Rate, Rates

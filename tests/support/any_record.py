@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt
 from hypothesis import strategies as st
 from pydantic import AwareDatetime, BaseModel, JsonValue
 
-from labctl.config.conditions import CpuList
+from labctl.config.recipe_parts import CpuList
 
 Values = st.SearchStrategy[Any]
 #: Everything that UTF-8 can hold.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from labctl.config.variants import Variant
+from labctl.config.recipe_parts import Variant
 from labctl.engines import TokenCounts
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.performance.prediction import ModelWorkload, Rates, predictions

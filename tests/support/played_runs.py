@@ -14,7 +14,7 @@ from records_made import model, planned_run, run
 from labctl.board import JobProgress, JobSpec, JobState, Lease, Started
 from labctl.config.lab import Board
 from labctl.config.recipe import Precision, Recipe
-from labctl.config.variants import Variant
+from labctl.config.recipe_parts import Variant
 from labctl.engines import Tool
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.errors import BoardBusy, DeviceLost, InfraError, LeaseLost

@@ -108,7 +108,7 @@ class Choice:
     @cached_property
     def _of_lab(self) -> "tuple[LabFile, Board]":
         """The board of the lab that is meant, and the lab. Raises ConfigError."""
-        from labctl.config.names import did_you_mean
+        from labctl.checked import did_you_mean
 
         lab = self.lab()
         if lab is not None and (self.board is None or self.board in lab.lab.boards):

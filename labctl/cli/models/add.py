@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from labctl.checked import unknown
 from labctl.cli.complete import MODEL
 from labctl.cli.lab import lab_of
 from labctl.cli.models.fetch import fetch_models
@@ -11,7 +12,6 @@ from labctl.cli.output import note
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
 from labctl.config.models import QUANTIZATIONS, load_catalogue
-from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.models import add_model, find_reference, parse_entry
 from labctl.models.derive import QuantizedAlready

@@ -6,13 +6,13 @@ from dataclasses import asdict
 
 import click
 
+from labctl.checked import unknown
 from labctl.cli.complete import MODEL
 from labctl.cli.lab import lab_of, lab_or_own
 from labctl.cli.output import confirm, json_option, note
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
 from labctl.config.models import CATALOGUE_FILE, ModelSource, load_catalogue
-from labctl.config.names import unknown
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError, printable_line
 from labctl.models.catalogue import remove_models

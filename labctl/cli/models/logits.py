@@ -4,13 +4,13 @@ from pathlib import Path
 
 import click
 
+from labctl.checked import unknown
 from labctl.cli.complete import MODEL
 from labctl.cli.lab import lab_of
 from labctl.cli.output import note
 from labctl.cli.progress import ProgressView, Steps
 from labctl.cli.root import Invocation
 from labctl.config.models import ModelSource, load_catalogue
-from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.models import find_quantizer
 from labctl.models.quantizer import find_host_tool

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from labctl.checked import unknown
 from labctl.compare.equal_latency.joining import Joined, join
 from labctl.compare.equal_latency.matching import (
     RESAMPLES,
@@ -16,7 +17,6 @@ from labctl.compare.equal_latency.matching import (
 from labctl.compare.equal_latency.result import LatencyMatch, Quoted, RescaledGrid
 from labctl.compare.equal_latency.sources import find_sources
 from labctl.compare.equal_latency.words import sentence
-from labctl.config.names import unknown
 from labctl.config.references import Reference, known_references
 from labctl.errors import ConfigError
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from labctl.checked import unknown
 from labctl.compare.equal_latency.answers import AnswerSet, answer_set, common_questions
 from labctl.compare.equal_latency.conditions import (
     BOARD,
@@ -24,7 +25,6 @@ from labctl.compare.equal_latency.sources import Evaluation, Sources, TimingRun
 from labctl.compare.equal_latency.timing import AnswerTimes, answer_times
 from labctl.compare.equal_latency.timing_notes import timing_notes
 from labctl.compare.equal_latency.words import sentence
-from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import Accuracy
 from labctl.records import (

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from labctl.checked import unknown
 from labctl.compare.equal_latency.timing import has_token_time
-from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import AccuracyTable
 from labctl.evaluation.directory import GRADES, EvaluationDirectory

@@ -25,7 +25,7 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
-from labctl.config.names import did_you_mean, listed
+from labctl.checked import did_you_mean, listed
 from labctl.config.yaml import loader as yamltext
 from labctl.config.yaml import messages as wording
 from labctl.config.yaml.loader import NotYaml, Path, Value, is_unicode, plain_value, read_yaml

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from labctl.config.names import did_you_mean, listed
+from labctl.checked import did_you_mean, listed
 from labctl.config.yaml.loader import Path
 
 Schema = dict[str, Any]

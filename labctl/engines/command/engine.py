@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import AfterValidator, Field, JsonValue, StrictBool, create_model
 from typing_extensions import override
 
-from labctl.config.names import listed
+from labctl.checked import listed
 from labctl.engines.base import (
     Engine,
     EngineKeys,

@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from labctl.config.names import listed
+from labctl.checked import listed
 from labctl.config.types import Argument
 from labctl.config.yaml.document import refuse
 from labctl.config.yaml.loader import Path

@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from labctl.config.names import listed
+from labctl.checked import listed
 from labctl.engines.base import Inputs, RawOutput, Tool
 from labctl.engines.llama_cpp.parameters import (
     LlamaCppParameters,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
-from labctl.config.names import did_you_mean
+from labctl.checked import did_you_mean
 from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.evaluation.datasets.source import HubDataset
 from labctl.files import cache_dir, locked, sha256_file, write_atomic

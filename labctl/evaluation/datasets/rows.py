@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import NoReturn
 
-from labctl.config.names import did_you_mean
+from labctl.checked import did_you_mean
 from labctl.errors import ConfigError
 from labctl.evaluation.datasets.source import DatasetSource
 from labctl.evaluation.question import Question

@@ -16,8 +16,8 @@ from labctl.board import LINK_LOSSES, probe
 from labctl.config.lab import Board, LabFile
 from labctl.config.models import ModelSource
 from labctl.config.recipe import EngineChoice
+from labctl.config.recipe_parts import Scalar
 from labctl.config.target import load_target
-from labctl.config.variants import Scalar
 from labctl.deploy import DeployOptions, Stopwatch, refuse
 from labctl.engines import EngineParameters, Inputs
 from labctl.engines.server_lifecycle import Server, ServerHost, serve

@@ -9,9 +9,9 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, ValidationError, model_validator
 
-from labctl.config.names import did_you_mean, listed, unknown
+from labctl.checked import did_you_mean, listed, unknown
+from labctl.config.recipe_parts import WrittenRecipe, check_kind
 from labctl.config.types import Duration, Line, Name
-from labctl.config.written import WrittenRecipe, check_kind
 from labctl.config.yaml.document import Document, StrictModel, apply_settings, refuse, refuse_all
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.errors import ConfigError

@@ -5,9 +5,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from labctl.checked import HostPath, Word
+from labctl.checked import HostPath, Word, listed, unknown
 from labctl.compare.figures import FIGURES
-from labctl.config.names import listed, unknown
 from labctl.config.types import Duration, Line, Name, Share
 from labctl.config.yaml.document import Document, StrictModel, refuse
 

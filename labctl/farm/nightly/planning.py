@@ -11,9 +11,9 @@ from uuid import uuid4
 
 import numpy as np
 
+from labctl.checked import unknown
 from labctl.compare.series import series_of
 from labctl.config.lab import LabFile
-from labctl.config.names import unknown
 from labctl.config.recipe import Recipe, find_recipe
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError

@@ -4,9 +4,8 @@ from pathlib import Path
 
 from labctl.board import probe
 from labctl.board.facts import virtual_workdir
-from labctl.checked import is_on_loopback
+from labctl.checked import is_name, is_on_loopback, listed, plain_name
 from labctl.config.lab import WORKDIR, Board, Lab, LabFile
-from labctl.config.names import is_name, listed, plain_name
 from labctl.config.target import DEFAULT_TARGET, Target, load_target, load_targets
 from labctl.errors import ConfigError
 from labctl.files import write_atomic

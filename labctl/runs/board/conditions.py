@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from labctl.board import LINK_LOSSES, Fence
 from labctl.board.facts import SECTION, sections
-from labctl.config.conditions import DEFAULT_MAX_WAIT_SECONDS, Conditions
+from labctl.config.recipe_parts import DEFAULT_MAX_WAIT_SECONDS, Conditions
 from labctl.errors import BoardNotReady, ConfigError, InfraError, LeaseLost
 from labctl.records import ConditionRecord
 from labctl.retry import retry_infra, wait_until

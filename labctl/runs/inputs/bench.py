@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from labctl import shipped
+from labctl.checked import LONGEST_NAME, did_you_mean, plain_name
 from labctl.config.models import load_catalogue
-from labctl.config.names import LONGEST_NAME, did_you_mean, plain_name
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Value, plain_value
 from labctl.errors import ConfigError

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from labctl.build import Artifact
+from labctl.checked import listed, unknown
 from labctl.config.lab import Board
-from labctl.config.names import listed, unknown
 from labctl.config.recipe import Recipe, load_recipe
 from labctl.config.references import known_references
 from labctl.config.target import target_names

@@ -16,7 +16,7 @@ from labctl.build import (
     other_compiler,
     other_source,
 )
-from labctl.config.names import listed
+from labctl.checked import listed
 from labctl.config.recipe import Recipe
 from labctl.config.target import Target, load_target
 from labctl.deploy import Object, describe

@@ -8,7 +8,7 @@ from labctl.build import build_command, find_artifacts
 from labctl.config.lab import LabFile
 from labctl.config.models import ModelSource
 from labctl.config.recipe import EngineChoice, Recipe
-from labctl.config.variants import Scalar
+from labctl.config.recipe_parts import Scalar
 from labctl.deploy import Object
 from labctl.engines import ServerEngine, make_server
 from labctl.errors import ConfigError

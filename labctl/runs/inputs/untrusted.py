@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from labctl.checked import listed
 from labctl.config.lab import Board
 from labctl.config.models import ModelSource
-from labctl.config.names import listed
 from labctl.config.recipe import Recipe
 from labctl.config.types import format_duration
 from labctl.config.yaml.loader import Path as DocumentPath

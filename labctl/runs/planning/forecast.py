@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from labctl.config.conditions import DEFAULT_MAX_WAIT_SECONDS, cpu_numbers
 from labctl.config.recipe import Recipe
-from labctl.config.variants import Variant
+from labctl.config.recipe_parts import DEFAULT_MAX_WAIT_SECONDS, Variant, cpu_numbers
 from labctl.engines import MemoryNeed, Roles, TokenCounts
 from labctl.performance.bottleneck import Baseline
 from labctl.performance.prediction import (
@@ -16,7 +15,7 @@ from labctl.performance.prediction import (
     tells_reading,
 )
 from labctl.records import BoardFacts, TrialPrediction
-from labctl.results.stopping_rule import fewest_repeats
+from labctl.results.repeats import fewest_repeats
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.planning.trials import Amount, Plan, PlannedTrial, cut, make_plan
 from labctl.stats import UNSURE, Prediction, near_border, surely_fits

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from labctl.config.variants import Scalar, Variant
+from labctl.config.recipe_parts import Scalar, Variant
 from labctl.engines import Roles
 from labctl.errors import ConfigError
 from labctl.records import PlannedRecord

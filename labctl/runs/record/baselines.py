@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from labctl.checked import unknown
 from labctl.config.lab import FILE_NAME, Lab, LabFile, find_lab
-from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.results.summary import good_trials
 from labctl.runs.record.directory import RunDirectory, find_run, is_run_id

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from labctl.files import is_locked
+from labctl.records.base import NewerRecord
 from labctl.records.events import AnyEvent, read_event
-from labctl.records.migrations import NewerRecord
 
 #: How often a watched file is looked at.
 _LOOK_SECONDS = 0.5

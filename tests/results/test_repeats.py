@@ -10,10 +10,10 @@ from records_made import timing, trial
 from simulated_repeats import coverage, trends_told, trials
 
 from labctl.config.recipe import Precision
-from labctl.config.variants import Variant
+from labctl.config.recipe_parts import Variant
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.records import TrialState
-from labctl.results.stopping_rule import fewest_repeats, is_enough, trend_verdict, verdict
+from labctl.results.repeats import fewest_repeats, is_enough, trend_verdict, verdict
 from labctl.runs.planning.trials import Amount, Order, make_plan
 
 WANTED = Precision(confidence_interval=0.02)

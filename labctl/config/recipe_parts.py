@@ -1,0 +1,257 @@
+"""Parts of recipes: the document that one was read from, its conditions and scheduling, its matrix.
+
+``conditions`` is the state that a board must be in while it is measured; ``scheduling`` says which
+CPUs a program gets, and with what priority. The combinations of the matrix are its variants.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Self, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, WithJsonSchema
+
+from labctl.checked import Word
+from labctl.config.types import Duration, Size
+from labctl.config.yaml.document import Document, StrictModel
+from labctl.config.yaml.loader import Path as DocumentPath
+from labctl.config.yaml.messages import path_text
+from labctl.errors import ConfigError
+from labctl.units import ranges
+
+
+@dataclass
+class _Origin:
+    """File and folder of a recipe; two recipes that differ only in them are equal."""
+
+    document: Document | None = field(default=None, compare=False)
+
+
+class WrittenRecipe(StrictModel):
+    """A recipe of any kind, with the document that it was read from."""
+
+    _origin: _Origin = PrivateAttr(default_factory=_Origin)
+
+    @property
+    def as_written(self) -> str | None:
+        """Text of its file, without what ``settings`` changed; None if nobody wrote it."""
+        return (self._origin.document.text if self._origin.document else None) or None
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Changes to what was written, by the command line, as ``--set KEY=VALUE``."""
+        document = self._origin.document if self.as_written else None
+        return tuple(dict.fromkeys(document.overridden.values())) if document else ()
+
+    def resolved(self) -> dict[str, Any]:
+        """Return the recipe as it is run, defaults included, as JSON; the model reads it back."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    def refusal(self, path: DocumentPath, problem: str) -> ConfigError:
+        """Return the error for a key that cannot be served, with its line if there is a file."""
+        document = self._origin.document
+        if document is None:
+            return ConfigError(f"{path_text(path)}: {problem}")
+        return document.refusal([(path, problem)])
+
+    def written_in(self, document: Document) -> Self:
+        """Keep the document that the recipe was read from; return the recipe."""
+        self._origin.document = document
+        return self
+
+
+#: What a recipe of each kind does, what it is a recipe of, and the command that runs it.
+_KINDS = {
+    "timing": ("measures times", "a timing run", "run"),
+    "evaluation": ("asks questions", "an evaluation", "eval"),
+    "load test": ("loads a server", "a load test", "load-test"),
+}
+
+
+def check_kind(document: Document, wanted: str) -> None:
+    """Raise ConfigError with the right command for a recipe of another kind."""
+    value = document.value
+    if not isinstance(value, dict):
+        return
+    found = wanted
+    if "engine" in value:
+        found = "timing"
+    elif is_evaluation(document):
+        found = "evaluation"
+    elif is_load_test(document):
+        found = "load test"
+    if found != wanted:
+        does, kind, command = _KINDS[found]
+        raise ConfigError(
+            f"{document.name} {does}: it is a recipe of {kind}",
+            hint=f"run it with `labctl {command} {document.name}`",
+        )
+
+
+def is_evaluation(document: Document) -> bool:
+    """Tell whether a recipe asks questions (``labctl eval``) instead of measuring times."""
+    value = document.value
+    return isinstance(value, dict) and "dataset" in value and "engine" not in value
+
+
+def is_load_test(document: Document) -> bool:
+    """Tell whether a recipe loads a server (``labctl load-test``)."""
+    value = document.value
+    return isinstance(value, dict) and "endpoint" in value and not {"engine", "dataset"} & {*value}
+
+
+#: The value of an engine's parameter.
+Scalar: TypeAlias = bool | int | float | str
+
+MOST_VARIANTS = 1000
+_LONGEST_SLUG = 80
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One combination.
+
+    Args:
+        slug: unique among the recipe's variants, also where case is ignored; a file name of
+            ``a-z``, ``0-9``, ``.``, ``_`` and ``-``.
+        model_key: the recipe's model.
+        parameters: the engine's parameters, fixed and from the matrix.
+    """
+
+    slug: str
+    model_key: str
+    parameters: Mapping[str, Scalar]
+
+
+def expand(
+    model_keys: Sequence[str],
+    parameters: Mapping[str, Scalar],
+    axes: Mapping[str, Sequence[Scalar]],
+) -> list[Variant]:
+    """All combinations, the last axis varying fastest, models slowest."""
+    taken: set[str] = set()
+    variants = []
+    for model in model_keys:
+        for values in itertools.product(*axes.values()):
+            chosen = dict(zip(axes, values, strict=True))
+            words = [model, *(f"{axis}-{_word(value)}" for axis, value in chosen.items())]
+            slug = next(s for s in _candidates("-".join(words)) if s not in taken)
+            taken.add(slug)
+            variants.append(Variant(slug, model, {**parameters, **chosen}))
+    return variants
+
+
+def _word(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _candidates(text: str) -> Iterator[str]:
+    """Yield the text as a file name, then with numbers, since different texts can give the same
+    name.
+    """
+    slug = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-.")[:_LONGEST_SLUG] or "variant"
+    yield slug
+    for number in itertools.count(2):
+        yield f"{slug}-{number}"
+
+
+#: How long each trial waits for a board to be ready, where the recipe does not say.
+DEFAULT_MAX_WAIT_SECONDS = 600.0
+#: Without them nothing would put the board back.
+_NEEDED = ("hdcd", "init")
+
+
+def _not_needed(name: str) -> str:
+    if name in _NEEDED:
+        raise ValueError(f"labctl needs {name} to reach the board")
+    return name
+
+
+class Conditions(StrictModel):
+    """Required state of a board; everything that is changed is put back at the end."""
+
+    strict: bool = False
+    """Refuse to run when a condition cannot be met; by default that is recorded and shown."""
+    governor: Word | None = None
+    """The frequency governor of all CPUs, `performance` for instance."""
+    frequency_mhz: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """One fixed frequency for all CPUs: the least and the most that they may run at."""
+    screen_off: bool = False
+    """Switch the screen off; at the end it is switched on again if it was on."""
+    stop_processes: Annotated[
+        tuple[Annotated[Word, AfterValidator(_not_needed)], ...], Field(max_length=20)
+    ] = ()
+    """Programs to stop (SIGSTOP) during the measurement, by name; they continue afterwards
+    (SIGCONT)."""
+    max_start_temperature: Annotated[float, Field(ge=0, le=150)] | None = None
+    """Highest temperature of any thermal zone when a trial starts, in degrees Celsius."""
+    max_load: Annotated[float, Field(gt=0, le=1024)] | None = None
+    """Number of CPUs that other programs may keep busy when a trial starts, 0.1 for instance."""
+    min_free_memory: Size | None = None
+    """Memory that must be available when a trial starts."""
+    max_wait: Duration | None = None
+    """Longest wait of a trial for these three; 10 minutes by default. It counts against the
+    recipe's `max_time`, and never uses the time that the trial itself needs."""
+    drop_caches: bool = False
+    """Empty the page cache before each trial, so that it loads from storage."""
+
+    @property
+    def changes(self) -> bool:
+        """True if something is changed that has to be put back."""
+        return bool(self.governor or self.frequency_mhz or self.stop_processes or self.screen_off)
+
+    @property
+    def waits(self) -> bool:
+        """True if a trial may have to wait for the board."""
+        wanted = (self.max_start_temperature, self.max_load, self.min_free_memory)
+        return any(one is not None for one in wanted)
+
+
+_PART = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
+_PATTERN = r"^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$"
+#: As many as the agent can name.
+_MOST_CPUS = 1024
+
+
+def cpu_numbers(text: str) -> frozenset[int]:
+    """Return the CPUs of a kernel's list (``0-3,5``). Raises ValueError for other texts."""
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _PART.fullmatch(part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last or last >= _MOST_CPUS:
+            raise ValueError(f"must be numbers of CPUs such as 0-3,5, found {text!r}")
+        found.update(range(first, last + 1))
+    return frozenset(found)
+
+
+def _one_number(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+#: CPUs by number, as kernels write them; kept in that form.
+CpuList = Annotated[
+    str,
+    BeforeValidator(_one_number),
+    AfterValidator(lambda text: ranges(cpu_numbers(text))),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": _PATTERN, "examples": ["0-3,5"]},
+                {"type": "integer", "minimum": 0, "maximum": _MOST_CPUS - 1},
+            ]
+        }
+    ),
+]
+
+
+class Scheduling(StrictModel):
+    """CPUs and priority of the program on the board."""
+
+    cpus: CpuList | None = None
+    """CPUs that the program may use, by number, `4-7` for instance; by default all that labctl may
+    use. An engine that starts a thread for each core counts these."""
+    nice: Annotated[int, Field(ge=-20, le=19)] | None = None
+    """Its priority, added to labctl's own on the board: 19 gives way to everything else, below 0 is
+    for root alone."""
