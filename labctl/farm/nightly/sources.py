@@ -16,8 +16,8 @@ from labctl.build import (
     list_artifacts,
 )
 from labctl.build.plan import KEY_DIGITS
+from labctl.checked import listed
 from labctl.config.lab import LabFile
-from labctl.config.names import listed
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError, HostError, LabctlError
 from labctl.farm.nightly.executor import GOOD, HEAD, Built
