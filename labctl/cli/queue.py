@@ -109,7 +109,8 @@ def serve(invocation: Invocation, *, until_empty: bool) -> int:
     lab = lab_of(invocation)
     state = lab_state(lab)
     boards = {name: board.shares for name, board in lab.lab.boards.items()}
-    source = QueueSource(state, boards, lab.lab.shared_limits, drain=until_empty)
+    limits = lab.lab.shared_limits
+    source = QueueSource(state, lab.root / "runs", boards, limits, drain=until_empty)
     ready = require_health(lab, connect_board, lambda line: note(printable_line(line)))
     executor = RunExecutor(
         lab, source, connect_board, compare=comparing_with(lab), before_job=ready

@@ -34,14 +34,15 @@ def backup(invocation: Invocation, output: Path | None) -> None:
 
 @state.command(epilog="Example: labctl state restore /media/usb/lab.sqlite --yes")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--force", is_flag=True, help="Restore also while workers or runs are at work.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.pass_obj
-def restore(invocation: Invocation, file: Path, *, yes: bool) -> None:
+def restore(invocation: Invocation, file: Path, *, yes: bool, force: bool) -> None:
     """Replace the lab's state by a backup.
 
     What was there is backed up first. A labctl.sqlite is a backup too: so a lab's state moves into
-    a PostgreSQL, or out of it.
+    a PostgreSQL, or out of it. It is refused while a worker lives or somebody uses a board.
     """
     if not yes:
         confirm(f"replace the lab's state by {file}")
-    lab_state(lab_or_own(invocation)).restore(file)
+    lab_state(lab_or_own(invocation)).restore(file, force=force)

@@ -11,6 +11,7 @@ from labctl.errors import ConfigError, HostError, IntegrityError, LeaseLost
 from labctl.farm.job import FarmJob
 from labctl.farm.run_archives import RunArchives, is_finished
 from labctl.farm.run_content import RunContent
+from labctl.farm.runs_of_jobs import RunsOfJobs
 from labctl.farm.store import SharedStore
 from labctl.retry import retry_infra
 from labctl.runs.record.directory import RunDirectory
@@ -39,6 +40,7 @@ class QueueLedger:
         self._store = store
         self._note = note
         runs = lab.root / "runs"
+        self._own_runs = RunsOfJobs(runs)
         self._archives = None if store is None else RunArchives(store, state, runs)
         self._attempts: dict[tuple[str, str], Job] = {}
         self._understood: dict[str, bool] = {}
@@ -77,9 +79,11 @@ class QueueLedger:
     def run_of(self, job: FarmJob) -> str | None:
         """Return the run of an earlier attempt; one that another host stored is brought here.
 
-        A database that came back from an older backup does not know it: then the store does.
+        A database that came back from an older backup does not know it: then the run directories
+        of this host do, or the store.
         """
-        run = self._found(job).run
+        found = self._found(job)
+        run = found.run or self._own_runs.find(job.id, found.submitted_at)
         if self._archives is None:
             return run
         if run is None and (run := self._run_in_store(job.id)) is None:

@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 from labctl.errors import ConfigError, HostError, LeaseLost
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.patience import patiently
 from labctl.farm.run_content import RunContent
+from labctl.farm.runs_of_jobs import RunsOfJobs
 from labctl.state import Job, LabState
 from labctl.state.job import worker_name
 from labctl.state.job_order import Waiting
@@ -26,6 +28,7 @@ class QueueSource:
     """Jobs of the queue for the boards of this host, and the ledger of their runs.
 
     Args:
+        runs: this host's run directories.
         boards: the boards that are served -> the shared limits that each is under.
         limits: how many jobs may use each shared limit at once.
         drain: end when no job waits for these boards.
@@ -34,6 +37,7 @@ class QueueSource:
     def __init__(
         self,
         state: LabState,
+        runs: Path,
         boards: Mapping[str, Sequence[str]],
         limits: Mapping[str, int],
         *,
@@ -41,6 +45,7 @@ class QueueSource:
     ):
         self.name = worker_name()
         self._state = state
+        self._own_runs = RunsOfJobs(runs)
         self._boards = dict(boards)
         self._limits = dict(limits)
         self._drain = drain
@@ -128,7 +133,12 @@ class QueueSource:
         return RunContent.read(claimed.content)
 
     def run_of(self, job: FarmJob) -> str | None:
-        """Return the last run that was noted for a job."""
+        """Return the last run of a job, as the database or else a run directory tells it."""
+        claimed = self._running[job.id]
+        if claimed.run is None:  # it may have come back from an older backup
+            run = self._own_runs.find(job.id, claimed.submitted_at)
+            if run is not None:
+                self.note_run(job, str(claimed.board), run)
         return self._running[job.id].run
 
     def note_run(self, job: FarmJob, board: str, run: str) -> None:  # noqa: ARG002 - it is known

@@ -58,6 +58,7 @@ class RunRecord(FileRecord):
     untrusted_recipe: bool = Field(
         default=False, description="True if nobody vouches for this recipe: it was confined"
     )
+    job: str | None = Field(None, description="id of the queue's job that the run is of")
 
 
 class GateRecord(Record):

@@ -242,6 +242,7 @@ def run_record(
     *,
     notes: Sequence[str],
     untrusted: bool = False,
+    job: str | None = None,
 ) -> RunRecord:
     """Make the record of a run that begins now, under the board's lease."""
     recipe = prepared.recipe
@@ -265,6 +266,7 @@ def run_record(
         epoch=held.epoch,
         untrusted_board=held.board.untrusted,
         untrusted_recipe=untrusted,
+        job=job,
     )
 
 

@@ -125,7 +125,13 @@ def run_recorded(
         paths = opened.send()
         program, meter = program_sha256(held, prepared), working_meter(board, observer)
         run = run_record(
-            directory.path.name, held, prepared, plan, notes=notes, untrusted=request.untrusted
+            directory.path.name,
+            held,
+            prepared,
+            plan,
+            notes=notes,
+            untrusted=request.untrusted,
+            job=request.job,
         )
         planned = plan_record(prepared, plan, max_seconds, limits, program)
         directory.start(run, planned, recipe.as_written)

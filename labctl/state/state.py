@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from labctl.config.lab import LabFile
 from labctl.database import Database, SqliteDatabase, lab_database
 from labctl.database.base import Row
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, printable_line
 from labctl.files import host_writes, user_name
 from labctl.state.tables import SCHEMA
 
@@ -213,21 +213,42 @@ class LabState:
         write_backup(self._database, path)
         return path
 
-    def restore(self, path: Path) -> None:
+    def restore(self, path: Path, *, force: bool = False) -> None:
         """Replace the whole state by a backup; what was there is backed up first.
 
         Leases are those that hold now, if the state still knows them: none of the backup's holds.
+        Raises ConfigError while workers or holders of boards live, unless ``force``.
         """
         from labctl.state.backup import read_backup, replace_rows
         from labctl.state.leases import leases_kept
 
         rows = read_backup(path)
+        if not force:
+            self._refuse_if_in_use()
         if self._version():
             self.backup()
         with self._database.writing() as connection:
             SCHEMA.migrate(connection)
             with leases_kept(connection):
                 replace_rows(connection, rows)
+
+    def _refuse_if_in_use(self) -> None:
+        workers = [
+            f"worker {one.name} on {one.host} is alive"
+            for one in self.workers.list()
+            if one.is_alive
+        ]
+        holders = [
+            f"board {one.board} is in use by {one.holder}: {one.purpose}"
+            f" (process {one.pid} on {one.host})"
+            for one in self.leases.list()
+        ]
+        if workers or holders:
+            raise ConfigError(
+                printable_line(f"the lab is at work: {'; '.join(workers + holders)}"),
+                hint="stop them, or wait a minute for those that died; --force restores all the"
+                " same",
+            )
 
     def _version(self) -> int:
         if SCHEMA.table not in self._database.tables():

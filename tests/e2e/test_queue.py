@@ -106,6 +106,30 @@ def test_jobs_are_cancelled_and_moved(farm: LabUnderTest) -> None:
     blamed(farm.run("queue", "move", ids[0], "--first"), 2, "config", "only a waiting job")
 
 
+def test_a_job_that_ended_after_the_backup_is_not_measured_again(
+    farm: LabUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, copy = lab_state(LabFile(farm.root, Lab(boards={}))), farm.root / "copy.sqlite"
+    assert farm.run("hold", "b-1").exit_status == 0
+    monkeypatch.setenv("LOGNAME", "bob")
+    job = farm.run("run", "sleeping", "-b", "b-1", "--detach", *seconds(0.1)).text.strip()
+    assert farm.run("state", "backup", "-o", str(copy)).exit_status == 0
+    state.holds.release("b-1", by="bob", force=True, reason="test")
+    assert wait_until(lambda: state.jobs.find(job).state == "done", timeout=240, interval=0.5)
+    (run,) = farm.root.glob("runs/*-sleeping-*")
+    assert json.loads((run / "run.json").read_text())["job"] == job
+    assert wait_until(lambda: not state.workers.list(), timeout=60, interval=0.2)
+    restored = farm.run("state", "restore", str(copy), "--yes")
+    assert restored.exit_status == 0, said(restored)
+    assert state.jobs.find(job).state == "waiting"
+    state.holds.release("b-1", by="bob", force=True, reason="test")
+    served = farm.run("queue", "serve", "--until-empty")
+    assert served.exit_status == 0, said(served)
+    back = state.jobs.find(job)
+    assert (back.state, back.exit_status, back.run) == ("done", 0, run.name)
+    assert list(farm.root.glob("runs/*-sleeping-*")) == [run]
+
+
 def test_boards_are_taken_for_who_submitted_a_job_whoever_serves_it(
     farm: LabUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

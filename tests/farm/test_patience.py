@@ -39,10 +39,10 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 def test_who_serves_the_queue_waits_for_the_database(
-    state: LabState, away: Callable[[str], None]
+    state: LabState, tmp_path: Path, away: Callable[[str], None]
 ) -> None:
     (job,) = state.jobs.submit(NewJob("q8", {}, ("rk1",)))
-    source, notes = QueueSource(state, {"rk1": ()}, {}), list[str]()
+    source, notes = QueueSource(state, tmp_path / "runs", {"rk1": ()}, {}), list[str]()
     source.note = notes.append
     away("renew")
     away("claim")

@@ -13,6 +13,7 @@ from labctl.farm.run_executor import RunExecutor
 from labctl.farm.store import SharedStore
 from labctl.farm.worker import HostWorker
 from labctl.records import RunEnd
+from labctl.runs.record.directory import new_run_id
 from labctl.state import NewJob, lab_state
 from labctl.transport import Transport
 from labctl.transport.registry import TRANSPORTS
@@ -64,3 +65,25 @@ def test_a_job_that_ended_after_the_backup_is_not_run_again(
     assert (done.state, done.exit_status, done.run) == ("done", 0, RUN)
     assert (second.root / "runs" / RUN / "records.jsonl").is_file()
     assert ledger.run_of(FarmJob("a", "q2", ("rk1",))) == RUN
+
+
+def test_without_a_store_the_run_directories_of_the_host_tell(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    lab = _lab(postgres, tmp_path / "lab1", postgres.new_lab())
+    runs, state = lab.root / "runs", lab_state(lab)
+    state.jobs.submit(NewJob("q2", {"recipe": {}}, ("rk1",), id="a"))
+    ids = [new_run_id("q2") for _ in range(4)]
+    for number, (name, job) in enumerate(zip(ids, ("a", "a", "b", "a"), strict=True)):
+        made = planned_run(runs, run(name, job=job), plan())
+        if number == 0:
+            made.finish(RunEnd.model_validate({"state": "finished", "finished": trial(1).finished}))
+    (runs / ids[3] / "origin.json").write_text("{}")  # it is imported: another lab's job
+    (runs / new_run_id("q2")).mkdir()  # it is not planned yet
+    (runs / (damaged := new_run_id("q2"))).mkdir()
+    (runs / damaged / "run.json").write_text("[")
+    ledger = QueueLedger(lab, state, None, print)
+    assert ledger.run_of(FarmJob("a", "q2", ("rk1",))) == ids[0]  # the one that is finished
+    (old,) = state.jobs.submit(NewJob("q2", {"recipe": {}}, ("rk1",), id="c"))
+    planned_run(runs, run(RUN, job="c"), plan())  # from before the job was submitted
+    assert ledger.run_of(FarmJob(old.id, "q2", ("rk1",))) is None

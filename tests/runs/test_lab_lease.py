@@ -12,7 +12,7 @@ import pytest
 
 from labctl.config.lab import Board, LabFile, lab_model
 from labctl.config.target import load_target
-from labctl.errors import BoardBusy, HostError, LeaseLost
+from labctl.errors import BoardBusy, ConfigError, HostError, LeaseLost
 from labctl.records import BoardFacts, Execution
 from labctl.retry import wait_until
 from labctl.runs import BoardUse, HeldBoard
@@ -118,8 +118,10 @@ def test_a_restore_takes_no_epoch_back(
     first = state.leases.acquire("b", purpose="a")
     backup = state.backup(lab.root / "old.sqlite")
     state.leases.release(first)
-    now = state.leases.acquire("b", purpose="b", minimum_epoch=7)
-    state.restore(backup)
+    now = state.leases.acquire("b", purpose="b", minimum_epoch=7, holder="ann@desk")
+    with pytest.raises(ConfigError, match=r"board b is in use by ann@desk: b \(process \d+ on"):
+        state.restore(backup)
+    state.restore(backup, force=True)
     with pytest.raises(LeaseLost):
         state.leases.renew(first)
     assert state.leases.renew(now).epoch == 7  # its holder is there still

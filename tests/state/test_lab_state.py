@@ -105,6 +105,22 @@ def test_a_backup_is_brought_back_whole(lab: LabFile, state: LabState) -> None:
     assert state.baselines.list() == [kept]
 
 
+def test_no_state_is_replaced_under_those_who_work_with_it(lab: LabFile, state: LabState) -> None:
+    state.baselines.set("a", [RUN])
+    copy = state.backup(lab.root / "copy.sqlite")
+    state.workers.give_sign("lab2:7:ab", "lab2", ["rk1"], "1")
+    state.leases.acquire("rk2", purpose="run q2", holder="ann@desk")
+    state.baselines.remove("a")
+    with pytest.raises(ConfigError) as refused:
+        state.restore(copy)
+    for word in ("worker lab2:7:ab on lab2 is alive", "rk2 is in use by ann@desk: run q2"):
+        assert word in refused.value.message
+    assert "--force" in str(refused.value.hint)
+    assert names(state) == []
+    state.restore(copy, force=True)
+    assert names(state) == ["a"]
+
+
 @pytest.mark.parametrize("content", [b"", b"no database" * 100])
 def test_what_is_no_backup_changes_nothing(lab: LabFile, state: LabState, content: bytes) -> None:
     state.baselines.set("a", [RUN])

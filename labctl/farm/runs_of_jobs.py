@@ -1,0 +1,55 @@
+"""The runs of this host that are of the queue's jobs, as the run directories tell.
+
+A database that came back from an older backup does not know them; what was measured is not
+measured again.
+"""
+
+import json
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from labctl.files import host_reads
+from labctl.runs.record.directory import ORIGIN, RUN, RunDirectory, all_directories
+
+#: The clocks of a host and of the database differ by less. A run is not begun before its job.
+_CLOCKS_SECONDS = 2 * 86_400.0
+
+
+class RunsOfJobs:
+    """Finds the run of a job in a folder of runs; each directory is read once."""
+
+    def __init__(self, runs: Path):
+        self._runs = runs
+        #: Run -> the job that it is of, if any.
+        self._jobs: dict[str, str | None] = {}
+
+    def find(self, job: str, submitted_at: float) -> str | None:
+        """Return the last run of a job; one that is finished comes first. None without any.
+
+        ``submitted_at`` is in s since 1970. Raises ConfigError for a folder that cannot be read.
+        """
+        first = datetime.fromtimestamp(max(0.0, submitted_at - _CLOCKS_SECONDS), UTC)
+        since = f"{first:%Y%m%dT%H%M%SZ}"
+        found = [
+            directory
+            for directory in all_directories(self._runs)
+            if directory.path.name >= since and self._job_of(directory) == job
+        ]
+        found.sort(key=lambda one: (end := one.end()) is not None and end.state == "finished")
+        return found[-1].path.name if found else None
+
+    def _job_of(self, directory: RunDirectory) -> str | None:
+        run = directory.path.name
+        if run not in self._jobs:
+            path = directory.path / RUN
+            with host_reads(path):
+                if not path.is_file():
+                    return None  # it is not planned yet
+                content = path.read_bytes()
+            job = None  # of one that is imported, too: another lab's jobs are not ours
+            with suppress(ValueError, AttributeError):  # a damaged one is no job's
+                if not (directory.path / ORIGIN).exists():
+                    job = json.loads(content).get("job")
+            self._jobs[run] = job
+        return self._jobs[run]
