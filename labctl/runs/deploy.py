@@ -1,4 +1,4 @@
-"""``labctl deploy``: bring tools and models to several boards at once.
+"""``labctl deploy``: bring tools and models to several boards at once, and prune what is there.
 
 A board that fails does not disturb the others. What is sent to one board: ``deploy.send``.
 """
@@ -11,13 +11,15 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from labctl.board import BoardAgent, Pruner
+from labctl.board.lease import knows_leases
 from labctl.config.lab import Board, LabFile
 from labctl.deploy import DeployOptions, Object, Sources, Stopwatch, refuse
-from labctl.errors import BoardBusy, HostError, InfraError, LabctlError
+from labctl.errors import BoardBusy, BoardNoSpace, HostError, InfraError, LabctlError
 from labctl.retry import wait_until
 from labctl.runs.board.deploy_preview import DeployPreview, preview_deploy, send
 from labctl.runs.board.held_board import HeldBoard, hold_board
-from labctl.runs.board.in_use import BoardUse
+from labctl.runs.board.in_use import BoardUse, is_own
 from labctl.runs.inputs.deploy_inputs import Wanted
 from labctl.transport import Transport
 
@@ -294,3 +296,23 @@ def _missing(task: BoardTask) -> set[str]:
 
 def _to_fetch(task: BoardTask) -> bool:
     return bool(task.wanted.to_fetch(_missing(task)))
+
+
+def pruner_of(held: HeldBoard) -> tuple[Pruner, str]:
+    """Return who removes from a board what is not used, and the SHA-256 of the agent that helps.
+
+    On a board so full that this version's agent finds no room, an older one that is there will do.
+    Raises what :meth:`HeldBoard.bring_agent` raises.
+    """
+    transport, workdir, fence = held.transport, held.board.workdir, held.fence
+    try:
+        held.bring_agent(lambda _item, _done: None)
+    except BoardNoSpace:
+        there = held.agents()
+        if not there:
+            raise
+        fence.agent = held.store.path(there[0].sha256)
+        fence.is_old = not knows_leases(transport, fence.agent)
+    assert fence.agent is not None
+    agent = BoardAgent(transport, fence.agent, workdir, fence)
+    return Pruner(transport, workdir, agent, held.leases, is_own), fence.agent.rpartition("/")[2]

@@ -19,20 +19,18 @@ from labctl.board import (
     Fence,
     Lease,
     LeaseStatus,
-    Pruner,
     StoredObject,
     Survey,
     probe,
     survey,
 )
-from labctl.board.lease import knows_leases
 from labctl.build import Artifact
 from labctl.config.lab import Board, LabFile
 from labctl.config.target import Target, load_target
 from labctl.deploy import DeployOptions, Object, OnProgress, agent_object
 from labctl.deploy.plan import AGENT_PRODUCT, DeployPlan, agent_artifact, is_machine, plan
 from labctl.deploy.send import deploy
-from labctl.errors import BoardNoSpace, ConfigError, InfraError, LinkError
+from labctl.errors import ConfigError, InfraError, LinkError
 from labctl.files import append_line, write_atomic
 from labctl.performance.prediction import Rates, board_rates
 from labctl.records import BoardFacts, Execution
@@ -359,26 +357,6 @@ def _new_token() -> str:
     token = secrets.token_hex(8)
     append_line(own_leases(), token)
     return token
-
-
-def pruner_of(held: HeldBoard) -> tuple[Pruner, str]:
-    """Return who removes from a board what is not used, and the SHA-256 of the agent that helps.
-
-    On a board so full that this version's agent finds no room, an older one that is there will do.
-    Raises what :meth:`HeldBoard.bring_agent` raises.
-    """
-    transport, workdir, fence = held.transport, held.board.workdir, held.fence
-    try:
-        held.bring_agent(lambda _item, _done: None)
-    except BoardNoSpace:
-        there = held.agents()
-        if not there:
-            raise
-        fence.agent = held.store.path(there[0].sha256)
-        fence.is_old = not knows_leases(transport, fence.agent)
-    assert fence.agent is not None
-    agent = BoardAgent(transport, fence.agent, workdir, fence)
-    return Pruner(transport, workdir, agent, held.leases, is_own), fence.agent.rpartition("/")[2]
 
 
 def check_machine(target: Target, facts: BoardFacts) -> None:
