@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from labctl.config.lab import LabFile
@@ -15,6 +15,8 @@ from labctl.farm.runs_of_jobs import RunsOfJobs
 from labctl.farm.store import SharedStore
 from labctl.retry import retry_infra
 from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.repository import RunRepository
+from labctl.runs.record.trash import move_to_trash
 from labctl.state import Job, LabState
 
 #: A store or a database that is away is waited for.
@@ -79,31 +81,40 @@ class QueueLedger:
     def run_of(self, job: FarmJob) -> str | None:
         """Return the run of an earlier attempt; one that another host stored is brought here.
 
-        A database that came back from an older backup does not know it: then the run directories
-        of this host do, or the store.
+        A database that came back from an older backup does not know the run that finished, or only
+        one that was broken off before: the run directories of this host do, or the store.
         """
         found = self._found(job)
         run = found.run or self._own_runs.find(job.id, found.submitted_at)
         if self._archives is None:
             return run
-        if run is None and (run := self._run_in_store(job.id)) is None:
+        if run is None or self._state.stored_runs.get(run) is None:
+            run = self._run_in_store(job.id) or run
+        if run is None:
             return None
         self._archives.fetch(run)
         return run
 
     def _run_in_store(self, job: str) -> str | None:
+        told = self._told(job)
+        if told is None:
+            return None
+        run, digest = told
+        if self._archives is not None and self._state.stored_runs.get(run) is None:
+            self._archives.found(run, digest)
+        return run
+
+    def _told(self, job: str) -> tuple[str, str] | None:
+        """Return the run that finished a job, as the store has it, and the archive's digest."""
         assert self._store is not None
         content = self._store.read(_key(job), most_bytes=_MOST_BYTES)
         if content is None:
             return None
         try:
             told = json.loads(content)
-            run, digest = str(told["run"]), str(told["sha256"])
+            return str(told["run"]), str(told["sha256"])
         except (ValueError, KeyError, TypeError) as error:
             raise IntegrityError(f"{self._store}: {_key(job)} is damaged") from error
-        if self._state.stored_runs.get(run) is None:
-            self._state.stored_runs.set(run, digest, socket.gethostname())
-        return run
 
     def note_run(self, job: FarmJob, board: str, run: str) -> None:
         """Keep the run of a job. Raises LeaseLost if another worker has the job by now."""
@@ -112,33 +123,52 @@ class QueueLedger:
             lambda: self._state.jobs.start(attempt, run), on=(HostError,), timeout=_AWAY_SECONDS
         )
 
-    def share(self, job: Job, run: str) -> None:
+    def share(self, job: Job, run: str) -> bool:
         """Store a job's run that is finished; what cannot be now is at the worker's next start.
+
+        The first run that finishes a job is its result. Return False for another one, of a host
+        that lost the job or that got it meanwhile: it is moved to the trash.
 
         One that was broken off stays with this host, which goes on with it if it gets the job
         again; another host begins a new one.
         """
         directory = RunDirectory(self._lab.root / "runs" / run)
         if self._archives is None or not is_finished(directory):
-            return
-        archives, store = self._archives, self._store
-        assert store is not None
-
-        def put() -> None:
-            told = {"run": run, "sha256": archives.put(run)}
-            store.write(_key(job.id), json.dumps(told).encode())
-
+            return True
+        settle = partial(self._settle, self._archives, job.id, directory)
         try:
-            retry_infra(put, on=(HostError,), timeout=_AWAY_SECONDS)
+            return retry_infra(settle, on=(HostError,), timeout=_AWAY_SECONDS)
         except (HostError, IntegrityError) as error:
             self._note(f"run {run} is on this host alone: {error.message}")
+            return True
 
     def share_missing(self) -> None:
         """Store what an earlier worker of this host could not."""
         if self._archives is None:
             return
-        for run in self._archives.put_missing():
+        for directory in self._archives.missing():
+            run, job = directory.path.name, self._own_runs.job_of(directory)
+            if job is None:
+                self._archives.put(run)
+            elif not self._settle(self._archives, job, directory):
+                continue
             self._note(f"stored run {run}")
+
+    def _settle(self, archives: RunArchives, job: str, directory: RunDirectory) -> bool:
+        """Make a finished run a job's result, unless it has another; return False then."""
+        assert self._store is not None
+        run = directory.path.name
+        digest = archives.upload(run)
+        told = self._told(job)
+        if told is not None and told[0] != run:
+            self._note(f"run {run} goes to the trash: run {told[0]} finished job {job} before")
+            move_to_trash(directory)
+            RunRepository(directory.path.parent).refresh()
+            return False
+        # In this order: who is killed in between does all of it again.
+        self._store.write(_key(job), json.dumps({"run": run, "sha256": digest}).encode())
+        archives.found(run, digest)
+        return True
 
     def _found(self, job: FarmJob) -> Job:
         found = self._state.jobs.get(job.id)

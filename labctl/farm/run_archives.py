@@ -37,31 +37,36 @@ class RunArchives:
 
     def put(self, run: str) -> str:
         """Store a run directory as it is now, in place of what was stored; return its digest."""
+        digest = self.upload(run)
+        self.found(run, digest)
+        return digest
+
+    def upload(self, run: str) -> str:
+        """Store a run directory that nobody knows of yet; return its digest."""
         directory = self._runs / run
         with scratch(self._runs, f".archive-{run}-") as folder:
             archive = folder / "run.tar.gz"
             pack(directory, archive)
-            digest = self._store.put(archive)
-        self._state.stored_runs.set(run, digest, socket.gethostname())
-        return digest
+            return self._store.put(archive)
 
-    def put_missing(self) -> list[str]:
-        """Store this host's finished runs that are not there; return their ids.
+    def found(self, run: str, digest: str) -> None:
+        """Let all hosts know the archive of a run."""
+        self._state.stored_runs.set(run, digest, socket.gethostname())
+
+    def missing(self) -> list[RunDirectory]:
+        """Return this host's finished runs that are not in the store, as far as is known.
 
         A worker that was killed, a store that was away or a database that came back from an older
         backup leave some.
         """
         known = self._state.stored_runs.list()
-        missing = [
-            found.path.name
+        return [
+            found
             for found in all_directories(self._runs)
             if found.path.name not in known
             and not (found.path / FETCHED).exists()
             and is_finished(found)
         ]
-        for run in missing:
-            self.put(run)
-        return missing
 
     def fetch(self, run: str) -> bool:
         """Bring a run here; False if it is here as it is stored, or not stored."""

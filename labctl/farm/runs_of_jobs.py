@@ -34,12 +34,16 @@ class RunsOfJobs:
         found = [
             directory
             for directory in all_directories(self._runs)
-            if directory.path.name >= since and self._job_of(directory) == job
+            if directory.path.name >= since and self.job_of(directory) == job
         ]
         found.sort(key=lambda one: (end := one.end()) is not None and end.state == "finished")
         return found[-1].path.name if found else None
 
-    def _job_of(self, directory: RunDirectory) -> str | None:
+    def job_of(self, directory: RunDirectory) -> str | None:
+        """Return the job that a run is of; None for one that is not planned, imported or damaged.
+
+        Raises ConfigError for a file that cannot be read.
+        """
         run = directory.path.name
         if run not in self._jobs:
             path = directory.path / RUN

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from labctl.errors import HostError, LeaseLost
+from labctl.errors import ExitStatus, HostError, LeaseLost
 from labctl.farm.job import Executor, FarmJob, JobResult
 from labctl.farm.queue_engine import (
     LAB_QUEUE,
@@ -59,7 +59,8 @@ class HostWorker:
             for a worker of another version.
         note: gets lines for people.
         on_begin: gets an attempt and its board before it begins.
-        on_run: gets an attempt that ended and its run, before the queue is told.
+        on_run: gets an attempt that ended and its run, before the queue is told; returns False if
+            another run is the job's result.
         stop_job: breaks one job off that somebody cancelled.
         look_after: checks a board's health where that is due; called while no job has it.
     """
@@ -72,7 +73,7 @@ class HostWorker:
     understands: Callable[[Job], bool] = lambda _job: True
     note: Callable[[str], None] = lambda _line: None
     on_begin: Callable[[Job, str], None] = lambda _job, _board: None
-    on_run: Callable[[Job, str], None] = lambda _job, _run: None
+    on_run: Callable[[Job, str], bool] = lambda _job, _run: True
     stop_job: Callable[[str], None] = lambda _job: None
     look_after: Callable[[str], object] = lambda _board: None
     name: str = field(default_factory=worker_name)
@@ -226,9 +227,10 @@ class HostWorker:
         self.note(f"job {job.id} ({job.name}) runs on {board}, attempt {job.attempts}")
         self.on_begin(job, board)
         result = self.executor.run(FarmJob.queued(job), board)
-        if result.run is not None:
-            self.on_run(job, result.run)
-        if not result.is_final:  # another host may have better luck meanwhile
+        if result.run is not None and not self.on_run(job, result.run):
+            # The next attempt, wherever it is, takes the result that there is.
+            result = JobResult(ExitStatus.INTERRUPTED, reason="another run had finished it before")
+        elif not result.is_final:  # another host may have better luck meanwhile
             self._away[board] = time.monotonic() + AWAY_SECONDS
         if result.is_board_broken:
             self.state.health.want_check(board, f"job {job.id} broke there: {result.reason}")

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import pytest
 from postgres_server import PostgresServer, lab_in
 from records_made import plan, planned_run, run, trial
 
 from labctl.config.lab import Board, LabFile, find_lab
-from labctl.farm.job import FarmJob
+from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_engine import QueueEngine
 from labctl.farm.queue_ledger import QueueLedger
 from labctl.farm.run_executor import RunExecutor
@@ -14,7 +15,8 @@ from labctl.farm.store import SharedStore
 from labctl.farm.worker import HostWorker
 from labctl.records import RunEnd
 from labctl.runs.record.directory import new_run_id
-from labctl.state import NewJob, lab_state
+from labctl.runs.record.repository import RunRepository
+from labctl.state import Job, NewJob, lab_state
 from labctl.transport import Transport
 from labctl.transport.registry import TRANSPORTS
 
@@ -30,14 +32,19 @@ def _lab(postgres: PostgresServer, folder: Path, name: str) -> LabFile:
     return find_lab(folder, TRANSPORTS)
 
 
+@pytest.mark.parametrize("broken_off", [None, "20260728T090000Z-q2-bbbbbb"])
 def test_a_job_that_ended_after_the_backup_is_not_run_again(
-    postgres: PostgresServer, tmp_path: Path
+    postgres: PostgresServer, tmp_path: Path, broken_off: str | None
 ) -> None:
+    """Also where the backup knows a run of it that was broken off before."""
     name = postgres.new_lab()
     first, second = (_lab(postgres, tmp_path / host, name) for host in ("lab1", "lab2"))
     store = SharedStore(str(tmp_path / "store"))
     state = lab_state(first)
     state.jobs.submit(NewJob("q2", {"recipe": {}}, ("rk1",), id="a"))
+    if broken_off is not None:
+        (job,) = state.jobs.claim(["rk1"], "lab1:1:aa")
+        state.jobs.requeue(state.jobs.start(job, broken_off), "the disk is full")
     backup = state.backup(tmp_path / "backup.sqlite")
 
     (job,) = state.jobs.claim(["rk1"], "lab1:1:ab")
@@ -49,7 +56,7 @@ def test_a_job_that_ended_after_the_backup_is_not_run_again(
     state.restore(backup)
     back = state.jobs.get("a")
     assert back is not None
-    assert (back.state, back.run, state.stored_runs.list()) == ("waiting", None, {})
+    assert (back.state, back.run, state.stored_runs.list()) == ("waiting", broken_off, {})
 
     def connect(board: Board) -> Transport:
         raise AssertionError(f"{board.name} was asked again")
@@ -87,3 +94,73 @@ def test_without_a_store_the_run_directories_of_the_host_tell(
     (old,) = state.jobs.submit(NewJob("q2", {"recipe": {}}, ("rk1",), id="c"))
     planned_run(runs, run(RUN, job="c"), plan())  # from before the job was submitted
     assert ledger.run_of(FarmJob(old.id, "q2", ("rk1",))) is None
+
+
+def _finished(lab: LabFile, name: str, job: str = "a") -> None:
+    """A host has finished a run of a job, and nobody else knows."""
+    record = run(name, job=job)
+    made = planned_run(lab.root / "runs", record, plan())
+    made.add(trial(1))
+    made.finish(RunEnd.model_validate({"state": "finished", "finished": trial(1).finished}))
+
+
+def test_a_run_that_nobody_was_told_of_is_the_result_after_a_restore(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """The worker was killed between the end of the run and the word to the queue."""
+    lab = _lab(postgres, tmp_path / "lab1", postgres.new_lab())
+    state, store = lab_state(lab), SharedStore(str(tmp_path / "store"))
+    state.jobs.submit(NewJob("q2", {"recipe": {}}, ("rk1",), id="a"))
+    _finished(lab, RUN)
+    QueueLedger(lab, state, store, print).share_missing()
+    assert QueueLedger(lab, state, store, print).run_of(FarmJob("a", "q2", ("rk1",))) == RUN
+
+
+def test_a_job_that_two_hosts_finished_has_one_result(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    name, later = postgres.new_lab(), "20260728T110000Z-q2-cccccc"
+    first, second = (_lab(postgres, tmp_path / host, name) for host in ("lab1", "lab2"))
+    store, said = SharedStore(str(tmp_path / "store")), list[str]()
+    state = lab_state(first)
+    state.jobs.submit(NewJob("q2", {"recipe": {}}, ("rk1",), id="a"))
+    _finished(first, RUN)
+    QueueLedger(first, state, store, print).share_missing()
+    # It was lost to the other host meanwhile, which comes too late.
+    _finished(second, later)
+    RunRepository(second.root / "runs").refresh()
+    (job,) = state.jobs.claim(["rk1"], "lab2:1:aa")
+    ledger = QueueLedger(second, lab_state(second), store, said.append)
+
+    class Finishing:
+        """What the worker's attempt came to."""
+
+        def run(self, job: FarmJob, board: str) -> JobResult:
+            runs = [run for run in (ledger.run_of(job),) if run is not None]
+            return JobResult(0, runs[0] if job.id in taken else later)
+
+        def stop(self) -> None:
+            raise AssertionError
+
+    taken: list[str] = []
+    state.jobs.requeue(job, "again", counted=False)
+
+    def shared(job: Job, run: str) -> bool:
+        taken.append(job.id)
+        return ledger.share(job, run)
+
+    HostWorker(
+        QueueEngine(second),
+        lab_state(second),
+        "lab2",
+        ["rk1"],
+        Finishing(),
+        on_begin=ledger.took,
+        on_run=shared,
+    ).run(drain=True)
+    done = state.jobs.get("a")
+    assert done is not None
+    assert (done.state, done.exit_status, done.run, done.failures) == ("done", 0, RUN, 0)
+    assert [found.run.id for found in RunRepository(first.root / "runs").query()] == [RUN]
+    assert (second.root / "runs" / "trash" / later).is_dir()
+    assert said == [f"run {later} goes to the trash: run {RUN} finished job a before"]

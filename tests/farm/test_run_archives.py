@@ -50,8 +50,9 @@ def test_a_run_of_another_host_is_fetched_when_it_is_named(
     hosts: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     here, there = hosts
-    assert archives(there).put_missing() == [RUN]
-    assert archives(there).put_missing() == []
+    assert [found.path.name for found in archives(there).missing()] == [RUN]
+    archives(there).put(RUN)
+    assert archives(there).missing() == []
     assert run_cli(["--lab", str(here.parent), "show", "aaaaaa"]) == 0
     shown = capsys.readouterr()
     assert RUN in shown.out
@@ -59,7 +60,7 @@ def test_a_run_of_another_host_is_fetched_when_it_is_named(
     assert [t.number for t in RunDirectory(here / RUN).trials()] == [1]
     assert run_cli(["--lab", str(here.parent), "report", RUN]) == 0
     assert "of host" not in capsys.readouterr().err  # it was fetched once
-    assert archives(here).put_missing() == []  # a copy is nobody's own
+    assert archives(here).missing() == []  # a copy is nobody's own
     assert sorted(path.name for path in here.iterdir() if path.name.startswith(".")) == []
 
 
