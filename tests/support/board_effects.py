@@ -52,3 +52,24 @@ def unfenced_effects(log: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]
         and not entry["fenced"]
         and not (entry["path"] == "incoming" or entry["path"].startswith("incoming/"))
     ]
+
+
+def jobs_of_old_epochs(log: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """What a job wrote into its folder after a newer epoch than its own was on the board.
+
+    Whoever else was at work then: each job's folder is its own.
+    """
+    wrong = []
+    newest: dict[str, int] = {}
+    epochs: dict[tuple[str, str], int] = {}
+    for entry in log:
+        board = entry["board"]
+        if entry["what"] == "lease":
+            newest[board] = max(entry["epoch"] or 0, newest.get(board, 0))
+        elif entry["what"] == "started":
+            epochs[board, entry["path"]] = entry["epoch"] or 0
+        elif entry["what"] in ("created", "written"):
+            folder = entry["path"].rpartition("/")[0]
+            if epochs.get((board, folder), newest.get(board, 0)) < newest.get(board, 0):
+                wrong.append(entry)
+    return wrong

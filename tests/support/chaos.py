@@ -1,32 +1,30 @@
 """A lab of three hosts to be broken: processes, a PostgreSQL behind proxies, virtual boards."""
 
-import asyncio
 import json
 import os
-import random
+import re
 import signal
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import agent_builds
-from board_effects import effects_after_epoch, read_effects
+from chaos_clock import Clock, clock_library
+from chaos_history import History
+from chaos_network import HostNetwork, Proxies, Proxy, host_networks
 from postgres_server import PostgresServer
-from small_disk import fill, small_disk
+from small_disk import may_mount, small_disk
 
-from labctl import process
-from labctl.config.lab import find_lab
+from labctl.config.lab import LabFile, find_lab
 from labctl.config.recipe import find_recipe
 from labctl.errors import HostError
 from labctl.farm.queue_ledger import share_inputs
 from labctl.farm.run_content import RunContent
 from labctl.farm.store import lab_store
-from labctl.records import TrialRecord
 from labctl.retry import wait_until
 from labctl.runs import read_recipe
 from labctl.state import Job, LabState, NewJob, lab_state
@@ -36,31 +34,18 @@ HOSTS = ("lab1", "lab2", "lab3")
 BOARDS = ("b-1", "b-2")
 #: Of leases, attempts and heartbeats.
 SECONDS = 3.0
-#: Clocks of the hosts are wrong by these, in s; a host's clock decides nothing.
+#: Clocks of the hosts are wrong by these at first, in s; a host's clock decides nothing.
 SKEWS = {"lab1": 0, "lab2": 3600, "lab3": -86_400}
-FAULTS = ("none", "kill", "stop", "partition", "database", "disk", "board")
-#: libfaketime also changes what sleeps wait for, and Python's fail: only the wall clock is set.
-_CLOCK = """\
-#define _GNU_SOURCE
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
-int clock_gettime(clockid_t clock, struct timespec *now)
-{
-    int result = syscall(SYS_clock_gettime, clock, now);
-    const char *skew = getenv("LAB_CLOCK_SKEW");
-    if (result == 0 && clock == CLOCK_REALTIME && skew)
-        now->tv_sec += atoi(skew);
-    return result;
-}
-"""
+#: Exit status of a program that is broken itself.
+BROKEN = 7
+#: What a host says before it ends by itself. Its service manager starts it again.
+_NO_DATABASE = "cannot use the "
 
 _SLEEPER = """\
 #!/bin/sh
 sleep $1
-echo token
+echo token of $2
+exit $3
 """
 _RECIPE = f"""\
 name: sleeping
@@ -68,80 +53,12 @@ target: {agent_builds.HOST}
 engine:
   name: command
   program: {{file: tools/sleeper}}
-  arguments: ["{{seconds}}"]
+  arguments: ["{{seconds}}", "{{number}}", "{{status}}"]
   tokens: {{stream: stdout, each: line, count: tokens}}
 models: {{none: {{file: models/any.bin}}}}
-parameters: {{seconds: 0.3, tokens: 1}}
+parameters: {{seconds: 0.3, tokens: 1, number: 0, status: 0}}
 max_time: 5m
 """
-
-
-class Proxy:
-    """A port of this host that leads to a Unix socket, until it is cut."""
-
-    def __init__(self, target: Path):
-        self._target = target
-        self._cut = False
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        self._open = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(60)
-        self.port: int = self._open.sockets[0].getsockname()[1]
-
-    async def _listen(self) -> asyncio.Server:
-        return await asyncio.start_server(self._serve, "127.0.0.1", 0)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
-        try:
-            there, to_there = await asyncio.open_unix_connection(self._target)
-        except OSError:
-            writer.close()
-            return
-        self._writers.add(to_there)
-        await asyncio.gather(self._pump(reader, to_there), self._pump(there, writer))
-        self._writers -= {writer, to_there}
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while piece := await reader.read(1 << 16):
-                if not self._cut:  # what is sent meanwhile never arrives
-                    writer.write(piece)
-                    await writer.drain()
-        writer.close()
-
-    def cut(self) -> None:
-        """Let nothing through, and tell nobody."""
-        self._cut = True
-
-    def heal(self) -> None:
-        """Let new connections through; those that lost something break."""
-
-        async def break_all() -> None:
-            self._cut = False
-            for writer in self._writers:
-                writer.transport.abort()
-
-        asyncio.run_coroutine_threadsafe(break_all(), self._loop).result(60)
-
-    def close(self) -> None:
-        """End it."""
-
-        async def end() -> None:
-            self._open.close()
-            for writer in self._writers:
-                writer.transport.abort()
-            await self._open.wait_closed()
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(60)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(60)
-        self._loop.close()
 
 
 @dataclass
@@ -150,27 +67,28 @@ class Host:
 
     name: str
     root: Path
-    proxy: Proxy
+    network: HostNetwork
+    database: Proxy
+    boards: list[Proxy]
+    clock: Clock
     log: Path
-    #: A library that sets the clock of its processes.
-    clock: Path
     process: "subprocess.Popen[bytes] | None" = None
 
     def start(self) -> None:
-        """Start its worker, under its own name, with its own folders and clock."""
+        """Start its worker, under its own name, with its own network, folders and clock."""
         environment = {
             **os.environ,
+            **self.clock.environment,
             "LABCTL_STATE": str(self.root.parent / f"{self.name}-state"),
             "PYTHONPATH": str(Path(__file__).parent),
         }
-        environment |= {"LD_PRELOAD": str(self.clock), "LAB_CLOCK_SKEW": str(SKEWS[self.name])}
         script = str(Path(__file__).parent / "chaos_host.py")
         words = [sys.executable, script, str(self.root), self.name, str(SECONDS), *BOARDS]
-        named = ["unshare", "--uts", "sh", "-c", f'hostname {self.name} && exec "$@"', "sh", *words]
+        if os.geteuid() == 0:
+            named = f'hostname {self.name} && exec "$@"'
+            words = [*self.network.within, "unshare", "--uts", "sh", "-c", named, "sh", *words]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                named if os.geteuid() == 0 else words, env=environment, stdout=log, stderr=log
-            )
+            self.process = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
 
     def send(self, number: signal.Signals) -> None:
         """Send its worker a signal."""
@@ -185,30 +103,101 @@ class Host:
             self.process.wait(120)
             self.process = None
 
+    def start_again(self) -> None:
+        """Start its worker if it ended by itself, as a service manager does."""
+        if self.process is not None and self.process.poll() is not None:
+            said = self.log.read_text()[-3000:]
+            assert _NO_DATABASE in said.splitlines()[-1], f"{self.name} ended\n{said}"
+            self.start()
+
+
+@dataclass
+class VirtualBoard:
+    """A virtual board in a process of its own: one that is lost comes back with its files."""
+
+    name: str
+    folder: Path
+    effects: Path
+    port: int = 0
+    workdir: str = ""
+    process: "subprocess.Popen[bytes] | None" = None
+
+    def start(self) -> None:
+        """Switch it on; return when it answers."""
+        words = ["virtual-board", "--json", "--dir", str(self.folder), "--port", str(self.port)]
+        words += ["--name", self.name, "--target", agent_builds.HOST]
+        words += ["--effects", str(self.effects)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "labctl", *words],
+            cwd=self.effects.parent,
+            stdout=subprocess.PIPE,
+        )
+        assert self.process.stdout is not None
+        with self.process.stdout as output:
+            (board,) = json.loads(output.readline())
+        self.port, self.workdir = int(board["address"].rpartition(":")[2]), board["workdir"]
+
+    def power_off(self) -> None:
+        """Take its power away: all its processes are killed, its files stay."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+            assert self.process.wait(120) == 0
+            self.process = None
+
+
+@dataclass
+class Fault:
+    """What was broken, and when by the clock of this machine, which is the database's."""
+
+    words: str
+    began: float
+    ended: float = 0.0
+
 
 @dataclass
 class ChaosLab:
     """The lab: what a trial breaks, and what it asks."""
 
+    lab: LabFile
     state: LabState
+    history: History
     root: Path
     hosts: dict[str, Host]
+    boards: list[VirtualBoard]
     server: PostgresServer
-    effects: Path
-    boards: Any
-    content: dict[str, Any] = field(default_factory=dict)
-    submitted: list[str] = field(default_factory=list)
-    #: Longest time (s) after its expiry in which a job of a lost worker was free again.
-    slowest_freeing: float = 0.0
+    has_disks: bool
+    #: All jobs by id, with the exit status of their program.
+    submitted: dict[str, NewJob] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
+    faults: list[Fault] = field(default_factory=list)
+    backups: list[Path] = field(default_factory=list)
+    #: Results of jobs that were told once: job -> run.
+    results: dict[str, str] = field(default_factory=dict)
+    #: Parameter ``number`` of each run directory's recipe.
+    numbers: dict[Path, int] = field(default_factory=dict)
 
-    def submit(self, trial: int, count: int) -> None:
-        """Put jobs into the queue."""
-        jobs = [
-            NewJob("sleeping", self.content, BOARDS, id=f"t{trial}-{number}")
-            for number in range(count)
-        ]
+    @property
+    def effects(self) -> Path:
+        """The log of both boards."""
+        return self.boards[0].effects
+
+    def submit(self, trial: int, count: int, *, broken: bool) -> None:
+        """Put jobs into the queue; the program of the first one may be broken."""
+        path = find_recipe("sleeping", self.lab.root)
+        jobs = []
+        for one in range(count):
+            number, is_broken = len(self.submitted) + 1, broken and one == 0
+            settings = [f"parameters.number={number}"]
+            settings += [f"parameters.status={BROKEN}"] if is_broken else []
+            recipe = read_recipe(path, settings, lab_root=self.lab.root)
+            content = RunContent.of(recipe, self.lab.root)
+            share_inputs(self.lab, lab_store(self.lab), content)  # the hosts have no file of it
+            name = f"t{trial}-{number}"
+            self.submitted[name] = NewJob("sleeping", content.document(), BOARDS, id=name)
+            jobs.append(self.submitted[name])
+            if is_broken:
+                self.broken.add(name)
         self.state.jobs.submit(*jobs)
-        self.submitted += [job.id for job in jobs]
 
     def job(self, name: str) -> Job:
         """One job, as the queue has it."""
@@ -216,20 +205,29 @@ class ChaosLab:
         assert job is not None, f"job {name} is lost"
         return job
 
-    def restart_database(self) -> None:
-        """Kill the database, and start it again from what is on its disk."""
-        running = self.server.process
-        running.send_signal(signal.SIGQUIT)
-        running.wait(60)
-        owner = self.server.socket.stat().st_uid or None
-        self.server.process = subprocess.Popen(
-            running.args,
-            user=owner,
-            cwd=self.server.socket,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+    def keep_hosts(self) -> None:
+        """Start the workers again that found no database when they started."""
+        for host in self.hosts.values():
+            host.start_again()
+
+    def stop_database(self) -> None:
+        """Kill the database."""
+        self.server.process.send_signal(signal.SIGQUIT)
+        self.server.process.wait(60)
+
+    def start_database(self) -> None:
+        """Start the database again from what is on its disk."""
+        folder = self.server.socket
+        with (folder / "log").open("ab") as log:
+            self.server.process = subprocess.Popen(
+                self.server.process.args,
+                user=folder.stat().st_uid or None,
+                cwd=folder,
+                stdout=log,
+                stderr=log,
+            )
         assert wait_until(self._database_answers, timeout=60, interval=0.05)
+        self.history.mark("the database is back")
 
     def _database_answers(self) -> bool:
         try:
@@ -238,81 +236,118 @@ class ChaosLab:
             return False
         return True
 
-    def runs(self) -> dict[str, list[Path]]:
-        """All run directories of all hosts, but for copies, by id."""
-        found: dict[str, list[Path]] = {}
+    def back_up(self) -> None:
+        """Make a backup; some older ones are kept."""
+        self.backups.append(self.root / f"backup-{len(list(self.root.glob('backup-*')))}.sqlite")
+        self.state.backup(self.backups[-1])
+        del self.backups[:-4]
+
+    def restore(self, backup: Path) -> None:
+        """Restore a backup as the guide says: without workers; jobs it lacks are submitted again.
+
+        They keep their ids, so that nothing of theirs may be run a second time.
+        """
+        self.state.restore(backup, force=True)  # whom a kill ended looks alive for a minute
+        self.history.mark("restored")
+        known = {job.id for job in self.state.jobs.list(ended=len(self.submitted))}
+        self.state.jobs.submit(*(job for name, job in self.submitted.items() if name not in known))
+
+    def await_worker(self, since: float) -> None:
+        """Wait until a worker has begun to serve after a moment by the database's clock."""
+
+        def is_there() -> bool:
+            self.keep_hosts()
+            return any(worker.started_at >= since for worker in self.state.workers.list())
+
+        assert wait_until(is_there, timeout=120, interval=0.1), self.said()
+        self.history.mark("a worker is there")
+
+    def runs(self) -> dict[int, list[Path]]:
+        """Run directories of all hosts that have a plan, but for copies, by their job's number."""
+        found: dict[int, list[Path]] = {}
         for host in self.hosts.values():
             for path in host.root.glob("runs/*-sleeping-*"):
-                if not (path / "fetched").exists() and (path / "run.json").exists():
-                    found.setdefault(path.name, []).append(path)
+                if (path / "fetched").exists() or not (path / "plan.json").exists():
+                    continue
+                if path not in self.numbers:
+                    told = json.loads((path / "run.json").read_text())
+                    self.numbers[path] = told["recipe_resolved"]["parameters"]["number"]
+                found.setdefault(self.numbers[path], []).append(path)
         return found
 
     def said(self) -> str:
         """What the hosts wrote, for a test that failed."""
         return "\n".join(
             f"== {host.name}\n{host.log.read_text()[-3000:]}" for host in self.hosts.values()
-        )
+        ) + "\n".join(f"\n{time.ctime(fault.began)} {fault.words}" for fault in self.faults[-25:])
+
+    def refused(self) -> int:
+        """How often a worker was told that another has its job or its board by now."""
+        text = "".join(host.log.read_text() for host in self.hosts.values())
+        words = r"^attempt \d+ of job \S+ was lost|ended with status 3: the lease of board"
+        return len(re.findall(words, text, re.MULTILINE))
+
+    def ends(self) -> list[tuple[str, int]]:
+        """Each end of an attempt that a host told: job and exit status."""
+        text = "".join(host.log.read_text() for host in self.hosts.values())
+        found = re.findall(r"^job (\S+) ended with status (\d+)", text, re.MULTILINE)
+        return [(job, int(status)) for job, status in found]
 
 
 @contextmanager
 def chaos_lab(root: Path, server: PostgresServer) -> Iterator[ChaosLab]:
     """Three hosts that serve two boards, all of them running."""
     agent_builds.native_agent()
-    effects = root / "effects.jsonl"
-    words = ["virtual-board", "--json", "--dir", str(root / "board"), "--port", "0", "--name", "b"]
-    words += ["--count", str(len(BOARDS)), "--target", agent_builds.HOST]
-    clock = root / "clock.so"
-    compiler = ["cc", "-shared", "-fPIC", "-O2", "-o", str(clock), "-x", "c", "-"]
-    subprocess.run(compiler, input=_CLOCK, text=True, check=True)
+    boards = [VirtualBoard(name, root / name, root / "effects.jsonl") for name in BOARDS]
+    has_disks = may_mount()
     with ExitStack() as ending:
-        served = process.start(
-            [sys.executable, "-m", "labctl", *words, "--effects", str(effects)],
-            cwd=root,
-            stderr=None,
-            env=os.environ,
-        )
-        assert served.stdout is not None
-        ending.callback(served.stdout.close)
-        ending.callback(process.stop, served)
-        boards = json.loads(served.stdout.readline())
-        name, hosts = server.new_lab(), {}
-        for host in HOSTS:
-            proxy = Proxy(server.socket / ".s.PGSQL.5432")
-            ending.callback(proxy.close)
-            folder = root / host
-            url = f"postgresql://labctl@127.0.0.1:{proxy.port}/postgres"
-            _write_lab(folder, name, url, root / "store", boards)
-            if os.geteuid() == 0 and host == "lab3":
-                ending.enter_context(small_disk(folder / "runs", 4096))
-            hosts[host] = Host(host, folder, proxy, root / f"{host}.log", clock)
+        ending.callback(_stop, server)
+        for board in boards:
+            ending.callback(board.power_off)
+            board.start()
+        proxies = Proxies()
+        ending.callback(proxies.close)
+        library, name, hosts = clock_library(root / "clock.so"), server.new_lab(), {}
+        for host, network in ending.enter_context(host_networks(HOSTS)).items():
+            folder, address = root / host, network.address
+            database = proxies.lead(address, server.socket / ".s.PGSQL.5432")
+            links = [proxies.lead(address, ("127.0.0.1", board.port)) for board in boards]
+            url = f"postgresql://labctl@{database.address}/postgres"
+            _write_lab(folder, name, url, boards, [link.address for link in links])
+            if has_disks:
+                ending.enter_context(small_disk(folder / "runs", 1 << 17))
+            clock = Clock(root / f"{host}.clock", library, SKEWS[host])
+            log = root / f"{host}.log"
+            hosts[host] = Host(host, folder, network, database, links, clock, log)
             ending.callback(hosts[host].end)
-        _write_lab(root / "desk", name, server.url, root / "store", boards)
+        _write_lab(root / "desk", name, server.url, boards, [f"127.0.0.1:{b.port}" for b in boards])
         _write_inputs(root / "desk")
         lab = find_lab(root / "desk", TRANSPORTS)
-        found = ChaosLab(lab_state(lab), root, hosts, server, effects, boards)
-        ending.callback(lambda: _stop(found.server))
-        recipe = read_recipe(find_recipe("sleeping", lab.root), (), lab_root=lab.root)
-        content = RunContent.of(recipe, lab.root)
-        share_inputs(lab, lab_store(lab), content)  # the hosts have no file of the recipe
-        found.content = content.document()
+        state = lab_state(lab)
+        history = History(state, name)
+        found = ChaosLab(lab, state, history, root, hosts, boards, server, has_disks)
         for one in hosts.values():
             one.start()
         yield found
 
 
 def _stop(server: PostgresServer) -> None:
+    """Stop the server, which is no longer the one that was started first."""
     server.process.send_signal(signal.SIGINT)
-    server.process.wait(60)
+    server.process.wait(120)
 
 
-def _write_lab(folder: Path, name: str, url: str, store: Path, boards: Any) -> None:
+def _write_lab(
+    folder: Path, name: str, url: str, boards: list[VirtualBoard], addresses: list[str]
+) -> None:
     folder.mkdir()
     entries = "".join(
-        f"  {board['name']}:\n    target: {agent_builds.HOST}\n"
-        f'    transport: {{kind: hdc, link: tcp, address: "{board["address"]}"}}\n'
-        f"    workdir: {board['workdir']}\n"
-        for board in boards
+        f"  {board.name}:\n    target: {agent_builds.HOST}\n"
+        f'    transport: {{kind: hdc, link: tcp, address: "{address}"}}\n'
+        f"    workdir: {board.workdir}\n"
+        for board, address in zip(boards, addresses, strict=True)
     )
+    store = folder.parent / "store"
     text = f"lab: {name}\ndatabase: {url}\nstore: {store}\nboards:\n{entries}"
     (folder / "devices.yaml").write_text(text)
 
@@ -323,131 +358,3 @@ def _write_inputs(folder: Path) -> None:
     (folder / "models" / "any.bin").write_bytes(bytes(1000))
     (folder / "tools" / "sleeper").write_text(_SLEEPER)
     (folder / "recipes" / "sleeping.yaml").write_text(_RECIPE)
-
-
-def run_trial(lab: ChaosLab, trial: int, seed: int) -> str:
-    """Break something while jobs run, and mend it; return words on what it was.
-
-    The trial's number and the seed decide everything random.
-    """
-    rng = random.Random(f"{seed}/{trial}")
-    every = random.Random(f"{seed}/{trial // len(FAULTS)}").sample(FAULTS, len(FAULTS))
-    fault, chosen = every[trial % len(FAULTS)], rng.choice(HOSTS)
-    before, lasting = rng.uniform(0.0, 1.0), rng.uniform(0.2, 1.5 * SECONDS)
-    left = [job for job in lab.state.jobs.list() if job.state in ("waiting", "running")]
-    lab.submit(trial, max(len(BOARDS) - len(left), 0))
-    pause = threading.Event()
-    if fault != "none":  # what nobody does cannot be broken
-        wait_until(lambda: _is_at_work(lab), timeout=5, interval=0.05)
-    pause.wait(before)  # a random moment is wanted here: no condition
-    running = [job for job in lab.state.jobs.list() if job.state == "running"]
-    # Who has a job is broken rather than who has none.
-    at_work = sorted({(job.worker or "").partition(":")[0] for job in running} & set(HOSTS))
-    host = lab.hosts[rng.choice(at_work) if at_work else chosen]
-    busy = [job for job in running if (job.worker or "").startswith(f"{host.name}:")]
-    what = (
-        f"trial {trial}: {fault} of {host.name} ({len(busy)} jobs) after {before:.1f} s"
-        f" for {lasting:.1f} s"
-    )
-    match fault:
-        case "kill":
-            host.end()
-            _watch_freeing(lab, busy, what)
-            host.start()
-        case "stop":
-            host.send(signal.SIGSTOP)
-            pause.wait(lasting)
-            host.send(signal.SIGCONT)
-        case "partition":
-            host.proxy.cut()
-            pause.wait(lasting)
-            host.proxy.heal()
-        case "database":
-            lab.restart_database()
-        case "disk":
-            full = lab.hosts["lab3"]
-            fill(full.root / "runs")
-            pause.wait(lasting)
-            (full.root / "runs" / "filling").unlink()
-        case "board":
-            _lose_link(lab, rng)
-        case "none":
-            pass
-    return what
-
-
-def _is_at_work(lab: ChaosLab) -> bool:
-    return any(job.state == "running" for job in lab.state.jobs.list())
-
-
-def check_all(lab: ChaosLab) -> None:
-    """Wait for all jobs; see that none is lost or doubled, blamed wrongly, or was unfenced."""
-    ended = wait_until(
-        lambda: all(lab.job(name).state == "done" for name in lab.submitted),
-        timeout=240,
-        interval=0.2,
-    )
-    jobs = [lab.job(name) for name in lab.submitted]
-    left = [(job.id, job.state, job.attempts, job.worker, job.reason) for job in jobs]
-    assert ended, f"{left}\n{lab.said()}"
-    for job in jobs:
-        _check_end(lab, job)
-    runs = [job.run for job in jobs if job.exit_status == 0]
-    assert len(set(runs)) == len(runs), "one run is the result of two jobs"
-    wrong = _stale_effects(lab)
-    assert not wrong, f"{wrong}\n{lab.said()}"
-
-
-def _stale_effects(lab: ChaosLab) -> list[Any]:
-    """What happened on a board under an older epoch after a newer one was there.
-
-    Of a change that was over before its process could be looked at, nothing is said.
-    """
-    return [
-        one
-        for one in effects_after_epoch(read_effects(lab.effects))
-        if one["what"] in ("lease", "started") or one["by"]
-    ]
-
-
-def _watch_freeing(lab: ChaosLab, lost: list[Job], what: str) -> None:
-    """See that jobs of a killed worker are free again soon after they expire."""
-    for job in lost:
-        if lab.job(job.id).state != "running" or lab.job(job.id).attempts != job.attempts:
-            continue  # it ended just before the kill
-        expires = lab.job(job.id).expires or 0.0
-        freed = wait_until(
-            lambda job=job: (
-                (lab.job(job.id).attempts, lab.job(job.id).state)  # type: ignore[misc]
-                != (job.attempts, "running")
-            ),
-            timeout=60,
-            interval=0.05,
-        )
-        assert freed, f"{what}: job {job.id} stays with a dead worker\n{lab.said()}"
-        ((now,),) = lab.state.ask(f"SELECT {lab.state.now}", {})
-        lab.slowest_freeing = max(lab.slowest_freeing, now - expires)
-
-
-def _lose_link(lab: ChaosLab, rng: random.Random) -> None:
-    """Break every connection to one board, as a cable that is pulled."""
-    port = rng.choice(lab.boards)["address"].rpartition(":")[2]
-    subprocess.run(["ss", "-K", "dport", "=", f":{port}"], check=False, stdout=subprocess.DEVNULL)
-
-
-def _check_end(lab: ChaosLab, job: Job) -> None:
-    """The job's blame is right, and its run is there once, whole."""
-    context = f"{replace(job, request='')}\n{lab.said()}"
-    assert job.blame in (None, "infra"), context  # nothing here is a program's fault
-    if job.blame is not None:
-        assert job.exit_status == 3, context
-        return
-    assert job.exit_status == 0, context
-    assert job.run is not None, context
-    places = lab.runs().get(job.run, [])
-    assert len(places) == 1, f"{places}\n{context}"
-    lines = (places[0] / "records.jsonl").read_text().splitlines()
-    records = [TrialRecord.model_validate_json(line) for line in lines]
-    assert [record.number for record in records] == [1], context
-    assert records[0].failure is None, context
-    assert lab.state.stored_runs.get(job.run) is not None, context

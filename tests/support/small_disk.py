@@ -1,5 +1,6 @@
 """File systems of a few kilobytes, to be full when a test wants it."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,11 @@ def small_disk(path: Path, kilobytes: int) -> Iterator[Path]:
     finally:
         # Lazily: what a killed board left running may have files open.
         assert process.run(["umount", "-l", path], timeout=120).exit_status == 0
+
+
+def may_mount() -> bool:
+    """Tell whether this user may mount a file system of its own."""
+    return os.geteuid() == 0 and shutil.which("mount") is not None
 
 
 def fill(folder: Path) -> None:
