@@ -18,10 +18,12 @@ from labctl.board.job import (
     STARTED,
     STDERR,
     STDOUT,
+    BroughtFiles,
     JobProgress,
     JobSpec,
     JobState,
     Started,
+    bring_files,
 )
 from labctl.board.lease import Fence
 from labctl.errors import (
@@ -204,23 +206,17 @@ class BoardAgent:
     ) -> dict[str, Path]:
         """Bring the job's files into ``local``, each proven by its hash; name -> path.
 
-        What the board does not have is left out. With ``status``, the streams have to be as long as
-        it says, unless it says that they were lost. A lost link is taken up again for
-        ``reattach_s``; what is here by then is not fetched twice. Raises LinkError when it stays
-        lost, IntegrityError, HostError.
+        What the board does not have is left out; small ones come with one command. With
+        ``status``, the streams have to be as long as it says, unless it says that they were lost. A
+        lost link is taken up again for ``reattach_s``; what is here by then is not fetched twice.
+        Raises LinkError when it stays lost, IntegrityError, ProtocolError, HostError.
         """
         again = partial(retry_infra, on=LINK_LOSSES, timeout=reattach_s, on_retry=on_link_loss)
-        names = remote_words(*JOB_FILES)
-        script = (
-            f"cd {remote_words(directory)} &&"
-            f' for name in {names}; do if [ -f "$name" ]; then echo "$name"; fi; done'
-        )
-        found = require(
-            again(lambda: self._transport.run(script, timeout=_ANSWER_SECONDS)),
-            f"cannot look into {directory} on the board",
-        ).text.split()
-        pulled = {name: local / name for name in found}
-        here: set[str] = set()
+        ask = bring_files(self.path, directory)
+        answer = again(lambda: self._transport.run(ask, timeout=_ANSWER_SECONDS))
+        found = BroughtFiles.of(require(answer, f"cannot look into {directory} on the board"))
+        pulled = {name: local / name for name in found.names}
+        here = found.write(local)
 
         def pull(name: str) -> None:
             self._transport.pull(f"{directory}/{name}", pulled[name], timeout=_ANSWER_SECONDS)
@@ -229,9 +225,10 @@ class BoardAgent:
         def pull_missing() -> None:
             # Each takes a few round trips, and trials are many.
             with ThreadPoolExecutor(len(JOB_FILES)) as pool:
-                list(pool.map(pull, [name for name in found if name not in here]))
+                list(pool.map(pull, [name for name in pulled if name not in here]))
 
-        again(pull_missing)
+        if len(here) < len(pulled):
+            again(pull_missing)
         if status is not None and status.outcome not in OUTPUT_LOST:
             for name, size_bytes in (
                 (STDOUT, status.stdout_bytes),

@@ -1,14 +1,20 @@
-"""Jobs on a board as the agent tells of them: what to start, what was started, how it stands."""
+"""Jobs on a board as the agent tells of them: what to start, how it stands, what it left."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 
+from labctl.errors import ProtocolError
+from labctl.files import appearing
 from labctl.records import JobStatus, TelemetrySample
 from labctl.records.base import Record
+from labctl.transport import CommandResult, remote_words
 
 #: Files of a job's directory, as the agent writes them (toolchains/agent/README.md).
 STARTED, STATUS = "started.json", "status.json"
@@ -128,3 +134,70 @@ class JobProgress(Record):
         except ValidationError:
             return None
         return sample
+
+
+#: Files that are together no larger come in the answer of the command that asks for their hashes.
+TOGETHER_BYTES = 256 << 10
+_HASHED = re.compile(rb"([0-9a-f]{64})  (\d{1,19})  (.+)")
+
+
+def bring_files(agent: str, directory: str) -> str:
+    """Return the command that :meth:`BroughtFiles.of` understands the answer of.
+
+    It prints a line for each of a job's files that is there, as ``agent hash`` does, an empty line,
+    and what is in them, one behind the other: unless they are large.
+    """
+    # mksh counts with 32 bits: a size of more than 6 digits is not added.
+    return f"""\
+cd {remote_words(directory)} || exit
+set --
+for name in {remote_words(*JOB_FILES)}; do [ ! -f "$name" ] || set -- "$@" "$name"; done
+[ $# != 0 ] || exit 0
+hashed=$({remote_words(agent, "hash")} "$@"); status=$?
+echo "$hashed"
+[ $status = 0 ] || exit $status
+echo
+bytes=0 words=0
+for word in $hashed; do
+  words=$((words + 1))
+  [ $((words % 3)) = 2 ] || continue
+  [ ${{#word}} -le 6 ] || word={TOGETHER_BYTES + 1}
+  bytes=$((bytes + word))
+done
+[ $bytes -gt {TOGETHER_BYTES} ] || exec cat "$@"
+"""
+
+
+@dataclass(frozen=True)
+class BroughtFiles:
+    """Files that a job left: which there are, and those that came whole with the answer."""
+
+    names: tuple[str, ...]
+    #: Each has the length and the hash that the agent told.
+    contents: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, answer: CommandResult) -> Self:
+        """Read the answer to :func:`bring_files`. Raises ProtocolError."""
+        head, _, rest = answer.output.partition(b"\n\n")
+        names, contents = [], {}
+        for line in head.splitlines():
+            match = _HASHED.fullmatch(line)
+            name = match[3].decode(errors="replace") if match else ""
+            if match is None or name not in JOB_FILES:
+                raise ProtocolError(
+                    "the board's answer on the files of a job cannot be understood",
+                    details=repr(line[:200]),
+                )
+            names.append(name)
+            content, rest = rest[: int(match[2])], rest[int(match[2]) :]
+            if len(content) == int(match[2]) and sha256(content).hexdigest() == match[1].decode():
+                contents[name] = content
+        return cls(tuple(names), contents)
+
+    def write(self, folder: Path) -> set[str]:
+        """Write what came whole; the names. Raises HostError."""
+        for name, content in self.contents.items():
+            with appearing(folder / name) as file:
+                file.write(content)
+        return set(self.contents)

@@ -1,6 +1,7 @@
 """The agent's host side against scripted answers: what each failure means."""
 
 import json
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -270,11 +271,20 @@ def test_a_job_that_vanished_is_no_result(
         board.wait(board.start(SPEC), timeout_s=1.5)
 
 
-class Losing(ScriptedTransport):
-    """Its link is lost once, while a file named so is fetched."""
+def brought(files: dict[str, bytes], together: bool = True) -> bytes:
+    """The board's answer to a request for the files of a job."""
+    lines = (f"{sha256(raw).hexdigest()}  {len(raw)}  {name}\n" for name, raw in files.items())
+    return "".join(lines).encode() + b"\n" + b"".join(files.values() if together else ())
 
-    def __init__(self, name: str):
-        super().__init__("started.json\nstatus.json\nstdout\n")
+
+FILES = {name: name.encode() for name in ("started.json", "status.json", "stdout")}
+
+
+class Losing(ScriptedTransport):
+    """Its link is lost once, while a file named so is fetched; its files are large."""
+
+    def __init__(self, name: str, answer: bytes = brought(FILES, together=False)):
+        super().__init__(answer)
         self.name = name
         self.pulled: list[str] = []
 
@@ -291,10 +301,39 @@ def test_what_was_fetched_before_the_link_was_lost_is_not_fetched_again(tmp_path
     board = BoardAgent(link, "/w/store/agent", "/w")
     files = board.collect("/w/jobs/one", tmp_path, on_link_loss=losses.append)
     assert {name: path.read_text() for name, path in files.items()} == {
-        name: f"/w/jobs/one/{name}" for name in ("started.json", "status.json", "stdout")
+        name: f"/w/jobs/one/{name}" for name in FILES
     }
     assert sorted(link.pulled) == ["started.json", "status.json", "stdout", "stdout"]
     assert [loss.message for loss in losses] == ["the cable is out"]
+
+
+def test_small_files_come_with_one_command(tmp_path: Path) -> None:
+    raw = {**FILES, "stdout": b"\0\n\n\xff\x1e", "stderr": b""}
+    link = Losing("", brought(raw))
+    files = BoardAgent(link, "/w/store/agent", "/w").collect("/w/jobs/one", tmp_path)
+    assert {name: path.read_bytes() for name, path in files.items()} == raw
+    assert (len(link.commands), link.pulled) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "came", [b"started.jsonstatus.jsonstdouT", b"started.jsonstatus.jsonstd", b"cat: no memory"]
+)
+def test_what_does_not_come_whole_with_the_others_is_fetched(tmp_path: Path, came: bytes) -> None:
+    link = Losing("", brought(FILES, together=False) + came)
+    files = BoardAgent(link, "/w/store/agent", "/w").collect("/w/jobs/one", tmp_path)
+    assert files["stdout"].read_text() == "/w/jobs/one/stdout"
+    assert "stdout" in link.pulled
+    assert set(files) == set(FILES)
+
+
+@pytest.mark.parametrize(
+    "line", [f"{'a' * 64}  5  ../../evil", "surprise", f"{'a' * 64}  x  stdout"]
+)
+def test_a_list_of_files_that_is_none_is_not_believed(tmp_path: Path, line: str) -> None:
+    link = Losing("", f"{line}\n\nxxxxx".encode())
+    with pytest.raises(ProtocolError, match="files of a job"):
+        BoardAgent(link, "/w/store/agent", "/w").collect("/w/jobs/one", tmp_path / "here")
+    assert not (tmp_path / "here").exists()
 
 
 def test_a_link_that_stays_lost_while_files_are_fetched_is_told(tmp_path: Path) -> None:
