@@ -276,7 +276,8 @@ class BoardAgent:
         what = f"cannot start the job in {spec.directory}"
         if again and (found := self._found(spec.directory, what)):
             return found
-        make = remote_words("mkdir", "-p", self._jobs)
+        jobs = remote_words(self._jobs)
+        make = f"{{ [ -d {jobs} ] || mkdir -p {jobs}; }}"
         run = remote_words(*spec.agent_words(self.path))
         result = self._run(f"umask 022; {make} && {run}", what, _ANSWER_SECONDS)
         try:

@@ -55,7 +55,7 @@ section shell; echo "${{KSH_VERSION:-$BASH_VERSION}}"
 section cpus; cat /proc/cpuinfo 2>/dev/null
 section allowed; sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status 2>/dev/null
 section memory
-if kb=$(cat "${FAKES}/memory_kb" 2>/dev/null); then
+if [ -f "${FAKES}/memory_kb" ] && kb=$(cat "${FAKES}/memory_kb" 2>/dev/null); then
   echo "MemTotal: $kb kB"; echo "MemAvailable: $kb kB"
 else
   cat /proc/meminfo 2>/dev/null
@@ -67,7 +67,8 @@ if command -v param >/dev/null 2>&1; then
     $bounded param get $name 2>/dev/null </dev/null || echo
   done
 fi
-section serial; {{ echo "$(cat /proc/device-tree/serial-number)"; }} 2>/dev/null  # ends with NUL
+section serial; file=/proc/device-tree/serial-number
+[ ! -e $file ] || echo "$(cat $file)" 2>/dev/null  # ends with NUL
 section compatible; {{ xargs -0 -n 1 echo </proc/device-tree/compatible; }} 2>/dev/null
 section directory; cd "$directory" && pwd -P
 section space; df -P -k "$directory" 2>/dev/null

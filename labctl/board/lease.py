@@ -140,8 +140,10 @@ ALIVE_SECONDS = 10 * 60.0
 _MOST_EPOCH = (1 << 63) - 2
 #: The agent waits for changes under way, and ends jobs, before it writes a new lease.
 _TAKE_SECONDS = 90.0
-#: Seconds since the boot, and which boot it is.
-_NOW = f'"$(cut -d . -f 1 /proc/uptime) {BOOT_ID}"'
+#: Seconds since the boot, and which boot it is; ``_UPTIME`` comes before. All that a shell can do
+#: itself it does: each program costs a board more than the rest of these scripts.
+_UPTIME = "{ read -r uptime _ </proc/uptime; } 2>/dev/null\n"
+_NOW = f'"${{uptime%%.*}} {BOOT_ID}"'
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,10 @@ class BoardLease:
         answers = sections(
             self._run(
                 f"{SECTION}section lease; [ ! -e {path} ] || cat {path}\n"
-                f"section now; echo {_NOW}\nsection alive; cat {alive} 2>/dev/null; :",
+                f"{_UPTIME}section now; echo {_NOW}\n"
+                # `echo` in mksh makes something else of a backslash; a sign of life has none.
+                f"{{ read -r heard <{alive}; }} 2>/dev/null\n"
+                r'section alive; case $heard in *\\*) ;; *) echo "$heard";; esac',
                 "read",
             )
         )
@@ -299,13 +304,15 @@ class BoardLease:
         )
         # What raw transfers of older epochs left goes; an older agent's jobs need their folder.
         first = (
-            f"cd {remote_words(self._workdir)} && umask 022 && mkdir -p jobs || exit 1\n"
+            f"cd {remote_words(self._workdir)} && umask 022 &&"
+            " { [ -d jobs ] || mkdir -p jobs; } || exit 1\n"
             f'for old in {INCOMING}/*; do [ ! -d "$old" ] ||'
             f' [ "${{old##*/}}" -ge {lease.epoch} ] 2>/dev/null || rm -rf "$old"; done\n'
-            f"echo {_NOW} 2>/dev/null 1<>{remote_words(self._alive)}; :"
+            f"{_UPTIME}echo {_NOW} 2>/dev/null 1<>{remote_words(self._alive)}; :"
         )
+        workdir = remote_words(self._workdir)
         script = (
-            f"umask 022; mkdir -p {remote_words(self._workdir)} && {take} &&"
+            f"umask 022; {{ [ -d {workdir} ] || mkdir -p {workdir}; }} && {take} &&"
             f" {self._fence.guarded(first, epoch=lease.epoch)}"
         )
         result = self._transport.run(script, timeout=_TAKE_SECONDS)
@@ -322,9 +329,9 @@ class BoardLease:
         """Give a sign of life if the board's lease is still this one; else raise LeaseLost."""
         path, alive = remote_words(self.path), remote_words(self._alive)
         script = (
-            f"[ ! -e {path} ] || cat {path}\n"
+            f"[ ! -e {path} ] || cat {path}\n{_UPTIME}"
             # Not truncated: it is never seen empty, and a full disk has room for it.
-            f"! {_holds(lease, path)} || echo {_NOW} 2>/dev/null 1<>{alive}; :"
+            f"{_if_held(lease, path, f'echo {_NOW} 2>/dev/null 1<>{alive}')}; :"
         )
         try:
             now = self._lease_in(self._change(script, lease))
@@ -352,7 +359,7 @@ class BoardLease:
         """
         path, alive = remote_words(self.path), remote_words(self._alive)
         with suppress(LeaseLost):  # it is another's now
-            self._change(f"! {_holds(lease, path)} || rm -f {alive}", lease)
+            self._change(_if_held(lease, path, f"rm -f {alive}"), lease)
 
     def _change(self, script: str, lease: Lease) -> str:
         what = f"cannot read {self.path} on the board"
@@ -367,10 +374,11 @@ class BoardLease:
         return require(result, f"cannot {what} {self.path} on the board").text
 
 
-def _holds(lease: Lease, quoted_path: str) -> str:
-    """Return a shell test that the file is this lease."""
+def _if_held(lease: Lease, quoted_path: str, command: str) -> str:
+    """Return a shell command that is run if the file is this lease, which is one line."""
     token = remote_words(f'"token": "{lease.token}"')
-    return f"grep -q -F -e {token} {quoted_path} 2>/dev/null"
+    read = f"{{ read -r lease <{quoted_path}; }} 2>/dev/null"
+    return f"{read}; case $lease in *{token}*) {command};; esac"
 
 
 def _epoch(value: object) -> int:

@@ -237,24 +237,29 @@ class BoardStore:
         if not hashes:
             return {}
         may_touch = self._fence.agent is not None
-        touch = '  [ "$now" != "$stamp" ] || touch "$name.stamp" 2>/dev/null\n'
-        script = (
-            f"cd {remote_words(self.directory)} 2>/dev/null || exit 0\n"
-            f"for name in {remote_words(*hashes)}; do\n"
-            '  [ -f "$name" ] || continue\n'
-            f'  now=$({STAT} "$name"); stamp=$(cat "$name.stamp" 2>/dev/null)\n'
-            f"{touch if may_touch else ''}"
-            "  printf '%s\\n' \"$name=$now=$stamp\"\n"
-            "done"
-        )
+        # One `stat` for all of them: a program costs a board more than all that its shell does.
+        script = f"""\
+cd {remote_words(self.directory)} 2>/dev/null || exit 0
+set --
+for name in {remote_words(*hashes)}; do [ ! -f "$name" ] || set -- "$@" "$name"; done
+[ $# != 0 ] || exit 0
+now=$({STAT.replace("'", "'%n=", 1)} "$@"); echo "$now"
+good= line='
+'
+for name in "$@"; do
+  stamp=; {{ read -r stamp <"$name.stamp"; }} 2>/dev/null
+  case $stamp in ""|*[!0-9:.+\\ -]*) continue;; esac  # no stamp
+  echo "$name.stamp=$stamp"
+  case $line$now$line in *"$line$name=$stamp$line"*) good="$good $name.stamp";; esac
+done
+"""
+        script += '[ -z "$good" ] || touch $good 2>/dev/null; :' if may_touch else ":"
         run = self._change if may_touch else self._run
-        found = {}
-        for line in run(script, "cannot look into the board's store").splitlines():
-            name, first, rest = line.partition("=")
-            now, second, stamp = rest.partition("=")
-            if first and second:
-                found[name] = (now.strip(), stamp.strip())
-        return found
+        lines = run(script, "cannot look into the board's store").splitlines()
+        told = {name: value.strip() for name, _, value in (line.partition("=") for line in lines)}
+        return {
+            name: (told[name], told.get(f"{name}.stamp", "")) for name in hashes if name in told
+        }
 
     def _prove(self, item: StoredObject) -> bool:
         """Hash one file on the board; stamp it, or remove it when it does not match its name.

@@ -40,7 +40,7 @@ _PARAM = """#!/bin/sh
 cd {folder} || exit
 case $1/$2 in
 */*/*|*/.*|*/) echo "param get|set NAME [VALUE]";;
-get/*) if [ -f "$2" ]; then echo "$(cat "$2") "
+get/*) if [ -f "$2" ]; then IFS= read -r value <"$2"; echo "$value "
        else echo "Get parameter \\"$2\\" fail! errNum is:106!"; fi;;
 set/*) printf '%s\\n' "$3" >"$2" && echo "Set parameter $2 $3 success";;
 *) echo "param get|set NAME [VALUE]";;

@@ -75,8 +75,9 @@ def test_a_job_is_started_with_every_word_quoted() -> None:
     assert (started.pid, started.job_pid, started.boot_id) == (10, 11, "boot")
     (command,) = link.commands
     assert command == (
-        "umask 022; mkdir -p /w/jobs && /w/store/agent run --dir /w/jobs/one --timeout 1.500"
-        " --epoch 3 --lease /w/l --sample-ms 1000 --max-output-bytes 67108864"
+        "umask 022; { [ -d /w/jobs ] || mkdir -p /w/jobs; } &&"
+        " /w/store/agent run --dir /w/jobs/one --timeout 1.500 --epoch 3"
+        " --lease /w/l --sample-ms 1000 --max-output-bytes 67108864"
         " -- /w/store/x 'a b'"
     )
 

@@ -100,7 +100,10 @@ def missing_objects(
         # What one recipe executes may be a mere file to another.
         if item.sha256 not in objects or item.executable:
             objects[item.sha256] = item
-    wanted, survey = plan(held.store, objects.values()), held.survey()
+    wanted = plan(held.store, objects.values())
+    if not wanted.missing:
+        return wanted, []
+    survey = held.survey()
     arrived = sum(survey.arrived_bytes.get(item.sha256, 0) for item in wanted.missing)
     limit = held.board.limits.storage
     found = problems(wanted, survey, held.facts, limit_bytes=limit)
