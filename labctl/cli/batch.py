@@ -31,10 +31,24 @@ NO_BOARD = "no board is left that it could run on"
 @click.command(epilog="Example: labctl batch night.yaml")
 @click.option("--new", is_flag=True, help="Begin a new batch, though an earlier one is unfinished.")
 @click.option("--dry-run", is_flag=True, help="Only show the jobs, their boards and times.")
+@click.option(
+    "--untrusted",
+    is_flag=True,
+    help="Nobody vouches for the plan, as of a pull request: confine its recipes to the present"
+    " folder and to boards with `untrusted: true`.",
+)
 @json_option("Print the jobs and their results as JSON.")
 @click.argument("plan", type=click.Path(path_type=Path, dir_okay=False))
 @click.pass_obj
-def batch(invocation: Invocation, plan: Path, *, new: bool, dry_run: bool, as_json: bool) -> int:
+def batch(
+    invocation: Invocation,
+    plan: Path,
+    *,
+    new: bool,
+    dry_run: bool,
+    untrusted: bool,
+    as_json: bool,
+) -> int:
     """Run a plan of recipes on many boards, each as soon as one is free.
 
     PLAN is a YAML file; `labctl docs queue` describes it. Boards run at the same time; the longest
@@ -42,12 +56,17 @@ def batch(invocation: Invocation, plan: Path, *, new: bool, dry_run: bool, as_js
     again after Ctrl-C or a kill: it goes on, and no finished trial is run again. Exit status 0: all
     runs are good; 1: a program failed or a gate was missed; 2: a job is wrong; 3: boards failed.
     """
-    lab = lab_of(invocation)
+    lab, workspace = lab_of(invocation), None
+    if untrusted:
+        from labctl.runs.inputs.untrusted import Workspace
+
+        workspace = Workspace.of(plan, lab.root)
     planned = plan_batch(
         load(plan, BatchPlan),
         lab,
         lambda selector: boards_on(lab, selector),
-        lambda recipe, boards: expected_seconds(lab, recipe, boards),
+        lambda recipe, boards: expected_seconds(lab, recipe, boards, untrusted=untrusted),
+        workspace,
     )
     earlier = Batch.unfinished(lab.root, planned.name)
     same = [one for one in earlier if one.digest == planned.digest]
@@ -75,7 +94,7 @@ def _run(lab: LabFile, current: Batch) -> None:
     state, boards = lab_state(lab), {}
     for name in sorted(wanted):
         health = state.health.get(name)
-        if health.may_work:
+        if any(health.may_do("untrusted" if job.untrusted else "run") for job in jobs):
             boards[name] = lab.board(name).shares
         else:
             note(f"note: board {name} is left out: its health is {health.health}")

@@ -10,7 +10,7 @@ from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
-from labctl.errors import LabctlError, printable_line
+from labctl.errors import ConfigError, LabctlError, printable_line
 
 
 @click.command(epilog="Example: labctl nightly plan.yaml --dry-run")
@@ -23,6 +23,7 @@ from labctl.errors import LabctlError, printable_line
 )
 @click.option("--host", metavar="NAME", help="Name of this lab host; default: its own name.")
 @click.option("--new", is_flag=True, help="Begin a new night though the last one could go on.")
+@click.option("--untrusted", is_flag=True, hidden=True)
 @json_option("Print the plan, or the findings, as JSON.")
 @ci_options
 @click.argument("plan", type=click.Path(dir_okay=False, path_type=Path))
@@ -34,6 +35,7 @@ def nightly(
     dry_run: bool,
     host: str | None,
     new: bool,
+    untrusted: bool,
     as_json: bool,
     ci: CiOutput,
 ) -> int:
@@ -50,6 +52,13 @@ def nightly(
     from labctl.farm.nightly.run import NightRequest, run_night
     from labctl.farm.nightly.sources import sources_of
 
+    if untrusted:
+        raise ConfigError(
+            "a night's numbers blame commits and serve as baselines, which those of a board for"
+            " untrusted recipes never do",
+            hint="measure a pull request with `labctl batch --untrusted PLAN` or `labctl run"
+            " --untrusted RECIPE`",
+        )
     ci.check_cases_only()
     lab = lab_of(invocation)
     asked, document = read_plan(plan)

@@ -106,10 +106,8 @@ def run(
 
     A board in use is waited for in the lab's fair queue; see `labctl queue`.
     """
-    if detach and (build or no_wait or spares or untrusted):
-        raise click.UsageError(
-            "--detach goes with none of --build, --no-wait, --spare and --untrusted"
-        )
+    if detach and (build or no_wait or spares):
+        raise click.UsageError("--detach goes with none of --build, --no-wait and --spare")
     if on is not None and board is not None:
         raise click.UsageError("name the board with --board, or boards with --on; not both")
     root = lab_or_own(invocation).root
@@ -117,9 +115,9 @@ def run(
     if untrusted:
         from labctl.runs.inputs.untrusted import Workspace
 
-        if build or spares or detach:
+        if build or spares:
             raise ConfigError(
-                "--untrusted goes with none of --build, --spare and --detach",
+                "--untrusted goes with neither --build nor --spare",
                 hint="build first: labctl build --untrusted",
             )
         workspace = Workspace.of(Path(recipe), root)
@@ -127,14 +125,16 @@ def run(
     else:
         path = find_recipe(recipe, root)
     wanted = read_recipe(path, set_values, lab_root=root, workspace=workspace)
-    lab, pool = _boards(invocation, wanted, board, on)
+    lab, pool = _boards(invocation, wanted, board, on, untrusted=untrusted)
     if detach:
         from labctl.cli.run_detached import submit
 
-        return submit(lab, wanted, pool, priority)
+        return submit(lab, wanted, pool, priority, untrusted=untrusted)
 
     state, by = lab_state(lab), this_user()
-    if not untrusted:  # which looks at the board's health itself
+    if untrusted:  # the run looks at the board's health itself
+        pool = [one for one in pool if state.health.get(one.name).may_do("untrusted")] or pool[:1]
+    else:
         working = state.health.working([one.name for one in pool], by)
         pool = [one for one in pool if one.name in working]
 
@@ -152,11 +152,11 @@ def run(
             return status
     from labctl.cli.run_in_turn import run_in_turn
 
-    return run_in_turn(lab, wanted, pool, priority, run_on)
+    return run_in_turn(lab, wanted, pool, priority, run_on, untrusted=untrusted)
 
 
 def _boards(
-    invocation: Invocation, recipe: Recipe, board: str | None, on: str | None
+    invocation: Invocation, recipe: Recipe, board: str | None, on: str | None, *, untrusted: bool
 ) -> tuple[LabFile, list[Board]]:
     """Return the lab, and the boards of which the first that is free will do."""
     if on is None:
@@ -165,7 +165,7 @@ def _boards(
     from labctl.cli.board_choice import equal_boards
 
     lab = lab_of(invocation)
-    return lab, equal_boards(lab, on, recipe)
+    return lab, equal_boards(lab, f"{on},untrusted=yes" if untrusted else on, recipe)
 
 
 def _run_at_once(

@@ -17,15 +17,25 @@ from labctl.errors import ConfigError, ExitStatus, ToolMissing
 from labctl.farm.expected import expected_seconds, longest_seconds
 from labctl.farm.run_content import RunContent
 from labctl.files import host_writes
+from labctl.runs.inputs.untrusted import check_board
 from labctl.state import LabState, NewJob, lab_state
+from labctl.state.job import new_job_id
 
 _LOG = "queue.log"
 
 
-def submit(lab: LabFile, recipe: Recipe, pool: Sequence[Board], priority: int) -> int:
+def submit(
+    lab: LabFile,
+    recipe: Recipe,
+    pool: Sequence[Board],
+    priority: int,
+    *,
+    untrusted: bool = False,
+) -> int:
     """Put a run into the queue and print its job; start a process that serves it if none does.
 
-    Raises ConfigError: what the run needs is not on this host.
+    Of an ``untrusted`` recipe the lab keeps the files. Raises ConfigError: what the run needs is
+    not on this host.
     """
     for board in pool:
         if board.name not in lab.lab.boards:
@@ -39,24 +49,30 @@ def submit(lab: LabFile, recipe: Recipe, pool: Sequence[Board], priority: int) -
                 f" {board.target}",
                 hint=f"choose another board, or --set target={board.target}",
             )
-    names = tuple(board.name for board in pool)
-    found = RunContent.of(recipe, lab.root)
+        if untrusted:
+            check_board(board)
+    names, state, job_id = tuple(board.name for board in pool), lab_state(lab), new_job_id()
+    expected = expected_seconds(lab, recipe, names, untrusted=untrusted)
+    if untrusted:
+        from labctl.farm.untrusted_files import discard_ended, take_files
+
+        discard_ended(lab.root, state)
+        recipe = take_files(recipe, lab.root, job_id)
+    found = RunContent.of(recipe, lab.root, untrusted=untrusted)
     if lab.lab.store is not None:
         from labctl.farm.queue_ledger import share_inputs
         from labctl.farm.store import lab_store
 
         share_inputs(lab, lab_store(lab), found)
-    content = found.document()
-    expected = expected_seconds(lab, recipe, names)
-    state = lab_state(lab)
-    longest = longest_seconds(recipe, pool)
     new = NewJob(
         recipe.name,
-        content,
+        found.document(),
         names,
+        "untrusted" if untrusted else "run",
         priority=priority,
         expected_seconds=expected,
-        max_seconds=longest,
+        max_seconds=longest_seconds(recipe, pool),
+        id=job_id,
     )
     (job,) = state.jobs.submit(new)
     click.echo(job.id)

@@ -18,13 +18,15 @@ def run_in_turn(
     pool: Sequence[Board],
     priority: int,
     run_on: Callable[[Board], int],
+    *,
+    untrusted: bool = False,
 ) -> int:
     """Wait in the queue, run on the first of some equal boards that is free; its exit status.
 
     Raises what ``run_on`` raises, but BoardBusy.
     """
     state, names = lab_state(lab), tuple(board.name for board in pool)
-    expected = expected_seconds(lab, recipe, names)
+    expected = expected_seconds(lab, recipe, names, untrusted=untrusted)
     request = {"recipe": recipe.resolved()}
     longest = longest_seconds(recipe, pool)
     job = NewJob(recipe.name, request, names, "foreground", priority, expected, longest)

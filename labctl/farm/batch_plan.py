@@ -30,8 +30,11 @@ from labctl.farm.job import FarmJob
 from labctl.farm.run_content import RunContent
 from labctl.farm.selector import BoardSelector
 from labctl.runs.inputs.prepare import read_recipe
+from labctl.runs.inputs.untrusted import Workspace, check_board
 
 MOST_JOBS = 100_000
+#: Of a plan that nobody vouches for: boards for such plans are few.
+MOST_UNTRUSTED_JOBS = 100
 
 
 class BatchEntry(StrictModel):
@@ -101,7 +104,10 @@ class PlannedBatch:
     def digest(self) -> str:
         """Digest of all that it does; how long that takes is no part of it."""
         rows = [
-            (one.job.id, one.job.boards, one.job.priority, one.job.group, one.job.uses, one.content)
+            (
+                *(one.job.id, one.job.boards, one.job.priority, one.job.group, one.job.uses),
+                *(one.content, one.job.untrusted),
+            )
             for one in self.jobs
         ]
         return hashlib.sha256(json.dumps([self.name, rows]).encode()).hexdigest()
@@ -112,17 +118,19 @@ def plan_batch(
     lab: LabFile,
     select: Callable[[BoardSelector], Sequence[str]],
     expect: Callable[[Recipe, tuple[str, ...]], float],
+    workspace: Workspace | None = None,
 ) -> PlannedBatch:
     """Read the recipes of a plan and find their boards; ``expect`` gives seconds on a board.
 
-    Raises ConfigError that says which entry is wrong.
+    A plan that nobody vouches for has a ``workspace``, which it may not leave. Raises ConfigError
+    that says which entry is wrong.
     """
     contents: dict[str, Mapping[str, object]] = {}
     found: list[tuple[int, int, PlannedJob]] = []
     for place, entry in enumerate(plan.jobs, 1):
         try:
-            recipe, boards = _checked(entry, plan, lab, select)
-            content = RunContent.of(recipe, lab.root).document()
+            recipe, boards = _checked(entry, plan, lab, select, workspace)
+            content = RunContent.of(recipe, lab.root, untrusted=workspace is not None).document()
             seconds = entry.expected or expect(recipe, boards)
         except ConfigError as error:
             message = f"job {place}, {entry.recipe}: {error.message}"
@@ -138,10 +146,12 @@ def plan_batch(
                 entry.priority,
                 entry.group,
                 entry.uses,
+                untrusted=workspace is not None,
             )
             found.append((place, turn, PlannedJob(job, digest)))
-    if len(found) > MOST_JOBS:
-        raise ConfigError(f"the plan has {len(found)} jobs; the most is {MOST_JOBS}")
+            most = MOST_JOBS if workspace is None else MOST_UNTRUSTED_JOBS
+            if len(found) > most:
+                raise ConfigError(f"the plan has too many jobs; the most is {most:,}")
     grouped = {entry.group for entry in plan.jobs if entry.group}
     in_turns = sorted(
         found, key=lambda one: (one[1], one[0]) if one[2].job.group in grouped else (0, one[0])
@@ -154,29 +164,41 @@ def _checked(
     plan: BatchPlan,
     lab: LabFile,
     select: Callable[[BoardSelector], Sequence[str]],
+    workspace: Workspace | None,
 ) -> tuple[Recipe, tuple[str, ...]]:
     """Return the recipe of an entry, and the boards that it may run on. Raises ConfigError."""
     settings = tuple(
         f"{key}={value if isinstance(value, str) else json.dumps(value)}"
         for key, value in entry.set.items()
     )
-    recipe = read_recipe(find_recipe(entry.recipe, lab.root), settings, lab_root=lab.root)
+    if workspace is None:
+        path = find_recipe(entry.recipe, lab.root)
+    else:
+        path = workspace.recipe(entry.recipe)
+    recipe = read_recipe(path, settings, lab_root=lab.root, workspace=workspace)
     for name in entry.uses:
         if name not in lab.lab.shared_limits:
             raise ConfigError(unknown("shared limit", name, lab.lab.shared_limits))
     for name in entry.boards:
         if (target := lab.board(name).target) != recipe.target:
             raise ConfigError(f"board {name} is a {target}, the recipe is for {recipe.target}")
+    untrusted, selector = workspace is not None, entry.on or plan.on
+    if untrusted:
+        for name in entry.boards:
+            check_board(lab.board(name))
+        selector = f"{selector},untrusted=yes" if selector else None
     if entry.boards:
         return recipe, entry.boards
-    selector = entry.on or plan.on
     if selector:
         named = list(select(BoardSelector.parse(selector)))
     else:
-        named = [name for name, board in lab.lab.boards.items() if not board.untrusted]
+        named = [name for name, one in lab.lab.boards.items() if one.untrusted is untrusted]
     found = tuple(name for name in named if lab.board(name).target == recipe.target)
     if not found:
-        raise ConfigError(f"none of the boards is a {recipe.target}, which the recipe is for")
+        marked = " with `untrusted: true`" if untrusted else ""
+        raise ConfigError(
+            f"none of the boards{marked} is a {recipe.target}, which the recipe is for"
+        )
     return recipe, found
 
 

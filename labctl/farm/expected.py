@@ -22,17 +22,19 @@ from labctl.runs.record.repository import RunRepository
 _RUNS = 10
 
 
-def expected_seconds(lab: LabFile, recipe: Recipe, boards: tuple[str, ...]) -> float:
+def expected_seconds(
+    lab: LabFile, recipe: Recipe, boards: tuple[str, ...], *, untrusted: bool = False
+) -> float:
     """Return what a run of a recipe is expected to take on one of these boards, in s.
 
     As the last such runs took; else as ``labctl plan`` predicts; else the recipe's ``max_time``, so
-    that what nobody knows does not come last. Nothing is fetched, no board is asked. Raises
-    ConfigError, HostError.
+    that what nobody knows does not come last. An ``untrusted`` recipe may have such a program.
+    Nothing is fetched, no board is asked. Raises ConfigError, HostError.
     """
     if (recorded := recorded_seconds(lab, recipe, boards)) is not None:
         return recorded
     if (seen := last_seen(lab.root, boards[0])) is not None:
-        prepared = recipe_files(recipe, lab.root).for_plan(silent)
+        prepared = recipe_files(recipe, lab.root, untrusted=untrusted).for_plan(silent)
         rates = board_rates(lab.root, boards[0], load_target(recipe.target, lab.root))
         forecast = make_forecast(prepared, seen.facts, rates)
         predicted = plan_trials(recipe, forecast, recipe.max_time).predicted_seconds

@@ -16,6 +16,9 @@ from labctl.errors import (
 if TYPE_CHECKING:
     from labctl.state import Job
 
+#: Jobs of the queue that this labctl runs; those of other kinds are left to one that knows them.
+QUEUED_KINDS = ("run", "untrusted")
+
 
 @dataclass(frozen=True)
 class FarmJob:
@@ -36,12 +39,22 @@ class FarmJob:
     uses: tuple[str, ...] = ()
     #: ``USER@HOST`` for whom the board is taken; None: who runs this process, outside the queue.
     submitter: str | None = None
+    #: True if nobody vouches for what it runs: it is confined, and its board looked through.
+    untrusted: bool = False
 
     @classmethod
     def queued(cls, job: "Job") -> "FarmJob":
         """Return a job of the lab's queue."""
         seconds = job.expected_seconds or 0.0
-        return cls(job.id, job.name, job.boards, seconds, job.priority, submitter=job.submitter)
+        return cls(
+            job.id,
+            job.name,
+            job.boards,
+            seconds,
+            job.priority,
+            submitter=job.submitter,
+            untrusted=job.kind == "untrusted",
+        )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from labctl.config.lab import LabFile
 from labctl.errors import ConfigError, HostError, IntegrityError, LeaseLost
-from labctl.farm.job import FarmJob
+from labctl.farm.job import QUEUED_KINDS, FarmJob
 from labctl.farm.run_archives import RunArchives, is_finished
 from labctl.farm.run_content import RunContent
 from labctl.farm.runs_of_jobs import RunsOfJobs
@@ -55,7 +55,7 @@ class QueueLedger:
             except ConfigError:
                 self._understood[job.id] = False
             else:
-                self._understood[job.id] = job.kind == "run"
+                self._understood[job.id] = job.kind in QUEUED_KINDS
         return self._understood[job.id]
 
     def took(self, job: Job, board: str) -> None:

@@ -13,12 +13,12 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from labctl.errors import ConfigError, HostError, LeaseLost
-from labctl.farm.job import FarmJob, JobResult
+from labctl.errors import HostError, LeaseLost
+from labctl.farm.job import QUEUED_KINDS, FarmJob, JobResult
 from labctl.farm.patience import patiently
 from labctl.farm.run_content import RunContent
 from labctl.farm.runs_of_jobs import RunsOfJobs
-from labctl.state import Job, LabState
+from labctl.state import BoardHealth, Job, LabState
 from labctl.state.job import worker_name
 from labctl.state.job_order import Waiting
 from labctl.state.jobs import JOB_SECONDS
@@ -75,8 +75,9 @@ class QueueSource:
         if not (free := wanted - busy):
             return []
         held = {lease.board for lease in self._state.leases.list()}
-        free = {board for board in free - held if self._state.health.get(board).may_work}
-        claimed = self._state.jobs.claim(sorted(free), self.name, suits=self._room())
+        health = {board: self._state.health.get(board) for board in free - held}
+        free = {board for board, now in health.items() if any(map(now.may_do, QUEUED_KINDS))}
+        claimed = self._state.jobs.claim(sorted(free), self.name, suits=self._suits(health))
         for job in claimed:
             self._running[job.id] = job
         return [(FarmJob.queued(job), str(job.board)) for job in claimed]
@@ -127,10 +128,7 @@ class QueueSource:
 
     def content(self, job: FarmJob) -> RunContent:
         """Return what a job is to run. Raises ConfigError."""
-        claimed = self._running[job.id]
-        if claimed.kind != "run":
-            raise ConfigError(f"this labctl does not know jobs of the kind {claimed.kind!r}")
-        return RunContent.read(claimed.content)
+        return RunContent.read(self._running[job.id].content)
 
     def run_of(self, job: FarmJob) -> str | None:
         """Return the last run of a job, as the database or else a run directory tells it."""
@@ -158,17 +156,23 @@ class QueueSource:
             self.on_stop(job.id)
         self._sign_due = now + JOB_SECONDS / 4
 
-    def _room(self) -> Callable[[Waiting, str], bool]:
-        """Return what tells whether the shared limits have room; each yes takes some of it."""
+    def _suits(self, health: Mapping[str, BoardHealth]) -> Callable[[Waiting, str], bool]:
+        """Return what tells whether a job may have a board, and the shared limits have room.
+
+        Each yes takes some of that. A job of a kind that this labctl does not know is left alone.
+        """
         used = Counter(
             limit for job in self._running.values() for limit in self._boards[str(job.board)]
         )
 
-        def has_room(_job: Waiting, board: str) -> bool:
+        def suits(job: Waiting, board: str) -> bool:
+            is_known = job.is_foreground or job.kind in QUEUED_KINDS
+            if not (is_known and health[board].may_do(job.kind)):
+                return False
             limits = [one for one in self._boards[board] if one in self._limits]
             if any(used[limit] >= self._limits[limit] for limit in limits):
                 return False
             used.update(limits)
             return True
 
-        return has_room
+        return suits

@@ -27,9 +27,12 @@ class RunContent:
     files: Mapping[str, str]
 
     @classmethod
-    def of(cls, recipe: Recipe, lab_root: Path) -> "RunContent":
-        """Find a recipe's files on this host. Raises ConfigError: not there, not built yet."""
-        found = recipe_files(recipe, lab_root)
+    def of(cls, recipe: Recipe, lab_root: Path, *, untrusted: bool = False) -> "RunContent":
+        """Find a recipe's files on this host; an ``untrusted`` one may have such a program.
+
+        Raises ConfigError: not there, not built yet.
+        """
+        found = recipe_files(recipe, lab_root, untrusted=untrusted)
         paths = [lab_root / file for file in recipe.files.values()]
         paths += [lab_root / source.file for source in recipe.models.values() if source.file]
         paths += [lab_root / recipe.prompt_file] if recipe.prompt_file else []

@@ -82,7 +82,8 @@ class RunExecutor:
         began, noted = time.monotonic(), self._ledger.run_of(job)
         watcher = _Watcher(self, job, board, noted)
         try:
-            self._before_job(board)
+            if not job.untrusted:  # whose run looks at the board's health itself
+                self._before_job(board)
             outcome = self._outcome(job, self._lab.board(board), noted, watcher)
         except LabctlError as error:
             return JobResult.of(error, watcher.run, time.monotonic() - began)
@@ -102,10 +103,11 @@ class RunExecutor:
     ) -> Outcome:
         observer = Observer(watcher)
         queued = job.id if job.submitter else None
+        if job.untrusted:
+            return self._untrusted(job, board, noted, observer)
         if noted is not None and (before := self._directory(noted)).is_planned:
-            end = before.end()
-            if end is not None and end.state == "finished":
-                return Outcome(before, before.run(), tuple(before.trials()), end.gates)
+            if (ended := _finished(before)) is not None:
+                return ended
             try:
                 again = ResumeRequest(
                     before,
@@ -120,17 +122,38 @@ class RunExecutor:
                 if last_board(before) == board.name:
                     raise
                 observer.note(f"note: {error.message}; a new run begins on board {board.name}")
+        return run_recipe(self._request(job, board), self._connect, observer)
+
+    def _untrusted(
+        self, job: FarmJob, board: Board, noted: str | None, observer: Observer
+    ) -> Outcome:
+        """Run a job that nobody vouches for; one that was broken off begins anew."""
+        from labctl.farm.untrusted import look_if_due, run_untrusted
+        from labctl.farm.untrusted_files import check_paths, discard_files
+
+        request = self._request(job, board)
+        if job.submitter is not None:
+            check_paths(request.recipe, self._lab.root, job.id)
+        if noted is not None and (ended := _finished(self._directory(noted))) is not None:
+            look_if_due(request, self._connect, observer)
+        else:
+            ended = run_untrusted(request, self._connect, observer)
+        if job.submitter is not None:
+            discard_files(self._lab.root, job.id)
+        return ended
+
+    def _request(self, job: FarmJob, board: Board) -> RunRequest:
         content = self._ledger.content(job)
         content.check(self._lab.root)
-        request = RunRequest(
+        return RunRequest(
             content.recipe,
             board,
             self._lab,
             compare=self._compare,
+            untrusted=job.untrusted,
             holder=job.submitter,
-            job=queued,
+            job=job.id if job.submitter else None,
         )
-        return run_recipe(request, self._connect, observer)
 
     def _directory(self, run: str) -> RunDirectory:
         return RunDirectory(Path(self._lab.root) / "runs" / run)
@@ -164,6 +187,14 @@ class _Watcher:
         if not self._is_stopping and self._executor._is_to_stop(self._job):
             self._is_stopping = True
             raise KeyboardInterrupt
+
+
+def _finished(directory: RunDirectory) -> Outcome | None:
+    """Return the end of a run; None if it has none."""
+    end = directory.end() if directory.is_planned else None
+    if end is None or end.state != "finished":
+        return None
+    return Outcome(directory, directory.run(), tuple(directory.trials()), end.gates)
 
 
 def _reason(outcome: Outcome) -> str | None:

@@ -19,6 +19,7 @@ from labctl.config.lab import Board
 from labctl.errors import ConfigError, JobError, LabctlError
 from labctl.farm.health.checking import check
 from labctl.records import Execution
+from labctl.records.events import AnyEvent, Contact
 from labctl.runs import (
     BoardUse,
     HeldBoard,
@@ -48,11 +49,8 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
     """
     board = request.board
     check_board(board)
-    health = lab_state(request.lab).health.get(board.name)
-    if health.evidence.get(UNTRUSTED) == NOT_LOOKED_THROUGH:
-        _Look(request, connect, observer).look()
-    else:
-        health.require_work()
+    if not look_if_due(request, connect, observer):
+        lab_state(request.lab).health.get(board.name).require_work()
     look = _Look(request, connect, observer)
 
     def on_contact(held: HeldBoard) -> None:
@@ -75,6 +73,17 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
         raise
     look.look()
     return outcome
+
+
+def look_if_due(request: RunRequest, connect: Connect, observer: Observer) -> bool:
+    """Look through a board where an earlier untrusted run ended without; True if that was so.
+
+    Raises as :func:`run_untrusted` does.
+    """
+    is_due = lab_state(request.lab).health.get(request.board.name).awaits_look
+    if is_due:
+        _Look(request, connect, observer).look()
+    return is_due
 
 
 @dataclass
@@ -104,7 +113,7 @@ class _Look:
             if not damaged:
                 reason = "its store was not changed by an untrusted recipe"
                 self._set_health(Health.UNKNOWN, reason)
-                result = check(request.lab, board, self.connect, self.observer)
+                result = check(request.lab, board, self.connect, Observer(self._hear))
                 if result.health.may_work:
                     return
                 reason = result.verdict.reason
@@ -122,6 +131,10 @@ class _Look:
             hint=f"`labctl boards history {board.name}` shows the evidence; a new system image is"
             " the only sure cure",
         )
+
+    def _hear(self, event: AnyEvent) -> None:
+        if not isinstance(event, Contact):  # of the health check's own run
+            self.observer.tell(event)
 
     def damaged(self) -> list[str]:
         """Bring a new agent to the board, end what runs there, and hash its store.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from labctl.errors import ExitStatus, HostError, LeaseLost
-from labctl.farm.job import Executor, FarmJob, JobResult
+from labctl.farm.job import QUEUED_KINDS, Executor, FarmJob, JobResult
 from labctl.farm.queue_engine import (
     LAB_QUEUE,
     MEND,
@@ -33,6 +33,7 @@ from labctl.retry import retry_infra
 from labctl.state import Job, LabState
 from labctl.state import jobs as job_table
 from labctl.state.job import worker_name
+from labctl.state.job_order import Waiting
 
 if TYPE_CHECKING:
     from procrastinate import App
@@ -202,7 +203,7 @@ class HostWorker:
                 self.look_after(board)  # before users' jobs, which it may keep from a sick board
                 if self._is_away(board):
                     return
-                jobs = self.state.jobs.claim([board], self.name, suits=self._suits())
+                jobs = self.state.jobs.claim([board], self.name, suits=self._suits(board))
                 if not jobs:
                     return
                 self._attempt(jobs[0], board)
@@ -221,7 +222,8 @@ class HostWorker:
         if time.monotonic() < self._away.get(board, 0.0):
             return True
         held = self.state.leases.get(board) is not None
-        return held or not self.state.health.get(board).may_work
+        health = self.state.health.get(board)
+        return held or not any(map(health.may_do, QUEUED_KINDS))
 
     def _attempt(self, job: Job, board: str) -> None:
         self.note(f"job {job.id} ({job.name}) runs on {board}, attempt {job.attempts}")
@@ -256,14 +258,18 @@ class HostWorker:
             self.state.jobs.requeue(job, reason or "", blame_board=broken, counted=counted)
         self.note(f"job {job.id} ended with status {status}{f': {reason}' if reason else ''}")
 
-    def _suits(self) -> Callable[[Any, str], bool]:
-        """Return what keeps jobs that this labctl does not understand for another worker."""
+    def _suits(self, board: str) -> Callable[[Waiting, str], bool]:
+        """Return what keeps jobs that this labctl does not understand for another worker.
+
+        A board that an untrusted run left without the look through it is for such jobs alone.
+        """
         waiting = [job for job in self.state.jobs.list() if job.state == "waiting"]
         strange = {job.id: job for job in waiting if not self.understands(job)}
         for job in (job for name, job in strange.items() if name not in self._left):
             self.note(f"job {job.id} ({job.name}) is left to a worker of a newer labctl")
         self._left |= set(strange)
-        return lambda job, _board: job.id not in strange
+        health = self.state.health.get(board)
+        return lambda job, _board: job.id not in strange and health.may_do(job.kind)
 
     def _stay_alive(self) -> None:
         while not self._ended.wait(job_table.JOB_SECONDS / 4):

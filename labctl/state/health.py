@@ -81,6 +81,15 @@ class BoardHealth:
         """True if users' jobs may run on the board."""
         return self.health in WORKING
 
+    @property
+    def awaits_look(self) -> bool:
+        """True if an untrusted run ended without the look through the board: the next begins so."""
+        return self.evidence.get(UNTRUSTED) == NOT_LOOKED_THROUGH
+
+    def may_do(self, kind: str) -> bool:
+        """Tell whether queued jobs of a kind may run on the board."""
+        return self.may_work or (kind == "untrusted" and self.awaits_look)
+
     def require_work(self) -> None:
         """Raise BoardOutOfService, which says why, if users' jobs may not run on the board."""
         if not self.may_work:

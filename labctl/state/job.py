@@ -13,8 +13,10 @@ from labctl.errors import Blame
 from labctl.files import user_name
 from labctl.state.job_order import Waiting
 
-#: ``run``: a scheduler runs it. ``foreground``: a ``labctl run`` that waits for a board itself.
-JobKind = Literal["run", "foreground", "health", "nightly"]
+#: ``run``: a scheduler runs it. ``untrusted``: it does so as ``labctl run --untrusted`` does; a
+#: kind of its own, so that a labctl that does not know it leaves the job alone. ``foreground``: a
+#: ``labctl run`` that waits for a board itself.
+JobKind = Literal["run", "untrusted", "foreground", "health", "nightly"]
 JobState = Literal["waiting", "running", "done", "cancelled"]
 
 COLUMNS = (
@@ -24,6 +26,11 @@ COLUMNS = (
 )
 NAMES = COLUMNS.split(", ")
 ORDER = "id, boards, tried, priority, position, submitter, kind, max_seconds, reason"
+
+
+def new_job_id() -> str:
+    """Make the id of a new job."""
+    return secrets.token_hex(4)
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ class NewJob:
     max_seconds: float = 0.0
     submitter: str = field(default_factory=lambda: f"{user_name()}@{socket.gethostname()}")
     #: Submitted twice, it is one job.
-    id: str = field(default_factory=lambda: secrets.token_hex(4))
+    id: str = field(default_factory=new_job_id)
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,7 @@ def waiting_of(job: Job) -> Waiting:
     boards = tuple(board for board in job.boards if board not in job.tried)
     is_foreground = job.kind == "foreground"
     place = (job.priority, job.position, job.submitter)
-    return Waiting(job.id, boards, *place, is_foreground, job.max_seconds)
+    return Waiting(job.id, boards, *place, is_foreground, job.max_seconds, job.kind)
 
 
 def waiting_row(row: Mapping[str, Any]) -> Waiting:
@@ -117,4 +124,4 @@ def waiting_row(row: Mapping[str, Any]) -> Waiting:
     boards = tuple(board for board in json.loads(row["boards"]) if board not in tried)
     place = (row["priority"], row["position"], row["submitter"])
     is_foreground = row["kind"] == "foreground"
-    return Waiting(row["id"], boards, *place, is_foreground, row["max_seconds"])
+    return Waiting(row["id"], boards, *place, is_foreground, row["max_seconds"], row["kind"])

@@ -28,6 +28,7 @@ class Waiting:
     is_foreground: bool = False
     #: The longest that it may take, in s.
     max_seconds: float = 0.0
+    kind: str = "run"
 
 
 def in_order(waiting: Sequence[Waiting], running: Mapping[str, int]) -> Iterator[Waiting]:

@@ -14,7 +14,7 @@ from labs import said, virtual_board_process, write_devices
 from labctl import process
 from labctl.config.lab import find_lab
 from labctl.retry import wait_until
-from labctl.state import lab_state
+from labctl.state import Job, lab_state
 from labctl.state.health import BoardHealth, Healths
 from labctl.transport.registry import TRANSPORTS
 
@@ -74,6 +74,9 @@ class PullRequest:
     def _healths(self) -> Healths:
         return lab_state(find_lab(self.lab, TRANSPORTS)).health
 
+    def job(self, name: str) -> Job:
+        return lab_state(find_lab(self.lab, TRANSPORTS)).jobs.find(name)
+
     def health(self) -> BoardHealth:
         return self._healths().get("vb")
 
@@ -115,6 +118,28 @@ def test_a_good_one_leaves_a_good_board_and_no_baseline(pull: PullRequest) -> No
     assert "not looked through" not in (pull.health().reason or "")
     done = pull.labctl("resume", "latest")
     assert done.exit_status == 2
+
+
+def test_a_job_of_the_queue_outlives_its_checkout(pull: PullRequest) -> None:
+    """The queue has the files as they were; its run is confined and its board looked through."""
+    refused = pull.run("--detach")
+    assert refused.exit_status == 2
+    assert "takes no untrusted recipes" in said(refused)
+    pull.mark()
+    done = pull.run("--detach", "--on", f"target={TARGET}")
+    assert done.exit_status == 0, said(done)
+    job = done.text.strip()
+    pull.program("not what was submitted")
+    (pull.folder / "any.bin").unlink()
+    assert wait_until(lambda: pull.job(job).ended_at is not None, timeout=400, interval=0.5)
+    log = (pull.lab / "queue.log").read_text()
+    assert (pull.job(job).kind, pull.job(job).exit_status) == ("untrusted", 0), log
+    record = pull.record()
+    assert (record["untrusted_recipe"], record["untrusted_board"]) == (True, True)
+    assert record["id"] == pull.job(job).run
+    assert len(list(pull.lab.rglob("probe-*.json"))) == 1
+    assert pull.health().may_work
+    assert not list((pull.lab / "untrusted").iterdir())
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ its paths are read, and these stay within one folder.
 """
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +62,15 @@ class Workspace:
             )
         return cls(folder)
 
+    def recipe(self, text: str) -> Path:
+        """Return the file of a recipe that a plan in the folder names. Raises ConfigError."""
+        found = (self.folder / text).resolve()
+        if not found.is_relative_to(self.folder):
+            raise ConfigError(
+                f"{text} is outside of {self.folder}, which alone an untrusted plan may read"
+            )
+        return found
+
     def problems(self, recipe: Recipe) -> Iterator[Problem]:
         """Yield all that the recipe must not ask for, as (path in the recipe, sentence)."""
         for key in sorted(recipe.model_fields_set - _HARMLESS - _CHECKED):
@@ -101,25 +110,27 @@ class Workspace:
     def within(self, recipe: Recipe) -> Recipe:
         """Return a recipe without problems, with the real paths of its files."""
 
-        def real(text: str) -> str:
-            return str((self.folder / text).resolve(strict=True))
+        return with_paths(recipe, lambda text: str((self.folder / text).resolve(strict=True)))
 
-        changed: dict[str, object] = {
-            "files": {name: real(path) for name, path in recipe.files.items()},
-            "models": {
-                key: source
-                if source.file is None
-                # Its bytes may be others in the next pull request.
-                else source.model_copy(update={"file": real(source.file), "lock": False})
-                for key, source in recipe.models.items()
-            },
-        }
-        if recipe.prompt_file is not None:
-            changed["prompt_file"] = real(recipe.prompt_file)
-        if (program := _program(recipe)) is not None and program.file is not None:
-            taken = program.model_copy(update={"file": real(program.file)})
-            changed["engine"] = recipe.engine.model_copy(update={"program": taken})
-        return recipe.model_copy(update=changed)
+
+def with_paths(recipe: Recipe, found: Callable[[str], str]) -> Recipe:
+    """Return a recipe with other paths for its files, each as ``found`` gives it."""
+    changed: dict[str, object] = {
+        "files": {name: found(path) for name, path in recipe.files.items()},
+        "models": {
+            key: source
+            if source.file is None
+            # Its bytes may be others in the next pull request.
+            else source.model_copy(update={"file": found(source.file), "lock": False})
+            for key, source in recipe.models.items()
+        },
+    }
+    if recipe.prompt_file is not None:
+        changed["prompt_file"] = found(recipe.prompt_file)
+    if (program := _program(recipe)) is not None and program.file is not None:
+        taken = program.model_copy(update={"file": found(program.file)})
+        changed["engine"] = recipe.engine.model_copy(update={"program": taken})
+    return recipe.model_copy(update=changed)
 
 
 def check_board(board: Board) -> None:

@@ -1,0 +1,171 @@
+"""Jobs that nobody vouches for: their files, their boards, and who runs them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from labctl.cli.root import run_cli
+from labctl.config.lab import LabFile, find_lab
+from labctl.config.yaml.document import load
+from labctl.errors import ConfigError
+from labctl.farm.batch_plan import BatchPlan, PlannedBatch, plan_batch
+from labctl.farm.job import FarmJob
+from labctl.farm.queue_ledger import QueueLedger, share_inputs
+from labctl.farm.queue_source import QueueSource
+from labctl.farm.run_content import RunContent
+from labctl.farm.store import SharedStore
+from labctl.farm.untrusted_files import check_paths, discard_ended, take_files
+from labctl.runs import read_recipe
+from labctl.runs.inputs.untrusted import Workspace
+from labctl.state import NewJob, lab_state
+from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED, Health
+from labctl.transport.registry import TRANSPORTS
+
+RECIPE = """\
+name: pull
+target: rk3568
+engine:
+  name: command
+  program: {file: tool}
+  arguments: ["1"]
+  tokens: {stream: stdout, each: line, count: tokens}
+models: {none: {file: any.bin}}
+parameters: {tokens: 1}
+max_time: 5m
+"""
+DEVICES = """\
+boards:
+  good: {target: rk3568, transport: {kind: hdc, link: tcp, address: "10.0.0.1:1"}}
+  spare: {target: rk3568, untrusted: true,
+    transport: {kind: hdc, link: tcp, address: "10.0.0.2:1"}}
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch) -> LabFile:
+    """A lab, in a pull request's folder beside it."""
+    folders = tmp_path / "lab", tmp_path / "pull-request"
+    for folder in folders:
+        folder.mkdir()
+    (folders[0] / "devices.yaml").write_text(DEVICES)
+    (folders[1] / "recipe.yaml").write_text(RECIPE)
+    (folders[1] / "tool").write_text("#!/bin/sh\necho token\n")
+    (folders[1] / "any.bin").write_bytes(bytes(1000))
+    monkeypatch.chdir(folders[1])
+    return find_lab(folders[0], TRANSPORTS)
+
+
+def taken(lab: LabFile, job: str) -> RunContent:
+    path = Path("recipe.yaml")
+    workspace = Workspace.of(path, lab.root)
+    recipe = read_recipe(path, lab_root=lab.root, workspace=workspace)
+    return RunContent.of(take_files(recipe, lab.root, job), lab.root, untrusted=True)
+
+
+def test_its_files_travel_by_their_digests(lab: LabFile, tmp_path: Path) -> None:
+    content, store = taken(lab, "a1"), SharedStore(str(tmp_path / "store"))
+    assert str(tmp_path / "pull-request") not in json.dumps(
+        [content.recipe.resolved(), list(content.files)]
+    )
+    share_inputs(lab, store, content)
+    state = lab_state(lab)
+    state.jobs.submit(NewJob("pull", content.document(), ("spare",), "untrusted", id="a1"))
+    other = LabFile(tmp_path / "other", lab.lab)
+    ledger = QueueLedger(other, state, store, print)
+    assert ledger.understands(state.jobs.find("a1"))
+    found = ledger.content(FarmJob.queued(state.jobs.find("a1")))
+    found.check(other.root)
+    check_paths(found.recipe, other.root, "a1")
+    assert len(list((other.root / "untrusted" / "a1").rglob("*.*"))) == 1
+    with pytest.raises(ConfigError, match="is outside of"):
+        check_paths(found.recipe, other.root, "b2")
+
+
+@pytest.mark.parametrize(
+    ("now", "said"), [("5m", "models.none.file: is outside of"), ("3h", "has 2h at most")]
+)
+def test_a_job_that_asks_for_more_is_refused(lab: LabFile, now: str, said: str) -> None:
+    """Whoever put it into the queue."""
+    (lab.root / "any.bin").write_bytes(b"of the lab")
+    path = lab.root / "recipe.yaml"
+    path.write_text(RECIPE.replace("file: tool", "board: /bin/tool").replace("5m", now))
+    recipe = read_recipe(path, lab_root=lab.root)
+    with pytest.raises(ConfigError, match=f"not of an untrusted recipe: .*{said}"):
+        check_paths(recipe, lab.root, "a1")
+
+
+def test_files_go_with_their_jobs(lab: LabFile) -> None:
+    content, state = taken(lab, "a1"), lab_state(lab)
+    state.jobs.submit(NewJob("pull", content.document(), ("spare",), "untrusted", id="a1"))
+    taken(lab, "b2")  # not submitted yet
+    discard_ended(lab.root, state)
+    assert {one.name for one in (lab.root / "untrusted").iterdir()} == {"a1", "b2"}
+    state.jobs.cancel("a1", "enough")
+    discard_ended(lab.root, state)
+    assert [one.name for one in (lab.root / "untrusted").iterdir()] == ["b2"]
+
+
+def test_a_job_of_a_later_labctl_is_left_alone(lab: LabFile) -> None:
+    state = lab_state(lab)
+    (job,) = state.jobs.submit(NewJob("pull", {}, ("spare",), "later"))  # type: ignore[arg-type]
+    source = QueueSource(state, lab.root / "runs", {"spare": ()}, {})
+    assert source.begin() == []
+    assert not QueueLedger(lab, state, None, print).understands(job)
+    source.close()
+    assert state.jobs.find(job.id).state == "waiting"
+
+
+def test_a_board_that_was_not_looked_through_takes_untrusted_jobs_alone(lab: LabFile) -> None:
+    """The next one begins with the look; without it the board would wait for a person."""
+    state = lab_state(lab)
+    evidence = {UNTRUSTED: NOT_LOOKED_THROUGH}
+    state.health.set("spare", Health.BAD, reason="killed", by="test", evidence=evidence)
+    state.jobs.submit(NewJob("a", {}, ("spare",)), NewJob("b", {}, ("spare",), "untrusted"))
+    source = QueueSource(state, lab.root / "runs", {"spare": ()}, {})
+    assert [(job.name, job.untrusted) for job, _ in source.begin()] == [("b", True)]
+    source.close()
+
+
+def plan(lab: LabFile, jobs: str) -> PlannedBatch:
+    path = Path("plan.yaml")
+    path.write_text(f"name: night\njobs: [{jobs}]\n")
+    return plan_batch(
+        load(path, BatchPlan),
+        lab,
+        lambda selector: (_ for _ in ()).throw(ConfigError(selector.text)),
+        lambda _recipe, _boards: 1.0,
+        Workspace.of(path, lab.root),
+    )
+
+
+def test_an_untrusted_batch_has_marked_boards_alone(lab: LabFile) -> None:
+    planned = plan(lab, "{recipe: recipe.yaml}, {recipe: recipe.yaml, boards: [spare]}")
+    assert [(one.job.boards, one.job.untrusted) for one in planned.jobs] == [(("spare",), True)] * 2
+
+
+@pytest.mark.parametrize(
+    ("jobs", "said"),
+    [
+        ("{recipe: recipe.yaml, boards: [good]}", "board good takes no untrusted recipes"),
+        ("{recipe: recipe.yaml, on: tag=x}", "tag=x,untrusted=yes"),
+        ("{recipe: ../lab/devices.yaml}", "is outside of"),
+        ("{recipe: recipe.yaml, set: {prompt_file: /etc/passwd}}", "is outside of"),
+        ("{recipe: recipe.yaml, set: {max_time: 3h}}", "has 2h at most"),
+        ("{recipe: recipe.yaml, times: 101}", "the most is 100"),
+    ],
+)
+def test_what_an_untrusted_batch_cannot_have(lab: LabFile, jobs: str, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        plan(lab, jobs)
+    assert said in f"{error.value.message} {error.value.details}"
+
+
+def test_a_night_is_no_place_for_a_pull_request(
+    lab: LabFile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("plan.yaml").write_text("builds: nonsense\n")
+    assert run_cli(["--lab", str(lab.root), "nightly", "--untrusted", "plan.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert "a night's numbers blame commits" in said
+    assert "labctl batch --untrusted" in said
