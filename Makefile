@@ -27,10 +27,10 @@ test: setup-tests check
 	scripts/test -n $(WORKERS) --dist loadfile -m "not soak and not bench"
 
 soak: setup-tests
-	$(PYTEST) -m soak -s --timeout 7200
+	LABCTL_TEST_FRESH=1 $(PYTEST) -m soak -s --timeout 7200
 
 bench: setup-tests
-	$(PYTEST) -m bench -s --timeout 7200
+	LABCTL_TEST_FRESH=1 $(PYTEST) -m bench -s --timeout 7200
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .labctl

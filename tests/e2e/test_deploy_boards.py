@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import agent_builds
+import forked
 import pytest
 from labs import RECIPE, said
 from small_disk import fill, small_disk
@@ -113,13 +114,13 @@ def test_one_boards_failure_does_not_stop_the_others(lab: Lab) -> None:
 
 def test_a_board_in_use_keeps_nobody_waiting_for_the_others(lab: Lab, tmp_path: Path) -> None:
     found, said_so = find_lab(lab.root, TRANSPORTS), tmp_path / "said"
-    argv = [sys.executable, "-m", "labctl", "deploy", "--tag", "desk"]
     with (
         said_so.open("wb") as errors,
         HdcTcpConfig(address=lab.boards[1].address).open() as transport,
     ):
         with hold_board(found.board("vb1"), transport, found, BoardUse("test")):
-            running = process.start(argv, cwd=lab.root, env=os.environ, stderr=errors.fileno())
+            words = ("deploy", "--tag", "desk")
+            running = forked.start(words, cwd=lab.root, stderr=errors.fileno())
             served = wait_until(
                 lambda: len(list(lab.store().glob("*.name"))) == 3, timeout=120, interval=0.1
             )

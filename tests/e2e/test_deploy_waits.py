@@ -3,17 +3,16 @@
 import json
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import agent_builds
+import forked
 import pytest
 from agent_fences import native_leases
 from labs import TALKING, LabUnderTest, RunningLabctl, blamed, give_talker, said
 
-from labctl import process
 from labctl.config.lab import find_lab
 from labctl.runs import BoardUse, hold_board
 from labctl.transport import HdcTcpConfig, Transport
@@ -50,11 +49,8 @@ def waiting(
     """A deploy that says that it waits; on a board that is ``quiet``, nothing comes meanwhile."""
     said_so = lab.root / "said"
     before = stored(lab)
-    argv = [sys.executable, "-m", "labctl", *words]
     with said_so.open("wb") as file:
-        running = RunningLabctl(
-            lab, process.start(argv, cwd=lab.root, env=os.environ, stderr=file.fileno())
-        )
+        running = RunningLabctl(lab, forked.start(words, cwd=lab.root, stderr=file.fileno()))
     running.waiting_for(lambda: b"waiting" in said_so.read_bytes())
     (line,) = [line for line in said_so.read_text().splitlines() if "waiting" in line]
     for reason in because:

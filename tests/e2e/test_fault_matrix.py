@@ -72,6 +72,7 @@ class Bench:
     content: bytes
     seed: int
     retry_timeout: float = PATIENCE
+    restart_timeout: float = PATIENCE
     count: int = 0
 
     def connect(self) -> Transport:
@@ -170,7 +171,7 @@ def job(bench: Bench, link: Transport) -> None:
 
 def restart(bench: Bench, link: Transport) -> None:
     before = link.run("echo $LABCTL_SANDBOX", timeout=bench.retry_timeout).text.strip()
-    after = reboot(link, timeout=30)
+    after = reboot(link, timeout=bench.restart_timeout)
     assert after is not None
     assert after != before
 
@@ -267,6 +268,8 @@ class Case:
     outcomes: tuple[Outcome, ...]
     silent: bool = False
     later: bool = False
+    unrestarted: bool = False
+    """A board that is told to restart does not."""
 
 
 #: What may come of an operation whatever the fault is. A job does not need the link, and whether a
@@ -277,7 +280,7 @@ OWN_OUTCOMES: dict[str, tuple[Outcome, ...]] = {
 }
 LOST = (DeviceLost, LinkRefused)
 CASES = {
-    "drop": Case(f.Drop(), LOST),
+    "drop": Case(f.Drop(), LOST, unrestarted=True),
     "drop later": Case(f.Drop(after_bytes=30), LOST, later=True),
     "freeze": Case(f.Freeze(), (CommandTimeout,), silent=True),
     "short freeze": Case(f.Freeze(lasting="300ms"), (None,)),
@@ -293,7 +296,7 @@ CASES = {
     "double from host": Case(f.Duplicate(direction="in"), (None, ProtocolError, DeviceLost)),
     "truncate": Case(f.Truncate(after_bytes=20), (DeviceLost, IntegrityError, BoardError)),
     "corrupt": Case(f.Corrupt(after_bytes=2), (IntegrityError,)),
-    "lie": Case(f.Lie(), (IntegrityError, BoardError)),
+    "lie": Case(f.Lie(), (IntegrityError, BoardError), unrestarted=True),
     "no space": Case(f.NoSpace(after_bytes=3), (BoardNoSpace,)),
     "read only": Case(f.ReadOnly(), (BoardPermission,)),
     "denied": Case(f.PermissionDenied(), (BoardPermission,)),
@@ -371,6 +374,7 @@ def test_a_fault_ends_in_its_error_or_in_proven_success(
         monkeypatch.setattr("labctl.transport.hdc.START_SECONDS", SHORT_PATIENCE)
     faults = bench.board.faults
     bench.retry_timeout = SHORT_PATIENCE if case.silent else PATIENCE
+    bench.restart_timeout = SHORT_PATIENCE if case.unrestarted else PATIENCE
     began = time.monotonic()
     outcome: LabctlError | None = None
     with nothing_left(bench.board.directory):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from farm_lab import farm_lab
+from farm_lab import ENDLESS, farm_lab, let_go
 from labs import LabUnderTest, blamed, said
 
 from labctl.config.lab import Lab, LabFile
@@ -38,7 +38,7 @@ def test_a_run_waits_for_its_turn_and_a_free_board_is_used_without_a_word(
     alone = farm.run("run", "sleeping", "-b", "b-2")
     assert alone.exit_status == 0, said(alone)
     assert "waiting" not in said(alone)
-    first = farm.start("run", "sleeping", "-b", "b-1", *seconds(20))
+    first = farm.start("run", "sleeping", "-b", "b-1", *ENDLESS)
     first.waiting_for(lambda: farm.is_under_way(1))
     blamed(farm.run("run", "sleeping", "-b", "b-1", "--no-wait"), 3, "infra", "b-1 is in use")
     second = farm.start("run", "sleeping", "-b", "b-1", *seconds(0.1))
@@ -46,6 +46,7 @@ def test_a_run_waits_for_its_turn_and_a_free_board_is_used_without_a_word(
     assert not first.ended
     other = farm.run("run", "sleeping", "--on", "board=b-*", *seconds(0.1))
     assert other.exit_status == 0, said(other)
+    let_go(farm.root)
     done = second.finish()
     assert done.exit_status == 0, said(done)
     assert "waiting for board b-1: place 1 of 1" in said(done)
@@ -58,12 +59,14 @@ def test_a_run_waits_for_its_turn_and_a_free_board_is_used_without_a_word(
 
 
 def test_a_detached_run_is_what_it_was_when_it_was_submitted(farm: LabUnderTest) -> None:
-    first = farm.run("run", "sleeping", "-b", "b-1", "--detach", *seconds(6))
+    first = farm.run("run", "sleeping", "-b", "b-1", "--detach", *ENDLESS)
     assert first.exit_status == 0, said(first)
     job = first.text.strip()
     (pid,) = re.findall(r"stop it: kill (\d+)", said(first))
+    assert wait_until(lambda: farm.is_under_way(1), timeout=300, interval=0.05)
     second = farm.run("run", "sleeping", "-b", "b-1", "--detach", *seconds(0.5))
     assert "kill" not in said(second)  # it is served already
+    let_go(farm.root)
     recipe = farm.root / "recipes" / "sleeping.yaml"
     recipe.write_text(recipe.read_text().replace("seconds: 1.0", "seconds: oh no"))
     followed = farm.run("logs", "-f", job)
@@ -80,8 +83,8 @@ def test_a_detached_run_is_what_it_was_when_it_was_submitted(farm: LabUnderTest)
 def test_jobs_are_cancelled_and_moved(farm: LabUnderTest) -> None:
     (farm.root / "labctl.sqlite").unlink(missing_ok=True)
     ids = [
-        farm.run("run", "sleeping", "-b", "b-1", "--detach", *seconds(n)).text.strip()
-        for n in (60, 0.1, 0.2)
+        farm.run("run", "sleeping", "-b", "b-1", "--detach", *length).text.strip()
+        for length in (ENDLESS, seconds(0.1), seconds(0.2))
     ]
     shown = farm.run("queue", "--json")
     jobs = {job["id"]: job for job in json.loads(shown.text)}
@@ -143,11 +146,12 @@ def test_boards_are_taken_for_who_submitted_a_job_whoever_serves_it(
         monkeypatch.setenv("LOGNAME", "bob")
         bobs = farm.run("run", "sleeping", "-b", "b-1", "--detach", *seconds(0.1)).text.strip()
         monkeypatch.setenv("LOGNAME", "ann")
-        anns = farm.run("run", "sleeping", "-b", "b-1", "--detach", *seconds(3)).text.strip()
+        anns = farm.run("run", "sleeping", "-b", "b-1", "--detach", *ENDLESS).text.strip()
         server.waiting_for(lambda: state.leases.get("b-1") is not None)
         lease = state.leases.get("b-1")
         assert lease is not None
         assert (lease.holder.partition("@")[0], lease.job) == ("ann", anns)
+        let_go(farm.root)
         done = farm.run("logs", "-f", anns)
         assert done.exit_status == 0, said(done)
         left = state.jobs.find(bobs)

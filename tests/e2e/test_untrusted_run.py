@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import forked
 import pytest
 from agent_builds import native_agent
 from bare_board import TARGET, BareBoard
@@ -57,12 +58,7 @@ class PullRequest:
         (self.folder / "tool").write_text(text)
 
     def labctl(self, *words: str) -> process.Completed:
-        return process.run(
-            [sys.executable, "-m", "labctl", "--lab", str(self.lab), *words],
-            timeout=500,
-            cwd=self.folder,
-            env=os.environ,
-        )
+        return forked.run(("--lab", str(self.lab), *words), cwd=self.folder, timeout=500)
 
     def run(self, *words: str) -> process.Completed:
         return self.labctl("run", "recipe.yaml", "--untrusted", *words)

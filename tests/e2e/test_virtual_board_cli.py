@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import agent_builds
 import pytest
 import yaml
 from virtual_process import virtual_board_process
@@ -36,19 +37,8 @@ def labctl(*words: str, cwd: Path, timeout: float = 60) -> process.Completed:
 
 
 @pytest.fixture(scope="session")
-def hello_arm64(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("hello")
-    (folder / "hello.c").write_text(HELLO)
-    built = process.run(
-        [
-            sys.executable,
-            *["-m", "ziglang", "cc", "-target", "aarch64-linux-musl", "hello.c", "-o", "hello"],
-        ],
-        cwd=folder,
-        timeout=240,
-    )
-    assert built.exit_status == 0, built.tail()
-    return folder / "hello"
+def hello_arm64() -> Path:
+    return agent_builds.arm64_program(HELLO)
 
 
 def test_it_says_how_to_use_the_boards_and_ends_on_an_interrupt(tmp_path: Path) -> None:

@@ -1,23 +1,28 @@
 """A lab of several virtual boards in one process, with a program that sleeps on them."""
 
 import json
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import agent_builds
+import forked
 from labs import LabUnderTest
 from virtual_process import BoardProcess
 
 from labctl import process
 
+#: Sleeps; for less than nothing until the test lets it end.
 SLEEPER = """\
 #!/bin/sh
-sleep $1
+case $1 in
+  -*) until [ -e {go_on} ]; do sleep 0.05; done;;
+  *) sleep $1;;
+esac
 echo token
 """
+#: A job that runs until `let_go`, however slow the host is.
+ENDLESS = ("--set", "seconds=-1")
 RECIPE = f"""\
 name: sleeping
 target: {agent_builds.HOST}
@@ -38,7 +43,7 @@ def write_farm(root: Path, boards: Sequence[dict[str, str]]) -> None:
         (root / name).mkdir(exist_ok=True)
     (root / "models" / "any.bin").write_bytes(b"\0" * 1000)
     sleeper = root / "tools" / "sleeper"
-    sleeper.write_text(SLEEPER)
+    sleeper.write_text(SLEEPER.format(go_on=root / "go-on"))
     sleeper.chmod(0o755)
     (root / "recipes" / "sleeping.yaml").write_text(RECIPE)
     entries = "".join(
@@ -51,15 +56,18 @@ def write_farm(root: Path, boards: Sequence[dict[str, str]]) -> None:
     (root / "devices.yaml").write_text(f"lab: farm\nboards:\n{entries}")
 
 
+def let_go(root: Path) -> None:
+    """Have all jobs end that are ``ENDLESS``."""
+    (root / "go-on").touch()
+
+
 @contextmanager
 def farm_lab(root: Path, count: int) -> Iterator[LabUnderTest]:
     """A lab with ``count`` equal virtual boards, ``b-1``, ``b-2`` ..., in another process."""
     agent_builds.native_agent()
     words = ["virtual-board", "--json", "--dir", str(root / "board"), "--port", "0"]
     words += ["--name", "b", "--count", str(count), "--target", agent_builds.HOST]
-    started = process.start(
-        [sys.executable, "-m", "labctl", *words], cwd=root, stderr=None, env=os.environ
-    )
+    started = forked.start(words, cwd=root, stderr=None)
     assert started.stdout is not None
     try:
         boards = json.loads(started.stdout.readline())

@@ -1,10 +1,8 @@
 """Labs in folders of a test's own, used as a user uses them: through the command line."""
 
 import json
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import agent_builds
+import forked
 from tiny_gguf import write_tiny_gguf
 from virtual_process import BoardProcess, virtual_board_process
 
@@ -58,14 +57,11 @@ class LabUnderTest:
 
     def run(self, *words: str, timeout: float = 500) -> process.Completed:
         """``labctl WORDS`` in the lab, as a user types it."""
-        return process.run(
-            [sys.executable, "-m", "labctl", *words], timeout=timeout, cwd=self.root, env=os.environ
-        )
+        return forked.run(words, cwd=self.root, timeout=timeout)
 
     def start(self, *words: str) -> "RunningLabctl":
         """``labctl WORDS``, which goes on while the test does something else."""
-        argv = [sys.executable, "-m", "labctl", *words]
-        return RunningLabctl(self, process.start(argv, cwd=self.root, env=os.environ))
+        return RunningLabctl(self, forked.start(words, cwd=self.root))
 
     def finished_trials(self) -> list[Path]:
         """Folders of trials that are on disk, of all runs."""

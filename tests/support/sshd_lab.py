@@ -4,11 +4,11 @@ import json
 import os
 import platform
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import forked
 from sshd_host import SshHost
 
 from labctl import process
@@ -116,8 +116,7 @@ class SshLab:
 
     def labctl(self, *words: str, timeout: float = 500) -> process.Completed:
         """``labctl WORDS`` as a user types it."""
-        argv = [sys.executable, "-m", "labctl", *words]
-        return process.run(argv, timeout=timeout, cwd=self.root, env=os.environ)
+        return forked.run(words, cwd=self.root, timeout=timeout)
 
 
 def run_in(

@@ -1,13 +1,13 @@
 """Virtual boards in a process of their own, as a user starts them; they can be killed or frozen."""
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import forked
 
 from labctl import process
 
@@ -38,10 +38,8 @@ class BoardProcess:
 @contextmanager
 def virtual_board_process(directory: Path, *options: str) -> Iterator[BoardProcess]:
     """``labctl virtual-board --json``; stopped at the end if it still runs."""
-    words = [sys.executable, "-m", "labctl", "virtual-board", "--json", "--dir", str(directory)]
-    started = process.start(
-        [*words, "--port", "0", *options], cwd=directory.parent, stderr=None, env=os.environ
-    )
+    words = ["virtual-board", "--json", "--dir", str(directory), "--port", "0", *options]
+    started = forked.start(words, cwd=directory.parent, stderr=None)
     try:
         assert started.stdout is not None
         (board,) = json.loads(started.stdout.readline())
