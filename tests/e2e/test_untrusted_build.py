@@ -139,6 +139,28 @@ def test_a_build_cannot_print_for_ever(farm: Farm) -> None:
     assert "printed more than 67.1 MB" in done.tail(30)
 
 
+def test_a_build_cannot_fill_the_disk(farm: Farm) -> None:
+    """With many files, each of them small; the limit is a smaller one here."""
+    fill = "i=0; while :; do dd if=/dev/zero of=f$i bs=1M count=8 2>/dev/null; i=$((i+1)); done"
+    (farm.source / "attack.sh").write_text(f"{fill}\n")
+    words = ["--lab", str(farm.lab), "build", "--untrusted", "--target", "rk3568"]
+    words += ["--product", "trial", "--source", str(farm.source)]
+    with_less = (
+        "import dataclasses, sys; from labctl.build.container import builder, disk;"
+        " disk._free = lambda _folder: 1 << 40;"  # others may write as much as this small limit
+        " builder.RESTRICTIONS = dataclasses.replace(builder.RESTRICTIONS, disk_bytes=200_000_000);"
+        f" from labctl.cli.root import run_cli; sys.exit(run_cli({words!r}))"
+    )
+    done = process.run(
+        [sys.executable, "-c", with_less],
+        timeout=600,
+        cwd=farm.source,
+        env=os.environ | farm.environment,
+    )
+    assert done.exit_status == 1, done.tail(30)
+    assert "took more than 200 MB of disk" in done.tail(30)
+
+
 def test_a_repository_whose_settings_name_a_program(farm: Farm, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     hook = tmp_path / "hook"

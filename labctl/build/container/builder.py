@@ -27,7 +27,9 @@ SOURCE = "/source"
 TREE = "/build"
 CCACHE = "/ccache"
 #: Of what is compiled from a source that nobody vouches for, one program each.
-RESTRICTIONS = Restrictions(memory_bytes=8 << 30, processes=2048, file_bytes=4 << 30)
+RESTRICTIONS = Restrictions(
+    memory_bytes=8 << 30, processes=2048, file_bytes=4 << 30, disk_bytes=16 << 30
+)
 UNTRUSTED_SECONDS = 3600.0
 UNTRUSTED_OUTPUT_BYTES = 64 << 20
 

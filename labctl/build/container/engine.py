@@ -52,6 +52,8 @@ class Restrictions:
     processes: int
     #: Of one file.
     file_bytes: int
+    #: Of all files together, in the folders of this host that it may write.
+    disk_bytes: int
 
     @property
     def words(self) -> tuple[str, ...]:

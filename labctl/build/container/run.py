@@ -12,7 +12,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -77,7 +77,8 @@ class Containers:
             argv += [*(f"{key}={value}" for key, value in env.items()), *words]
             status = control / "status"
             try:
-                done = launch(argv)
+                with self._limited(name, mounts):
+                    done = launch(argv)
             except HostTimeout as error:
                 self._end(name)
                 took = error.message.partition(" did not ")[2]
@@ -97,6 +98,14 @@ class Containers:
             self._end(name)
             raise self._ended_early(words[0], done)
         return replace(done, argv=tuple(words), exit_status=int(status_text))
+
+    def _limited(self, name: str, mounts: Sequence[Mount]) -> AbstractContextManager[None]:
+        if self.restrictions is None:
+            return nullcontext()
+        from labctl.build.container.disk import limited_disk
+
+        folders = [mount.host for mount in mounts if mount.writable]
+        return limited_disk(folders, self.restrictions.disk_bytes, lambda: self._end(name))
 
     @contextmanager
     def _control(self) -> Iterator[Path]:
