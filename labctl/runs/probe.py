@@ -13,9 +13,9 @@ from labctl.performance.prediction import NEAR
 from labctl.records import BoardProbe, Execution
 from labctl.results.telemetry import LOUD
 from labctl.runs.board.compute_benchmark import benchmark_files, compute_rate
-from labctl.runs.board.conditions import BoardChanges
 from labctl.runs.board.in_use import BoardUse
 from labctl.runs.board.opening import Opened, open_board
+from labctl.runs.board.state_changes import BoardChanges
 from labctl.runs.observer import Observer
 from labctl.transport import Transport
 from labctl.units import size

@@ -32,7 +32,7 @@ from labctl.deploy import describe
 from labctl.deploy.send import deploy
 from labctl.deploy.plan import plan
 from labctl.errors import InfraError, LeaseLost
-from labctl.runs.board.conditions import BoardChanges
+from labctl.runs.board.state_changes import BoardChanges
 from labctl.transport import HdcTcpConfig
 
 address, workdir, program, folder = sys.argv[1:]

@@ -1,0 +1,170 @@
+"""Changes of a board for the time of a run, and how they are undone.
+
+All is noted in a file on the board *before* it is changed, so that the next controller can put
+it back when this one dies: a line ``boot <id>``, then ``set <path> <value>``, ``continue <pid>
+<start>`` and ``wake``. What was noted in another boot is past: a restart undid it.
+On a virtual board all is looked for below the folder of what it makes up
+(``labctl.virtual.marks``), and only its own processes are stopped: nothing of its host changes.
+"""
+
+from dataclasses import dataclass
+
+from labctl.board import Fence
+from labctl.records import ConditionRecord
+from labctl.transport import remote_words
+from labctl.virtual.marks import BOOT_ID, KERNEL_ROOT, OWN_PROCESS
+
+STATE_FILE = "conditions"
+TIMEOUT_SECONDS = 30.0
+
+#: Sets ``$root``, which stands before every path of the kernel's.
+ROOT = f"root={KERNEL_ROOT}\n"
+_BOOT = f"boot={BOOT_ID}\n"
+_CPUFREQ = "/sys/devices/system/cpu/cpu[0-9]*/cpufreq"
+#: Start of a process in clock ticks: field 22 of its ``stat``, the 20th after the name.
+_START = "$(sed 's/^.*) //' /proc/$pid/stat | cut -d ' ' -f 20)"
+_STATE = "$(sed 's/^.*) //' /proc/$pid/stat | cut -d ' ' -f 1)"
+#: ``power``: the state of OpenHarmony's power manager (its ability 3301), if it tells;
+#: ``until_power``: gives it some seconds to be in one of the states that follow.
+_POWER = """\
+power() {
+  bounded=; command -v timeout >/dev/null 2>&1 && bounded='timeout 5'
+  $bounded hidumper -s 3301 -a -a 2>/dev/null </dev/null |
+    sed -n 's/^Current State: *\\([A-Z_]*\\).*/\\1/p' | head -n 1
+}
+until_power() {
+  for second in 1 2 3; do
+    now=$(power)
+    [ -n "$now" ] || return 0
+    for state in "$@"; do [ "$now" != "$state" ] || return 0; done
+    sleep 1
+  done
+}
+"""
+#: In which of its states the screen is off.
+_DARK = ("INACTIVE", "STAND_BY", "DOZE", "SLEEP", "HIBERNATE")
+
+
+@dataclass(frozen=True)
+class BoardChanges:
+    """The changes to one board. Methods raise LinkError, LeaseLost and BoardError."""
+
+    fence: Fence
+
+    @property
+    def _state(self) -> str:
+        return remote_words(f"{self.fence.workdir}/{STATE_FILE}")
+
+    @property
+    def _to_note(self) -> str:
+        """Makes ``note`` write a line once; what cannot be noted must not be changed."""
+        return f"""\
+{_BOOT}state={self._state}
+mkdir -p {remote_words(self.fence.workdir)} || exit 1
+[ "$(head -n 1 "$state" 2>/dev/null)" = "boot $boot" ] || echo "boot $boot" >"$state" || exit 1
+note() {{ grep -qxF -e "$1" "$state" || echo "$1" >>"$state" || exit 1; }}
+"""
+
+    def restore(self) -> str:
+        """Put back what this or an earlier controller changed.
+
+        What cannot be put back stays noted; its first line is returned.
+        """
+        script = (
+            f'{_BOOT}state={self._state}; [ -f "$state" ] || exit 0\n'
+            '[ "$(head -n 1 "$state")" = "boot $boot" ] && cat "$state" || rm -f "$state"'
+        )
+        lines = self._run(script, "cannot read the changes to undo").splitlines()
+        undo, look = [], []
+        for line in lines:
+            match line.split(" ", 2):
+                case ["set", path, value] if "/sys/devices/system/cpu/" in path:
+                    file, was = remote_words(path), remote_words(value)
+                    undo.append(f"[ ! -e {file} ] || echo {was} >{file}")
+                    look.append(f'[ ! -e {file} ] || [ "$(cat {file})" = {was} ]')
+                case ["continue", pid, start] if pid.isdigit() and start.isdigit():
+                    same = f"pid={pid}; [ {_START} = {start} ]"
+                    undo.append(f"{same} && kill -CONT {pid}")
+                    look.append(f"! {{ {same}; }} || [ {_STATE} != T ]")
+                case ["wake"]:
+                    undo.append("power-shell wakeup >/dev/null; until_power AWAKE")
+                    look.append('case $(power) in AWAKE | "") ;; *) false;; esac')
+                case _:
+                    continue
+            look[-1] = f"{{ {look[-1]}; }} || echo {remote_words(line)}"
+        if not lines:
+            return ""
+        # Twice: a least frequency above the most one is refused until that one is back.
+        parts = "\n".join(
+            [_POWER + "undo() {", *undo, ":", "}", "left() {", *look, ":", "}", "undo; undo"]
+        )
+        script = (
+            f"{{\n{parts}\nleft=$(left)\n}} 2>/dev/null\n"
+            f'[ -n "$left" ] || rm -f {self._state}\necho "$left"'
+        )
+        return self._run(script, "cannot undo").split("\n")[0].strip()
+
+    def set_clocks(self, name: str, value: str, files: tuple[str, ...]) -> ConditionRecord:
+        """Write a value to files of every CPU's cpufreq, and read it back."""
+        paths = " ".join(f'"$root"{_CPUFREQ}/{file}' for file in files)
+        word = remote_words(value)
+        script = f"""\
+{ROOT}{self._to_note}for file in {paths}; do
+  [ -f "$file" ] || continue
+  old=$(cat "$file")
+  [ "$old" != {word} ] || continue
+  grep -qF -e "set $file " "$state" || note "set $file $old"
+done
+sync
+for again in 1 2; do for file in {paths}; do
+  [ ! -f "$file" ] || [ "$(cat "$file")" = {word} ] || echo {word} >"$file"
+done; done 2>/dev/null
+for file in {paths}; do [ ! -f "$file" ] || cat "$file"; done
+"""
+        now = sorted(set(self._run(script, f"cannot set the {name}").split()))
+        if not now:
+            return ConditionRecord(name=name, wanted=value, had="the board has no cpufreq", ok=None)
+        return ConditionRecord(name=name, wanted=value, had=", ".join(now), ok=now == [value])
+
+    def stop(self, name: str) -> ConditionRecord:
+        """Hold all processes of a name where they are."""
+        script = f"""\
+{self._to_note}for pid in $(pidof {remote_words(name)}); do
+  {OWN_PROCESS}
+  note "continue $pid {_START}"
+  kill -STOP $pid
+  for again in 1 2 3; do [ "{_STATE}" != T ] || break; sleep 1; done  # it has to run, to stop
+  echo "{_STATE}"
+done
+:
+"""
+        states = self._run(script, f"cannot stop {name}").split()
+        stopped = all(state == "T" for state in states)
+        had = f"{len(states)} stopped" if stopped else "not all of them stopped"
+        return ConditionRecord(name="stopped", wanted=name, had=had, ok=stopped)
+
+    def screen_off(self) -> ConditionRecord:
+        """Switch it off where it is on, and ask whether it is off: that takes a moment."""
+        dark = "|".join(_DARK)
+        script = f"""\
+command -v power-shell >/dev/null 2>&1 || {{ echo none; exit 0; }}
+{_POWER}case $(power) in {dark}) ;; *)
+  {self._to_note}note wake
+  power-shell suspend >/dev/null 2>&1
+  until_power {" ".join(_DARK)};;
+esac
+echo "now $(power)"
+"""
+        answer = self._run(script, "cannot switch the screen off").split()
+        match answer:
+            case ["none"]:
+                had, ok = "the board has no power-shell", None
+            case ["now", state]:
+                ok = state in _DARK
+                had = f"{'off' if ok else 'on'} ({state})"
+            case _:
+                had, ok = "set, not verifiable: the board does not report it", None
+        return ConditionRecord(name="screen", wanted="off", had=had, ok=ok)
+
+    def _run(self, script: str, what: str) -> str:
+        return self.fence.run(script, what, timeout=TIMEOUT_SECONDS)
