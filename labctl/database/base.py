@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 LOCK_SECONDS = 60.0
 
 Row = tuple[Any, ...]
+#: Asks an SQL text with its values.
+Ask = Callable[[str, Mapping[str, object]], list[Row]]
 
 
 class DamagedDatabase(HostError):
@@ -39,17 +41,27 @@ class Database(ABC):
     #: SQL of this moment by the database's own clock: seconds since 1970, with fractions.
     now: str
 
+    @property
     @abstractmethod
-    def tables(self) -> set[str]:
+    def is_there(self) -> bool:
+        """False where nobody has made the database yet: then there is nothing to ask."""
+
+    @abstractmethod
+    def tables(self, ask: Ask | None = None) -> set[str]:
         """Return the names of all tables; none where there is no database yet. Raises HostError."""
 
     @abstractmethod
+    def questions(self) -> AbstractContextManager[Ask]:
+        """Have one connection for several questions; each raises as :meth:`ask` does."""
+
     def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
         """Return the rows that an SQL text asks for; ``:name`` stands for a value.
 
         Raises HostError: DamagedDatabase where the database itself is wrong, UnwritableDatabase
         where its file is out of reach.
         """
+        with self.questions() as ask:
+            return ask(question, values)
 
     @abstractmethod
     def writing(self) -> AbstractContextManager["Connection"]:
@@ -69,7 +81,7 @@ def lab_database(lab: LabFile) -> Database | None:
         return None
     from labctl.database.postgresql import PostgresDatabase
 
-    return PostgresDatabase(url, lab.name)
+    return PostgresDatabase(url, lab.name, lab.root)
 
 
 Step = Callable[["Connection"], None]

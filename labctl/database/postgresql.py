@@ -1,17 +1,25 @@
 """A PostgreSQL that several hosts of a lab share, and several labs: a schema for each lab.
 
 A URL may hold a password: no message has it.
+
+A process has two connections to a lab, however many boards it has: one for questions, one for the
+one transaction at a time that the lab allows anyway. The latter is kept by SQLAlchemy's pool, which
+is here already, starts no thread, and tries a connection before each use: one that a restart of the
+server ended is made again.
 """
 
+import os
 import re
+import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
+from weakref import WeakValueDictionary
 
-from labctl.database.base import LOCK_SECONDS, DamagedDatabase, Database, Row
+from labctl.database.base import LOCK_SECONDS, Ask, DamagedDatabase, Database, Row
 from labctl.errors import HostError, ToolMissing
 
 if TYPE_CHECKING:
@@ -32,6 +40,9 @@ LINK: dict[str, Any] = {
     "application_name": "labctl",
     "prepare_threshold": None,  # tables that are made again change under a plan
 }
+#: A connection for writing that is older is made again: to connect has a time limit, an answer has
+#: none. So a server that stands still is noticed before a lease is over.
+_FRESH_SECONDS = 15
 #: SQLSTATEs: a right is missing; tables are not as labctl made them.
 _REFUSED = "42501"  # insufficient_privilege
 _FOREIGN_TABLES = ("42P01", "42703")  # undefined_table, undefined_column
@@ -44,16 +55,20 @@ class PostgresDatabase(Database):
     Args:
         url: ``postgresql://[user[:password]@][host][:port]/database[?parameters of libpq]``.
         lab: name of the lab; its schema is ``labctl_<lab>``.
+        root: its folder here; who has the same one shares connections.
     """
 
     is_shared = True
     now = "CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
 
-    def __init__(self, url: str, lab: str):
+    def __init__(self, url: str, lab: str, root: Path):
         self._url = url
         self.schema = f"labctl_{lab}"
-        #: For questions; it is made again when the server has ended it.
-        self._asking: psycopg.Connection[Row] | None = None
+        with _making:
+            key = (url, self.schema, root.absolute())
+            if (shared := _shared.get(key)) is None:
+                shared = _shared[key] = _Connections(url, self.schema)
+        self._connections = shared
 
     def __str__(self) -> str:
         url = urlsplit(self._url)
@@ -64,34 +79,36 @@ class PostgresDatabase(Database):
     def __repr__(self) -> str:
         return f"PostgresDatabase({str(self)!r})"
 
-    def tables(self) -> set[str]:
+    @property
+    def is_there(self) -> bool:
+        """True: the server has to be asked."""
+        return True
+
+    def tables(self, ask: Ask | None = None) -> set[str]:
         """Return the names of all tables of the lab."""
         question = "SELECT tablename FROM pg_tables WHERE schemaname = :schema"
-        return {name for (name,) in self.ask(question, {"schema": self.schema})}
+        return {name for (name,) in (ask or self.ask)(question, {"schema": self.schema})}
 
-    def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
-        """Return the rows that an SQL text asks for."""
-        statement = _NAME.sub(r"%(\1)s", question.replace("%", "%%"))
-        psycopg = _psycopg()
+    @contextmanager
+    def questions(self) -> Iterator[Ask]:
+        """Have the connection for questions."""
+
+        def ask(question: str, values: Mapping[str, object]) -> list[Row]:
+            statement = _NAME.sub(r"%(\1)s", question.replace("%", "%%"))
+            return self._connections.ask(statement, values)
+
         with self._typed_errors():
-            if self._asking is not None:
-                try:
-                    return self._asking.execute(statement, values).fetchall()
-                except psycopg.OperationalError:
-                    if not self._asking.closed:
-                        raise
-            self._asking = self._connect()
-            weakref.finalize(self, self._asking.close)
-            return self._asking.execute(statement, values).fetchall()
+            yield ask
 
     @contextmanager
     def writing(self) -> Iterator["Connection"]:
         """Open a transaction that no other writer of the lab shares; the first makes the schema."""
         from sqlalchemy import text
         from sqlalchemy.exc import DBAPIError
+        from sqlalchemy.exc import TimeoutError as PoolTimeout
 
         try:
-            with self._typed_errors(), self._engine.begin() as connection:
+            with self._typed_errors(), self._connections.engine.begin() as connection:
                 values = {"schema": self.schema}
                 alone = "SELECT pg_advisory_xact_lock(hashtextextended(:schema, 0))"
                 connection.execute(text(alone), values)
@@ -101,6 +118,12 @@ class PostgresDatabase(Database):
                 yield connection
         except DBAPIError as error:
             raise self._typed(error.orig or error) from None
+        except PoolTimeout:
+            raise HostError(
+                f"cannot write to {self}: other threads of this process have its only connection"
+                f" for writing since {LOCK_SECONDS:.0f} s",
+                hint="the server is slow, or another labctl keeps the lab's lock; try again",
+            ) from None
 
     def discard(self) -> None:
         """Do nothing: a server repairs its own files, and its tables are made again."""
@@ -121,26 +144,90 @@ class PostgresDatabase(Database):
         hint = f"the first use needs: GRANT CREATE ON DATABASE {base} TO USER"
         return kind(f"cannot use {self}: {words}", hint=hint if state == _REFUSED else _HINT)
 
-    def _connect(self) -> "psycopg.Connection[Row]":
-        limit, longer = (f"{LOCK_SECONDS * 1000 * times:.0f}ms" for times in (1, 2))
-        connection: psycopg.Connection[Row] = _psycopg().connect(self._url, autocommit=True, **LINK)
-        connection.execute(
-            f"SET search_path TO \"{self.schema}\"; SET lock_timeout TO '{limit}';"
-            f" SET statement_timeout TO '{longer}';"
-            f" SET idle_in_transaction_session_timeout TO '{limit}'"
-        )
-        return connection
 
-    @cached_property
-    def _engine(self) -> "Engine":
-        from sqlalchemy import NullPool, create_engine
+class _Connections:
+    """The connections of this process to one lab's schema, for all threads."""
 
-        def connect() -> "psycopg.Connection[Row]":
-            connection = self._connect()
+    def __init__(self, url: str, schema: str):
+        self._url = url
+        self._schema = schema
+        self._init_process()
+
+    def _init_process(self) -> None:
+        """Have no connection yet: a forked process does not use those of its parent."""
+        self._lock = threading.RLock()
+        #: For questions; it is made again when the server has ended it.
+        self._asking: psycopg.Connection[Row] | None = None
+        self._engine: Engine | None = None
+
+    def ask(self, statement: str, values: Mapping[str, object]) -> list[Row]:
+        """Return the rows of a question, after those of other threads."""
+        operational_error = _psycopg().OperationalError
+        with self._lock:
+            if self._asking is not None:
+                try:
+                    return self._asking.execute(statement, values).fetchall()
+                except operational_error:
+                    if not self._asking.closed:
+                        raise
+            self._asking = _connect(self._url, self._schema)
+            weakref.finalize(self, self._asking.close)
+            return self._asking.execute(statement, values).fetchall()
+
+    @property
+    def engine(self) -> "Engine":
+        """Engine for transactions: other threads wait for the end of one."""
+        from sqlalchemy import QueuePool, create_engine
+
+        url, schema = self._url, self._schema
+
+        def connect() -> "psycopg.Connection[Row]":  # without self: it ends when nobody has that
+            connection = _connect(url, schema)
             connection.autocommit = False
             return connection
 
-        return create_engine("postgresql+psycopg://", creator=connect, poolclass=NullPool)
+        with self._lock:
+            if self._engine is None:
+                self._engine = create_engine(
+                    "postgresql+psycopg://",
+                    creator=connect,
+                    poolclass=QueuePool,
+                    pool_size=1,
+                    max_overflow=0,
+                    pool_timeout=LOCK_SECONDS,
+                    pool_pre_ping=True,
+                    pool_recycle=_FRESH_SECONDS,
+                )
+                weakref.finalize(self, self._engine.dispose)
+            return self._engine
+
+
+def _connect(url: str, schema: str) -> "psycopg.Connection[Row]":
+    limit, longer = (f"{LOCK_SECONDS * 1000 * times:.0f}ms" for times in (1, 2))
+    connection: psycopg.Connection[Row] = _psycopg().connect(url, autocommit=True, **LINK)
+    connection.execute(
+        f"SET search_path TO \"{schema}\"; SET lock_timeout TO '{limit}';"
+        f" SET statement_timeout TO '{longer}';"
+        f" SET idle_in_transaction_session_timeout TO '{limit}'"
+    )
+    return connection
+
+
+_shared: "WeakValueDictionary[tuple[str, str, Path], _Connections]" = WeakValueDictionary()
+_making = threading.Lock()
+#: The parent's connections in a forked process; to close one would end it for the parent, too.
+_inherited: list[object] = []
+
+
+def _after_fork() -> None:
+    global _making  # noqa: PLW0603 - a thread of the parent may have had it
+    _making = threading.Lock()
+    for shared in list(_shared.values()):
+        _inherited.append((shared._asking, shared._engine))
+        shared._init_process()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _psycopg() -> Any:

@@ -1,13 +1,13 @@
 """A database in one SQLite file, safe for several processes and for their sudden end."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labctl.database.base import LOCK_SECONDS, DamagedDatabase, Database, Row, UnwritableDatabase
+from labctl.database.base import LOCK_SECONDS, Ask, DamagedDatabase, Database, UnwritableDatabase
 from labctl.errors import HostError
 
 if TYPE_CHECKING:
@@ -43,20 +43,26 @@ class SqliteDatabase(Database):
     def __str__(self) -> str:
         return f"{self._name} {self.path}"
 
-    def tables(self) -> set[str]:
+    @property
+    def is_there(self) -> bool:
+        """True if there is a file."""
+        return self.path.exists()
+
+    def tables(self, ask: Ask | None = None) -> set[str]:
         """Return the names of all tables."""
-        if not self.path.exists():
+        if not self.is_there:
             return set()
         question = "SELECT name FROM sqlite_master WHERE type = 'table'"
-        return {name for (name,) in self.ask(question, {})}
+        return {name for (name,) in (ask or self.ask)(question, {})}
 
-    def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
-        """Return the rows that an SQL text asks for."""
+    @contextmanager
+    def questions(self) -> Iterator[Ask]:
+        """Have one connection for several questions."""
         # Not read-only: what a killed writer left in its journal has to be rolled back.
         uri = f"{self.path.absolute().as_uri()}?mode=rw"
         try:
             with closing(sqlite3.connect(uri, uri=True, timeout=LOCK_SECONDS)) as db:
-                return db.execute(question, values).fetchall()
+                yield lambda question, values: db.execute(question, values).fetchall()
         except sqlite3.Error as error:
             raise self._typed(error) from error
 

@@ -45,7 +45,7 @@ class QueueEngine:
             )
         _procrastinate()
         self._url = url
-        self._database = PostgresDatabase(url, lab.name)
+        self._database = PostgresDatabase(url, lab.name, lab.root)
 
     def prepare(self) -> None:
         """Make the engine's tables, once. Raises HostError."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from labctl.config.lab import LabFile
 from labctl.database import Database, SqliteDatabase, lab_database
-from labctl.database.base import Row
+from labctl.database.base import Ask, Row
 from labctl.errors import ConfigError, printable_line
 from labctl.files import host_writes, user_name
 from labctl.state.tables import SCHEMA
@@ -166,13 +166,17 @@ class LabState:
 
     def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
         """Return rows; none where nothing was ever kept. Raises HostError, ConfigError."""
-        found = self._version()
-        SCHEMA.check(found)
-        if not found:
+        if not self._database.is_there:
             return []
-        if found < SCHEMA.version:
-            with self.changing():  # of an older labctl
-                pass
+        with self._database.questions() as ask:
+            found = self._version_by(ask)
+            SCHEMA.check(found)
+            if not found:
+                return []
+            if found == SCHEMA.version:
+                return ask(question, values)
+        with self.changing():  # of an older labctl
+            pass
         return self._database.ask(question, values)
 
     @contextmanager
@@ -251,9 +255,15 @@ class LabState:
             )
 
     def _version(self) -> int:
-        if SCHEMA.table not in self._database.tables():
+        if not self._database.is_there:
             return 0
-        return SCHEMA.version_in(self._database.ask(f"SELECT version FROM {SCHEMA.table}", {}))
+        with self._database.questions() as ask:
+            return self._version_by(ask)
+
+    def _version_by(self, ask: Ask) -> int:
+        if SCHEMA.table not in self._database.tables(ask):
+            return 0
+        return SCHEMA.version_in(ask(f"SELECT version FROM {SCHEMA.table}", {}))
 
     def _known_backups(self) -> list[Path]:
         return sorted(self._backups.glob("labctl-*T*Z.sqlite"))

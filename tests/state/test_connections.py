@@ -1,0 +1,121 @@
+"""Connections of a process to the lab's database: few, and made again when the server ends them."""
+
+import gc
+import os
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from postgres_server import PostgresServer
+
+from labctl.config.lab import Lab, LabFile
+from labctl.database import postgresql
+from labctl.errors import HostError
+from labctl.retry import wait_until
+from labctl.state import LabState, lab_state
+
+
+@pytest.fixture
+def lab(tmp_path: Path, postgres: PostgresServer) -> LabFile:
+    return LabFile(tmp_path, Lab(lab=postgres.new_lab(), database=postgres.url, boards={}))
+
+
+@pytest.fixture
+def server(postgres: PostgresServer) -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        yield connection
+
+
+def connections(server: "psycopg.Connection[tuple[Any, ...]]") -> set[int]:
+    """The server's processes for labctl: those of this test, and of what earlier ones left."""
+    question = "SELECT pid FROM pg_stat_activity WHERE application_name = 'labctl'"
+    return {pid for (pid,) in server.execute(question).fetchall()}
+
+
+def use(state: LabState, number: int) -> None:
+    lease = state.leases.acquire(f"rk{number}", purpose="test")
+    assert state.leases.get(lease.board) is not None
+    state.leases.release(lease)
+
+
+def test_two_connections_are_enough_for_many_boards(
+    lab: LabFile, server: "psycopg.Connection[tuple[Any, ...]]"
+) -> None:
+    gc.collect()
+    before = connections(server)
+    states = [lab_state(lab) for _ in range(30)]
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(use, states, range(30)))
+    assert len(connections(server) - before) == 2
+    assert states[0].leases.list() == []
+    del states
+    gc.collect()
+    assert wait_until(lambda: connections(server) <= before, timeout=60, interval=0.05)
+
+
+def test_connections_that_the_server_ended_are_made_again_without_a_word(
+    lab: LabFile, server: "psycopg.Connection[tuple[Any, ...]]"
+) -> None:
+    state = lab_state(lab)
+    for number in range(3):
+        before = connections(server)
+        use(state, number)
+        for pid in connections(server):
+            server.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
+        assert not connections(server) & before
+    use(state, 3)
+
+
+def test_who_waits_too_long_to_write_is_told_why(
+    lab: LabFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = lab_state(lab)
+    engine_of = postgresql._Connections.engine.fget
+    assert engine_of is not None
+
+    def impatient(connections: postgresql._Connections) -> object:
+        engine = engine_of(connections)
+        monkeypatch.setattr(engine.pool, "_timeout", 0.2)
+        return engine
+
+    monkeypatch.setattr(postgresql._Connections, "engine", property(impatient))
+    with ThreadPoolExecutor(1) as pool, state.changing():
+        refused = pool.submit(use, state, 1)
+        with pytest.raises(HostError, match="other threads of this process have its only connec"):
+            refused.result(60)
+    monkeypatch.undo()
+    use(state, 1)
+
+
+def test_a_forked_process_has_connections_of_its_own(lab: LabFile) -> None:
+    state = lab_state(lab)
+    use(state, 1)
+    child = os.fork()
+    if child == 0:
+        try:
+            use(state, 2)
+        finally:
+            os._exit(0 if state.leases.list() == [] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    use(state, 3)
+
+
+def test_a_question_to_a_file_is_one_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = lab_state(LabFile(tmp_path, Lab(boards={})))
+    state.leases.acquire("rk1", purpose="test")
+    made: list[object] = []
+    connect = sqlite3.connect
+
+    def counted(*given: Any, **named: Any) -> sqlite3.Connection:
+        made.append(given)
+        return connect(*given, **named)
+
+    monkeypatch.setattr(sqlite3, "connect", counted)
+    assert [lease.board for lease in state.leases.list()] == ["rk1"]
+    assert len(made) == 1
