@@ -22,7 +22,7 @@ from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_executor import RunExecutor
 from labctl.farm.schedule import Schedule
 from labctl.farm.scheduler import Scheduler
-from labctl.state import lab_state
+from labctl.state import Health, lab_state
 from labctl.units import counted, duration
 
 NO_BOARD = "no board is left that it could run on"
@@ -91,14 +91,16 @@ def batch(
 def _run(lab: LabFile, current: Batch) -> None:
     jobs = current.remaining
     wanted = {board for job in jobs for board in job.boards}
-    state, boards = lab_state(lab), {}
+    state, boards, well = lab_state(lab), {}, set()
     for name in sorted(wanted):
         health = state.health.get(name)
         if any(health.may_do("untrusted" if job.untrusted else "run") for job in jobs):
             boards[name] = lab.board(name).shares
+            if health.health is Health.GOOD:
+                well.add(name)
         else:
             note(f"note: board {name} is left out: its health is {health.health}")
-    schedule = Schedule(boards, lab.lab.shared_limits)
+    schedule = Schedule(boards, lab.lab.shared_limits, well=well)
     schedule.add(*jobs)
     ready = require_health(lab, connect_board, lambda line: note(printable_line(line)))
     executor = RunExecutor(

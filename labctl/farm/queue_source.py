@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -108,7 +109,10 @@ class QueueSource:
                 counted=result.is_counted,
             )
             self._is_idle = False  # it was looked at while this job ran
-            return None if again.state == "waiting" else result
+            if again.state == "waiting":
+                return None
+            status = result.exit_status if again.exit_status is None else again.exit_status
+            return replace(result, exit_status=status, blame=again.blame, reason=again.reason)
         return None
 
     def offer(self, board: str) -> None:

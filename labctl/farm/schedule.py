@@ -8,11 +8,12 @@ that the fewest waiting jobs can use.
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from labctl.errors import Blame, ExitStatus
 from labctl.farm.job import FarmJob, JobResult
+from labctl.state.blame import BrokenBoard, blame_reason, broken_by_job
 
 #: A job that infrastructure broke off so often is given up.
 MOST_ATTEMPTS = 3
@@ -24,8 +25,8 @@ class _Unit:
 
     jobs: list[FarmJob]
     boards: frozenset[str]
-    #: Boards that broke under it -> number of jobs that had come to their end there by then.
-    broken: dict[str, int] = field(default_factory=dict)
+    #: Boards that broke under it.
+    broken: dict[str, "_Break"] = field(default_factory=dict)
     attempts: int = 0
 
     @property
@@ -33,6 +34,15 @@ class _Unit:
         first, seconds = self.jobs[0], sum(job.expected_seconds for job in self.jobs)
         # What broke two boards goes last: whether they are well shows by other jobs first.
         return -first.priority, len(self.broken) > 1, -seconds, first.id
+
+
+@dataclass
+class _Break:
+    """A board that broke, and how many jobs had come to their end there by then."""
+
+    ended: int
+    was_well: bool
+    with_others: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,9 +58,16 @@ class Schedule:
     Args:
         boards: the boards that may be used -> the shared limits that each is under.
         limits: how many jobs may use each shared limit at once.
+        well: boards that their last health check found good.
     """
 
-    def __init__(self, boards: Mapping[str, tuple[str, ...]], limits: Mapping[str, int]):
+    def __init__(
+        self,
+        boards: Mapping[str, tuple[str, ...]],
+        limits: Mapping[str, int],
+        *,
+        well: Collection[str] = (),
+    ):
         self._uses = dict(boards)
         self._boards = set(boards)
         self._limits = dict(limits)
@@ -62,6 +79,9 @@ class Schedule:
         self._running: dict[str, _Running] = {}
         #: How many jobs came to their end on a board.
         self._ended: Counter[str] = Counter()
+        self._well = set(well)
+        #: Boards that broke and were not offered again since, and under what each did.
+        self._broken: dict[str, _Unit] = {}
         #: How many waiting units can use a board.
         self._demand: Counter[str] = Counter()
 
@@ -155,6 +175,7 @@ class Schedule:
         """Let a board be used again."""
         busy = {one.board for one in self._running.values()} | {kept for _, kept in self._kept}
         self._boards.add(board)
+        self._broken.pop(board, None)
         self._release(board, is_free=board not in busy)
 
     def _start(self, unit: _Unit, board: str) -> tuple[FarmJob, str]:
@@ -170,19 +191,36 @@ class Schedule:
         if not result.is_counted:
             unit.attempts -= 1
         if result.is_board_broken:
-            unit.broken.setdefault(board, self._ended[board])
+            self._note_break(unit, board)
         if unit.attempts >= MOST_ATTEMPTS:
             return self._given_up(unit, result)
         self._release(board, is_free=self._is_usable(board, result))
         self._wait(unit)
         return None
 
+    def _note_break(self, unit: _Unit, board: str) -> None:
+        was_well = board in self._well or self._ended[board] > 0
+        broke = unit.broken.setdefault(board, _Break(self._ended[board], was_well))
+        for name, other in self._broken.items():
+            if other is not unit and name != board:
+                broke.with_others = other.broken[name].with_others = True
+        self._broken[board] = unit
+        self._well.discard(board)
+
     def _given_up(self, unit: _Unit, result: JobResult) -> JobResult:
-        well = sorted(board for board, ended in unit.broken.items() if self._ended[board] > ended)
-        if len(well) < 2:
+        own = broken_by_job(
+            BrokenBoard(
+                board,
+                was_well=broke.was_well,
+                is_well=self._ended[board] > broke.ended,
+                with_others=broke.with_others,
+            )
+            for board, broke in unit.broken.items()
+        )
+        if not own:
             reason = f"given up after {unit.attempts} attempts: {result.reason}"
             return replace(result, reason=reason)
-        reason = f"it broke {', '.join(well)}, which ran other jobs afterwards: {result.reason}"
+        reason = blame_reason(own, result.reason or "")
         return replace(result, exit_status=ExitStatus.JOB, blame=Blame.JOB, reason=reason)
 
     def _wait(self, unit: _Unit) -> None:

@@ -22,7 +22,7 @@ JobState = Literal["waiting", "running", "done", "cancelled"]
 COLUMNS = (
     "id, kind, name, request, boards, tried, priority, position, submitter, submitted_at,"
     " expected_seconds, max_seconds, state, board, worker, attempts, failures, expires, stop, run,"
-    " started_at, ended_at, exit_status, blame, reason"
+    " started_at, ended_at, exit_status, blame, reason, broken"
 )
 NAMES = COLUMNS.split(", ")
 ORDER = "id, boards, tried, priority, position, submitter, kind, max_seconds, reason"
@@ -88,6 +88,8 @@ class Job:
     exit_status: int | None
     blame: Blame | None
     reason: str | None
+    #: Boards that broke under it -> when each did first, in seconds since 1970.
+    broken: Mapping[str, float]
 
     @cached_property
     def content(self) -> Mapping[str, Any]:
@@ -106,6 +108,7 @@ def job_of(row: Sequence[Any]) -> Job:
     values = dict(zip(NAMES, row, strict=True))
     values["boards"] = tuple(json.loads(values["boards"]))
     values["tried"] = tuple(json.loads(values["tried"]))
+    values["broken"] = json.loads(values["broken"])
     values["blame"] = Blame(values["blame"]) if values["blame"] else None
     return Job(**values)
 

@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from labctl.errors import Blame, ConfigError, ExitStatus, LeaseLost
+from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.state import sql
+from labctl.state.blame import given_up, note_broken
 from labctl.state.job import COLUMNS, NAMES, Job, NewJob, job_of, waiting_of
 from labctl.state.job_order import Waiting, in_order
 
@@ -47,6 +48,7 @@ class Jobs:
                     "request": json.dumps(job.request),
                     "boards": json.dumps(job.boards),
                     "tried": "[]",
+                    "broken": "{}",
                     "priority": job.priority,
                     "position": max(last, 0.0) + number,
                     "submitter": job.submitter,
@@ -253,9 +255,10 @@ class Jobs:
     ) -> Job:
         """Let a job wait again that infrastructure broke off, or end it after too many failures.
 
-        With ``blame_board`` it goes to another of its boards, as long as there is one that it was
-        not tried on. An attempt that never was, or was stopped, is not ``counted``. Raises
-        LeaseLost as :meth:`finish` does.
+        With ``blame_board`` the board broke: it goes to another one, as long as there is one that
+        it was not tried on, and is to blame itself where :mod:`labctl.state.blame` says so. An
+        attempt that never was, or was stopped, is not ``counted``. Raises LeaseLost as
+        :meth:`finish` does.
         """
         with self._state.changing() as connection:
             found, now = self._check(connection, job), self._now(connection)
@@ -338,10 +341,11 @@ def _again(
         _end(connection, job, now, job.stop, state="cancelled")
         return
     failures = job.failures + counted
+    if blame_board and job.board:
+        job = note_broken(connection, job, job.board, now)
     if failures >= MOST_FAILURES:
-        reason = f"given up after {failures} attempts: {reason}"
-        infra = ExitStatus.INFRA
-        _end(connection, job, now, reason, exit_status=infra, blame=Blame.INFRA)
+        status, blame, reason = given_up(connection, job, failures, reason)
+        _end(connection, job, now, reason, exit_status=status, blame=blame)
         return
     tried = {*job.tried, job.board} if blame_board and job.board else set(job.tried)
     if tried >= set(job.boards):

@@ -102,6 +102,7 @@ _FARM = (
         request TEXT NOT NULL,
         boards TEXT NOT NULL,
         tried TEXT NOT NULL,
+        broken TEXT NOT NULL,
         priority INTEGER NOT NULL,
         position DOUBLE PRECISION NOT NULL,
         submitter TEXT NOT NULL,

@@ -1,8 +1,10 @@
 """The scheduling policy, in simulated time: every job once, no limit exceeded, a good makespan."""
 
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,8 +37,13 @@ def plain(*boards: str) -> dict[str, tuple[str, ...]]:
     return dict.fromkeys(boards, ())
 
 
-def schedule(jobs: list[FarmJob], boards: dict[str, tuple[str, ...]], **limits: int) -> Schedule:
-    made = Schedule(boards, limits)
+def schedule(
+    jobs: list[FarmJob],
+    boards: dict[str, tuple[str, ...]],
+    well: Collection[str] = (),
+    **limits: int,
+) -> Schedule:
+    made = Schedule(boards, limits, well=well)
     made.add(*jobs)
     return made
 
@@ -139,7 +146,11 @@ def test_a_broken_board_hands_its_job_to_another_and_is_tried_again_later() -> N
     assert Counter(executor.begun)["a", "rk1"] == 1
 
 
-def test_a_job_that_breaks_boards_that_others_use_well_is_to_blame_itself() -> None:
+@pytest.mark.parametrize(("checked", "blame"), [(("rk1",), Blame.JOB), ((), Blame.INFRA)])
+def test_a_job_that_breaks_boards_that_were_well_and_are_well_is_to_blame_itself(
+    checked: tuple[str, ...], blame: Blame
+) -> None:
+    """rk2 has run another job before it breaks; of rk1 only a check can say that it was well."""
     jobs = [FarmJob("bad", "", ("rk1", "rk2"), 50.0)]
     jobs += [FarmJob(f"j{n}", "", ("rk1", "rk2"), 5.0) for n in range(12)]
     executor = Simulated({("bad", board): [BROKEN] * 9 for board in ("rk1", "rk2")})
@@ -149,10 +160,26 @@ def test_a_job_that_breaks_boards_that_others_use_well_is_to_blame_itself() -> N
         if result:
             results[job.id] = result
 
-    simulate(schedule(jobs, plain("rk1", "rk2")), executor, on_end=end)
-    assert (results["bad"].exit_status, results["bad"].blame) == (1, Blame.JOB)
-    assert "rk1, rk2, which ran other jobs afterwards" in str(results["bad"].reason)
+    simulate(schedule(jobs, plain("rk1", "rk2"), checked), executor, on_end=end)
+    assert results["bad"].blame is blame
+    told = "it broke rk1, rk2, which were well before and are well now: cable"
+    assert (results["bad"].reason == told) == (blame is Blame.JOB)
     assert len(results) == 13
+
+
+def test_boards_that_break_under_two_jobs_at_once_blame_neither() -> None:
+    jobs = [FarmJob(f"bad{n}", "", ("rk1", "rk2"), 50.0) for n in range(2)]
+    jobs += [FarmJob(f"j{n}", "", ("rk1", "rk2"), 5.0) for n in range(12)]
+    answers = {(f"bad{n}", b): [BROKEN] * 2 for n in range(2) for b in ("rk1", "rk2")}
+    results: dict[str, JobResult] = {}
+
+    def end(_at: float, job: FarmJob, _b: str, _a: JobResult, result: JobResult | None) -> None:
+        if result:
+            results[job.id] = result
+
+    made = schedule(jobs, plain("rk1", "rk2"), ("rk1", "rk2"))
+    simulate(made, Simulated(answers), on_end=end)
+    assert [results[f"bad{n}"].blame for n in range(2)] == [Blame.INFRA] * 2
 
 
 def test_a_hub_that_fails_is_no_jobs_fault() -> None:

@@ -270,3 +270,73 @@ def test_the_end_of_a_job_that_a_restored_database_does_not_know_is_refused(
     (claimed,) = state.jobs.claim(["rk1"], "w")
     with pytest.raises(LeaseLost, match="has forgotten it"):
         state.jobs.finish(replace(claimed, id="forgotten"), 0)
+
+
+def broke(state: LabState, board: str, *, name: str = "q8") -> Job:
+    """The job is claimed on a board, which breaks."""
+    (claimed,) = state.jobs.claim([board], "w")
+    assert claimed.name == name
+    return state.jobs.requeue(claimed, "cable")
+
+
+def found(state: LabState, board: str, value: str) -> None:
+    state.events.add(board, "check", value, by="health check", reason="")
+
+
+def ran(state: LabState, board: str) -> None:
+    """Another job comes to its end on a board."""
+    state.jobs.submit(job("other", boards=(board,), priority=9))
+    (claimed,) = state.jobs.claim([board], "w")
+    assert claimed.name == "other"
+    state.jobs.finish(claimed, 0)
+
+
+def test_a_job_that_breaks_boards_that_were_well_and_are_well_is_to_blame(state: LabState) -> None:
+    state.jobs.submit(job(boards=("rk1", "rk2", "rk3")))
+    found(state, "rk1", "good")
+    broke(state, "rk1")
+    found(state, "rk1", "good")
+    ran(state, "rk2")
+    broke(state, "rk2")
+    ran(state, "rk2")
+    over = broke(state, "rk3")
+    assert (over.state, over.exit_status, over.blame) == ("done", 1, Blame.JOB)
+    assert over.reason == "it broke rk1, rk2, which were well before and are well now: cable"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("failing", "good"),  # it was sick already
+        ("short history", "good"),  # nobody knows whether it was well
+        ("good", "failing"),  # it is sick still
+        ("good", None),  # nobody has looked since
+        ("good", "host"),  # its host is at fault
+    ],
+)
+def test_boards_that_may_be_to_blame_themselves_blame_no_job(
+    state: LabState, before: str, after: str | None
+) -> None:
+    state.jobs.submit(job(boards=("rk1", "rk2", "rk3")))
+    found(state, "rk1", "good")
+    broke(state, "rk1")
+    found(state, "rk1", "good")
+    found(state, "rk2", before)
+    broke(state, "rk2")
+    if after is not None:
+        found(state, "rk2", after)
+    over = broke(state, "rk3")
+    assert (over.state, over.exit_status, over.blame) == ("done", 3, Blame.INFRA)
+
+
+def test_boards_that_break_under_two_jobs_at_once_blame_neither(state: LabState) -> None:
+    state.jobs.submit(job(boards=("rk1", "rk2", "rk3")), job("also", boards=("rk4",)))
+    for board in ("rk1", "rk2", "rk4"):
+        found(state, board, "good")
+    broke(state, "rk1")
+    broke(state, "rk2")
+    broke(state, "rk4", name="also")
+    for board in ("rk1", "rk2"):
+        found(state, board, "good")
+    over = broke(state, "rk3")
+    assert (over.state, over.blame) == ("done", Blame.INFRA)

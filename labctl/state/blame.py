@@ -1,0 +1,111 @@
+"""Blame of a job under which boards broke: the one rule, wherever jobs come from.
+
+A board breaks by itself, by its host, or by what ran on it. The job is to blame where two boards or
+more broke under it that were well before and are well now, and no other job's board broke with
+them. All else is infrastructure: no source is blamed for what a cable may have done.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from labctl.errors import Blame, ExitStatus
+from labctl.state import sql
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from labctl.state.job import Job
+
+#: One board may have broken by chance.
+_LEAST_BOARDS = 2
+#: Boards that break within so many seconds may have what they share to blame.
+_AT_ONCE_SECONDS = 60.0
+#: Verdicts of checks, and results of jobs, that say whether a board is well.
+_EVIDENCE = """
+    SELECT at, value FROM board_event
+    WHERE board = :board AND kind = 'check' AND value IN ('good', 'failing', 'host')
+    UNION ALL
+    SELECT ended_at AS at, 'good' AS value FROM job
+    WHERE board = :board AND id <> :id AND state = 'done' AND started_at > :after
+      AND (blame IS NULL OR blame <> 'infra')
+"""
+
+
+@dataclass(frozen=True)
+class BrokenBoard:
+    """A board that broke under a job; well is what a check found, or what ran another job."""
+
+    board: str
+    was_well: bool
+    is_well: bool
+    #: A board broke under another job at the same time, or the host was found to be at fault.
+    with_others: bool = False
+
+
+def broken_by_job(boards: Iterable[BrokenBoard]) -> list[str]:
+    """Return the boards that a job is to blame for, in order; none: infrastructure is."""
+    own = [one.board for one in boards if one.was_well and one.is_well and not one.with_others]
+    return sorted(own) if len(own) >= _LEAST_BOARDS else []
+
+
+def blame_reason(boards: Iterable[str], last: str) -> str:
+    """Say why a job is to blame. ``last`` is how its last attempt ended."""
+    return f"it broke {', '.join(boards)}, which were well before and are well now: {last}"
+
+
+def note_broken(connection: "Connection", job: "Job", board: str, now: float) -> "Job":
+    """Keep that a board broke under a job of the queue; return the job with that."""
+    noted = replace(job, broken={board: now, **job.broken})
+    sql.run(
+        connection,
+        "UPDATE job SET broken = :broken WHERE id = :id",
+        {"id": job.id, "broken": json.dumps(noted.broken)},
+    )
+    return noted
+
+
+def given_up(
+    connection: "Connection", job: "Job", attempts: int, last: str
+) -> tuple[int, Blame, str]:
+    """Return the end of a job of the queue after its last attempt, by what the lab's state knows.
+
+    ``last`` is how that attempt ended.
+    """
+    boards = [_known(connection, job, board, at) for board, at in job.broken.items()]
+    if own := broken_by_job(boards):
+        return ExitStatus.JOB, Blame.JOB, blame_reason(own, last)
+    return ExitStatus.INFRA, Blame.INFRA, f"given up after {attempts} attempts: {last}"
+
+
+def _known(connection: "Connection", job: "Job", board: str, at: float) -> BrokenBoard:
+    asked = {"board": board, "id": job.id}
+    before = sql.rows(connection, _EVIDENCE, {**asked, "after": 0.0})
+    # A job that began before says nothing of the time after.
+    later = sql.rows(connection, _EVIDENCE, {**asked, "after": at})
+    earlier = max((row for row in before if row["at"] <= at), key=_moment, default=None)
+    after = sorted((row for row in later if row["at"] > at), key=_moment)
+    return BrokenBoard(
+        board,
+        was_well=earlier is not None and earlier["value"] == "good",
+        is_well=bool(after) and after[-1]["value"] == "good",
+        with_others=any(row["value"] == "host" for row in after)
+        or _others_broke(connection, job, board, at),
+    )
+
+
+def _others_broke(connection: "Connection", job: "Job", board: str, at: float) -> bool:
+    from labctl.state.job import COLUMNS, job_of
+
+    question = f"SELECT {COLUMNS} FROM job WHERE id <> :id AND broken <> '{{}}'"
+    others = [job_of(tuple(row.values())) for row in sql.rows(connection, question, {"id": job.id})]
+    return any(
+        name != board and abs(moment - at) <= _AT_ONCE_SECONDS
+        for other in others
+        for name, moment in other.broken.items()
+    )
+
+
+def _moment(row: "dict[str, float]") -> float:
+    return row["at"]
