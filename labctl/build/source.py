@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 
 from labctl import process
@@ -24,7 +25,15 @@ from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.spec import SHARED
 from labctl.config.target import toolchain_folders
 from labctl.errors import ConfigError
-from labctl.files import cache_dir, host_reads, host_writes, locked, sha256_file, sync_directory
+from labctl.files import (
+    cache_dir,
+    host_reads,
+    host_writes,
+    locked,
+    settled_stamp,
+    sha256_file,
+    sync_directory,
+)
 
 GIT_SECONDS = 60.0
 #: Patience for another process that patches the same source.
@@ -158,6 +167,11 @@ def source_files(root: Path) -> list[str]:
     return _tracked(root) if _git_commit(root) else _walk(root)
 
 
+@lru_cache(maxsize=4096)
+def _known_sha256(path: Path, _stamp: tuple[int, ...]) -> str:
+    return sha256_file(path)
+
+
 def _tree_hash(root: Path, names: list[str]) -> str:
     digest = hashlib.sha256()
     for name in sorted(names):
@@ -165,7 +179,8 @@ def _tree_hash(root: Path, names: list[str]) -> str:
         if path.is_symlink():
             content = f"-> {path.readlink()}"
         elif path.is_file():
-            content = sha256_file(path)
+            stamp = settled_stamp(path)
+            content = _known_sha256(path, stamp) if stamp else sha256_file(path)
             if path.stat().st_mode & stat.S_IXUSR:
                 content += " may run"
         else:

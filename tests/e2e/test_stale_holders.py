@@ -166,7 +166,7 @@ def test_a_holder_that_stood_still_changes_nothing_of_the_next_ones(
 
 #: Operations of one host on a board for another trial of half a second: asked on 22 November 2026,
 #: with some room for further looks while a job runs on a busy host.
-TRIAL_OPERATIONS = 25
+TRIAL_OPERATIONS = 12
 
 
 def test_labctl_changes_a_board_under_its_epoch_alone(
