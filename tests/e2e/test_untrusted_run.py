@@ -138,6 +138,18 @@ def test_a_job_of_the_queue_outlives_its_checkout(pull: PullRequest) -> None:
     assert not list((pull.lab / "untrusted").iterdir())
 
 
+@pytest.mark.soak
+def test_a_batch_is_confined_too(pull: PullRequest) -> None:
+    pull.mark()
+    (pull.folder / "plan.yaml").write_text("name: pulls\njobs: [{recipe: recipe.yaml}]\n")
+    done = pull.labctl("batch", "--untrusted", "plan.yaml", "--json")
+    assert done.exit_status == 0, said(done)
+    record = pull.record()
+    assert (record["untrusted_recipe"], record["untrusted_board"]) == (True, True)
+    assert len(list(pull.lab.rglob("probe-*.json"))) == 1
+    assert pull.health().may_work
+
+
 @pytest.mark.parametrize(
     "attack",
     [
