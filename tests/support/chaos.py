@@ -21,7 +21,7 @@ from small_disk import may_mount, small_disk
 
 from labctl.config.lab import LabFile, find_lab
 from labctl.config.recipe import find_recipe
-from labctl.errors import HostError
+from labctl.errors import ExitStatus, HostError
 from labctl.farm.queue_ledger import share_inputs
 from labctl.farm.run_content import RunContent
 from labctl.farm.store import lab_store
@@ -38,8 +38,6 @@ SECONDS = 3.0
 SKEWS = {"lab1": 0, "lab2": 3600, "lab3": -86_400}
 #: Exit status of a program that is broken itself.
 BROKEN = 7
-#: What a host says before it ends by itself. Its service manager starts it again.
-_NO_DATABASE = "cannot use the "
 
 _SLEEPER = """\
 #!/bin/sh
@@ -106,8 +104,8 @@ class Host:
     def start_again(self) -> None:
         """Start its worker if it ended by itself, as a service manager does."""
         if self.process is not None and self.process.poll() is not None:
-            said = self.log.read_text()[-3000:]
-            assert _NO_DATABASE in said.splitlines()[-1], f"{self.name} ended\n{said}"
+            said = f"{self.name} ended\n{self.log.read_text()[-3000:]}"
+            assert self.process.returncode == ExitStatus.INFRA, said  # no database, or a full disk
             self.start()
 
 

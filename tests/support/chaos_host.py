@@ -5,6 +5,7 @@ from pathlib import Path
 
 from labctl.cli.lab import connect_board
 from labctl.config.lab import find_lab
+from labctl.errors import LabctlError
 from labctl.farm import queue_engine, worker
 from labctl.farm.host_setup import host_worker
 from labctl.results.gates import leave_open
@@ -24,7 +25,11 @@ def main() -> None:
         sys.stdout.flush()
 
     lab = find_lab(Path(folder), TRANSPORTS)
-    host_worker(lab, host, boards, connect=connect_board, compare=leave_open, note=say).run()
+    try:
+        host_worker(lab, host, boards, connect=connect_board, compare=leave_open, note=say).run()
+    except LabctlError as error:
+        say(f"error: {error.message}")
+        sys.exit(error.exit_status)
 
 
 if __name__ == "__main__":
