@@ -21,8 +21,9 @@ SEED = int(os.environ.get("LABCTL_CHAOS_SEED", "20261122"))
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[ChaosLab]:
-    with postgres_server() as server, chaos_lab(tmp_path, server) as made:
+def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ChaosLab]:
+    seconds = 3.0 if request.node.get_closest_marker("soak") else 2.0
+    with postgres_server() as server, chaos_lab(tmp_path, server, seconds) as made:
         yield made
 
 

@@ -32,8 +32,6 @@ from labctl.transport.registry import TRANSPORTS
 
 HOSTS = ("lab1", "lab2", "lab3")
 BOARDS = ("b-1", "b-2")
-#: Of leases, attempts and heartbeats.
-SECONDS = 3.0
 #: Clocks of the hosts are wrong by these at first, in s; a host's clock decides nothing.
 SKEWS = {"lab1": 0, "lab2": 3600, "lab3": -86_400}
 #: Exit status of a program that is broken itself.
@@ -70,10 +68,13 @@ class Host:
     boards: list[Proxy]
     clock: Clock
     log: Path
-    process: "subprocess.Popen[bytes] | None" = None
+    #: Of leases, attempts and heartbeats.
+    seconds: float
+    process: "subprocess.Popen[str] | None" = None
+    is_serving: bool = False
 
-    def start(self) -> None:
-        """Start its worker, under its own name, with its own network, folders and clock."""
+    def boot(self) -> None:
+        """Start it under its own name, with its own network, folders and clock."""
         environment = {
             **os.environ,
             **self.clock.environment,
@@ -81,31 +82,54 @@ class Host:
             "PYTHONPATH": str(Path(__file__).parent),
         }
         script = str(Path(__file__).parent / "chaos_host.py")
-        words = [sys.executable, script, str(self.root), self.name, str(SECONDS), *BOARDS]
+        words = [sys.executable, script, str(self.root), self.name, str(self.seconds), *BOARDS]
         if os.geteuid() == 0:
             named = f'hostname {self.name} && exec "$@"'
             words = [*self.network.within, "unshare", "--uts", "sh", "-c", named, "sh", *words]
+        pipe = subprocess.PIPE
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                words, env=environment, stdin=pipe, stdout=pipe, stderr=log, text=True
+            )
+
+    def start(self) -> None:
+        """Start its worker."""
+        self._ask("start")
+        self.is_serving = True
 
     def send(self, number: signal.Signals) -> None:
         """Send its worker a signal."""
-        assert self.process is not None
-        self.process.send_signal(number)
+        if self.is_serving:
+            self._ask(f"signal {number:d}")
 
-    def end(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """End its worker."""
+    def end(self) -> None:
+        """Kill its worker."""
+        if self.is_serving:
+            self._ask("kill")
+            self.is_serving = False
+
+    def switch_off(self) -> None:
+        """End it."""
+        self.end()
         if self.process is not None:
-            self.send(number)
-            self.send(signal.SIGCONT)
-            self.process.wait(120)
-            self.process = None
+            self.process.communicate(timeout=120)
+
+    def _ask(self, what: str) -> str:
+        assert self.process is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{what}\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        assert answer, f"{self.name} has ended"
+        return answer.strip()
 
     def start_again(self) -> None:
         """Start its worker if it ended by itself, as a service manager does."""
-        if self.process is not None and self.process.poll() is not None:
-            said = f"{self.name} ended\n{self.log.read_text()[-3000:]}"
-            assert self.process.returncode == ExitStatus.INFRA, said  # no database, or a full disk
+        if self.is_serving and (status := self._ask("poll")):
+            self.is_serving = False
+            said = f"{self.name} ended with {status}\n{self.log.read_text()[-3000:]}"
+            assert int(status) == ExitStatus.INFRA, said  # no database, or a full disk
             self.start()
 
 
@@ -164,6 +188,8 @@ class ChaosLab:
     boards: list[VirtualBoard]
     server: PostgresServer
     has_disks: bool
+    #: Of leases, attempts and heartbeats.
+    seconds: float
     #: All jobs by id, with the exit status of their program.
     submitted: dict[str, NewJob] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
@@ -185,8 +211,8 @@ class ChaosLab:
         jobs = []
         for one in range(count):
             number, is_broken = len(self.submitted) + 1, broken and one == 0
-            settings = [f"parameters.number={number}"]
-            settings += [f"parameters.status={BROKEN}"] if is_broken else []
+            status = BROKEN if is_broken else 0
+            settings = (f"parameters.number={number}", f"parameters.status={status}")
             recipe = read_recipe(path, settings, lab_root=self.lab.root)
             content = RunContent.of(recipe, self.lab.root)
             share_inputs(self.lab, lab_store(self.lab), content)  # the hosts have no file of it
@@ -293,8 +319,8 @@ class ChaosLab:
 
 
 @contextmanager
-def chaos_lab(root: Path, server: PostgresServer) -> Iterator[ChaosLab]:
-    """Three hosts that serve two boards, all of them running."""
+def chaos_lab(root: Path, server: PostgresServer, seconds: float) -> Iterator[ChaosLab]:
+    """Three hosts that serve two boards, all of them running; leases end after so long (s)."""
     agent_builds.native_agent()
     boards = [VirtualBoard(name, root / name, root / "effects.jsonl") for name in BOARDS]
     has_disks = may_mount()
@@ -316,14 +342,15 @@ def chaos_lab(root: Path, server: PostgresServer) -> Iterator[ChaosLab]:
                 ending.enter_context(small_disk(folder / "runs", 1 << 17))
             clock = Clock(root / f"{host}.clock", library, SKEWS[host])
             log = root / f"{host}.log"
-            hosts[host] = Host(host, folder, network, database, links, clock, log)
-            ending.callback(hosts[host].end)
+            hosts[host] = Host(host, folder, network, database, links, clock, log, seconds)
+            ending.callback(hosts[host].switch_off)
+            hosts[host].boot()  # it takes a while: all at once
         _write_lab(root / "desk", name, server.url, boards, [f"127.0.0.1:{b.port}" for b in boards])
         _write_inputs(root / "desk")
         lab = find_lab(root / "desk", TRANSPORTS)
         state = lab_state(lab)
         history = History(state, name)
-        found = ChaosLab(lab, state, history, root, hosts, boards, server, has_disks)
+        found = ChaosLab(lab, state, history, root, hosts, boards, server, has_disks, seconds)
         for one in hosts.values():
             one.start()
         yield found

@@ -6,7 +6,7 @@ import threading
 import time
 from pathlib import Path
 
-from chaos import BOARDS, HOSTS, SECONDS, ChaosLab, Fault, Host
+from chaos import BOARDS, HOSTS, ChaosLab, Fault, Host
 from small_disk import fill
 
 from labctl.retry import wait_until
@@ -39,9 +39,9 @@ def run_trial(lab: ChaosLab, trial: int, seed: int) -> str:
     rng = random.Random(f"{seed}/{trial}")
     every = random.Random(f"{seed}/{trial // len(kinds)}").sample(kinds, len(kinds))
     kind, chosen = every[trial % len(kinds)], rng.choice(HOSTS)
-    before = rng.uniform(0.0, 1.0)
+    before = rng.uniform(0.0, lab.seconds / 3)
     # Half of the time leases and attempts end meanwhile, and who had them comes back.
-    lasting = rng.choice((rng.uniform(0.1, 0.5), rng.uniform(1.1, 1.5))) * SECONDS
+    lasting = rng.choice((rng.uniform(0.1, 0.5), rng.uniform(1.1, 1.5))) * lab.seconds
     if rng.random() < 0.25:
         lab.back_up()
     left = [job for job in lab.state.jobs.list() if job.state in ("waiting", "running")]
