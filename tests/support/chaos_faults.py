@@ -4,12 +4,15 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from chaos import BOARDS, HOSTS, ChaosLab, Fault, Host
 from small_disk import fill
 
 from labctl.retry import wait_until
+from labctl.state import Job
 
 FAULTS = (
     "none",
@@ -40,8 +43,8 @@ def run_trial(lab: ChaosLab, trial: int, seed: int) -> str:
     every = random.Random(f"{seed}/{trial // len(kinds)}").sample(kinds, len(kinds))
     kind, chosen = every[trial % len(kinds)], rng.choice(HOSTS)
     before = rng.uniform(0.0, lab.seconds / 3)
-    # Half of the time leases and attempts end meanwhile, and who had them comes back.
-    lasting = rng.choice((rng.uniform(0.1, 0.5), rng.uniform(1.1, 1.5))) * lab.seconds
+    lasting = rng.uniform(0.1, 0.5) * lab.seconds
+    outlives = rng.random() < 0.5
     if rng.random() < 0.25:
         lab.back_up()
     left = [job for job in lab.state.jobs.list() if job.state in ("waiting", "running")]
@@ -55,10 +58,11 @@ def run_trial(lab: ChaosLab, trial: int, seed: int) -> str:
     host = lab.hosts[rng.choice(at_work) if at_work else chosen]
     busy = [job for job in running if (job.worker or "").startswith(f"{host.name}:")]
     what = f"trial {trial}: {kind} of {host.name} ({len(busy)} jobs) after {before:.1f} s"
-    fault = Fault(f"{what} for {lasting:.1f} s", time.time())
+    fault = Fault(f"{what} for {'its lease and ' if outlives else ''}{lasting:.1f} s", time.time())
     if kind != "none":
         lab.faults.append(fault)
-    fault.words += _break(lab, kind, host, lasting, rng)
+    last = partial(_last, lab, busy if outlives else [], lasting)
+    fault.words += _break(lab, kind, host, last, rng)
     fault.ended = time.time()
     return fault.words
 
@@ -71,26 +75,28 @@ def faults_of(lab: ChaosLab) -> tuple[str, ...]:
     return tuple(fault for fault in FAULTS if fault not in missing)
 
 
-def _break(lab: ChaosLab, kind: str, host: Host, lasting: float, rng: random.Random) -> str:
-    """Break something for a time in s, and mend it; return more words on it."""
+def _break(
+    lab: ChaosLab, kind: str, host: Host, last: Callable[[], None], rng: random.Random
+) -> str:
+    """Break something for a time, and mend it; return more words on it."""
     match kind:
         case "kill":
             host.end()
-            _pause(lasting)
+            last()
             host.start()
         case "stop":
             host.send(signal.SIGSTOP)
-            _pause(lasting)
+            last()
             host.send(signal.SIGCONT)
         case "partition":
-            return _cut_off(host, lasting, rng)
+            return _cut_off(host, last, rng)
         case "cable":
             host.network.pull()
-            _pause(lasting)
+            last()
             host.network.plug()
         case "database":
             lab.stop_database()
-            _pause(lasting / 3)
+            _pause(rng.uniform(0.1, 0.5) * lab.seconds)
             lab.start_database()
         case "restore":
             return _restore(lab, rng)
@@ -100,12 +106,12 @@ def _break(lab: ChaosLab, kind: str, host: Host, lasting: float, rng: random.Ran
             return f": to {seconds:+d} s"
         case "disk":
             fill(host.root / "runs")
-            _pause(lasting)
+            last()
             (host.root / "runs" / "filling").unlink()
         case "power":
             board = rng.choice(lab.boards)
             board.power_off()
-            _pause(lasting / 2)
+            _pause(rng.uniform(0.1, 0.5) * lab.seconds)
             board.start()
             return f": board {board.name}"
         case "link":
@@ -116,13 +122,31 @@ def _break(lab: ChaosLab, kind: str, host: Host, lasting: float, rng: random.Ran
     return ""
 
 
-def _cut_off(host: Host, lasting: float, rng: random.Random) -> str:
+def _last(lab: ChaosLab, busy: list[Job], lasting: float) -> None:
+    """Wait for a time in s, after a host's jobs were given to others, who are at work on them.
+
+    So whoever had them before comes back while others change the board.
+    """
+
+    def is_taken(job: Job) -> bool:
+        now = lab.job(job.id)
+        successor = (now.worker or "").partition(":")[0]
+        return now.state == "done" or (
+            now.worker not in (None, job.worker)
+            and any((one.job, one.host) == (job.id, successor) for one in lab.state.leases.list())
+        )
+
+    wait_until(lambda: all(map(is_taken, busy)), timeout=4 * lab.seconds, interval=0.05)
+    _pause(lasting)
+
+
+def _cut_off(host: Host, last: Callable[[], None], rng: random.Random) -> str:
     cut = rng.choice(("the database", "the boards", "both"))
     proxies = [] if cut == "the boards" else [host.database]
     proxies += [] if cut == "the database" else host.boards
     for proxy in proxies:
         proxy.cut()
-    _pause(lasting)
+    last()
     for proxy in proxies:
         proxy.heal()
     return f": from {cut}"
