@@ -7,8 +7,12 @@ from labctl.config.recipe import find_recipe
 from labctl.errors import JobError
 from labctl.index import Filter
 from labctl.runs import Observer, RunRequest, read_recipe, run_recipe
+from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 from labctl.transport import Transport
+
+#: Good runs of the recipe that are looked back on.
+_EARLIER_RUNS = 10
 
 
 def run_health_recipe(
@@ -20,27 +24,43 @@ def run_health_recipe(
 ) -> str | None:
     """Run a recipe; return why it speaks against the board, None if it does not.
 
-    A program that fails speaks against a board on which the same recipe ran well before: the
-    program is the same. On another it speaks against the recipe. Raises what
+    A program that fails speaks against a board only if the same program ran well there before,
+    with the same recipe, models and files. Otherwise it speaks against the recipe. Raises what
     :func:`labctl.runs.run_recipe` raises.
     """
     wanted = read_recipe(find_recipe(recipe, lab.root), (), lab_root=lab.root)
     repository = RunRepository(lab.root / "runs", observer.note)
     ran_well = repository.query(
-        Filter(recipe=wanted.name, board=board.name, verdict="passed"), limit=1
+        Filter(recipe=wanted.name, board=board.name, verdict="passed"), limit=_EARLIER_RUNS
     )
     try:
         outcome = run_recipe(RunRequest(wanted, board, lab), connect, observer)
     except JobError as error:  # before anything ran on the board
         observer.note(f"note: recipe {wanted.name} cannot run: {error.message}")
         return None
-    run = outcome.run.id
     if outcome.exit_status == 0:
         return None
-    if not ran_well:
+    run = outcome.run.id
+    earlier = [RunDirectory(lab.root / "runs" / one.run.id) for one in ran_well]
+    if not any(_is_same_work(outcome.directory, one) for one in earlier):
         observer.note(
-            f"note: recipe {wanted.name} fails on {board.name}, and never ran well there: that says"
-            f" nothing about the board (run {run})"
+            f"note: recipe {wanted.name} fails on {board.name}, and as it is now never ran well"
+            f" there: that says nothing about the board (run {run})"
         )
         return None
     return f"recipe {wanted.name} fails, and ran well before (run {run})"
+
+
+def _is_same_work(run: RunDirectory, earlier: RunDirectory) -> bool:
+    """Return True if two runs, that are both still there, ran the same bytes in the same way."""
+    return run.is_planned and earlier.is_planned and _work(run) == _work(earlier)
+
+
+def _work(run: RunDirectory) -> tuple[object, ...]:
+    record, plan = run.run(), run.plan()
+    return (
+        record.recipe_resolved,
+        [artifact.key for artifact in record.artifacts],
+        [model.sha256 for model in record.models],
+        (plan.program_sha256, plan.prompt_sha256, plan.files_sha256),
+    )
