@@ -31,16 +31,16 @@ class Past:
     monkeypatch: pytest.MonkeyPatch
 
     def ran(self, name: str, *, program: str = "a", passed: bool = True) -> RunDirectory:
-        record = planned_run(
+        directory: RunDirectory = planned_run(
             self.root / "runs",
             made_run(name, board="b0", recipe="health-check"),
             PlanRecord(trials=(), max_seconds=60, program_sha256=program * 64),
         )
         failure = None if passed else Failure(kind="job_error", blame=Blame.JOB, message="it fails")
-        record.finish(
+        directory.finish(
             RunEnd(state="finished" if passed else "failed", finished=BEGAN, failure=failure)
         )
-        return record
+        return directory
 
     def runs_now(self, found: RunDirectory, status: int) -> str | None:
         outcome = SimpleNamespace(exit_status=status, directory=found, run=found.run())

@@ -12,6 +12,7 @@ from failing_boards import PowerSwitch, command, connect, lab_of_boards, load, t
 from labctl.config.lab import LabFile
 from labctl.errors import BoardBusy, ConfigError
 from labctl.farm.health import Finding, check
+from labctl.farm.health.verdict import Verdict
 from labctl.farm.recovery import recover
 from labctl.farm.recovery.host_fault import find_host_fault
 from labctl.runs import Observer
@@ -234,6 +235,35 @@ def test_a_board_that_nothing_helps_is_bad_with_all_that_was_tried(tmp_path: Pat
         kinds = [event.kind for event in lab_state(lab).health.history("b0")]
         assert kinds[-2:] == ["state", "health"]
         assert lab_state(lab).health.get("b0").state == "offline"
+
+
+@pytest.mark.parametrize("helps", [True, False])
+def test_a_board_that_answers_and_is_not_well_climbs_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helps: bool
+) -> None:
+    program = thawing(tmp_path, "reboot")
+    told = tmp_path / "reboot.told"
+
+    def look(_self: object) -> Verdict:
+        well = helps and told.exists()
+        return (
+            Verdict(Finding.GOOD, "fast", {}) if well else Verdict(Finding.FAILING, "it fails", {})
+        )
+
+    monkeypatch.setattr("labctl.farm.health.checking._Looking.look", look)
+    with lab_of_boards(tmp_path, count=3, switches=f"reboot: {command(program, 'BOARD')}") as (
+        lab,
+        _boards,
+    ):
+        result = check(lab, lab.board("b0"), connect, Observer())
+        assert result.climb is not None
+        steps = [(step.rung, step.helped) for step in result.climb.steps]
+        assert steps == [("reconnect", False), ("reboot", helps)]
+        assert told.exists()
+        health = lab_state(lab).health.get("b0")
+        assert health.health is (Health.GOOD if helps else Health.BAD)
+        assert helps or "it fails; nothing helped (tried: reconnect, reboot)" in str(health.reason)
+        assert health.state != "offline"
 
 
 def test_boards_that_are_out_of_work_do_not_blame_the_host(

@@ -56,9 +56,10 @@ def check(
 ) -> CheckResult:
     """Check a board under its lease, and keep what was found.
 
-    A board that fails climbs the ladder of its switches, unless half of the boards of this host
-    (``hosted``; by default all of the lab) fail too. What somebody decided (maintenance, retired)
-    stays. Raises BoardBusy, LeaseLost, ConfigError and HostError: those say nothing about a board.
+    A board that fails climbs the ladder of its switches until it is well, unless half of the
+    boards of this host (``hosted``; by default all of the lab) fail too. What somebody decided
+    (maintenance, retired) stays. Raises BoardBusy, LeaseLost, ConfigError and HostError: those say
+    nothing about a board.
     """
     state = lab_state(lab)
     looking = _Looking(lab, board, connect, observer, state)
@@ -67,13 +68,15 @@ def check(
         if fault := find_host_fault(lab, board, connect, state, hosted):
             verdict = Verdict(Finding.HOST, fault, verdict.evidence)
         else:
-            try:
-                climb = recover(lab, board, connect, observer, why=verdict.reason, by=CHECKER)
-            except ConfigError as error:  # a secret of its switches is missing: it stays as it is
-                reason = f"{verdict.reason}; nothing was tried: {error.message}"
-                return _keep(looking, replace(verdict, reason=reason), None)
-            if climb.helped is not None:
-                verdict = looking.look()
+            while verdict.finding is Finding.FAILING and (climb is None or climb.helped):
+                why = verdict.reason
+                try:
+                    climb = recover(lab, board, connect, observer, why=why, by=CHECKER, after=climb)
+                except ConfigError as error:  # a secret of its switches is missing: it stays
+                    reason = f"{why}; nothing was tried: {error.message}"
+                    return _keep(looking, replace(verdict, reason=reason), None)
+                if climb.helped:
+                    verdict = looking.look()
             if verdict.finding is Finding.FAILING:
                 reason = f"{verdict.reason}; {climb}"
                 evidence = {**verdict.evidence, "tried": climb.document()}
@@ -113,9 +116,11 @@ class _Looking:
         self.lab, self.board, self.state = lab, board, state
         self._connect, self._observer = connect, observer
         self.probes: list[BoardProbe] = []
+        #: True if the last look found no board that answers.
+        self.lost = False
 
     def look(self) -> Verdict:
-        self.probes = []
+        self.probes, self.lost = [], False
         settings = self.lab.lab.health
         recipe = load_target(self.board.target, self.lab.root).health_check or settings.recipe
         try:
@@ -130,6 +135,7 @@ class _Looking:
         except (BoardBusy, LeaseLost):
             raise
         except (LinkError, BoardError, IntegrityError) as error:
+            self.lost = isinstance(error, LinkError)
             return Verdict(Finding.FAILING, error.message, {"error": error.kind})
         return verdict
 
@@ -170,7 +176,7 @@ def _keep(looking: _Looking, verdict: Verdict, climb: Climb | None) -> CheckResu
         board, "check", verdict.finding, by=CHECKER, reason=verdict.reason, details=evidence
     )
     state.health.checked(board, files[-1] if files else None)
-    if verdict.finding is Finding.FAILING:
+    if verdict.finding is Finding.FAILING and looking.lost:
         state.health.set_state(board, "offline", by=CHECKER, reason=verdict.reason)
     elif state.health.get(board).state == "offline" and verdict.finding is not Finding.HOST:
         state.health.set_state(board, "idle", by=CHECKER, reason="it answers")

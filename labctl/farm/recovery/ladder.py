@@ -6,7 +6,7 @@ each the board is contacted and looked at. Every rung is in the board's history.
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from labctl import process
@@ -86,19 +86,23 @@ def recover(
     *,
     why: str,
     by: str,
+    after: Climb | None = None,
 ) -> Climb:
     """Bring a failing board back under the lab's lease; return what was tried.
 
+    ``after`` is a climb whose last rung brought contact alone: this one goes on from there.
     Raises BoardBusy (somebody uses it), LeaseLost, ConfigError (a secret is missing), HostError
     (this host cannot contact any board, or the lab's database).
     """
     check_secrets(_actions(board))
     state = lab_state(lab)
-    rungs = list(_rungs(lab, board, connect))
+    steps = [] if after is None else [*after.steps[:-1], _failed(after.steps[-1], why)]
+    rungs = list(_rungs(lab, board, connect))[len(steps) :]
+    if not rungs:
+        return Climb(tuple(steps))
     lease = state.leases.acquire(
         board.name, purpose=f"recovery: {why}", seconds=rungs[0].wait + _MARGIN_SECONDS
     )
-    steps: list[Step] = []
     try:
         for rung in rungs:
             observer.measuring(f"recovery: {rung.name}")
@@ -112,6 +116,10 @@ def recover(
     finally:
         state.leases.release(lease)
     return Climb(tuple(steps))
+
+
+def _failed(step: Step, why: str) -> Step:
+    return replace(step, helped=False, reason=f"it answers; {why}")
 
 
 def _note(state: LabState, board: Board, step: Step, by: str) -> None:
