@@ -1,7 +1,8 @@
 """The lab's queue as a source of a scheduler: one host, the database that the lab has.
 
-A job is claimed when its board is free, well and not held, and its shared limits have room. What
-this process says of its jobs is refused once it was taken for dead and they were given to another.
+A job is claimed when its board is free, its health and holds let the job's user have it, and its
+shared limits have room. What this process says of its jobs is refused once it was taken for dead
+and they were given to another.
 """
 
 import importlib.metadata
@@ -19,7 +20,7 @@ from labctl.farm.job import QUEUED_KINDS, FarmJob, JobResult
 from labctl.farm.patience import patiently
 from labctl.farm.run_content import RunContent
 from labctl.farm.runs_of_jobs import RunsOfJobs
-from labctl.state import BoardHealth, Job, LabState
+from labctl.state import Job, LabState
 from labctl.state.job import worker_name
 from labctl.state.job_order import Waiting
 from labctl.state.jobs import JOB_SECONDS
@@ -71,14 +72,12 @@ class QueueSource:
     def _begin(self) -> list[tuple[FarmJob, str]]:
         self._give_sign()
         wanted = self._state.jobs.wanted_boards() & self._boards.keys()
-        self._is_idle = not wanted
+        self._is_idle = not wanted - self._out_of_service()
         busy = {job.board for job in self._running.values()} | self._away
         if not (free := wanted - busy):
             return []
         held = {lease.board for lease in self._state.leases.list()}
-        health = {board: self._state.health.get(board) for board in free - held}
-        free = {board for board, now in health.items() if any(map(now.may_do, QUEUED_KINDS))}
-        claimed = self._state.jobs.claim(sorted(free), self.name, suits=self._suits(health))
+        claimed = self._state.jobs.claim(sorted(free - held), self.name, suits=self._suits())
         for job in claimed:
             self._running[job.id] = job
         return [(FarmJob.queued(job), str(job.board)) for job in claimed]
@@ -127,8 +126,14 @@ class QueueSource:
 
     def has_work(self) -> bool:
         """Return whether a job waits for these boards."""
-        self._is_idle = not self._state.jobs.wanted_boards() & self._boards.keys()
+        wanted = self._state.jobs.wanted_boards() & self._boards.keys()
+        self._is_idle = not wanted - self._out_of_service()
         return not self._is_idle
+
+    def _out_of_service(self) -> set[str]:
+        """Return the boards whose health keeps all jobs off but their holders'."""
+        boards = self._state.health.list()
+        return {one.board for one in boards if not any(map(one.may_do, QUEUED_KINDS))}
 
     def content(self, job: FarmJob) -> RunContent:
         """Return what a job is to run. Raises ConfigError."""
@@ -160,7 +165,7 @@ class QueueSource:
             self.on_stop(job.id)
         self._sign_due = now + JOB_SECONDS / 4
 
-    def _suits(self, health: Mapping[str, BoardHealth]) -> Callable[[Waiting, str], bool]:
+    def _suits(self) -> Callable[[Waiting, str], bool]:
         """Return what tells whether a job may have a board, and the shared limits have room.
 
         Each yes takes some of that. A job of a kind that this labctl does not know is left alone.
@@ -170,8 +175,7 @@ class QueueSource:
         )
 
         def suits(job: Waiting, board: str) -> bool:
-            is_known = job.is_foreground or job.kind in QUEUED_KINDS
-            if not (is_known and health[board].may_do(job.kind)):
+            if not (job.is_foreground or job.kind in QUEUED_KINDS):
                 return False
             limits = [one for one in self._boards[board] if one in self._limits]
             if any(used[limit] >= self._limits[limit] for limit in limits):

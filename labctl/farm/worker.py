@@ -197,13 +197,16 @@ class HostWorker:
                     await serving(app, board).defer_async(board=board)
 
     def _work(self, board: str) -> None:
-        """Run the jobs of a board one after the other, as long as it is free and well."""
+        """Run the jobs of a board one after the other, as long as it is free."""
         try:
             while not self._stopping.is_set() and not self._is_away(board):
-                self.look_after(board)  # before users' jobs, which it may keep from a sick board
-                if self._is_away(board):
-                    return
-                jobs = self.state.jobs.claim([board], self.name, suits=self._suits(board))
+                if self._is_in_service(board):
+                    self.look_after(
+                        board
+                    )  # before users' jobs, which it may keep from a sick board
+                    if self._is_away(board):
+                        return
+                jobs = self.state.jobs.claim([board], self.name, suits=self._suits())
                 if not jobs:
                     return
                 self._attempt(jobs[0], board)
@@ -218,12 +221,12 @@ class HostWorker:
             self.stop()
 
     def _is_away(self, board: str) -> bool:
-        """Tell whether somebody else has a board, or it is out of service, or broke lately."""
-        if time.monotonic() < self._away.get(board, 0.0):
-            return True
-        held = self.state.leases.get(board) is not None
-        health = self.state.health.get(board)
-        return held or not any(map(health.may_do, QUEUED_KINDS))
+        """Tell whether somebody else has a board, or it broke lately."""
+        is_broken = time.monotonic() < self._away.get(board, 0.0)
+        return is_broken or self.state.leases.get(board) is not None
+
+    def _is_in_service(self, board: str) -> bool:
+        return any(map(self.state.health.get(board).may_do, QUEUED_KINDS))
 
     def _attempt(self, job: Job, board: str) -> None:
         self.note(f"job {job.id} ({job.name}) runs on {board}, attempt {job.attempts}")
@@ -258,18 +261,14 @@ class HostWorker:
             self.state.jobs.requeue(job, reason or "", blame_board=broken, counted=counted)
         self.note(f"job {job.id} ended with status {status}{f': {reason}' if reason else ''}")
 
-    def _suits(self, board: str) -> Callable[[Waiting, str], bool]:
-        """Return what keeps jobs that this labctl does not understand for another worker.
-
-        A board that an untrusted run left without the look through it is for such jobs alone.
-        """
+    def _suits(self) -> Callable[[Waiting, str], bool]:
+        """Return what keeps jobs that this labctl does not understand for another worker."""
         waiting = [job for job in self.state.jobs.list() if job.state == "waiting"]
         strange = {job.id: job for job in waiting if not self.understands(job)}
         for job in (job for name, job in strange.items() if name not in self._left):
             self.note(f"job {job.id} ({job.name}) is left to a worker of a newer labctl")
         self._left |= set(strange)
-        health = self.state.health.get(board)
-        return lambda job, _board: job.id not in strange and health.may_do(job.kind)
+        return lambda job, _board: job.id not in strange
 
     def _stay_alive(self) -> None:
         while not self._ended.wait(job_table.JOB_SECONDS / 4):

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from labctl.config.quotas import Quota
-from labctl.errors import BoardBusy
+from labctl.errors import BoardBusy, BoardOutOfService
 from labctl.state import sql
+from labctl.state.health import out_of_service
 from labctl.state.job import ORDER, waiting_row
 from labctl.state.job_order import Waiting, hand_out
 from labctl.state.leases import LEASE_SECONDS
@@ -42,8 +43,11 @@ def next_jobs(
 
     given = list(hand_out([waiting_row(row) for row in rows], running, boards, may_have))
     for row in rows:
-        if (why := admission.refused.get(row["id"])) and why != row["reason"]:
-            told = {"id": row["id"], "why": why}
+        job = waiting_row(row)
+        if job.id not in admission.refused or any(admission.admits(job, one) for one in job.boards):
+            continue  # it waits for a board that is in use
+        if (why := admission.refused[job.id]) != row["reason"]:
+            told = {"id": job.id, "why": why}
             sql.run(connection, "UPDATE job SET reason = :why WHERE id = :id", told)
     return given
 
@@ -55,14 +59,15 @@ class Admission:
         self._now = now
         self._kept = reservations_from(connection, now)
         self._quotas = QuotaCheck(connection, now, quotas)
-        #: Job -> why it got none of its boards, for people.
+        self._out = out_of_service(connection)
+        #: Job -> why it may not have the board that was looked at last, for people.
         self.refused: dict[str, str] = {}
 
     def admits(self, job: Waiting, board: str) -> bool:
         """Tell whether the user of a job may have a board for as long as the job may take."""
         try:
             self._check(job, board)
-        except BoardBusy as error:
+        except (BoardBusy, BoardOutOfService) as error:
             self.refused[job.id] = error.message
             return False
         return True
@@ -78,3 +83,13 @@ class Admission:
             if kept.begins < ends and not kept.lets_in(job.submitter):
                 raise other_keeps(kept)
         self._quotas.check(board, job.submitter)
+        health = self._out.get(board)
+        if health is not None and not health.may_do(job.kind) and not self._holds(job, board):
+            health.require_work()
+
+    def _holds(self, job: Waiting, board: str) -> bool:
+        """Tell whether its user holds a board, and may use it whatever its health."""
+        return any(
+            kept.kind == "hold" and kept.begins <= self._now and kept.lets_in(job.submitter)
+            for kept in self._kept.get(board, ())
+        )

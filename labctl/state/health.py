@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from labctl.errors import BoardOutOfService, printable_line
+from labctl.state import sql
 from labctl.state.events import BoardEvent, add_event, clock, keep_row, set_state
 
 if TYPE_CHECKING:
@@ -100,6 +101,13 @@ class BoardHealth:
                 f" {self.board}` lets you use it, `labctl boards good {self.board} --reason TEXT`"
                 " everybody",
             )
+
+
+def out_of_service(connection: "Connection") -> dict[str, BoardHealth]:
+    """Return the boards whose health keeps users' jobs off, by name."""
+    rows = sql.rows(connection, f"SELECT {_COLUMNS} FROM board_health")
+    found = (_health(tuple(row.values())) for row in rows)
+    return {health.board: health for health in found if not health.may_work}
 
 
 class Healths:

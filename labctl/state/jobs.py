@@ -295,7 +295,7 @@ class Jobs:
                 sql.run(
                     connection,
                     "UPDATE job SET state = 'running', board = :board, worker = :worker,"
-                    " attempts = attempts + 1, started_at = :now, expires = :expires"
+                    " attempts = attempts + 1, started_at = :now, expires = :expires, reason = NULL"
                     " WHERE id = :id",
                     {
                         "id": job.id,

@@ -12,7 +12,7 @@ from postgres_server import PostgresServer
 from labctl.config.lab import Lab, LabFile
 from labctl.config.quotas import Quota
 from labctl.errors import Blame, ConfigError, LeaseLost
-from labctl.state import Job, LabState, NewJob, lab_state
+from labctl.state import Health, Job, LabState, NewJob, lab_state
 from labctl.state import jobs as jobs_module
 
 
@@ -246,6 +246,34 @@ def test_a_user_with_a_full_quota_lets_others_pass(state: LabState) -> None:
     state.jobs.submit(*both, job("anns", boards=boards, priority=-1))
     claimed = state.jobs.claim(boards, "w")
     assert [(one.name, one.board) for one in claimed] == [("b0", "rk1"), ("anns", "rk2")]
+
+
+def test_a_board_out_of_service_gets_its_holders_jobs_alone(state: LabState) -> None:
+    state.health.set("rk1", Health.BAD, reason="slow memory", by="check")
+    state.jobs.submit(job("bobs", submitter="bob@pc"))
+    assert state.jobs.claim(["rk1"], "w") == []
+    (waiting,) = state.jobs.list()
+    assert waiting.reason == "the health of board rk1 is bad: slow memory"
+    state.holds.hold("rk1", by="ann@pc")
+    state.jobs.submit(job("anns", submitter="ann@pc"))
+    (claimed,) = state.jobs.claim(["rk1"], "w")
+    assert claimed.name == "anns"
+
+
+def test_a_job_names_what_keeps_it_off_only_where_that_is_all_of_its_boards(
+    state: LabState,
+) -> None:
+    state.holds.hold("rk1", by="ann@pc")
+    state.jobs.submit(job(boards=("rk1", "rk2"), submitter="bob@pc"))
+    assert state.jobs.claim(["rk1"], "w") == []  # rk2 is in use
+    assert [one.reason for one in state.jobs.list()] == [None]
+    state.holds.hold("rk2", by="ann@pc")
+    assert state.jobs.claim(["rk1"], "w") == []
+    (waiting,) = state.jobs.list()
+    assert "is held by ann@pc" in str(waiting.reason)
+    state.holds.release("rk2", by="ann@pc")
+    (claimed,) = state.jobs.claim(["rk2"], "w")
+    assert claimed.reason is None
 
 
 def test_a_job_that_was_to_be_stopped_does_not_run_again(
