@@ -77,7 +77,7 @@ def check(
                     return _keep(looking, replace(verdict, reason=reason), None)
                 if climb.helped:
                     verdict = looking.look()
-            if verdict.finding is Finding.FAILING:
+            if climb is not None and verdict.finding is Finding.FAILING:
                 reason = f"{verdict.reason}; {climb}"
                 evidence = {**verdict.evidence, "tried": climb.document()}
                 verdict = replace(verdict, reason=reason, evidence=evidence)
