@@ -10,6 +10,7 @@ from board_effects import effects_after_epoch, jobs_of_old_epochs, read_effects
 from chaos import ChaosLab
 from chaos_history import ended_twice
 
+from labctl.errors import ExitStatus
 from labctl.records import TrialRecord
 from labctl.retry import wait_until
 from labctl.runs.record.repository import RunRepository
@@ -31,16 +32,18 @@ def check_all(lab: ChaosLab) -> None:
     left = [replace(job, request="") for job in jobs if job.state != "done"]
     assert ended, f"{left}\n{lab.said()}"
     assert not left, f"{left}\n{lab.said()}"
+    stale = stale_effects(lab)
+    assert not stale, f"{stale}\n{lab.said()}"
     runs = lab.runs()
     for number, job in enumerate(jobs, 1):
         _check_end(lab, job, runs.get(number, []))
-    told = [(job, status) for job, status in lab.ends() if status not in (0, 3)]
+    # Interrupted is what comes to its end after another run of the job was finished.
+    fine = (0, ExitStatus.INFRA, ExitStatus.INTERRUPTED)
+    told = [(job, status) for job, status in lab.ends() if status not in fine]
     wrong = [one for one in told if one != (one[0], 1) or one[0] not in lab.broken]
     assert not wrong, f"blamed on the job: {wrong}\n{lab.said()}"
     assert not ended_twice(lab.history.changes()), lab.said()
     _check_index(lab, runs)
-    stale = stale_effects(lab)
-    assert not stale, f"{stale}\n{lab.said()}"
 
 
 def stale_effects(lab: ChaosLab) -> list[Any]:
