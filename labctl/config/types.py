@@ -7,6 +7,7 @@ is a plain number of bytes; it is kept as an int of bytes.
 """
 
 import re
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Annotated, Any
@@ -99,25 +100,23 @@ _DATABASE_PATTERN = (
 )
 
 
-def check_database_url(text: str) -> str:
+def check_database_url(text: object) -> str:
     """Return the URL of a PostgreSQL database. Raises ValueError, whose text has no part of it."""
-    try:
-        valid = re.fullmatch(_DATABASE_PATTERN.removesuffix("$"), text) is not None
-        _ = urlsplit(text).port
-    except ValueError:  # brackets that are no IPv6 address, a port beyond 65535
-        valid = False
-    if not valid:
-        raise ValueError(
-            "has to be a URL such as postgresql://user@host:5432/database; '@', ':', '/' and '#'"
-            " of a password are written %40, %3A, %2F and %23"
-        )
-    return text
+    with suppress(ValueError):  # brackets that are no IPv6 address, a port beyond 65535
+        if isinstance(text, str) and re.fullmatch(_DATABASE_PATTERN.removesuffix("$"), text):
+            _ = urlsplit(text).port
+            return text
+    raise ValueError(
+        "has to be a URL such as postgresql://user@host:5432/database; '@', ':', '/' and '#'"
+        " of a password are written %40, %3A, %2F and %23"
+    )
 
 
-#: URL of a PostgreSQL database; it may hold a password, so no message shows it.
+#: URL of a PostgreSQL database; it may hold a password, so no message shows it. Checked before
+#: anything else, whose message could show a number.
 DatabaseUrl = Annotated[
     str,
-    AfterValidator(check_database_url),
+    BeforeValidator(check_database_url),
     _text_schema(_DATABASE_PATTERN, "postgresql://labctl@db.example.org/lab"),
 ]
 

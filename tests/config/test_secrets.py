@@ -16,6 +16,7 @@ boards:
     switches: {reflash: {kind: http, address: "http://10.0.0.1/", authorization_env: %s}}
 """
 HOOK = "lab: x\nboards: {}\nwebhooks:\n  chat: {form: slack, host: h.example.org, %s}\n"
+HOST = "lab: x\nboards: {}\nwebhooks:\n  chat: {form: slack, host: '%s', address: env:HOOK}\n"
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,14 @@ HOOK = "lab: x\nboards: {}\nwebhooks:\n  chat: {form: slack, host: h.example.org
         ("lab: x\nboards: {}\ndatabase: 'postgresql://[86420@x/y'\n", "has to be a URL such as"),
         ("lab: x\nboards: {}\ndatabase: 'postgresql://u:[86420]@x/y'\n", "has to be a URL such"),
         ("lab: x\nboards: {}\ndatabase: 'postgresql://86420@x:99999/y'\n", "has to be a URL such"),
+        ("lab: x\nboards: {}\ndatabase: 86420\n", "has to be a URL such as"),
+        ("lab: x\nboards: {}\ndatabase: [86420]\n", "has to be a URL such as"),
+        (HOST % "https://h.example.org/hook/86420", "not 'https://h.example.org/...'"),
+        (HOST % "https://h.example.org?token=86420", "not 'https://h.example.org/...'"),
+        (HOST % "https://me:8642/86420@h.example.org/a", "not 'https://...'"),
+        (HOST % "h.example.org/hook/86420", "not 'h.example.org/...'"),
+        (HOST % "http://h.example.org", "not 'http://h.example.org'"),
+        ("lab: x\nboards: {}\nhttps://h.example.org/86420: 1\n", "'https://h.example.org/...'"),
     ],
 )
 def test_no_message_repeats_a_secret(tmp_path: Path, text: str, says: str) -> None:

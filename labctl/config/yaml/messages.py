@@ -57,8 +57,23 @@ _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 _COUNTS = {"too_short": ("at least", "min_length"), "too_long": ("at most", "max_length")}
 
 
+#: An address with a scheme, or a host's name with a path.
+_ADDRESS = re.compile(r"([A-Za-z][\w+.-]*://)(\S*)|^()((?:[\w-]+\.)+[\w-]+(?::\d+)?/\S+)$")
+
+
+def _host_alone(found: re.Match[str]) -> str:
+    scheme, rest = (found[1], found[2]) if found[1] else (found[3], found[4])
+    host = re.split("[/?#]", rest)[0]
+    if "@" in rest:  # a password may hold a slash
+        return f"{scheme}..."
+    return f"{scheme}{host}" if rest in (host, f"{host}/") else f"{scheme}{host}/..."
+
+
 def shown(value: object) -> str:
-    """Format a user's value for a message: short, printable, with a visible type."""
+    """Format a user's value for a message: short, printable, with a visible type.
+
+    Of an address only its host is shown: the rest may hold a password or the right to send.
+    """
     if value is None:
         return "nothing"
     if isinstance(value, dict):
@@ -67,7 +82,7 @@ def shown(value: object) -> str:
         return "a list" if value else "an empty list"
     if isinstance(value, bool | int | float):
         return json.dumps(value)
-    text = str(value)
+    text = _ADDRESS.sub(_host_alone, str(value))
     return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
