@@ -26,6 +26,18 @@ def _in_an_empty_folder(tmp_path: Path, private_state: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path / "here")
 
 
+@pytest.mark.parametrize(("host", "lines"), [("0.0.0.0", 1), ("127.0.0.1", 0), ("localhost", 0)])
+def test_who_names_an_unprotected_server_is_told_once(
+    host: str, lines: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with stand_in_server({"key": Board("127.0.0.1:9", state="Connected")}) as server:
+        assert run_cli(["hdc", "--server", f"{host}:{server.port}", "list"]) == 0
+    shown = capsys.readouterr()
+    assert "key" in shown.out
+    assert len(shown.err.splitlines()) == lines
+    assert shown.err.count("is not protected") == lines
+
+
 def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     board = Board("127.0.0.1:9", state="Connected", name="\x1b]0;mine\x07\x1b[2J")
     with stand_in_server({"key": board}) as server:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from labctl.cli.complete import BOARD
-from labctl.cli.hdc.target import Choice
+from labctl.cli.hdc.target import Choice, note_unprotected
 from labctl.cli.output import note
 from labctl.cli.root import Invocation, LazyGroup
 
@@ -133,6 +133,8 @@ def hdc(
         if board is not None:
             raise click.UsageError("--target is the old name of --board; give one of them")
         note("note: --target is called --board now")
+    if server is not None:
+        note_unprotected(server)
     ctx.obj = Choice(
         invocation, target if board is None else board, server, key_file, wait_authorised
     )

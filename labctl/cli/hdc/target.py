@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from labctl.cli.output import note
 from labctl.cli.root import Invocation
 from labctl.errors import ConfigError, NotAuthorised
 from labctl.hdc import Consent
@@ -129,6 +130,19 @@ class Choice:
         if not self.wait_authorised:
             return Consent()
         return Consent(_AUTHORISE_SECONDS, lambda what: click.echo(f"waiting: {what}", err=True))
+
+
+def note_unprotected(server: str) -> None:
+    """Tell who names a server of another host that nothing protects the way. Raises ConfigError."""
+    from labctl.checked import is_on_loopback
+    from labctl.transport.base import address_of
+
+    address_of(server, "an hdc server")
+    if not is_on_loopback(server):
+        note(
+            f"warning: the hdc server at {server} is not protected: hdc has neither password nor"
+            " encryption; use a server on loopback, or an ssh tunnel"
+        )
 
 
 def _is_known_here(key: str) -> bool:
