@@ -16,8 +16,7 @@ from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_source import QueueSource
 from labctl.farm.run_executor import RunExecutor
 from labctl.farm.scheduler import Scheduler
-from labctl.state import Job, lab_state
-from labctl.state.state import this_user
+from labctl.state import Job, lab_state, this_user
 from labctl.units import counted, duration, local_time
 
 _ended_option = click.option(

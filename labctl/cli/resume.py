@@ -19,8 +19,7 @@ from labctl.runs.record.directory import RunDirectory, find_run
 from labctl.runs.record.unfinished import find_unfinished
 from labctl.runs.resume import last_board
 from labctl.runs.resume import resume as resume_run
-from labctl.state import lab_state
-from labctl.state.state import this_user
+from labctl.state import lab_state, this_user
 
 
 @click.command(epilog="Example: labctl resume latest")

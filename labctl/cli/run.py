@@ -26,8 +26,7 @@ from labctl.runs import (
     run_recipe,
 )
 from labctl.runs.record.directory import RunDirectory
-from labctl.state import lab_state
-from labctl.state.state import this_user
+from labctl.state import lab_state, this_user
 
 
 @click.command(epilog="Example: labctl run recipes/q8_latency.yaml --board rk1 --set tokens=8")

@@ -105,8 +105,7 @@ def add(invocation: Invocation, name: str, role: str, expires: float | None) -> 
 
     NAME is the user's name in the audit log, and whose holds and jobs are theirs.
     """
-    from labctl.state import lab_state
-    from labctl.state.state import this_user
+    from labctl.state import lab_state, this_user
 
     _check_name(name)
     tokens = lab_state(lab_of(invocation)).tokens
@@ -147,8 +146,7 @@ def list_tokens(invocation: Invocation, as_json: bool) -> None:
 @click.pass_obj
 def revoke(invocation: Invocation, name: str) -> None:
     """End a token, and all sessions that began with it."""
-    from labctl.state import lab_state
-    from labctl.state.state import this_user
+    from labctl.state import lab_state, this_user
 
     lab_state(lab_of(invocation)).tokens.revoke(name, by=this_user())
     note(f"token {name} is revoked")
@@ -190,8 +188,7 @@ def _address(listening: "Listening", name: str) -> str:
 
 def _own_token(lab: LabFile) -> None:
     """Make the user's own token at the first start; it is printed once, and kept for them alone."""
-    from labctl.state import lab_state
-    from labctl.state.state import this_user
+    from labctl.state import lab_state, this_user
     from labctl.state.tokens import new_token
 
     place = hashlib.sha256(str(lab.root.resolve()).encode()).hexdigest()[:16]

@@ -14,7 +14,7 @@ from labctl.state.events import clock
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from labctl.state.state import LabState
+    from labctl.state.sql import StateDatabase
 
 #: One line, so that each place shows all of it.
 LONGEST_REASON = 500
@@ -54,7 +54,7 @@ class AuditEntry:
 class Audit:
     """The audit log of a lab."""
 
-    def __init__(self, state: "LabState"):
+    def __init__(self, state: "StateDatabase"):
         self._state = state
 
     def record(

@@ -1,7 +1,6 @@
 """Baselines: names for runs that later ones are compared with."""
 
 import re
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from labctl.checked import LAST_GOOD, unknown
 from labctl.errors import ConfigError
-from labctl.files import user_name
+from labctl.state.events import this_user
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from labctl.state.state import LabState
+    from labctl.state.sql import StateDatabase
 
 _NAME = re.compile(r"[^\W_][\w.+-]{0,62}")
 #: Names of runs that commands and gates take already.
@@ -41,7 +40,7 @@ class Baseline:
 class Baselines:
     """All baselines of a lab."""
 
-    def __init__(self, state: "LabState"):
+    def __init__(self, state: "StateDatabase"):
         self._state = state
 
     def list(self) -> list[Baseline]:
@@ -91,7 +90,7 @@ class Baselines:
             tuple(dict.fromkeys(runs)),
             variant,
             note,
-            f"{user_name()}@{socket.gethostname()}",
+            this_user(),
             datetime.now(UTC),
         )
         row = {

@@ -1,16 +1,18 @@
 """The history of each board: what happened to it, when, by whom and why."""
 
 import json
+import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from labctl.errors import printable_line
+from labctl.files import user_name
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from labctl.state.state import LabState
+    from labctl.state.sql import StateDatabase
 
 #: ``state``: idle, leased, offline. ``check``: verdict of a health check. ``recovery``: a rung of
 #: the ladder, and whether it helped. ``host``: a fault of the host whose boards failed. ``flip``: a
@@ -45,7 +47,7 @@ class BoardEvent:
 class BoardEvents:
     """The history of a lab's boards; it is never changed, only added to."""
 
-    def __init__(self, state: "LabState"):
+    def __init__(self, state: "StateDatabase"):
         self._state = state
 
     def list(
@@ -165,6 +167,11 @@ def clock(connection: "Connection", now: str) -> float:
     from sqlalchemy import text
 
     return float(connection.execute(text(f"SELECT {now}")).scalar_one())
+
+
+def this_user() -> str:
+    """Return who runs this process, as ``USER@HOST``."""
+    return f"{user_name()}@{socket.gethostname()}"
 
 
 def _event(row: tuple[Any, ...]) -> BoardEvent:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from labctl.errors import BoardOutOfService, printable_line
 from labctl.state import sql
-from labctl.state.events import BoardEvent, add_event, clock, keep_row, set_state
+from labctl.state.events import BoardEvent, BoardEvents, add_event, clock, keep_row, set_state
+from labctl.state.reservations import Reservations
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from labctl.state.state import LabState
+    from labctl.state.sql import StateDatabase
 
 #: One line, so that each place shows all of it.
 _LONGEST_REASON = 500
@@ -113,7 +114,7 @@ def out_of_service(connection: "Connection") -> dict[str, BoardHealth]:
 class Healths:
     """The health of a lab's boards."""
 
-    def __init__(self, state: "LabState"):
+    def __init__(self, state: "StateDatabase"):
         self._state = state
 
     def list(self) -> list[BoardHealth]:
@@ -135,7 +136,7 @@ class Healths:
         health = self.get(board)
         if not health.may_work and not any(
             one.kind == "hold" and one.board == board and one.lets_in(by)
-            for one in self._state.reservations.in_force()
+            for one in Reservations(self._state).in_force()
         ):
             health.require_work()
 
@@ -157,7 +158,7 @@ class Healths:
         self, board: str, *, since: float | None = None, limit: int | None = None
     ) -> Sequence[BoardEvent]:
         """Return all that happened to a board, oldest first."""
-        return self._state.events.list(board, since=since, limit=limit)
+        return BoardEvents(self._state).list(board, since=since, limit=limit)
 
     def set(
         self,

@@ -24,7 +24,7 @@ from labctl.state.reservations import (
 )
 
 if TYPE_CHECKING:
-    from labctl.state.state import LabState
+    from labctl.state.sql import StateDatabase
 
 #: A hold whose end nobody names lasts so many seconds.
 HOLD_SECONDS = 8 * 3600.0
@@ -33,7 +33,7 @@ HOLD_SECONDS = 8 * 3600.0
 class Holds:
     """The holds of a lab's boards."""
 
-    def __init__(self, state: "LabState"):
+    def __init__(self, state: "StateDatabase"):
         self._state = state
 
     def hold(

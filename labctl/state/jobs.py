@@ -15,11 +15,12 @@ from labctl.state import sql
 from labctl.state.blame import given_up, note_broken
 from labctl.state.job import COLUMNS, NAMES, Job, NewJob, job_of, waiting_of
 from labctl.state.job_order import Waiting, in_order
+from labctl.state.workers import Workers
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from labctl.state.state import LabState
+    from labctl.state.sql import StateDatabase
 
 #: An attempt that is not renewed for these seconds was lost with its worker.
 JOB_SECONDS = 60.0
@@ -30,7 +31,7 @@ MOST_FAILURES = 3
 class Jobs:
     """All jobs of a lab. Methods raise HostError and ConfigError as the database does."""
 
-    def __init__(self, state: "LabState"):
+    def __init__(self, state: "StateDatabase"):
         self._state = state
 
     def submit(self, *jobs: NewJob) -> Sequence[Job]:
@@ -168,7 +169,7 @@ class Jobs:
         waiting = [(kind, names) for kind, names in found if names & {*boards}]
         if not waiting or any(kind == "foreground" for kind, _ in waiting):
             return bool(waiting)
-        workers = self._state.workers.list()
+        workers = Workers(self._state).list()
         served = {board for one in workers if one.is_alive for board in one.boards}
         return any(names & served for _, names in waiting)
 

@@ -19,14 +19,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from labctl.errors import BoardBusy, LeaseLost, printable_line
-from labctl.state.events import clock, set_state
-from labctl.state.reservations import KEPT, Reservation, kept, other_keeps
-from labctl.state.state import this_user
+from labctl.state.events import clock, set_state, this_user
+from labctl.state.reservations import KEPT, Reservation, Reservations, kept, other_keeps
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from labctl.state.state import LabState
+    from labctl.state.sql import StateDatabase
 
 #: A lease that is not renewed ends after these seconds.
 LEASE_SECONDS = 60.0
@@ -76,7 +75,7 @@ def _nobody_died(_token: str) -> bool:
 class BoardLeases:
     """The leases of a lab's boards."""
 
-    def __init__(self, state: "LabState"):
+    def __init__(self, state: "StateDatabase"):
         self._state = state
 
     def list(self) -> list[StateLease]:
@@ -269,7 +268,7 @@ class BoardLeases:
         holders = {lease.board: lease.holder for lease in leases}
         return {
             board: one
-            for board, one in self._state.reservations.of_leased()
+            for board, one in Reservations(self._state).of_leased()
             if board in holders and not one.lets_in(holders[board])
         }
 

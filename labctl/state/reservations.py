@@ -17,7 +17,7 @@ from labctl.state.quotas import check_reserved
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from labctl.state.state import LabState
+    from labctl.state.sql import StateDatabase
 
 #: ``hold``: somebody took it at once. ``reservation``: for a time to come. ``maintenance``: nobody
 #: starts work then.
@@ -63,7 +63,7 @@ def is_same_user(one: str, other: str) -> bool:
 class Reservations:
     """The times for which boards of a lab are kept."""
 
-    def __init__(self, state: "LabState"):
+    def __init__(self, state: "StateDatabase"):
         self._state = state
 
     def list(self, board: str | None = None) -> Sequence[Reservation]:

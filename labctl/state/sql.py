@@ -1,10 +1,32 @@
-"""Statements within a transaction."""
+"""SQL of the lab's state: what its parts need of the database, and statements in a transaction."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+    from labctl.config.quotas import Quota
+    from labctl.database.base import Row
+
+
+class StateDatabase(Protocol):
+    """The database of a lab's state, for its parts, which are below the state itself."""
+
+    @property
+    def quotas(self) -> "Mapping[str, Quota]":
+        """Quotas of the boards, by user."""
+
+    @property
+    def now(self) -> str:
+        """SQL of this moment: seconds since 1970 by the database's clock."""
+
+    def ask(self, question: str, values: Mapping[str, object]) -> "list[Row]":
+        """Return rows; none where nothing was ever kept. Raises HostError, ConfigError."""
+
+    def changing(self, *, backup: bool = True) -> "AbstractContextManager[Connection]":
+        """Open a transaction that no other labctl shares, after a backup where one is due."""
 
 
 def rows(

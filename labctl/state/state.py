@@ -4,7 +4,6 @@ It is ``labctl.sqlite`` beside devices.yaml, or tables in the lab's PostgreSQL. 
 SQLite file of the same tables, whichever it is.
 """
 
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from labctl.config.lab import LabFile
 from labctl.database import Database, SqliteDatabase, lab_database
 from labctl.database.base import Ask, Row
 from labctl.errors import ConfigError, printable_line
-from labctl.files import host_writes, user_name
+from labctl.files import host_writes
 from labctl.state.tables import SCHEMA
 
 if TYPE_CHECKING:
@@ -43,11 +42,6 @@ _HINT = (
     "if the file is damaged: move it away, then `labctl state restore FILE`; backups are in the"
     " lab's folder backups/"
 )
-
-
-def this_user() -> str:
-    """Return who runs this process, as ``USER@HOST``."""
-    return f"{user_name()}@{socket.gethostname()}"
 
 
 def lab_state(lab: LabFile) -> "LabState":

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from labctl.state import sql
 
 if TYPE_CHECKING:
-    from labctl.state.state import LabState
+    from labctl.state.sql import StateDatabase
 
 
 class StoredRuns:
     """Archives by run. Methods raise HostError and ConfigError as the database does."""
 
-    def __init__(self, state: "LabState"):
+    def __init__(self, state: "StateDatabase"):
         self._state = state
 
     def list(self) -> dict[str, str]:

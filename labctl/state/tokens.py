@@ -15,7 +15,7 @@ from labctl.state.events import clock
 
 if TYPE_CHECKING:
     from labctl.config.web import Role
-    from labctl.state.state import LabState
+    from labctl.state.sql import StateDatabase
 
 #: Tells people, and programs that look for secrets in texts, what it is.
 PREFIX = "labctl_"
@@ -38,7 +38,7 @@ class AccessToken:
 class AccessTokens:
     """The tokens of a lab's dashboard."""
 
-    def __init__(self, state: "LabState"):
+    def __init__(self, state: "StateDatabase"):
         self._state = state
 
     def list(self) -> list[AccessToken]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from labctl.state import sql
 
 if TYPE_CHECKING:
-    from labctl.state.state import LabState
+    from labctl.state.sql import StateDatabase
 
 #: A worker without a sign of life for so long is taken for dead.
 ALIVE_SECONDS = 60.0
@@ -39,7 +39,7 @@ class Worker:
 class Workers:
     """All workers of a lab. Methods raise HostError and ConfigError as the database does."""
 
-    def __init__(self, state: "LabState"):
+    def __init__(self, state: "StateDatabase"):
         self._state = state
 
     def list(self) -> Sequence[Worker]:

@@ -9,8 +9,7 @@ from dashboards import Served, made_lab, served
 from prometheus_client.parser import text_string_to_metric_families
 
 from labctl.cli.root import run_cli
-from labctl.state import Health, NewJob, lab_state
-from labctl.state.state import this_user
+from labctl.state import Health, NewJob, lab_state, this_user
 from labctl.web.render import PACKAGE, Renderer
 
 GRAFANA = Path(__file__).parents[2] / "docs" / "grafana" / "labctl.json"
