@@ -68,7 +68,7 @@ if command -v param >/dev/null 2>&1; then
   done
 fi
 section serial; file=/proc/device-tree/serial-number
-[ ! -e $file ] || echo "$(cat $file)" 2>/dev/null  # ends with NUL
+{{ [ ! -e $file ] || echo "$(cat $file)"; }} 2>/dev/null  # ends with NUL
 section compatible; {{ xargs -0 -n 1 echo </proc/device-tree/compatible; }} 2>/dev/null
 section directory; cd "$directory" && pwd -P
 section space; df -P -k "$directory" 2>/dev/null

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sshd_host import ssh_host
 
-from labctl.board import probe
+from labctl.board import facts, probe
 from labctl.errors import BoardError
 from labctl.records import Execution
 from labctl.transport import HdcTcpConfig, LocalTransport, Transport
@@ -125,6 +125,15 @@ def test_no_text_of_a_board_controls_a_terminal() -> None:
     text = DAYU200.replace("OpenHarmony 4.1.7.5", "OpenHarmony \x1b]0;owned\x07")
     seen = probe(ScriptedTransport(text), workdir="/w", timeout=5)
     assert seen.os_version == "OpenHarmony \\x1b]0;owned\\x07"
+
+
+def test_a_serial_number_that_cannot_be_read_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = facts._SCRIPT.replace("/proc/device-tree/serial-number", str(tmp_path))
+    monkeypatch.setattr(facts, "_SCRIPT", script)
+    with LocalTransport() as here:  # cat of a folder fails, also for root
+        assert probe(here, workdir=str(tmp_path), timeout=30).serial is None
 
 
 def test_an_error_of_param_is_no_version() -> None:

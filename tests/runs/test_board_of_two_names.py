@@ -93,7 +93,7 @@ def test_a_live_holder_keeps_the_board_under_each_of_its_names(lab: Lab) -> None
 
 
 def test_a_holder_whose_board_restarted_is_known_by_the_lease_on_the_board(lab: Lab) -> None:
-    """A board without a serial number has another identity in each boot."""
+    """A board has another identity in each boot."""
     first = lab.meet("a")
     first.take_lease()
     first.take_lease()
@@ -158,15 +158,24 @@ def test_a_live_holder_of_another_lab_is_named(lab: Lab) -> None:
             take()
 
 
-def test_a_board_is_itself_by_its_serial_number(lab: Lab) -> None:
+def test_boards_whose_vendor_gave_them_one_serial_number_are_used_side_by_side(lab: Lab) -> None:
+    state, board = lab.state, lab.host("a").board("a")
+    for boot in ("1", "2"):
+        facts = BoardFacts(
+            execution=Execution.BOARD,
+            machine="m",
+            kernel="k",
+            boot_id=boot,
+            serial="c3d9b8674f4b94f6",
+        )
+        state.leases.acquire(f"rk{boot}", purpose="run", hardware=hardware_of(board, facts))
+    assert [lease.board for lease in state.leases.list()] == ["rk1", "rk2"]
+
+
+def test_a_board_is_one_whatever_its_workdir_and_a_virtual_one_is_not(lab: Lab) -> None:
     board = lab.host("a").board("a")
+    other = board.model_copy(update={"workdir": "/data/other"})
     facts = BoardFacts(execution=Execution.BOARD, machine="m", kernel="k", boot_id="1")
-    numbered = facts.model_copy(update={"serial": "c3d9b8674f4b94f6"})
-    again = numbered.model_copy(update={"boot_id": "2"})
-    assert hardware_of(board, numbered) == hardware_of(board, again)
-    for serial in (None, "", "0000000000000000"):
-        unnumbered = facts.model_copy(update={"serial": serial})
-        restarted = unnumbered.model_copy(update={"boot_id": "2"})
-        assert hardware_of(board, unnumbered) != hardware_of(board, restarted)
-    emulated = numbered.model_copy(update={"execution": Execution.EMULATED})
-    assert hardware_of(board, emulated) == hardware_of(board, facts)
+    assert hardware_of(board, facts) == hardware_of(other, facts)
+    emulated = facts.model_copy(update={"execution": Execution.EMULATED})
+    assert hardware_of(board, emulated) != hardware_of(other, emulated)

@@ -369,15 +369,13 @@ class LabLease:
 
 
 def hardware_of(board: Board, facts: BoardFacts) -> str:
-    """Name the board itself, whatever devices.yaml calls it: by its serial number, else its boot.
+    """Name the board itself in this boot, whatever devices.yaml calls it.
 
-    Boards without a number of their own often tell 0000000000 or the like. A board that is no board
-    has the serial number of its host.
+    Its serial number does not tell: vendors give one number to all their boards. A restarted board
+    is known by the lease on it. Boards that are none, of one host, differ in their workdirs.
     """
-    serial = facts.serial or ""
-    if facts.execution is Execution.BOARD and len(set(serial)) > 2:
-        return f"serial {serial}"
-    return f"boot {facts.boot_id} {board.workdir}"
+    where = "" if facts.execution is Execution.BOARD else f" {board.workdir}"
+    return f"boot {facts.boot_id}{where}"
 
 
 def lab_lease(
