@@ -43,6 +43,9 @@ LINK: dict[str, Any] = {
 #: A connection for writing that is older is made again: to connect has a time limit, an answer has
 #: none. So a server that stands still is noticed before a lease is over.
 _FRESH_SECONDS = 15
+#: A writer that says nothing for so long was stopped, or its host is gone: its transaction ends, so
+#: that others renew their leases in time, and take what it had.
+IDLE_SECONDS = 10.0
 #: SQLSTATEs: a right is missing; tables are not as labctl made them.
 _REFUSED = "42501"  # insufficient_privilege
 _FOREIGN_TABLES = ("42P01", "42703")  # undefined_table, undefined_column
@@ -208,7 +211,7 @@ def _connect(url: str, schema: str) -> "psycopg.Connection[Row]":
     connection.execute(
         f"SET search_path TO \"{schema}\"; SET lock_timeout TO '{limit}';"
         f" SET statement_timeout TO '{longer}';"
-        f" SET idle_in_transaction_session_timeout TO '{limit}'"
+        f" SET idle_in_transaction_session_timeout TO '{IDLE_SECONDS * 1000:.0f}ms'"
     )
     return connection
 

@@ -5,6 +5,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from labctl.database import postgresql
 from labctl.errors import HostError
 from labctl.retry import wait_until
 from labctl.state import LabState, lab_state
+from labctl.state.leases import LEASE_SECONDS
 
 
 @pytest.fixture
@@ -119,3 +121,20 @@ def test_a_question_to_a_file_is_one_connection(
     monkeypatch.setattr(sqlite3, "connect", counted)
     assert [lease.board for lease in state.leases.list()] == ["rk1"]
     assert len(made) == 1
+
+
+def test_a_writer_that_was_stopped_does_not_keep_the_others_from_their_leases(
+    lab: LabFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert postgresql.IDLE_SECONDS < LEASE_SECONDS / 4  # others renew theirs meanwhile
+    monkeypatch.setattr(postgresql, "IDLE_SECONDS", 0.2)
+    stopped, other = lab_state(lab), lab_state(replace(lab, root=tmp_path / "other"))
+    lease = other.leases.acquire("rk1", purpose="test", seconds=30.0)
+
+    def stop_in_the_middle() -> None:
+        with stopped.changing() as connection:
+            assert other.leases.renew(lease).epoch == lease.epoch
+            connection.exec_driver_sql("SELECT 1")
+
+    with pytest.raises(HostError, match="idle-in-transaction"):
+        stop_in_the_middle()
