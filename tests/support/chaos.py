@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import agent_builds
+from chaos_boards import VirtualBoard
 from chaos_clock import Clock, clock_library
 from chaos_history import History
 from chaos_network import HostNetwork, Proxies, Proxy, host_networks
@@ -134,40 +135,6 @@ class Host:
 
 
 @dataclass
-class VirtualBoard:
-    """A virtual board in a process of its own: one that is lost comes back with its files."""
-
-    name: str
-    folder: Path
-    effects: Path
-    port: int = 0
-    workdir: str = ""
-    process: "subprocess.Popen[bytes] | None" = None
-
-    def start(self) -> None:
-        """Switch it on; return when it answers."""
-        words = ["virtual-board", "--json", "--dir", str(self.folder), "--port", str(self.port)]
-        words += ["--name", self.name, "--target", agent_builds.HOST]
-        words += ["--effects", str(self.effects)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "labctl", *words],
-            cwd=self.effects.parent,
-            stdout=subprocess.PIPE,
-        )
-        assert self.process.stdout is not None
-        with self.process.stdout as output:
-            (board,) = json.loads(output.readline())
-        self.port, self.workdir = int(board["address"].rpartition(":")[2]), board["workdir"]
-
-    def power_off(self) -> None:
-        """Take its power away: all its processes are killed, its files stay."""
-        if self.process is not None:
-            self.process.send_signal(signal.SIGTERM)
-            assert self.process.wait(120) == 0
-            self.process = None
-
-
-@dataclass
 class Fault:
     """What was broken, and when by the clock of this machine, which is the database's."""
 
@@ -237,7 +204,8 @@ class ChaosLab:
     def stop_database(self) -> None:
         """Kill the database."""
         self.server.process.send_signal(signal.SIGQUIT)
-        self.server.process.wait(60)
+        # A connection that said nothing yet lives until authentication_timeout.
+        self.server.process.wait(120)
 
     def start_database(self) -> None:
         """Start the database again from what is on its disk."""
@@ -334,8 +302,8 @@ def chaos_lab(root: Path, server: PostgresServer, seconds: float) -> Iterator[Ch
         library, name, hosts = clock_library(root / "clock.so"), server.new_lab(), {}
         for host, network in ending.enter_context(host_networks(HOSTS)).items():
             folder, address = root / host, network.address
-            database = proxies.lead(address, server.socket / ".s.PGSQL.5432")
-            links = [proxies.lead(address, ("127.0.0.1", board.port)) for board in boards]
+            database = proxies.lead(address, lambda: server.socket / ".s.PGSQL.5432")
+            links = [proxies.lead(address, board.port_now) for board in boards]
             url = f"postgresql://labctl@{database.address}/postgres"
             _write_lab(folder, name, url, boards, [link.address for link in links])
             if has_disks:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from labctl.cli.lab import connect_board
 from labctl.config.lab import find_lab
+from labctl.database import postgresql
 from labctl.errors import LabctlError
 from labctl.farm import queue_engine, worker
 from labctl.farm.host_setup import host_worker
@@ -40,6 +41,7 @@ def main() -> None:
     jobs.JOB_SECONDS = leases.LEASE_SECONDS = float(seconds)
     queue_engine.STALL_SECONDS = worker.STALL_SECONDS = float(seconds)
     worker.AWAY_SECONDS = 1.0
+    postgresql.IDLE_SECONDS = float(seconds) / 2
     for module in _LATER:
         importlib.import_module(module)
     gc.freeze()

@@ -8,13 +8,13 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: Of a port of this host, or a Unix socket.
-Target = Path | tuple[str, int]
+#: A port of this host or a Unix socket, as it is now.
+Target = Callable[[], Path | int]
 
 
 class Proxies:
@@ -64,10 +64,11 @@ class Proxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         try:
-            if isinstance(self._target, Path):
-                there, to_there = await asyncio.open_unix_connection(self._target)
+            target = self._target()
+            if isinstance(target, Path):
+                there, to_there = await asyncio.open_unix_connection(target)
             else:
-                there, to_there = await asyncio.open_connection(*self._target)
+                there, to_there = await asyncio.open_connection("127.0.0.1", target)
         except OSError:
             writer.close()
             return

@@ -23,6 +23,7 @@ SETTINGS = {
     "listen_addresses": "",
     "max_connections": "120",
     "fsync": "off",
+    "authentication_timeout": "20s",
     "shared_buffers": "32MB",
 }
 _numbers = count()
