@@ -85,7 +85,7 @@ class QueueLedger:
         one that was broken off before: the run directories of this host do, or the store.
         """
         found = self._found(job)
-        run = found.run or self._own_runs.find(job.id, found.submitted_at)
+        run = self._own_runs.find(job.id, found.submitted_at, found.run)
         if self._archives is None:
             return run
         if run is None or self._state.stored_runs.get(run) is None:

@@ -140,13 +140,15 @@ class QueueSource:
         return RunContent.read(self._running[job.id].content)
 
     def run_of(self, job: FarmJob) -> str | None:
-        """Return the last run of a job, as the database or else a run directory tells it."""
+        """Return the run of a job that is finished, else the last, as the database knows it.
+
+        One that came back from an older backup lacks some: the run directories tell these.
+        """
         claimed = self._running[job.id]
-        if claimed.run is None:  # it may have come back from an older backup
-            run = self._own_runs.find(job.id, claimed.submitted_at)
-            if run is not None:
-                self.note_run(job, str(claimed.board), run)
-        return self._running[job.id].run
+        run = self._own_runs.find(job.id, claimed.submitted_at, claimed.run)
+        if run is not None and run != claimed.run:
+            self.note_run(job, str(claimed.board), run)
+        return run
 
     def note_run(self, job: FarmJob, board: str, run: str) -> None:  # noqa: ARG002 - it is known
         """Keep the run of a job. Raises LeaseLost if somebody else has the job by now."""

@@ -79,9 +79,9 @@ class RunExecutor:
 
     def run(self, job: FarmJob, board: str) -> JobResult:
         """Run a job, or go on with its run."""
-        began, noted = time.monotonic(), self._ledger.run_of(job)
-        watcher = _Watcher(self, job, board, noted)
+        began, watcher = time.monotonic(), _Watcher(self, job, board)
         try:
+            noted = watcher.run = self._ledger.run_of(job)
             if not job.untrusted:  # whose run looks at the board's health itself
                 self._before_job(board)
             outcome = self._outcome(job, self._lab.board(board), noted, watcher)
@@ -173,12 +173,13 @@ class _Watcher:
     An interruption is raised in the thread of the run, as Ctrl-C is in that of ``labctl run``.
     """
 
-    def __init__(self, executor: RunExecutor, job: FarmJob, board: str, run: str | None):
+    def __init__(self, executor: RunExecutor, job: FarmJob, board: str):
         self._executor = executor
         self._job = job
         self._board = board
         self._is_stopping = False
-        self.run = run
+        #: The last run of the job, as far as it is known.
+        self.run: str | None = None
 
     def __call__(self, event: AnyEvent) -> None:
         if isinstance(event, Contact):

@@ -24,8 +24,8 @@ class RunsOfJobs:
         #: Run -> the job that it is of, if any.
         self._jobs: dict[str, str | None] = {}
 
-    def find(self, job: str, submitted_at: float) -> str | None:
-        """Return the last run of a job; one that is finished comes first. None without any.
+    def find(self, job: str, submitted_at: float, known: str | None) -> str | None:
+        """Return the run that finished a job, else the one ``known``, else its last. None without.
 
         ``submitted_at`` is in s since 1970. Raises ConfigError for a folder that cannot be read.
         """
@@ -36,8 +36,16 @@ class RunsOfJobs:
             for directory in all_directories(self._runs)
             if directory.path.name >= since and self.job_of(directory) == job
         ]
-        found.sort(key=lambda one: (end := one.end()) is not None and end.state == "finished")
-        return found[-1].path.name if found else None
+        names = [directory.path.name for directory in found]
+        finished = [
+            directory.path.name
+            for directory in found
+            if (end := directory.end()) is not None and end.state == "finished"
+        ]
+        if known is not None and (known in finished or not finished):
+            return known
+        told = finished or names
+        return told[-1] if told else None
 
     def job_of(self, directory: RunDirectory) -> str | None:
         """Return the job that a run is of; None for one that is not planned, imported or damaged.

@@ -7,9 +7,11 @@ from postgres_server import PostgresServer, lab_in
 from records_made import plan, planned_run, run, trial
 
 from labctl.config.lab import Board, LabFile, find_lab
+from labctl.errors import HostError
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_engine import QueueEngine
 from labctl.farm.queue_ledger import QueueLedger
+from labctl.farm.queue_source import QueueSource
 from labctl.farm.run_executor import RunExecutor
 from labctl.farm.store import SharedStore
 from labctl.farm.worker import HostWorker
@@ -91,9 +93,31 @@ def test_without_a_store_the_run_directories_of_the_host_tell(
     (runs / damaged / "run.json").write_text("[")
     ledger = QueueLedger(lab, state, None, print)
     assert ledger.run_of(FarmJob("a", "q2", ("rk1",))) == ids[0]  # the one that is finished
+    (job,) = state.jobs.claim(["rk1"], "lab1:1:aa")
+    state.jobs.requeue(state.jobs.start(job, ids[1]), "the disk is full")  # as the backup knows it
+    assert ledger.run_of(FarmJob("a", "q2", ("rk1",))) == ids[0]
+    boards = lab.lab.boards
+    source = QueueSource(state, runs, dict.fromkeys(boards, ()), {})
+    ((attempt, _),) = source.begin()
+    assert source.run_of(attempt) == ids[0]
     (old,) = state.jobs.submit(NewJob("q2", {"recipe": {}}, ("rk1",), id="c"))
     planned_run(runs, run(RUN, job="c"), plan())  # from before the job was submitted
     assert ledger.run_of(FarmJob(old.id, "q2", ("rk1",))) is None
+
+
+def test_a_store_that_is_away_when_a_job_begins_ends_the_attempt_and_no_worker(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = _lab(postgres, tmp_path / "lab1", postgres.new_lab())
+    ledger = QueueLedger(lab, lab_state(lab), SharedStore(str(tmp_path / "store")), print)
+
+    def away(_job: FarmJob) -> str:
+        raise HostError("the store does not answer")
+
+    monkeypatch.setattr(ledger, "run_of", away)
+    executor = RunExecutor(lab, ledger, lambda board: pytest.fail(f"{board.name} was asked"))
+    result = executor.run(FarmJob("a", "q2", ("rk1",)), "rk1")
+    assert (result.is_final, result.reason) == (False, "the store does not answer")
 
 
 def _finished(lab: LabFile, name: str, job: str = "a") -> None:
