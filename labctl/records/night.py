@@ -75,6 +75,11 @@ class NightRecord(FileRecord):
         default_factory=dict, description="text of each recipe, by its name in the rows"
     )
 
+    @property
+    def has_recipes(self) -> bool:
+        """True if it has the recipes of its rows; older nights have none."""
+        return all(row.recipe in self.recipes for row in self.rows)
+
 
 class NightEntry(FileRecord):
     """A line of ``night.jsonl``: each step is written down before it is acted on.

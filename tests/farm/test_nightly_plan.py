@@ -2,6 +2,7 @@
 
 import dataclasses
 import subprocess
+import time
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,8 +12,10 @@ from labs import write_devices
 from night_lab import PLAN, give_ticker
 
 from labctl.config.lab import Board, LabFile, find_lab
-from labctl.errors import ConfigError, LabctlError
+from labctl.errors import BoardBusy, ConfigError, LabctlError
 from labctl.farm.nightly.budget import plan_pairs, smallest_slowdown
+from labctl.farm.nightly.executor import Built
+from labctl.farm.nightly.lab_executor import LabExecutor
 from labctl.farm.nightly.nights import begin_night, read_result
 from labctl.farm.nightly.plan_file import read_plan
 from labctl.farm.nightly.planning import make_plan
@@ -153,6 +156,58 @@ def test_a_night_that_was_cut_off_and_has_no_time_left_gets_its_result(lab: LabF
     assert found.verdict == "not monitored"
     assert f"night {cut_off.name} was cut off" in said[0]
     assert (cut_off / "report.html").exists()
+
+
+def test_a_night_of_an_older_labctl_gets_its_result_and_another_begins(lab: LabFile) -> None:
+    record = planned(lab)
+    older = begin_night(lab.root, record.model_copy(update={"recipes": {}}))
+    said: list[str] = []
+    _, folder = _planned(request(lab, said))
+    assert folder != older
+    assert said[0] == f"night {older.name} was begun by an older labctl: it cannot go on"
+    assert read_result(older).findings
+
+
+def test_a_damaged_night_keeps_no_new_one_from_its_begin(lab: LabFile) -> None:
+    damaged = begin_night(lab.root, planned(lab))
+    for name in ("night.json", "night.jsonl"):
+        (damaged / name).write_text("")
+    said: list[str] = []
+    with pytest.raises(ConfigError, match="is not of a night") as refused:
+        _planned(request(lab, said))
+    assert "--new" in (refused.value.hint or "")
+    _, folder = _planned(dataclasses.replace(request(lab, said), new=True))
+    assert folder != damaged
+    assert "the last night gets no result" in said[0]
+    (folder / "result.json").write_text("cut o")
+    assert planned(lab).rows
+
+
+def test_a_board_in_use_is_waited_for_until_the_night_ends_at_most(
+    lab: LabFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = planned(lab)
+    asked: list[str] = []
+
+    def in_use(*_: object) -> Transport:
+        asked.append("")
+        raise BoardBusy("board vb is in use")
+
+    executor = LabExecutor(
+        lab,
+        None,  # type: ignore[arg-type]
+        in_use,
+        print,
+        record.recipes,
+        deadline=time.time() + 1,
+    )
+    monkeypatch.setattr(LabExecutor, "_run", in_use)
+    began = time.monotonic()
+    built = Built("k", "head", "head")
+    with pytest.raises(BoardBusy):
+        executor.measure(record.rows[0], "vb", built, began=asked.append, left=None)
+    assert len(asked) > 1
+    assert time.monotonic() - began < 60
 
 
 def test_a_board_of_another_host_is_refused_with_what_to_do(lab: LabFile) -> None:

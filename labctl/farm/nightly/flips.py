@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from labctl.config.lab import LabFile
-from labctl.farm.nightly.nights import RESULT, nights_of, read_result
+from labctl.farm.nightly.nights import nights_of, past_result
 from labctl.records.night import NightFinding, NightResult, NightVerdict
 from labctl.state import LabState, lab_state
 
@@ -13,9 +13,9 @@ _FLIP = {NightVerdict.GOOD, NightVerdict.SLOWER}
 
 
 def night_before(lab: LabFile, now: NightResult) -> NightResult | None:
-    """Return the last finished night of the plan before this one. Raises ConfigError."""
-    found = (one for one in nights_of(lab.root, now.plan) if one.name < now.id)
-    return next((read_result(one) for one in found if (one / RESULT).exists()), None)
+    """Return the last finished night of the plan before this one."""
+    found = (past_result(one) for one in nights_of(lab.root, now.plan) if one.name < now.id)
+    return next((one for one in found if one is not None), None)
 
 
 def keep_flips(lab: LabFile, before: NightResult, now: NightResult) -> None:

@@ -33,7 +33,7 @@ from labctl.state import lab_state
 from labctl.state.health import BY_PEOPLE, Health
 from labctl.transport import Transport
 
-#: A board that somebody else uses is waited for so long; then its rows go elsewhere.
+#: A board that somebody else uses is waited for so long, if there is time; then it has failed.
 _BUSY_SECONDS = 1800.0
 
 
@@ -48,6 +48,8 @@ class LabExecutor:
     #: Text of each recipe, as it was when the night began.
     recipes: Mapping[str, str]
     figure: str | None = None
+    #: End of the night, in seconds since 1970.
+    deadline: float = math.inf
     #: Set when the night is to end: no further run begins.
     stopping: Event = field(default_factory=Event)
 
@@ -107,7 +109,7 @@ class LabExecutor:
         trials, execution, run = retry_infra(
             lambda: self._run(recipe, self.lab.board(board), Observer(remember), directory),
             on=(BoardBusy,),
-            timeout=_BUSY_SECONDS,
+            timeout=max(0.0, min(_BUSY_SECONDS, self.deadline - started - row.seconds)),
             interval=5.0,
         )
         values = run_values(row, run, trials, self.figure)

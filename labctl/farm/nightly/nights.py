@@ -53,7 +53,16 @@ def _read(kind: type[R], path: Path) -> R:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise ConfigError(f"{path} is not of a night", hint="the file is damaged") from error
+        hint = "the file is damaged; `labctl nightly PLAN --new` begins another night"
+        raise ConfigError(f"{path} is not of a night", hint=hint) from error
+
+
+def past_result(folder: Path) -> NightResult | None:
+    """Return the findings of a past night; None where it has none, or their file is damaged."""
+    try:
+        return read_result(folder)
+    except ConfigError:
+        return None
 
 
 def unfinished_night(root: Path, plan: str) -> tuple[Path, NightRecord] | None:
@@ -67,9 +76,9 @@ def unfinished_night(root: Path, plan: str) -> tuple[Path, NightRecord] | None:
 def past_findings(root: Path, plan: str) -> Sequence[Mapping[str, str]]:
     """Return the verdict of each row, of each night; the newest night first."""
     return [
-        {one.row: str(one.verdict) for one in read_result(folder).findings}
+        {one.row: str(one.verdict) for one in result.findings}
         for folder in nights_of(root, plan)[:_RECENT]
-        if (folder / RESULT).exists()
+        if (result := past_result(folder)) is not None
     ]
 
 
@@ -83,7 +92,11 @@ def past_noise(root: Path, plan: str) -> dict[str, float]:
     for folder in nights_of(root, plan)[:_RECENT]:
         if not (folder / JOURNAL).exists():
             continue
-        for name, state in NightState(folder, read_night(folder).rows).rows.items():
+        try:
+            rows = read_night(folder).rows
+        except ConfigError:
+            continue  # damaged: it tells nothing
+        for name, state in NightState(folder, rows).rows.items():
             for logs in _pairs(state):
                 mean = fmean(logs)
                 squares[name] = squares.get(name, 0.0) + sum((x - mean) ** 2 for x in logs)

@@ -5,13 +5,14 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from labctl.compare.words import percent
 from labctl.errors import printable
-from labctl.farm.nightly.nights import RESULT, nights_of, read_result
+from labctl.farm.nightly.nights import nights_of, past_result
 from labctl.farm.nightly.results import lines_of, sentence
 from labctl.records.night import NightFinding, NightResult
 from labctl.report.markdown import table
@@ -62,8 +63,8 @@ def night_page(result: NightResult) -> str:
 
 def trend_page(plan: str, root: Path) -> str:
     """Return the page of a plan: its last night, and the change of each row, night by night."""
-    folders = [one for one in nights_of(root, plan) if (one / RESULT).exists()][:_SHOWN]
-    results = [read_result(folder) for folder in reversed(folders)]
+    past = (past_result(folder) for folder in nights_of(root, plan))
+    results = list(islice((one for one in past if one is not None), _SHOWN))[::-1]
     return _page(f"Nights of {plan}", results[-1] if results else None, trends(results))
 
 

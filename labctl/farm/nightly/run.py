@@ -7,6 +7,7 @@ from pathlib import Path
 
 from labctl.config.lab import Board, LabFile
 from labctl.config.yaml.document import Document
+from labctl.errors import ConfigError
 from labctl.farm.nightly.flips import keep_flips, night_before
 from labctl.farm.nightly.lab_executor import LabExecutor
 from labctl.farm.nightly.night import Night
@@ -25,7 +26,7 @@ from labctl.farm.nightly.search import search_commits
 from labctl.farm.nightly.sources import Sources, sources_of
 from labctl.farm.nightly.state import NightState
 from labctl.files import locked, write_atomic
-from labctl.records.night import CommitSearch, NightResult
+from labctl.records.night import CommitSearch, NightRecord, NightResult
 from labctl.state import lab_state
 from labctl.transport import Transport
 
@@ -67,7 +68,13 @@ def _night(request: NightRequest, planned: Planned, folder: Path) -> tuple[Night
     record = planned.record
     sources = sources_of(request.lab, request.plan, planned)
     executor = LabExecutor(
-        request.lab, sources, request.connect, request.say, record.recipes, request.plan.figure
+        request.lab,
+        sources,
+        request.connect,
+        request.say,
+        record.recipes,
+        request.plan.figure,
+        record.deadline,
     )
     return Night(record, NightState(folder, record.rows), executor), sources
 
@@ -91,12 +98,14 @@ def _finish(
 def _planned(request: NightRequest) -> tuple[Planned, Path]:
     """Return the night that was cut off, or a new one; one without time left gets its result."""
     root, now = request.lab.root, datetime.now(UTC).timestamp()
-    if cut_off := unfinished_night(root, request.plan.name):
+    if cut_off := _cut_off(request):
         folder, record = cut_off
         is_same = record.plan_sha256 == plan_digest(request.document)
         if is_same and record.deadline > now and not request.new:
-            request.say(f"night {folder.name} goes on")
-            return Planned(record, recipes_of(request.lab, record)), folder
+            if record.has_recipes:
+                request.say(f"night {folder.name} goes on")
+                return Planned(record, recipes_of(request.lab, record)), folder
+            request.say(f"night {folder.name} was begun by an older labctl: it cannot go on")
         night, _ = _night(request, Planned(record, {}), folder)
         _finish(request, night, folder, ())
         request.say(f"night {folder.name} was cut off: {folder / NIGHT_TEXT} has what it found")
@@ -104,6 +113,20 @@ def _planned(request: NightRequest) -> tuple[Planned, Path]:
     folder = begin_night(root, fresh.record)
     request.say(f"night {fresh.record.id}")
     return fresh, folder
+
+
+def _cut_off(request: NightRequest) -> tuple[Path, NightRecord] | None:
+    """Return the last night if it was cut off. Raises ConfigError for a damaged one.
+
+    A new night is not kept from its begin by one that is damaged.
+    """
+    try:
+        return unfinished_night(request.lab.root, request.plan.name)
+    except ConfigError as error:
+        if not request.new:
+            raise
+        request.say(f"the last night gets no result: {error.message}")
+        return None
 
 
 def _keep_good(request: NightRequest, night: Night, build: str, name: str) -> None:
