@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from labctl.database.base import (
         DamagedDatabase,
         Database,
+        DatabaseAway,
         Schema,
         UnwritableDatabase,
         lab_database,
@@ -18,7 +19,7 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "base": "DamagedDatabase Database Schema UnwritableDatabase lab_database",
+            "base": "DamagedDatabase Database DatabaseAway Schema UnwritableDatabase lab_database",
             "postgresql": "PostgresDatabase",
             "sqlite": "SqliteDatabase",
         },
@@ -27,6 +28,7 @@ else:
 __all__ = [
     "DamagedDatabase",
     "Database",
+    "DatabaseAway",
     "PostgresDatabase",
     "Schema",
     "SqliteDatabase",

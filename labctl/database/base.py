@@ -33,6 +33,10 @@ class UnwritableDatabase(HostError):
     """The database's file cannot be opened or written on this host."""
 
 
+class DatabaseAway(HostError):
+    """The database does not answer now; it may do so soon."""
+
+
 class Database(ABC):
     """One database. Its text names it for people, without any password."""
 
@@ -58,7 +62,7 @@ class Database(ABC):
         """Return the rows that an SQL text asks for; ``:name`` stands for a value.
 
         Raises HostError: DamagedDatabase where the database itself is wrong, UnwritableDatabase
-        where its file is out of reach.
+        where its file is out of reach, DatabaseAway where trying again may help.
         """
         with self.questions() as ask:
             return ask(question, values)

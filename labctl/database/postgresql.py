@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 from weakref import WeakValueDictionary
 
-from labctl.database.base import LOCK_SECONDS, Ask, DamagedDatabase, Database, Row
+from labctl.database.base import LOCK_SECONDS, Ask, DamagedDatabase, Database, DatabaseAway, Row
 from labctl.errors import HostError, ToolMissing
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class PostgresDatabase(Database):
         except DBAPIError as error:
             raise self._typed(error.orig or error) from None
         except PoolTimeout:
-            raise HostError(
+            raise DatabaseAway(
                 f"cannot write to {self}: other threads of this process have its only connection"
                 f" for writing since {LOCK_SECONDS:.0f} s",
                 hint="the server is slow, or another labctl keeps the lab's lock; try again",
@@ -142,7 +142,11 @@ class PostgresDatabase(Database):
         said = getattr(getattr(error, "diag", None), "message_primary", None)
         words = " ".join(str(said or error).split())
         state = getattr(error, "sqlstate", None)
-        kind = DamagedDatabase if state in _FOREIGN_TABLES else HostError
+        kind: type[HostError] = HostError
+        if state in _FOREIGN_TABLES:
+            kind = DamagedDatabase
+        elif isinstance(error, _psycopg().OperationalError | _psycopg().InterfaceError):
+            kind = DatabaseAway  # also a refused password: only its text would tell
         base = urlsplit(self._url).path.removeprefix("/")
         hint = f"the first use needs: GRANT CREATE ON DATABASE {base} TO USER"
         return kind(f"cannot use {self}: {words}", hint=hint if state == _REFUSED else _HINT)

@@ -7,7 +7,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labctl.database.base import LOCK_SECONDS, Ask, DamagedDatabase, Database, UnwritableDatabase
+from labctl.database.base import (
+    LOCK_SECONDS,
+    Ask,
+    DamagedDatabase,
+    Database,
+    DatabaseAway,
+    UnwritableDatabase,
+)
 from labctl.errors import HostError
 
 if TYPE_CHECKING:
@@ -95,6 +102,8 @@ class SqliteDatabase(Database):
             kind = DamagedDatabase
         elif isinstance(error, OSError) or _primary_code(error) in _UNWRITABLE:
             kind = UnwritableDatabase
+        elif _primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            kind = DatabaseAway
         return kind(f"cannot use {self}: {error}", hint=self._hint)
 
 

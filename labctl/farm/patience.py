@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from labctl.errors import HostError, InfraError
+from labctl.database import DatabaseAway
+from labctl.errors import InfraError
 from labctl.retry import retry_infra
 
 #: A database that is away for longer ends who needs it.
@@ -14,13 +15,14 @@ T = TypeVar("T")
 def patiently(operation: Callable[[], T], note: Callable[[str], None]) -> T:
     """Repeat what asks the database until it answers; ``note`` gets one line in that time.
 
-    Raises HostError after DATABASE_AWAY_SECONDS.
+    Raises DatabaseAway after DATABASE_AWAY_SECONDS, and at once what waiting does not mend.
     """
     told: list[InfraError] = []
 
     def tell(error: InfraError) -> None:
         if not told:
-            note(f"{error.message}; it is asked again")
+            hint = f" ({error.hint})" if error.hint else ""
+            note(f"{error.message}; it is asked again{hint}")
         told.append(error)
 
-    return retry_infra(operation, on=(HostError,), timeout=DATABASE_AWAY_SECONDS, on_retry=tell)
+    return retry_infra(operation, on=(DatabaseAway,), timeout=DATABASE_AWAY_SECONDS, on_retry=tell)

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from labctl.config.lab import Lab, LabFile
+from labctl.database import DamagedDatabase, DatabaseAway
 from labctl.errors import BoardBusy, HostError
 from labctl.farm.job import JobResult
+from labctl.farm.patience import patiently
 from labctl.farm.queue_source import QueueSource
 from labctl.farm.turn import Turn
 from labctl.state import LabState, NewJob, lab_state
@@ -29,7 +31,7 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
         def fails_once(*given: Any, **named: Any) -> Any:
             if not failures:
-                failures.append(HostError("cannot use the database: it is starting up"))
+                failures.append(DatabaseAway("cannot use the database: it is starting up"))
                 raise failures[0]
             return real(*given, **named)
 
@@ -71,3 +73,26 @@ def test_who_waits_for_a_board_keeps_the_place(
     assert turn.take(use, BoardBusy) == 1
     assert state.jobs.find(job.id).exit_status == 1
     assert len(notes) == 2
+
+
+def test_what_waiting_does_not_mend_is_told_at_once(state: LabState, tmp_path: Path) -> None:
+    state.jobs.submit(NewJob("q8", {}, ("rk1",)))
+    (tmp_path / "labctl.sqlite").write_bytes(b"no database" * 1000)
+    source, notes = QueueSource(state, tmp_path / "runs", {"rk1": ()}, {}), list[str]()
+    source.note = notes.append
+    with pytest.raises(DamagedDatabase) as damaged:
+        source.begin()
+    assert "labctl state restore FILE" in (damaged.value.hint or "")
+    assert notes == []
+
+
+def test_who_waits_for_a_database_is_told_what_may_help() -> None:
+    notes, answers = list[str](), iter([DatabaseAway("it is away", hint="is it running?"), None])
+
+    def ask() -> int:
+        if error := next(answers):
+            raise error
+        return 1
+
+    assert patiently(ask, notes.append) == 1
+    assert notes == ["it is away; it is asked again (is it running?)"]
