@@ -12,7 +12,7 @@ from labctl.errors import printable_line
 from labctl.state.audit import add_audit
 from labctl.state.events import clock
 from labctl.state.leases import StateLease, busy, end, find_live
-from labctl.state.quotas import QuotaCheck
+from labctl.state.quotas import QuotaCheck, check_reserved
 from labctl.state.reservations import (
     Reservation,
     add_reservation,
@@ -47,22 +47,23 @@ class Holds:
     ) -> Reservation:
         """Keep a board for ``by`` (``USER@HOST``) from now on; an own earlier hold is replaced.
 
-        Raises BoardBusy where another uses or keeps the board in that time, HostError.
+        Raises BoardBusy where another uses or keeps the board in that time, or the user has too
+        many then, HostError.
         """
         with self._state.changing() as connection:
             now = clock(connection, self._state.now)
             lease = find_live(connection, board, now)
             if lease is not None and not is_same_user(lease["holder"], by):
                 raise busy(StateLease(**lease), board)
-            QuotaCheck(connection, now, self._state.quotas).check(board, by)
-            for other in kept(connection, board, now, now + seconds):
+            quotas, ends = self._state.quotas, now + seconds
+            QuotaCheck(connection, now, quotas).check(board, by)
+            check_reserved(connection, board, by, now, ends, quotas=quotas)
+            for other in kept(connection, board, now, ends):
                 if not other.lets_in(by):
                     raise other_keeps(other)
                 if other.kind == "hold":
                     end_reservation(connection, other)
-            new = Reservation(
-                secrets.token_hex(4), board, "hold", by, now, now + seconds, reason, by, now
-            )
+            new = Reservation(secrets.token_hex(4), board, "hold", by, now, ends, reason, by, now)
             return add_reservation(connection, now, new, via)
 
     def release(

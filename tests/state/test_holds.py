@@ -203,6 +203,15 @@ def test_reservations_count_for_the_quota_of_boards(state: LabState) -> None:
         state.holds.hold("rk8", by=BOB)
 
 
+def test_a_hold_counts_until_its_end_for_the_quota_of_boards(state: LabState) -> None:
+    state.quotas = {"default": Quota(boards=1)}
+    now = time.time()
+    state.reservations.add("rk3", now + HOUR, now + 2 * HOUR, holder=ANN, by=ANN)
+    with pytest.raises(BoardBusy, match="ann has rk3 in that time, and may have 1 at once"):
+        state.holds.hold("rk1", by=ANN, seconds=8 * HOUR)
+    state.holds.hold("rk1", by=ANN, seconds=HOUR / 2)
+
+
 def test_a_user_has_no_more_hours_a_day_than_the_quota(state: LabState) -> None:
     state.quotas = {"default": Quota(hours=2.5)}
 
