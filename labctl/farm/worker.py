@@ -264,7 +264,11 @@ class HostWorker:
     def _suits(self) -> Callable[[Waiting, str], bool]:
         """Return what keeps jobs that this labctl does not understand for another worker."""
         waiting = [job for job in self.state.jobs.list() if job.state == "waiting"]
-        strange = {job.id: job for job in waiting if not self.understands(job)}
+        strange = {
+            job.id: job
+            for job in waiting
+            if not (job.kind == "foreground" or self.understands(job))
+        }
         for job in (job for name, job in strange.items() if name not in self._left):
             self.note(f"job {job.id} ({job.name}) is left to a worker of a newer labctl")
         self._left |= set(strange)

@@ -11,6 +11,7 @@ from labctl.config.lab import Lab, LabFile
 from labctl.errors import Blame, ConfigError, ExitStatus
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_engine import QueueEngine, queue_of
+from labctl.farm.queue_ledger import QueueLedger
 from labctl.farm.worker import HostWorker
 from labctl.retry import wait_until
 from labctl.state import Health, LabState, NewJob, lab_state
@@ -121,6 +122,19 @@ def test_a_job_of_a_newer_labctl_stays_for_a_newer_worker(lab: LabFile, state: L
     worker.run(drain=True)
     assert executor.ran == [("known", "rk1")]
     assert "job new (new) is left to a worker of a newer labctl" in said
+
+
+def test_a_board_is_kept_for_the_one_that_waits_for_it_in_the_foreground(
+    lab: LabFile, state: LabState
+) -> None:
+    said: list[str] = []
+    state.jobs.submit(_job("shell", "rk1", kind="foreground"), _job("queued", "rk1"))
+    worker = _worker(lab, executor := Recorded(), "rk1")
+    ledger = QueueLedger(lab, state, None, print)
+    worker.understands, worker.note = ledger.understands, said.append
+    worker.run(drain=True)
+    assert executor.ran == []
+    assert not [line for line in said if "newer labctl" in line]
 
 
 def test_a_lab_without_a_database_says_what_to_do(tmp_path: Path) -> None:
