@@ -131,16 +131,15 @@ def run(
         return submit(lab, wanted, pool, priority, untrusted=untrusted)
 
     state, by = lab_state(lab), this_user()
-    if untrusted:  # the run looks at the board's health itself
-        pool = [one for one in pool if state.health.get(one.name).may_do("untrusted")] or pool[:1]
-    else:
-        working = state.health.working([one.name for one in pool], by)
-        pool = [one for one in pool if one.name in working]
+    working = state.health.working([one.name for one in pool], by, untrusted=untrusted)
+    pool = [one for one in pool if one.name in working]
 
     def run_on(chosen: Board) -> int:
         others = [lab.board(name) for name in dict.fromkeys(spares) if name != chosen.name]
         for one in others:
-            state.health.require_work(one.name, by)
+            state.health.working([one.name], by)
+        if not untrusted:  # which looks at the board's health itself
+            state.health.require_work(chosen.name, by)
         request = RunRequest(wanted, chosen, lab, compare=comparing_with(lab), untrusted=untrusted)
         return run_and_tell(request, others, result_format, output, ci, build=build)
 

@@ -39,7 +39,7 @@ def run_in_turn(
             f" job {job.id}; Ctrl-C leaves the queue"
         )
 
-    turn = Turn(state, lab.root, job, tell, note)
+    turn = Turn(state, lab.root, job, tell, note, untrusted=untrusted)
     return turn.take(lambda name: run_on(_named(pool, name)), BoardBusy)
 
 

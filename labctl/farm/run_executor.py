@@ -46,8 +46,8 @@ class RunLedger(Protocol):
 class RunExecutor:
     """Runs recipes on the boards of a lab.
 
-    ``before_job`` gets the board of each job first, and raises BoardOutOfService where it may not
-    work.
+    ``before_job`` gets the board of each job first, and the job's submitter; it raises
+    BoardOutOfService where the board may not work.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RunExecutor:
         *,
         compare: CompareGates = leave_open,
         on_event: Callable[[FarmJob, str, AnyEvent], None] = lambda _job, _board, _event: None,
-        before_job: Callable[[str], None] = lambda _board: None,
+        before_job: Callable[[str, str | None], None] = lambda _board, _by: None,
     ):
         self._lab = lab
         self._ledger = ledger
@@ -83,7 +83,7 @@ class RunExecutor:
         try:
             noted = watcher.run = self._ledger.run_of(job)
             if not job.untrusted:  # whose run looks at the board's health itself
-                self._before_job(board)
+                self._before_job(board, job.submitter)
             outcome = self._outcome(job, self._lab.board(board), noted, watcher)
         except LabctlError as error:
             return JobResult.of(error, watcher.run, time.monotonic() - began)

@@ -40,7 +40,7 @@ class Turn:
     """One wait for the first of some equal boards that is free.
 
     ``tell`` gets the place whenever it changes, ``note`` other lines for people. A database that is
-    away is waited for.
+    away is waited for. An ``untrusted`` recipe looks at its board's health itself.
     """
 
     def __init__(
@@ -50,13 +50,17 @@ class Turn:
         job: NewJob,
         tell: Callable[[Place], None],
         note: Callable[[str], None],
+        *,
+        untrusted: bool = False,
     ):
         self._state = state
         self._root = lab_root
         self._new = job
         self._tell = tell
         self._note = note
+        self._untrusted = untrusted
         self._worker = worker_name()
+        self._told: int | None = None
 
     def take(self, use: Callable[[str], int], is_refusal: type[LabctlError]) -> int:
         """Wait, use the board, and return what ``use`` returns.
@@ -65,6 +69,7 @@ class Turn:
         BoardOutOfService if none of the boards may be used any more, and what ``use`` raises.
         """
         (job,) = self._state.jobs.submit(self._new)
+        was_refused = False
         try:
             while True:
                 claimed = self._claimed(job)
@@ -76,7 +81,11 @@ class Turn:
                         self._state.jobs.requeue, claimed, error.message, blame_board=False
                     )
                     patiently(partial(again, counted=False), self._note)
-                    self._pause(job, AGAIN_SECONDS)
+                    if not was_refused:
+                        self._note(error.message)
+                    was_refused = True
+                    self._tell_place(job)
+                    time.sleep(AGAIN_SECONDS)
                     continue
                 except LabctlError as error:
                     self._end(claimed, error.exit_status, error)
@@ -89,28 +98,24 @@ class Turn:
             raise
 
     def _claimed(self, job: Job) -> Job:
-        told: Place | None = None
         while True:
             if claimed := patiently(partial(self._look, job), self._note):
                 return claimed
-            place = self._place(job)
-            if told is None or place.number != told.number:
-                self._tell(place)
-                told = place
+            self._tell_place(job)
             time.sleep(LOOK_SECONDS)
 
     def _look(self, job: Job) -> Job | None:
         held = {lease.board for lease in self._state.leases.list()}
-        working = self._state.health.working(job.boards, job.submitter)
+        untrusted = self._untrusted
+        working = self._state.health.working(job.boards, job.submitter, untrusted=untrusted)
         free = [board for board in working if board not in held]
         return self._state.jobs.claim_own(job.id, free, self._worker)
 
-    def _place(self, job: Job) -> Place:
-        return patiently(partial(place_of, self._state, self._root, job), self._note)
-
-    def _pause(self, job: Job, seconds: float) -> None:
-        self._tell(self._place(job))
-        time.sleep(seconds)
+    def _tell_place(self, job: Job) -> None:
+        place = patiently(partial(place_of, self._state, self._root, job), self._note)
+        if place.number != self._told:
+            self._tell(place)
+        self._told = place.number
 
     def _end(self, job: Job, status: int, error: LabctlError | None = None) -> None:
         with suppress(LeaseLost):  # the database was away for long: the run's record counts

@@ -16,7 +16,7 @@ from labctl.board import StoredObject
 from labctl.board.running_jobs import running_jobs
 from labctl.checked import listed
 from labctl.config.lab import Board
-from labctl.errors import ConfigError, JobError, LabctlError
+from labctl.errors import BoardBusy, ConfigError, JobError, LabctlError, LeaseLost
 from labctl.farm.health.checking import check
 from labctl.records import Execution
 from labctl.records.events import AnyEvent, Contact
@@ -31,7 +31,13 @@ from labctl.runs import (
 )
 from labctl.runs.inputs.untrusted import check_board
 from labctl.state import lab_state
-from labctl.state.health import BY_PEOPLE, NOT_LOOKED_THROUGH, UNTRUSTED, Health
+from labctl.state.health import (
+    BY_PEOPLE,
+    NOT_LOOKED_THROUGH,
+    UNTRUSTED,
+    Health,
+    untrusted_use,
+)
 from labctl.transport import Transport
 
 Connect = Callable[[Board], Transport]
@@ -78,12 +84,14 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
 def look_if_due(request: RunRequest, connect: Connect, observer: Observer) -> bool:
     """Look through a board where an earlier untrusted run ended without; True if that was so.
 
-    Raises as :func:`run_untrusted` does.
+    Raises as :func:`run_untrusted` does; BoardBusy while that run has the board.
     """
-    is_due = lab_state(request.lab).health.get(request.board.name).awaits_look
-    if is_due:
+    healths = lab_state(request.lab).health
+    health = healths.get(request.board.name)
+    healths.refuse_untrusted_use(health)
+    if health.awaits_look:
         _Look(request, connect, observer).look()
-    return is_due
+    return health.awaits_look
 
 
 @dataclass
@@ -100,7 +108,10 @@ class _Look:
     def begin(self, kept: Sequence[StoredObject]) -> None:
         """Keep other work off the board until the look has ended."""
         self.kept, self.is_due = kept, True
-        self._set_health(Health.BAD, NOT_LOOKED_THROUGH, {UNTRUSTED: NOT_LOOKED_THROUGH})
+        self._mark()
+
+    def _mark(self) -> None:
+        self._set_health(Health.BAD, NOT_LOOKED_THROUGH, untrusted_use())
 
     def look(self) -> None:
         """Look, and keep what came of it.
@@ -111,16 +122,13 @@ class _Look:
         try:
             damaged = self.damaged()
             if not damaged:
-                reason = "its store was not changed by an untrusted recipe"
-                self._set_health(Health.UNKNOWN, reason)
-                result = check(request.lab, board, self.connect, Observer(self._hear))
+                heard = Observer(self._hear)
+                result = check(request.lab, board, self.connect, heard, looked_through=True)
                 if result.health.may_work:
                     return
                 reason = result.verdict.reason
-        except LabctlError as error:
-            reason = f"{NOT_LOOKED_THROUGH}: {error.message}"
-            self._set_health(Health.BAD, reason, {UNTRUSTED: NOT_LOOKED_THROUGH})
-            self.observer.note(f"board {board.name}: {reason}")
+        except BaseException as error:
+            self._leave_due(error)
             raise
         if damaged:
             reason = f"an untrusted recipe changed {listed(damaged, joiner='and')}"
@@ -131,6 +139,16 @@ class _Look:
             hint=f"`labctl boards history {board.name}` shows the evidence; a new system image is"
             " the only sure cure",
         )
+
+    def _leave_due(self, error: BaseException) -> None:
+        """Leave the look to the next untrusted run."""
+        reason = NOT_LOOKED_THROUGH
+        if isinstance(error, LabctlError) and not isinstance(error, BoardBusy | LeaseLost):
+            reason += f": {error.message}"
+            self.observer.note(f"board {self.request.board.name}: {reason}")
+        elif not self.is_due:
+            return  # who has the board tells its health
+        self._set_health(Health.BAD, reason, {UNTRUSTED: NOT_LOOKED_THROUGH})
 
     def _hear(self, event: AnyEvent) -> None:
         if not isinstance(event, Contact):  # of the health check's own run
@@ -146,6 +164,8 @@ class _Look:
         with self.connect(board) as transport, hold_board(board, transport, lab, _LOOK) as held:
             held.refuse_if_taken()
             held.hold_in_lab()
+            self.is_due = True
+            self._mark()
             there, agent = held.store.contents(), held.agent_object.stored
             damaged = [item for item in self.kept if item not in there]
             # Only the board's own program can vouch for the agent that is there; so it goes anyway.

@@ -23,8 +23,13 @@ def next_jobs(
     boards: Sequence[str],
     suits: Callable[[Waiting, str], bool],
     quotas: Mapping[str, Quota],
+    *,
+    own: str | None = None,
 ) -> Sequence[tuple[Waiting, str]]:
-    """Return the jobs that get these free boards; the others keep the reason why they may not."""
+    """Return the jobs that get these free boards; the others keep the reason why they may not.
+
+    Who asks for ``own``, a job, has asked for the health of these boards.
+    """
     rows = sql.rows(connection, f"SELECT {ORDER} FROM job WHERE state = 'waiting'")
     if not rows:
         return ()
@@ -33,7 +38,7 @@ def next_jobs(
         "SELECT submitter, COUNT(*) AS number FROM job WHERE state = 'running' GROUP BY submitter",
     )
     running = {row["submitter"]: row["number"] for row in counts}
-    admission = Admission(connection, now, quotas)
+    admission = Admission(connection, now, quotas, own)
 
     def may_have(job: Waiting, board: str) -> bool:
         if not (admission.admits(job, board) and suits(job, board)):
@@ -55,11 +60,18 @@ def next_jobs(
 class Admission:
     """Refusals of one moment, in the transaction that hands the boards out."""
 
-    def __init__(self, connection: "Connection", now: float, quotas: Mapping[str, Quota]):
+    def __init__(
+        self,
+        connection: "Connection",
+        now: float,
+        quotas: Mapping[str, Quota],
+        own: str | None = None,
+    ):
         self._now = now
         self._kept = reservations_from(connection, now)
         self._quotas = QuotaCheck(connection, now, quotas)
         self._out = out_of_service(connection)
+        self._own = own
         #: Job -> why it may not have the board that was looked at last, for people.
         self.refused: dict[str, str] = {}
 
@@ -83,7 +95,7 @@ class Admission:
             if kept.begins < ends and not kept.lets_in(job.submitter):
                 raise other_keeps(kept)
         self._quotas.check(board, job.submitter)
-        health = self._out.get(board)
+        health = None if job.id == self._own else self._out.get(board)
         if health is not None and not health.may_do(job.kind) and not self._holds(job, board):
             health.require_work()
 

@@ -6,12 +6,14 @@ what it does now.
 
 import builtins
 import json
+import os
+import socket
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from labctl.errors import BoardOutOfService, printable_line
+from labctl.errors import BoardBusy, BoardOutOfService, printable_line
 from labctl.state import sql
 from labctl.state.events import BoardEvent, BoardEvents, add_event, clock, keep_row, set_state
 from labctl.state.reservations import Reservations
@@ -48,6 +50,9 @@ class Health(StrEnum):
 UNTRUSTED = "untrusted"
 #: Its value until that look has ended.
 NOT_LOOKED_THROUGH = "an untrusted recipe ran on it, and it was not looked through since"
+#: So long (s) after what another host told of a board, a process of that host may be about to go on
+#: with it.
+_LATELY_SECONDS = 60.0
 #: Boards that do the work of users. Nothing is known against an unknown one.
 WORKING = (Health.GOOD, Health.UNKNOWN)
 #: Set by people, and ended by people alone.
@@ -104,6 +109,11 @@ class BoardHealth:
             )
 
 
+def untrusted_use() -> dict[str, Any]:
+    """Return the evidence of a board that this process has for an untrusted recipe."""
+    return {UNTRUSTED: NOT_LOOKED_THROUGH, "host": socket.gethostname(), "pid": os.getpid()}
+
+
 def out_of_service(connection: "Connection") -> dict[str, BoardHealth]:
     """Return the boards whose health keeps users' jobs off, by name."""
     rows = sql.rows(connection, f"SELECT {_COLUMNS} FROM board_health")
@@ -132,24 +142,60 @@ class Healths:
         """Raise BoardOutOfService unless ``by`` (``USER@HOST``) may use a board.
 
         Who holds a board may use it whatever its health: somebody has to find out what it has.
+        Raises BoardBusy as :meth:`refuse_untrusted_use` does.
         """
         health = self.get(board)
         if not health.may_work and not any(
             one.kind == "hold" and one.board == board and one.lets_in(by)
             for one in Reservations(self._state).in_force()
         ):
+            self.refuse_untrusted_use(health)
             health.require_work()
 
-    def working(self, boards: Sequence[str], by: str) -> Sequence[str]:
-        """Return the boards that ``by`` may use. Raises BoardOutOfService if it is none of them."""
+    def refuse_untrusted_use(self, health: BoardHealth) -> None:
+        """Raise BoardBusy while another process has a board for an untrusted recipe.
+
+        Its look through the board is part of that.
+        """
+        if health.awaits_look and self._is_used(health):
+            raise BoardBusy(
+                f"board {health.board} is in use: an untrusted recipe has it, and it is looked"
+                " through afterwards"
+            )
+
+    def _is_used(self, health: BoardHealth) -> bool:
+        host, pid = health.evidence.get("host"), health.evidence.get("pid")
+        if not isinstance(pid, int):
+            return False  # its look has failed
+        if host == socket.gethostname():
+            return pid != os.getpid() and _is_alive(pid)
+        now = self._state.now
+        question = (
+            f"SELECT 1 FROM board_lease WHERE board = :board AND expires > {now} UNION ALL"
+            " SELECT 1 FROM board_event WHERE board = :board AND kind IN ('state', 'health')"
+            f" AND at > {now} - :lately"
+        )
+        asked = {"board": health.board, "lately": _LATELY_SECONDS}
+        return bool(self._state.ask(question, asked))
+
+    def working(self, boards: Sequence[str], by: str, *, untrusted: bool = False) -> Sequence[str]:
+        """Return the boards that ``by`` may use, or may wait for.
+
+        An ``untrusted`` recipe begins with the look through its board where that is due. Raises
+        BoardOutOfService if it is none of them.
+        """
         found: builtins.list[str] = []
         refused: BoardOutOfService | None = None
         for board in boards:
             try:
                 self.require_work(board, by)
-                found.append(board)
+            except BoardBusy:
+                pass
             except BoardOutOfService as error:
-                refused = error
+                if not (untrusted and self.get(board).awaits_look):
+                    refused = error
+                    continue
+            found.append(board)
         if refused is not None and not found:
             raise refused
         return found
@@ -248,6 +294,16 @@ class Healths:
             reason = None if before is None else f"before: {before}"
             add_event(connection, now, board, "firmware", firmware, by=by, reason=reason)
             return before is not None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
 
 
 def _row(connection: "Connection", board: str) -> BoardHealth:

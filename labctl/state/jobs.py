@@ -194,7 +194,8 @@ class Jobs:
     def claim_own(self, job: str, boards: Sequence[str], worker: str) -> Job | None:
         """Give a free board to a job that is waited for in the foreground, if it is its turn.
 
-        The wait is renewed by that. Raises LeaseLost if the job was cancelled, or not renewed.
+        The boards are those that their health gives it. The wait is renewed by that. Raises
+        LeaseLost if the job was cancelled, or not renewed.
         """
         with self._state.changing() as connection:
             now = self._now(connection)
@@ -290,7 +291,7 @@ class Jobs:
 
         now = self._now(connection)
         _free_lost(connection, now)
-        given = next_jobs(connection, now, boards, suits, self._state.quotas)
+        given = next_jobs(connection, now, boards, suits, self._state.quotas, own=own)
         for job, board in given:
             if job.id == own or (own is None and not job.is_foreground):
                 sql.run(

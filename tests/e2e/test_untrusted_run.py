@@ -16,7 +16,7 @@ from labctl import process
 from labctl.config.lab import find_lab
 from labctl.retry import wait_until
 from labctl.state import Job, lab_state
-from labctl.state.health import BoardHealth, Healths
+from labctl.state.health import NOT_LOOKED_THROUGH, BoardHealth, Healths
 from labctl.transport.registry import TRANSPORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
@@ -180,13 +180,19 @@ def test_a_board_that_was_not_looked_through_takes_no_other_work(pull: PullReque
         cwd=pull.folder,
         env=os.environ,
     )
+    (pull.lab / "recipe.yaml").write_text(RECIPE)
     try:
         assert wait_until(lambda: pull.health().health == "bad", timeout=120, interval=0.1)
+        # While it runs the board is in use, also for the next untrusted recipe.
+        for words in (("recipe.yaml", "--untrusted"), (str(pull.lab / "recipe.yaml"),)):
+            done = pull.labctl("run", *words, "--no-wait")
+            assert done.exit_status == 3, said(done)
+            assert "in use: an untrusted recipe has it" in said(done)
+        assert pull.health().reason == NOT_LOOKED_THROUGH
     finally:
         running.kill()
         running.communicate()
     assert "not looked through" in (pull.health().reason or "")
-    (pull.lab / "recipe.yaml").write_text(RECIPE)
     done = pull.labctl("run", str(pull.lab / "recipe.yaml"))
     assert done.exit_status == 3, said(done)
     assert "not looked through" in said(done)

@@ -1,13 +1,17 @@
 """Health of boards in the lab's state, on SQLite and on PostgreSQL."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from postgres_server import PostgresServer
 
 from labctl.config.lab import Lab, LabFile
-from labctl.errors import BoardOutOfService
-from labctl.state import Health, LabState, lab_state
+from labctl.errors import BoardBusy, BoardOutOfService
+from labctl.state import Health, LabState, lab_state, this_user
+from labctl.state import health as healths
+from labctl.state.health import NOT_LOOKED_THROUGH, untrusted_use
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -132,3 +136,39 @@ def test_a_check_is_wanted_until_it_is_done(state: LabState) -> None:
     assert (wish.check_wanted_at or 0) <= state.moment()
     state.health.checked("rk1", None)
     assert state.health.get("rk1").check_wanted_at is None
+
+
+def _used(state: LabState, **by: object) -> None:
+    evidence = untrusted_use() | by
+    state.health.set("rk1", Health.BAD, reason=NOT_LOOKED_THROUGH, by="test", evidence=evidence)
+
+
+def test_a_board_that_an_untrusted_recipe_has_is_waited_for_while_its_process_lives(
+    state: LabState,
+) -> None:
+    other = subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
+    )
+    _used(state, pid=other.pid)
+    with pytest.raises(BoardBusy, match="board rk1 is in use: an untrusted recipe has it"):
+        state.health.require_work("rk1", this_user())
+    assert state.health.working(["rk1"], this_user()) == ["rk1"]
+    other.communicate()
+    with pytest.raises(BoardOutOfService, match="not looked through"):
+        state.health.require_work("rk1", this_user())
+    assert state.health.working(["rk1"], this_user(), untrusted=True) == ["rk1"]
+
+
+def test_a_board_that_an_untrusted_recipe_of_another_host_has_is_waited_for_while_it_gives_signs(
+    state: LabState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _used(state, host="elsewhere")
+    with pytest.raises(BoardBusy):  # it was told now
+        state.health.require_work("rk1", this_user())
+    monkeypatch.setattr(healths, "_LATELY_SECONDS", -1.0)
+    lease = state.leases.acquire("rk1", purpose="run")
+    with pytest.raises(BoardBusy):
+        state.health.require_work("rk1", this_user())
+    state.leases.release(lease)
+    with pytest.raises(BoardOutOfService):
+        state.health.require_work("rk1", this_user())

@@ -7,7 +7,7 @@ from labctl.errors import LabctlError
 from labctl.farm.health.checking import Connect, check_if_due
 from labctl.records.events import AnyEvent, Note
 from labctl.runs.observer import Observer
-from labctl.state import lab_state
+from labctl.state import lab_state, this_user
 
 
 def checks_before_jobs(
@@ -37,12 +37,16 @@ def checks_before_jobs(
 
 def require_health(
     lab: LabFile, connect: Connect, note: Callable[[str], None]
-) -> Callable[[str], None]:
-    """Return what checks a board where that is due, and raises BoardOutOfService if it is sick."""
+) -> Callable[[str, str | None], None]:
+    """Return what checks a board for a user where that is due.
+
+    It raises BoardOutOfService if the board is sick, unless the user (``USER@HOST``; None: who runs
+    this process) holds it, and BoardBusy while an untrusted recipe has it.
+    """
     look, state = checks_before_jobs(lab, connect, note), lab_state(lab)
 
-    def ready(board: str) -> None:
+    def ready(board: str, by: str | None) -> None:
         look(board)
-        state.health.get(board).require_work()
+        state.health.require_work(board, by or this_user())
 
     return ready

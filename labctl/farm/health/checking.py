@@ -17,7 +17,7 @@ from labctl.records import BoardProbe
 from labctl.runs.observer import Observer
 from labctl.runs.probe import probe_board
 from labctl.state import BoardHealth, LabState, lab_state
-from labctl.state.health import BY_PEOPLE, UNTRUSTED
+from labctl.state.health import BY_PEOPLE, UNTRUSTED, Health
 from labctl.transport import Transport
 
 #: Author of what a check finds.
@@ -53,8 +53,12 @@ def check(
     observer: Observer,
     *,
     hosted: Sequence[Board] | None = None,
+    looked_through: bool = False,
 ) -> CheckResult:
     """Check a board under its lease, and keep what was found.
+
+    What an untrusted recipe may have changed is beyond a check: it gives no health to such a board
+    unless that was ``looked_through``.
 
     A board that fails climbs the ladder of its switches until it is well, unless half of the
     boards of this host (``hosted``; by default all of the lab) fail too. What somebody decided
@@ -74,14 +78,19 @@ def check(
                     climb = recover(lab, board, connect, observer, why=why, by=CHECKER, after=climb)
                 except ConfigError as error:  # a secret of its switches is missing: it stays
                     reason = f"{why}; nothing was tried: {error.message}"
-                    return _keep(looking, replace(verdict, reason=reason), None)
+                    return _keep(
+                        looking,
+                        replace(verdict, reason=reason),
+                        None,
+                        looked_through=looked_through,
+                    )
                 if climb.helped:
                     verdict = looking.look()
             if climb is not None and verdict.finding is Finding.FAILING:
                 reason = f"{verdict.reason}; {climb}"
                 evidence = {**verdict.evidence, "tried": climb.document()}
                 verdict = replace(verdict, reason=reason, evidence=evidence)
-    return _keep(looking, verdict, climb)
+    return _keep(looking, verdict, climb, looked_through=looked_through)
 
 
 def check_if_due(
@@ -164,7 +173,9 @@ class _Looking:
         return probe_path(self.lab.root, probe).name
 
 
-def _keep(looking: _Looking, verdict: Verdict, climb: Climb | None) -> CheckResult:
+def _keep(
+    looking: _Looking, verdict: Verdict, climb: Climb | None, *, looked_through: bool
+) -> CheckResult:
     """Keep the end of a check in the board's history and health."""
     state, board, settings = looking.state, looking.board.name, looking.lab.lab.health
     files = [looking.file(probe) for probe in looking.probes]
@@ -181,6 +192,8 @@ def _keep(looking: _Looking, verdict: Verdict, climb: Climb | None) -> CheckResu
     elif state.health.get(board).state == "offline" and verdict.finding is not Finding.HOST:
         state.health.set_state(board, "idle", by=CHECKER, reason="it answers")
     before = state.health.get(board)
+    if looked_through and before.awaits_look:
+        before = replace(before, health=Health.UNKNOWN, reason=None, evidence={})
     events = state.events.list(board, kinds=["check", "health"], limit=_EVENTS)
     health, reason = next_health(verdict, before, events)
     if UNTRUSTED in before.evidence:

@@ -1,0 +1,48 @@
+"""The wait of ``labctl run`` for its board."""
+
+from pathlib import Path
+
+import pytest
+
+from labctl.config.lab import Lab, LabFile
+from labctl.errors import BoardBusy, BoardOutOfService
+from labctl.farm import turn as turns
+from labctl.farm.turn import Place, Turn
+from labctl.state import Health, LabState, NewJob, lab_state
+from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabState:
+    monkeypatch.setattr(turns, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(turns, "AGAIN_SECONDS", 0.01)
+    return lab_state(LabFile(tmp_path, Lab(boards={})))
+
+
+def test_a_board_that_refuses_again_and_again_is_told_once(state: LabState, tmp_path: Path) -> None:
+    places, notes, tries = list[Place](), list[str](), iter(range(5))
+    job = NewJob("q8", {}, ("rk1",), "foreground")
+
+    def use(board: str) -> int:
+        if (seconds := next(tries)) < 4:
+            raise BoardBusy(f"board {board} is in use: a sign of life {seconds} s ago")
+        return 0
+
+    assert Turn(state, tmp_path, job, places.append, notes.append).take(use, BoardBusy) == 0
+    assert [place.number for place in places] == [1]
+    assert notes == ["board rk1 is in use: a sign of life 0 s ago"]
+
+
+@pytest.mark.parametrize("untrusted", [True, False])
+def test_a_board_that_nobody_looked_through_is_for_an_untrusted_recipe(
+    state: LabState, tmp_path: Path, *, untrusted: bool
+) -> None:
+    evidence = {UNTRUSTED: NOT_LOOKED_THROUGH}
+    state.health.set("rk1", Health.BAD, reason="killed", by="test", evidence=evidence)
+    job = NewJob("q8", {}, ("rk1",), "foreground")
+    turn = Turn(state, tmp_path, job, lambda _: None, print, untrusted=untrusted)
+    if untrusted:
+        assert turn.take(lambda _board: 7, BoardBusy) == 7
+    else:
+        with pytest.raises(BoardOutOfService, match="killed"):
+            turn.take(lambda _board: 7, BoardBusy)
