@@ -1,5 +1,7 @@
 """The disk space of a container, and who ends it when it takes too much."""
 
+import errno
+import os
 import threading
 from pathlib import Path
 
@@ -39,6 +41,40 @@ def test_too_many_files_are_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for number in range(21):
         (tmp_path / f"{number}").touch()
     with pytest.raises(CompileError, match="more than 20 files"):
+        run(tmp_path)
+
+
+def test_folders_too_deep_to_be_looked_into_are_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / "program"
+    deep.mkdir()
+    with monkeypatch.context() as patch:  # as a program makes it: no path is too long for that
+        patch.chdir(deep)
+        for _ in range(30):
+            Path("x" * 200).mkdir()
+            os.chdir("x" * 200)
+    with pytest.raises(CompileError, match="nests its folders too deep"):
+        run(deep)
+    move_up(deep)
+
+
+def move_up(deep: Path) -> None:
+    """Make a deep tree flat: who removes it takes paths."""
+    name = "x" * 200
+    for number in range(30):
+        (deep / name).rename(deep.parent / f"{number}")
+        deep = deep.parent / f"{number}"
+
+
+def test_a_disk_that_cannot_be_looked_at_ends_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_folder: Path) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(disk, "_taken", broken)
+    with pytest.raises(HostError, match="cannot be looked at: Input/output error"):
         run(tmp_path)
 
 

@@ -4,6 +4,7 @@ No engine limits the folders of the host that a container gets. So they are look
 what a program writes between two looks goes beyond the limit.
 """
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +56,10 @@ class _Watch:
 
     def look_on(self) -> None:
         while not self.over.wait(LOOK_SECONDS):
-            self.failure = self._failure()
+            try:
+                self.failure = self._failure()
+            except OSError as error:  # who cannot look cannot let it go on
+                self.failure = _unseen(error)
             if self.failure is not None:
                 self._end()
                 return
@@ -80,6 +84,14 @@ class _Watch:
                     hint="free some space; or the program keeps files open that it has removed",
                 )
         return None
+
+
+def _unseen(error: OSError) -> LabctlError:
+    if error.errno == errno.ENAMETOOLONG:
+        return CompileError("the build nests its folders too deep, and was ended")
+    return HostError(
+        f"the files of an untrusted program cannot be looked at: {error.strerror}; it was ended"
+    )
 
 
 def _free(folder: Path) -> int:
