@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import paramiko
 import pytest
 from hdc_server import Board, StandInServer, stand_in_server
+from paramiko.ssh_exception import SSHException
 from sshd_host import SshHost, make_key, ssh_host
 
-from labctl.errors import DeviceLost, LinkRefused, NotAuthorised
+from labctl.errors import DeviceLost, LinkError, LinkRefused, NotAuthorised
 from labctl.retry import wait_until
 from labctl.transport import HdcServerConfig, HdcTransport
 from labctl.virtual import VirtualBoard, serving
@@ -97,6 +99,20 @@ def test_a_lost_tunnel_is_an_error_and_made_again(board: HdcTransport, host: Ssh
     running.join(60)
     assert [type(error) for error in failures] == [DeviceLost]
     assert board.run("echo again", timeout=60).text == "again\n"
+
+
+def test_a_key_exchange_that_hangs_is_a_lost_link(
+    board: HdcTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert board.run("true", timeout=60).exit_status == 0
+
+    def hang(*_args: object) -> None:
+        raise SSHException("Key-exchange timed out waiting for key negotiation")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(paramiko.Channel, "send", hang)
+        with pytest.raises(LinkError):
+            board.run("true", timeout=5)
 
 
 def test_a_host_that_is_not_proven_gets_nothing(

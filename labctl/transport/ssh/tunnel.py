@@ -3,10 +3,11 @@
 Nothing listens on this host, so no other user of it gets to the server.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import paramiko
+from paramiko.ssh_exception import SSHException
 
 from labctl.errors import LinkError
 from labctl.hdc.messages import Buffer
@@ -66,11 +67,13 @@ class TunnelSocket:
             piece += memoryview(view)[: _PIECE_BYTES - len(piece)]
             if len(piece) == _PIECE_BYTES:
                 break
-        return self._channel.send(bytes(piece))
+        with _lost():
+            return self._channel.send(bytes(piece))
 
     def sendall(self, data: bytes | memoryview, /) -> None:
         """Send all of it. Raises OSError."""
-        self._channel.sendall(bytes(data))
+        with _lost():
+            self._channel.sendall(bytes(data))
 
     def recv(self, count: int, /) -> bytes:
         """Return the next bytes; empty at the end. Raises OSError, also TimeoutError."""
@@ -89,3 +92,12 @@ class TunnelSocket:
         """End both directions: who waits for bytes wakes up with an error."""
         del how
         self.close()
+
+
+@contextmanager
+def _lost() -> Iterator[None]:
+    """Turn what paramiko raises where the host no longer exchanges keys into an OSError."""
+    try:
+        yield
+    except (SSHException, EOFError) as error:
+        raise ConnectionResetError(f"the ssh connection to its host is lost: {error}") from error
