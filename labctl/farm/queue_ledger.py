@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from labctl.build.installation import install, installed, is_installed, version_of
 from labctl.config.lab import LabFile
 from labctl.errors import ConfigError, HostError, IntegrityError, LeaseLost
 from labctl.farm.job import QUEUED_KINDS, FarmJob
@@ -76,6 +77,14 @@ class QueueLedger:
                     " the files of recipes in the lab's folder",
                 )
             self._store.get(digest, path)
+        if content.build is not None and not is_installed(content.build):
+            if self._store is None:
+                build = f"{content.build.product} {version_of(content.build)}"
+                raise ConfigError(
+                    f"{build} is not built on this host",
+                    hint="name a `store` in devices.yaml that all hosts of the lab share",
+                )
+            install(content.build, self._store.get)
         return content
 
     def run_of(self, job: FarmJob) -> str | None:
@@ -192,6 +201,10 @@ def share_inputs(lab: LabFile, store: SharedStore | None, content: RunContent) -
         path = lab.root / name
         if _is_in(lab, path):
             store.put(path, digest)
+    if content.build is not None:
+        folder = installed(content.build)
+        for name, tool in content.build.tools.items():
+            store.put(folder.tool(name), tool.sha256)
 
 
 def _is_in(lab: LabFile, path: Path) -> bool:

@@ -1,7 +1,8 @@
 """The content of a job: all that its run needs, as it was when it was submitted.
 
-The recipe is kept as written and as resolved, and the files of this host by their SHA-256. What is
-in the queue does not change when a recipe is edited; a file that changed meanwhile is refused.
+The recipe is kept as written and as resolved, the files of this host by their SHA-256, and the
+build of its program by its manifest. What is in the queue does not change when a recipe is edited
+or a program is built anew; a file that changed meanwhile is refused.
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from labctl.build import Manifest
+from labctl.build.installation import manifest_with, version_of
 from labctl.config.recipe import Recipe
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
@@ -20,11 +23,16 @@ from labctl.runs.inputs.prepare import recipe_files
 
 @dataclass(frozen=True)
 class RunContent:
-    """A recipe with the digests of its files."""
+    """A recipe with the digests of its files.
+
+    The version of its engine names its build alone.
+    """
 
     recipe: Recipe
     #: Path, in the lab's folder if it lies there -> SHA-256.
     files: Mapping[str, str]
+    #: The build that has its program, with that tool alone; None: no build has it.
+    build: Manifest | None = None
 
     @classmethod
     def of(cls, recipe: Recipe, lab_root: Path, *, untrusted: bool = False) -> "RunContent":
@@ -37,6 +45,10 @@ class RunContent:
         paths += [lab_root / source.file for source in recipe.models.values() if source.file]
         paths += [lab_root / recipe.prompt_file] if recipe.prompt_file else []
         digests = {_named(path, lab_root): cached_sha256(path) for path in paths}
+        if found.artifact is not None:
+            build = manifest_with(found.artifact, [found.tool.name])
+            engine = recipe.engine.model_copy(update={"version": version_of(build)})
+            return cls(recipe.model_copy(update={"engine": engine}), digests, build)
         if found.program is not None:
             digests[_named(found.program.local, lab_root)] = found.program.sha256
         return cls(recipe, digests)
@@ -48,6 +60,7 @@ class RunContent:
             "as_written": self.recipe.as_written,
             "settings": list(self.recipe.settings),
             "files": dict(self.files),
+            "build": None if self.build is None else self.build.model_dump(mode="json"),
         }
 
     @classmethod
@@ -60,7 +73,9 @@ class RunContent:
                 source = Document.parse(written, f"the recipe {recipe.name}")
                 source.overridden = {(str(n),): text for n, text in enumerate(settings)}
                 recipe = recipe.written_in(source)
-            return cls(recipe, {str(path): str(sha) for path, sha in document["files"].items()})
+            files = {str(path): str(sha) for path, sha in document["files"].items()}
+            build = document.get("build")
+            return cls(recipe, files, None if build is None else Manifest.model_validate(build))
         except (ValidationError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
                 "the job's request is not one that this labctl reads",

@@ -1,11 +1,16 @@
 """Inputs of a job on a host that lacks them, and what a worker cannot run."""
 
+import hashlib
 import shutil
 from pathlib import Path
 
 import pytest
+from artifacts_made import make_artifact
 from postgres_server import PostgresServer, lab_in
+from tiny_gguf import write_tiny_gguf
 
+from labctl.build import find_artifacts
+from labctl.build.artifact import artifacts_dir, publish
 from labctl.config.lab import LabFile, find_lab
 from labctl.config.recipe import find_recipe
 from labctl.errors import ConfigError, IntegrityError
@@ -14,6 +19,7 @@ from labctl.farm.queue_ledger import QueueLedger, share_inputs
 from labctl.farm.run_content import RunContent
 from labctl.farm.store import SharedStore
 from labctl.runs import read_recipe
+from labctl.runs.inputs.prepare import recipe_files
 from labctl.state import NewJob, lab_state
 from labctl.transport.registry import TRANSPORTS
 
@@ -27,6 +33,17 @@ engine:
   tokens: {stream: stdout, each: line, count: tokens}
 models: {none: {file: models/any.bin}}
 parameters: {tokens: 1}
+max_time: 5m
+"""
+
+
+LLAMA = """\
+name: sleeping
+target: rk3568
+engine: {name: llama_cpp}
+models: {tiny: {file: models/tiny.gguf}}
+prompt: once upon
+parameters: {tokens: 8, context: 128}
 max_time: 5m
 """
 
@@ -60,6 +77,59 @@ def test_a_host_fetches_the_files_of_a_job(labs: tuple[LabFile, LabFile], tmp_pa
     content.check(host.root)
     assert (host.root / "models" / "any.bin").read_bytes() == bytes(1000)
     assert (host.root / "tools" / "sleeper").read_text() == "#!/bin/sh\nsleep $1\n"
+
+
+def test_a_build_of_the_desk_comes_to_the_host_and_no_newer_one_takes_its_place(
+    labs: tuple[LabFile, LabFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, host = labs
+    store = SharedStore(str(tmp_path / "store"))
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "desk cache"))
+    write_tiny_gguf(desk.root / "models" / "tiny.gguf")
+    (desk.root / "recipes" / "sleeping.yaml").write_text(LLAMA)
+    wanted = make_artifact(tmp_path, "llama-completion", "llama-bench", day=1)
+    content = _submitted(desk)
+    share_inputs(desk, store, content)
+    make_artifact(tmp_path, "llama-completion", day=2)  # built anew, the job has begun by then
+
+    for cache in ("desk cache", "host cache"):
+        monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / cache))
+        ledger = QueueLedger(host, lab_state(host), store, print)
+        found = ledger.content(FarmJob("a", "a", ("rk1",)))
+        program = recipe_files(found.recipe, host.root).program
+        assert program is not None
+        assert program.sha256 == wanted.manifest.tools["llama-completion"].sha256
+        assert program.local.is_relative_to(tmp_path / cache)
+    (only,) = find_artifacts("rk3568", "llama.cpp", lab_root=host.root)
+    assert list(only.manifest.tools) == ["llama-completion"]
+
+
+def test_a_build_that_a_host_has_with_other_bytes_is_refused(
+    labs: tuple[LabFile, LabFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, host = labs
+    store = SharedStore(str(tmp_path / "store"))
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "desk cache"))
+    write_tiny_gguf(desk.root / "models" / "tiny.gguf")
+    (desk.root / "recipes" / "sleeping.yaml").write_text(LLAMA)
+    built = make_artifact(tmp_path, "llama-completion")
+    share_inputs(desk, store, _submitted(desk))
+
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "host cache"))
+    shutil.copytree(desk.root / "models", host.root / "models")
+    ledger = QueueLedger(host, lab_state(host), None, print)
+    with pytest.raises(ConfigError, match=r"llama\.cpp new-[0-9a-f]+ is not built on this host"):
+        ledger.content(FarmJob("a", "a", ("rk1",)))
+    (tmp_path / "other").write_bytes(b"another program")
+    record = built.manifest.tools["llama-completion"].model_copy(
+        update={"sha256": hashlib.sha256(b"another program").hexdigest(), "size_bytes": 15}
+    )
+    theirs = built.manifest.model_copy(update={"tools": {"llama-completion": record}})
+    folder = artifacts_dir() / "rk3568" / built.path.name
+    publish(folder, theirs, {"llama-completion": tmp_path / "other"})
+    with pytest.raises(ConfigError, match="has other bytes here"):
+        QueueLedger(host, lab_state(host), store, print).content(FarmJob("a", "a", ("rk1",)))
+    assert (folder / "bin" / "llama-completion").read_bytes() == b"another program"
 
 
 def test_a_file_that_is_another_one_here_is_refused(
