@@ -155,7 +155,8 @@ class Schedule:
         if result.is_board_out:
             self._boards.discard(board)
         if result.is_final:
-            self._ended[board] += 1
+            # A job that was written wrong may have ended before it asked the board.
+            self._ended[board] += result.blame is not Blame.CONFIG
         else:
             given_up = self._again(unit, board, result)
             if given_up is None:

@@ -29,7 +29,7 @@ _EVIDENCE = """
     UNION ALL
     SELECT ended_at AS at, 'good' AS value FROM job
     WHERE board = :board AND id <> :id AND state = 'done' AND started_at > :after
-      AND (blame IS NULL OR blame <> 'infra')
+      AND (blame IS NULL OR blame = 'job')
 """
 
 

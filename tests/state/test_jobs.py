@@ -311,12 +311,21 @@ def found(state: LabState, board: str, value: str) -> None:
     state.events.add(board, "check", value, by="health check", reason="")
 
 
-def ran(state: LabState, board: str) -> None:
+def ran(state: LabState, board: str, blame: Blame | None = None) -> None:
     """Another job comes to its end on a board."""
     state.jobs.submit(job("other", boards=(board,), priority=9))
     (claimed,) = state.jobs.claim([board], "w")
     assert claimed.name == "other"
-    state.jobs.finish(claimed, 0)
+    state.jobs.finish(claimed, 0 if blame is None else 2, blame=blame)
+
+
+def test_a_job_that_was_written_wrong_shows_no_board_to_be_well(state: LabState) -> None:
+    state.jobs.submit(job(boards=("rk1", "rk2", "rk3")))
+    for board in ("rk1", "rk2"):
+        found(state, board, "good")
+        broke(state, board)
+        ran(state, board, Blame.CONFIG)
+    assert broke(state, "rk3").blame is Blame.INFRA
 
 
 def test_a_job_that_breaks_boards_that_were_well_and_are_well_is_to_blame(state: LabState) -> None:
