@@ -131,20 +131,23 @@ class RunExecutor:
         from labctl.farm.untrusted import look_if_due, run_untrusted
         from labctl.farm.untrusted_files import check_paths, discard_files
 
-        request = self._request(job, board)
-        if job.submitter is not None:
-            check_paths(request.recipe, self._lab.root, job.id)
-        if noted is not None and (ended := _finished(self._directory(noted))) is not None:
+        ended = None if noted is None else _finished(self._directory(noted))
+        # The files of a job that ended may be gone.
+        request = self._request(job, board, check=ended is None)
+        if ended is not None:
             look_if_due(request, self._connect, observer)
         else:
+            if job.submitter is not None:
+                check_paths(request.recipe, self._lab.root, job.id)
             ended = run_untrusted(request, self._connect, observer)
         if job.submitter is not None:
             discard_files(self._lab.root, job.id)
         return ended
 
-    def _request(self, job: FarmJob, board: Board) -> RunRequest:
+    def _request(self, job: FarmJob, board: Board, *, check: bool = True) -> RunRequest:
         content = self._ledger.content(job)
-        content.check(self._lab.root)
+        if check:
+            content.check(self._lab.root)
         return RunRequest(
             content.recipe,
             board,
