@@ -60,7 +60,10 @@ def discard_ended(lab_root: Path, state: LabState) -> None:
     """Remove the files of jobs that ended elsewhere, were cancelled or given up."""
     for folder in sorted((lab_root / FOLDER).glob("*")):
         job = state.jobs.get(folder.name)
-        young = time.time() - folder.stat().st_mtime < _SUBMITTING_SECONDS
+        try:
+            young = time.time() - folder.stat().st_mtime < _SUBMITTING_SECONDS
+        except FileNotFoundError:
+            continue  # another process was faster
         if (job is None and not young) or (job is not None and job.ended_at is not None):
             discard_files(lab_root, folder.name)
 

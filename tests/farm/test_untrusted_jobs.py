@@ -95,6 +95,23 @@ def test_a_job_that_asks_for_more_is_refused(lab: LabFile, now: str, said: str) 
         check_paths(recipe, lab.root, "a1")
 
 
+def test_a_job_with_a_program_of_the_host_is_refused(lab: LabFile, tmp_path: Path) -> None:
+    """Its document may be of anybody who can write to the queue."""
+    document = taken(lab, "a1").document()
+    check_paths(RunContent.read(document).recipe, lab.root, "a1")
+    document["recipe"]["engine"]["program"]["file"] = str(tmp_path / "lab" / "devices.yaml")
+    with pytest.raises(ConfigError, match=r"engine\.program\.file: is outside of"):
+        check_paths(RunContent.read(document).recipe, lab.root, "a1")
+
+
+def test_a_link_to_itself_is_no_recipe(lab: LabFile) -> None:
+    Path("loop").symlink_to("loop")
+    with pytest.raises(ConfigError, match="cannot read loop"):
+        Workspace.of(Path("loop"), lab.root)
+    with pytest.raises(ConfigError, match="cannot read"):
+        Workspace.of(Path("recipe.yaml"), lab.root).recipe("loop")
+
+
 def test_files_go_with_their_jobs(lab: LabFile) -> None:
     content, state = taken(lab, "a1"), lab_state(lab)
     state.jobs.submit(NewJob("pull", content.document(), ("spare",), "untrusted", id="a1"))

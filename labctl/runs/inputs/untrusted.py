@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from labctl.checked import listed
 from labctl.config.lab import Board
 from labctl.config.models import ModelSource
@@ -50,7 +52,7 @@ class Workspace:
         Raises ConfigError.
         """
         folder, lab = Path.cwd().resolve(), lab_root.resolve()
-        if not recipe.resolve().is_relative_to(folder):
+        if not _real(recipe).is_relative_to(folder):
             raise ConfigError(
                 f"the untrusted recipe {recipe} is not in the present folder {folder}",
                 hint="change to the folder of the pull request first: it may read nothing else",
@@ -64,7 +66,7 @@ class Workspace:
 
     def recipe(self, text: str) -> Path:
         """Return the file of a recipe that a plan in the folder names. Raises ConfigError."""
-        found = (self.folder / text).resolve()
+        found = _real(self.folder / text)
         if not found.is_relative_to(self.folder):
             raise ConfigError(
                 f"{text} is outside of {self.folder}, which alone an untrusted plan may read"
@@ -111,6 +113,13 @@ class Workspace:
         """Return a recipe without problems, with the real paths of its files."""
 
         return with_paths(recipe, lambda text: str((self.folder / text).resolve(strict=True)))
+
+
+def _real(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # a link that leads to itself
+        raise ConfigError(f"cannot read {path}: {error}") from error
 
 
 def with_paths(recipe: Recipe, found: Callable[[str], str]) -> Recipe:
@@ -162,6 +171,11 @@ def _model_problem(source: ModelSource) -> str | None:
 
 def _program(recipe: Recipe) -> ProgramSource | None:
     found = getattr(recipe.engine, "program", None)
+    if isinstance(found, dict):  # of the queue: the engine's own keys are not read yet
+        try:
+            found = ProgramSource.model_validate(found)
+        except ValidationError as error:
+            raise ConfigError(f"recipe {recipe.name}: its program cannot be read") from error
     return found if isinstance(found, ProgramSource) else None
 
 
