@@ -132,11 +132,10 @@ class RunExecutor:
         from labctl.farm.untrusted_files import check_paths, discard_files
 
         ended = None if noted is None else _finished(self._directory(noted))
-        # The files of a job that ended may be gone.
-        request = self._request(job, board, check=ended is None)
-        if ended is not None:
-            look_if_due(request, self._connect, observer)
+        if ended is not None:  # its files may be gone
+            look_if_due(self._lab, board, self._connect, observer)
         else:
+            request = self._request(job, board)
             if job.submitter is not None:
                 check_paths(request.recipe, self._lab.root, job.id)
             ended = run_untrusted(request, self._connect, observer)
@@ -144,10 +143,9 @@ class RunExecutor:
             discard_files(self._lab.root, job.id)
         return ended
 
-    def _request(self, job: FarmJob, board: Board, *, check: bool = True) -> RunRequest:
+    def _request(self, job: FarmJob, board: Board) -> RunRequest:
         content = self._ledger.content(job)
-        if check:
-            content.check(self._lab.root)
+        content.check(self._lab.root)
         return RunRequest(
             content.recipe,
             board,

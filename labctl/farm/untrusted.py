@@ -15,7 +15,7 @@ from typing import Any
 from labctl.board import StoredObject
 from labctl.board.running_jobs import running_jobs
 from labctl.checked import listed
-from labctl.config.lab import Board
+from labctl.config.lab import Board, LabFile
 from labctl.errors import BoardBusy, ConfigError, JobError, LabctlError, LeaseLost
 from labctl.farm.health.checking import check
 from labctl.records import Execution
@@ -55,9 +55,9 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
     """
     board = request.board
     check_board(board)
-    if not look_if_due(request, connect, observer):
+    if not look_if_due(request.lab, board, connect, observer):
         lab_state(request.lab).health.get(board.name).require_work()
-    look = _Look(request, connect, observer)
+    look = _Look(request.lab, board, connect, observer)
 
     def on_contact(held: HeldBoard) -> None:
         if held.facts.execution is not Execution.BOARD:
@@ -81,16 +81,16 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
     return outcome
 
 
-def look_if_due(request: RunRequest, connect: Connect, observer: Observer) -> bool:
+def look_if_due(lab: LabFile, board: Board, connect: Connect, observer: Observer) -> bool:
     """Look through a board where an earlier untrusted run ended without; True if that was so.
 
     Raises as :func:`run_untrusted` does; BoardBusy while that run has the board.
     """
-    healths = lab_state(request.lab).health
-    health = healths.get(request.board.name)
+    healths = lab_state(lab).health
+    health = healths.get(board.name)
     healths.refuse_untrusted_use(health)
     if health.awaits_look:
-        _Look(request, connect, observer).look()
+        _Look(lab, board, connect, observer).look()
     return health.awaits_look
 
 
@@ -98,7 +98,8 @@ def look_if_due(request: RunRequest, connect: Connect, observer: Observer) -> bo
 class _Look:
     """A look through a board after an untrusted recipe; the board's health tells how it stands."""
 
-    request: RunRequest
+    lab: LabFile
+    board: Board
     connect: Connect
     observer: Observer
     #: What lay in the board's store before, its agent too: it has to be there afterwards.
@@ -118,12 +119,12 @@ class _Look:
 
         Raises JobError if the board was changed; what :meth:`damaged` and the health check raise.
         """
-        request, board = self.request, self.request.board
+        board = self.board
         try:
             damaged = self.damaged()
             if not damaged:
                 heard = Observer(self._hear)
-                result = check(request.lab, board, self.connect, heard, looked_through=True)
+                result = check(self.lab, board, self.connect, heard, looked_through=True)
                 if result.health.may_work:
                     return
                 reason = result.verdict.reason
@@ -145,7 +146,7 @@ class _Look:
         reason = NOT_LOOKED_THROUGH
         if isinstance(error, LabctlError) and not isinstance(error, BoardBusy | LeaseLost):
             reason += f": {error.message}"
-            self.observer.note(f"board {self.request.board.name}: {reason}")
+            self.observer.note(f"board {self.board.name}: {reason}")
         elif not self.is_due:
             return  # who has the board tells its health
         self._set_health(Health.BAD, reason, {UNTRUSTED: NOT_LOOKED_THROUGH})
@@ -160,7 +161,7 @@ class _Look:
         Returns what was changed or is gone; changed files are removed. Raises what
         :func:`labctl.runs.hold_board` raises, LinkError, BoardError.
         """
-        board, lab = self.request.board, self.request.lab
+        board, lab = self.board, self.lab
         with self.connect(board) as transport, hold_board(board, transport, lab, _LOOK) as held:
             held.refuse_if_taken()
             held.hold_in_lab()
@@ -183,8 +184,8 @@ class _Look:
     def _set_health(
         self, health: Health, reason: str, evidence: dict[str, Any] | None = None
     ) -> None:
-        lab_state(self.request.lab).health.set(
-            self.request.board.name,
+        lab_state(self.lab).health.set(
+            self.board.name,
             health,
             reason=reason,
             by=_BY,

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from records_made import plan as plan_made
+from records_made import planned_run, run, trial
 
 from labctl.cli.root import run_cli
 from labctl.config.lab import LabFile, find_lab
@@ -14,8 +16,10 @@ from labctl.farm.job import FarmJob
 from labctl.farm.queue_ledger import QueueLedger, share_inputs
 from labctl.farm.queue_source import QueueSource
 from labctl.farm.run_content import RunContent
+from labctl.farm.run_executor import RunExecutor
 from labctl.farm.store import SharedStore
-from labctl.farm.untrusted_files import check_paths, discard_ended, take_files
+from labctl.farm.untrusted_files import check_paths, discard_ended, discard_files, take_files
+from labctl.records import RunEnd
 from labctl.runs import read_recipe
 from labctl.runs.inputs.untrusted import Workspace
 from labctl.state import NewJob, lab_state
@@ -102,6 +106,24 @@ def test_a_job_with_a_program_of_the_host_is_refused(lab: LabFile, tmp_path: Pat
     document["recipe"]["engine"]["program"]["file"] = str(tmp_path / "lab" / "devices.yaml")
     with pytest.raises(ConfigError, match=r"engine\.program\.file: is outside of"):
         check_paths(RunContent.read(document).recipe, lab.root, "a1")
+
+
+def test_a_job_whose_run_is_finished_needs_its_files_no_more(
+    lab: LabFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were removed; who did that died before it told the queue."""
+    content, state = taken(lab, "a1"), lab_state(lab)
+    state.jobs.submit(NewJob("pull", content.document(), ("spare",), "untrusted", id="a1"))
+    record = run("20260728T100000Z-pull-aaaaaa", job="a1")
+    made = planned_run(lab.root / "runs", record, plan_made())
+    made.add(trial(1))
+    made.finish(RunEnd.model_validate({"state": "finished", "finished": trial(1).finished}))
+    discard_files(lab.root, "a1")
+    ledger = QueueLedger(lab, state, None, print)
+    monkeypatch.setattr(ledger, "run_of", lambda _job: record.id)
+    executor = RunExecutor(lab, ledger, lambda board: pytest.fail(f"{board.name} was asked"))
+    result = executor.run(FarmJob.queued(state.jobs.find("a1")), "spare")
+    assert (result.exit_status, result.run) == (0, record.id), result.reason
 
 
 def test_a_link_to_itself_is_no_recipe(lab: LabFile) -> None:
