@@ -10,7 +10,7 @@ import pytest
 from failing_boards import PowerSwitch, command, connect, lab_of_boards, load, thawing
 
 from labctl.config.lab import LabFile
-from labctl.errors import BoardBusy, ConfigError
+from labctl.errors import BoardBusy, BoardError, BoardNoSpace, BoardNotReady, ConfigError
 from labctl.farm.health import Finding, check
 from labctl.farm.health.verdict import Verdict
 from labctl.farm.recovery import recover
@@ -264,6 +264,29 @@ def test_a_board_that_answers_and_is_not_well_climbs_on(
         assert health.health is (Health.GOOD if helps else Health.BAD)
         assert helps or "it fails; nothing helped (tried: reconnect, reboot)" in str(health.reason)
         assert health.state != "offline"
+
+
+@pytest.mark.parametrize(
+    ("error", "health"),
+    [(BoardNotReady("80 °C"), Health.GOOD), (BoardNoSpace("no space"), Health.BAD)],
+)
+def test_a_hot_or_full_board_is_not_switched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BoardError, health: Health
+) -> None:
+    program = thawing(tmp_path, "reboot")
+
+    def measured(_self: object) -> None:
+        raise error
+
+    monkeypatch.setattr("labctl.farm.health.checking._Looking._measured", measured)
+    with lab_of_boards(tmp_path, count=3, switches=f"reboot: {command(program, 'BOARD')}") as (
+        lab,
+        _boards,
+    ):
+        lab_state(lab).health.set("b0", Health.GOOD, reason="fast", by="check")
+        result = check(lab, lab.board("b0"), connect, Observer())
+        assert (result.climb, result.health.health) == (None, health)
+        assert not (tmp_path / "reboot.told").exists()
 
 
 def test_boards_that_are_out_of_work_do_not_blame_the_host(

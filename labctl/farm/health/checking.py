@@ -7,7 +7,17 @@ from pathlib import Path
 from labctl.board.probe_files import all_probes, probe_path
 from labctl.config.lab import Board, LabFile
 from labctl.config.target import load_target
-from labctl.errors import BoardBusy, BoardError, ConfigError, IntegrityError, LeaseLost, LinkError
+from labctl.errors import (
+    BoardBusy,
+    BoardError,
+    BoardNoSpace,
+    BoardNotReady,
+    BoardPermission,
+    ConfigError,
+    IntegrityError,
+    LeaseLost,
+    LinkError,
+)
 from labctl.farm.health.checks_due import due
 from labctl.farm.health.recipe import run_health_recipe
 from labctl.farm.health.verdict import Finding, Verdict, firmware, judge, next_health
@@ -72,7 +82,11 @@ def check(
         if fault := find_host_fault(lab, board, connect, state, hosted):
             verdict = Verdict(Finding.HOST, fault, verdict.evidence)
         else:
-            while verdict.finding is Finding.FAILING and (climb is None or climb.helped):
+            while (
+                verdict.finding is Finding.FAILING
+                and looking.switches_may_help
+                and (climb is None or climb.helped)
+            ):
                 why = verdict.reason
                 try:
                     climb = recover(lab, board, connect, observer, why=why, by=CHECKER, after=climb)
@@ -127,9 +141,11 @@ class _Looking:
         self.probes: list[BoardProbe] = []
         #: True if the last look found no board that answers.
         self.lost = False
+        #: False if it found what no restart mends: a full or a forbidden folder.
+        self.switches_may_help = True
 
     def look(self) -> Verdict:
-        self.probes, self.lost = [], False
+        self.probes, self.lost, self.switches_may_help = [], False, True
         settings = self.lab.lab.health
         recipe = load_target(self.board.target, self.lab.root).health_check or settings.recipe
         try:
@@ -143,8 +159,11 @@ class _Looking:
                 return Verdict(Finding.FAILING, fault, {"recipe": recipe})
         except (BoardBusy, LeaseLost):
             raise
+        except BoardNotReady as error:  # too hot, or busy: the recipe's conditions say so
+            return Verdict(Finding.DISTURBED, error.message, {"error": error.kind})
         except (LinkError, BoardError, IntegrityError) as error:
             self.lost = isinstance(error, LinkError)
+            self.switches_may_help = not isinstance(error, BoardNoSpace | BoardPermission)
             return Verdict(Finding.FAILING, error.message, {"error": error.kind})
         return verdict
 
