@@ -2,8 +2,8 @@
 
 The table ``job`` says which jobs there are, in which order, and what became of them. The engine
 carries their dispatch: one task for each board, which wakes the worker of that board (NOTIFY), runs
-once at a time (a lock for each board), outlives a worker that dies (heartbeats), and comes again by
-itself (periodic tasks). It knows no job: its tables hold nothing that a backup would need.
+once at a time (a lock for each board), and outlives a worker that dies (heartbeats). It knows no
+job: its tables hold nothing that a backup would need.
 
 Of its locks nothing rests: a worker that was stopped for a while goes on beside its successor, and
 the board's epoch alone decides.
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from procrastinate.connector import BaseConnector
 
 SERVE = "labctl.serve"
-MEND = "labctl.mend"
-#: Queue of what any worker of the lab may do.
-LAB_QUEUE = "lab"
 #: A channel of PostgreSQL has 63 characters, of which procrastinate takes 23.
 _LONGEST_QUEUE = 40
 #: A worker without a sign of life for so long has stalled.

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 from labctl.errors import ExitStatus, HostError, LeaseLost
 from labctl.farm.job import QUEUED_KINDS, Executor, FarmJob, JobResult
 from labctl.farm.queue_engine import (
-    LAB_QUEUE,
-    MEND,
     SERVE,
     STALL_SECONDS,
     QueueEngine,
@@ -38,8 +36,8 @@ from labctl.state.job_order import Waiting
 if TYPE_CHECKING:
     from procrastinate import App
 
-#: Every two seconds a worker of the lab looks for what was left over.
-_MEND_CRON = "* * * * * */2"
+#: Each worker looks so often (s) for what was left over.
+_MEND_SECONDS = 2.0
 #: A board on which infrastructure broke a job off is tried again from here after this.
 AWAY_SECONDS = 15.0
 _AGAIN_SECONDS = 2.0
@@ -136,7 +134,7 @@ class HostWorker:
                     async with self._app(pool).open_async() as app:
                         self._engine_worker = Worker(
                             app,
-                            queues=[LAB_QUEUE, *map(queue_of, self.boards)],
+                            queues=[*map(queue_of, self.boards)],
                             name=self.name,
                             concurrency=len(self.boards) + 2,
                             wait=not drain,
@@ -150,7 +148,12 @@ class HostWorker:
                         for board in self.boards:
                             with already_awake():
                                 await serving(app, board).defer_async(board=board)
-                        await self._engine_worker.run()
+                        mending = asyncio.create_task(self._keep_mending(app))
+                        try:
+                            await self._engine_worker.run()
+                        finally:
+                            mending.cancel()
+                            await asyncio.gather(mending, return_exceptions=True)
                 if drain:
                     return
             except HostError as error:
@@ -177,12 +180,18 @@ class HostWorker:
                 )
             await asyncio.shield(asyncio.wrap_future(future))
 
-        @app.periodic(cron=_MEND_CRON)
-        @app.task(name=MEND, queue=LAB_QUEUE, queueing_lock=MEND)
-        async def mend(timestamp: int) -> None:  # noqa: ARG001 - the engine names it
-            await self._mend(app)
-
         return app
+
+    async def _keep_mending(self, app: "App") -> None:
+        """Mend until it is cancelled.
+
+        The engine's periodic tasks are not for this: they go by the wall clock. One that is set
+        back stops them, one that is set forward makes them all at once.
+        """
+        while True:
+            with suppress(HostError), engine_errors():
+                await self._mend(app)
+            await asyncio.sleep(_MEND_SECONDS)
 
     async def _mend(self, app: "App") -> None:
         """Free what a dead worker left, and wake boards whose jobs nobody woke them for."""
@@ -237,8 +246,6 @@ class HostWorker:
             result = JobResult(ExitStatus.INTERRUPTED, reason="another run had finished it before")
         elif not result.is_final:  # another host may have better luck meanwhile
             self._away[board] = time.monotonic() + AWAY_SECONDS
-        if result.is_board_broken:
-            self.state.health.want_check(board, f"job {job.id} broke there: {result.reason}")
         try:
             # The run is on this host's disk: its end may be told late, but has to be told.
             retry_infra(
@@ -249,6 +256,8 @@ class HostWorker:
 
     def _tell(self, job: Job, result: JobResult) -> None:
         reason, status = result.reason, result.exit_status
+        if result.is_board_broken:
+            self.state.health.want_check(str(job.board), f"job {job.id} broke there: {reason}")
         if result.run is not None and result.run != job.run:
             self.state.jobs.start(job, result.run)
         if cancelled := self._cancelled.get(job.id):

@@ -1,19 +1,24 @@
 """Workers of several hosts: dispatch by the engine, ends that are told, drained, left jobs."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from postgres_server import PostgresServer
 
-from labctl.config.lab import Lab, LabFile
-from labctl.errors import Blame, ConfigError, ExitStatus
+from labctl.config.lab import Board, Lab, LabFile
+from labctl.errors import Blame, ConfigError, ExitStatus, HostError
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_engine import QueueEngine, queue_of
+from labctl.farm.run_executor import RunExecutor, RunLedger
 from labctl.farm.worker import HostWorker
 from labctl.retry import wait_until
 from labctl.state import Health, LabState, NewJob, lab_state
+from labctl.state.health import Healths
+from labctl.transport import Transport
 
 
 class Recorded:
@@ -181,6 +186,66 @@ def test_jobs_that_nobody_woke_a_worker_for_are_found(
     assert wait_until(lambda: bool(state.workers.list()), timeout=60, interval=0.05)
     state.jobs.submit(_job("a", "rk1"))
     assert wait_until(lambda: bool(executor.ran), timeout=60, interval=0.05)
+
+
+@pytest.mark.parametrize("jump", [-86_400.0, 20 * 365 * 86_400.0])
+def test_a_wall_clock_that_is_set_keeps_no_worker_from_its_work(
+    lab: LabFile,
+    state: LabState,
+    started: list[tuple[HostWorker, threading.Thread]],
+    monkeypatch: pytest.MonkeyPatch,
+    jump: float,
+) -> None:
+    """A host without a battery begins in 1970, and is told the time later."""
+    executor = Recorded()
+    _start(started, _worker(lab, executor, "rk1"))
+    state.jobs.submit(_job("a", "rk1"))
+    assert wait_until(lambda: ("a", "rk1") in executor.ran, timeout=60, interval=0.05)
+    worker, _ = started[0]
+    assert wait_until(lambda: not worker._running, timeout=60, interval=0.05)
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + jump)
+    state.jobs.submit(_job("b", "rk1"))
+    assert wait_until(lambda: ("b", "rk1") in executor.ran, timeout=60, interval=0.05)
+
+
+def test_a_job_whose_earlier_run_cannot_be_fetched_is_given_back(
+    lab: LabFile, state: LabState
+) -> None:
+    """The disk is full: what is renewed for ever would never be anybody else's."""
+    state.jobs.submit(_job("a", "rk1"))
+
+    class Full:
+        def run_of(self, job: FarmJob) -> str | None:
+            raise HostError(f"cannot write the run of {job.id}: No space left on device")
+
+    def connect(board: Board) -> Transport:
+        raise AssertionError
+
+    executor = RunExecutor(lab, cast("RunLedger", Full()), connect)
+    HostWorker(QueueEngine(lab), lab_state(lab), "lab1", ["rk1"], executor).run(drain=True)
+    job = state.jobs.get("a")
+    assert job is not None
+    assert (job.state, job.failures) == ("waiting", 1)
+
+
+def test_a_database_that_is_away_when_a_board_broke_does_not_keep_the_job(
+    lab: LabFile, state: LabState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = JobResult(ExitStatus.INFRA, blame=Blame.INFRA, is_board_broken=True)
+    state.jobs.submit(_job("a", "rk1"))
+    plain, refused = Healths.want_check, [HostError("the database is away")]
+
+    def want_check(self: Healths, board: str, reason: str) -> None:
+        if refused:
+            raise refused.pop()
+        plain(self, board, reason)
+
+    monkeypatch.setattr(Healths, "want_check", want_check)
+    _worker(lab, Recorded({"a": [broken]}), "rk1").run(drain=True)
+    job = state.jobs.get("a")
+    assert job is not None
+    assert (job.state, job.failures) == ("waiting", 1)
 
 
 def test_a_lost_attempt_is_not_told_as_a_result(lab: LabFile, state: LabState) -> None:
