@@ -144,6 +144,8 @@ class HostWorker:
                             install_signal_handlers=False,
                             update_heartbeat_interval=STALL_SECONDS / 3,
                             stalled_worker_timeout=STALL_SECONDS,
+                            # Nobody is told that a dead worker's task no longer locks its board.
+                            fetch_job_polling_interval=_MEND_SECONDS / 2,
                         )
                         for board in self.boards:
                             with already_awake():
