@@ -155,7 +155,8 @@ class HostWorker:
                             await self._engine_worker.run()
                         finally:
                             mending.cancel()
-                            await asyncio.gather(mending, return_exceptions=True)
+                            with suppress(asyncio.CancelledError):
+                                await mending
                 if drain:
                     return
             except HostError as error:
