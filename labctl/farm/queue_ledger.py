@@ -167,11 +167,14 @@ class QueueLedger:
         """Make a finished run a job's result, unless it has another; return False then."""
         assert self._store is not None
         run = directory.path.name
-        digest = archives.upload(run)
         told = self._told(job)
+        if told is None or told[0] == run:
+            digest = archives.upload(run)
+            told = self._told(job)  # as late as can be
         if told is not None and told[0] != run:
-            self._note(f"run {run} goes to the trash: run {told[0]} finished job {job} before")
-            move_to_trash(directory)
+            if directory.path.exists():  # else it is there, and the database was away then
+                self._note(f"run {run} goes to the trash: run {told[0]} finished job {job} before")
+                move_to_trash(directory)
             RunRepository(directory.path.parent).refresh()
             return False
         # In this order: who is killed in between does all of it again.

@@ -141,7 +141,7 @@ def test_a_run_that_nobody_was_told_of_is_the_result_after_a_restore(
 
 
 def test_a_job_that_two_hosts_finished_has_one_result(
-    postgres: PostgresServer, tmp_path: Path
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, later = postgres.new_lab(), "20260728T110000Z-q2-cccccc"
     first, second = (_lab(postgres, tmp_path / host, name) for host in ("lab1", "lab2"))
@@ -168,6 +168,14 @@ def test_a_job_that_two_hosts_finished_has_one_result(
 
     taken: list[str] = []
     state.jobs.requeue(job, "again", counted=False)
+    plain, refused = RunRepository.refresh, [HostError("the database is away")]
+
+    def refresh(self: RunRepository) -> None:
+        if refused:
+            raise refused.pop()
+        plain(self)
+
+    monkeypatch.setattr(RunRepository, "refresh", refresh)
 
     def shared(job: Job, run: str) -> bool:
         taken.append(job.id)
