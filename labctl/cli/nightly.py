@@ -23,7 +23,12 @@ from labctl.errors import ConfigError, LabctlError, printable_line
 )
 @click.option("--host", metavar="NAME", help="Name of this lab host; default: its own name.")
 @click.option("--new", is_flag=True, help="Begin a new night though the last one could go on.")
-@click.option("--untrusted", is_flag=True, hidden=True)
+@click.option(
+    "--untrusted",
+    is_flag=True,
+    hidden=True,
+    help="Refused: a night measures trusted sources alone.",
+)
 @json_option("Print the plan, or the findings, as JSON.")
 @ci_options
 @click.argument("plan", type=click.Path(dir_okay=False, path_type=Path))
