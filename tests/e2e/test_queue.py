@@ -89,6 +89,8 @@ def test_jobs_are_cancelled_and_moved(farm: LabUnderTest) -> None:
     shown = farm.run("queue", "--json")
     jobs = {job["id"]: job for job in json.loads(shown.text)}
     assert list(jobs) == ids
+    # It has the board before another is moved before it.
+    assert wait_until(lambda: farm.is_under_way(1), timeout=300, interval=0.05)
     moved = farm.run("queue", "move", ids[2], "--first")
     assert "place 1" in moved.text
     assert farm.run("queue", "move", ids[1], "--priority", "-3").exit_status == 0
