@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,10 @@ def _high(descriptor: int) -> int:
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
     os.close(descriptor)
     return moved
+
+
+class PageLeft(Exception):
+    """The page went on to another address while it was asked."""
 
 
 class Browser:
@@ -104,6 +109,8 @@ class Browser:
         while True:
             answer = self._next(f"the answer to {method}")
             if answer.get("id") == number:
+                if "navigated or closed" in str(answer.get("error")):
+                    raise PageLeft(f"{method}: {answer['error']}")
                 assert "error" not in answer, f"{method}: {answer['error']}"
                 result: dict[str, Any] = answer["result"]
                 return result
@@ -129,9 +136,13 @@ class Browser:
     def until(self, expression: str) -> None:
         """Wait until an expression is true on the page."""
         end = time.monotonic() + _SECONDS
-        while not self.evaluate(expression):
+        is_true = False
+        while not is_true:
             assert time.monotonic() < end, f"never true: {expression}; {self.problems}"
-            self.evaluate("new Promise((done) => requestAnimationFrame(done))")
+            with suppress(PageLeft):  # asked again of the next page
+                is_true = self.evaluate(expression)
+                if not is_true:
+                    self.evaluate("new Promise((done) => requestAnimationFrame(done))")
 
     def resize(self, width: int, height: int = 900) -> None:
         """Give the window a width in CSS pixels."""
