@@ -67,6 +67,8 @@ def _job_of(invocation: Invocation, name: str) -> Job | None:
 def _tell_without_run(job: Job) -> int:
     why = f": {job.reason}" if job.reason else ""
     note(printable_line(f"job {job.id} is {job.state} and has no run{why}"))
+    if job.state == "cancelled":  # whose logs somebody follows: it is no success
+        return ExitStatus.INTERRUPTED
     return job.exit_status or ExitStatus.OK
 
 

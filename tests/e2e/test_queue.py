@@ -96,6 +96,9 @@ def test_jobs_are_cancelled_and_moved(farm: LabUnderTest) -> None:
     assert farm.run("queue", "move", ids[1], "--priority", "-3").exit_status == 0
     assert waiting(farm)[-2:] == [ids[2], ids[1]]
     assert "is cancelled" in farm.run("queue", "cancel", ids[1]).text
+    followed = farm.run("logs", "-f", ids[1])
+    assert followed.exit_status == 130, said(followed)
+    assert "is cancelled and has no run" in said(followed)
     running = lambda: json.loads(farm.run("queue", "--json").text)[0]  # noqa: E731
     assert wait_until(lambda: running()["run"] is not None, timeout=120, interval=0.2)
     stopped = farm.run("queue", "cancel", ids[0], "--reason", "wrong model")
