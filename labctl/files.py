@@ -9,11 +9,13 @@ import hashlib
 import json
 import os
 import pwd
+import secrets
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -188,6 +190,29 @@ def scratch(folder: Path, prefix: str) -> Iterator[Path]:
         yield Path(name)
 
 
+def remove_tree(folder: Path) -> None:
+    """Remove a folder that a program of others has filled, as far as that is allowed.
+
+    ``shutil.rmtree`` recurses, and needs paths: folders below can be too deep for both. So each one
+    is moved up before it is looked into. Links are not followed.
+    """
+    prefix, waiting, moved = secrets.token_hex(8), [folder], count()
+    while waiting:
+        here = waiting.pop()
+        with suppress(OSError):
+            for entry in list(here.iterdir()):
+                with suppress(OSError):
+                    if entry.is_symlink() or not entry.is_dir():
+                        entry.unlink()
+                        continue
+                    entry.chmod(0o700)
+                    waiting.append(entry.rename(folder / f"{prefix}-{next(moved)}"))
+            if here != folder:
+                here.rmdir()
+    with suppress(OSError):
+        folder.rmdir()
+
+
 def publish(made: Path, path: Path) -> None:
     """Give a finished file its name: whole also after a power cut. Raises HostError."""
     with host_writes(path):
@@ -229,7 +254,8 @@ def locked(
 ) -> Iterator[int]:
     """Hold an exclusive lock between processes of this host; the kernel frees it on any death.
 
-    Gives the lock's file descriptor: a program that inherits it holds the lock too.
+    Gives the lock's file descriptor: a program that inherits it holds the lock too, until the block
+    ends.
     Raises HostTimeout when it is not free within ``timeout`` seconds; the message says whose it is.
     Without ``make_folder`` raises ConfigError if its folder is gone, also if it went meanwhile.
     """
@@ -264,7 +290,11 @@ def locked(
         with suppress(OSError):
             os.ftruncate(file.fileno(), 0)
             os.write(file.fileno(), f"{os.getpid()}\n".encode())
-        yield file.fileno()
+        try:
+            yield file.fileno()
+        finally:
+            # Closing is not enough: a program that another thread starts has it until its exec.
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def is_locked(path: Path) -> bool:

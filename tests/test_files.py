@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from labctl import process
 from labctl.errors import HostError, HostTimeout
 from labctl.files import (
     append_line,
@@ -78,6 +79,17 @@ def test_cache_and_state_can_be_placed(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "c"))
     monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "s"))
     assert (cache_dir(), state_dir()) == (tmp_path / "c", tmp_path / "s")
+
+
+def test_a_lock_ends_though_a_program_still_has_its_file(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with locked(lock, timeout=0) as held:
+        program = process.start(["sleep", "60"], stdout=None, stderr=None, keep_open=[held])
+    try:
+        with locked(lock, timeout=0):
+            pass
+    finally:
+        process.stop(program)
 
 
 def test_a_full_disk_takes_no_lock_away() -> None:
