@@ -10,10 +10,11 @@ server ended is made again.
 
 import os
 import re
+import socket
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -43,6 +44,9 @@ LINK: dict[str, Any] = {
 #: A connection for writing that is older is made again: to connect has a time limit, an answer has
 #: none. So a server that stands still is noticed before a lease is over.
 _FRESH_SECONDS = 15
+#: A question without an answer for so long meets a server that stands still: one that is well tells
+#: of a lock before. Its connection ends then.
+ANSWER_SECONDS = LOCK_SECONDS + 10.0
 #: A writer that says nothing for so long was stopped, or its host is gone: its transaction ends, so
 #: that others renew their leases in time, and take what it had.
 IDLE_SECONDS = 10.0
@@ -162,24 +166,25 @@ class _Connections:
 
     def _init_process(self) -> None:
         """Have no connection yet: a forked process does not use those of its parent."""
-        self._lock = threading.RLock()
+        #: Who writes waits for no question: a server that stands still may be asked.
+        self._asking_lock, self._lock = threading.RLock(), threading.RLock()
         #: For questions; it is made again when the server has ended it.
-        self._asking: psycopg.Connection[Row] | None = None
+        self._asking: _Questions | None = None
         self._engine: Engine | None = None
 
     def ask(self, statement: str, values: Mapping[str, object]) -> list[Row]:
         """Return the rows of a question, after those of other threads."""
         operational_error = _psycopg().OperationalError
-        with self._lock:
+        with self._asking_lock:
             if self._asking is not None:
                 try:
-                    return self._asking.execute(statement, values).fetchall()
+                    return self._asking.ask(statement, values)
                 except operational_error:
-                    if not self._asking.closed:
+                    if not self._asking.connection.closed:
                         raise
-            self._asking = _connect(self._url, self._schema)
-            weakref.finalize(self, self._asking.close)
-            return self._asking.execute(statement, values).fetchall()
+            self._asking = _Questions(_connect(self._url, self._schema))
+            weakref.finalize(self, self._asking.connection.close)
+            return self._asking.ask(statement, values)
 
     @property
     def engine(self) -> "Engine":
@@ -207,6 +212,29 @@ class _Connections:
                 )
                 weakref.finalize(self, self._engine.dispose)
             return self._engine
+
+
+class _Questions:
+    """A connection for questions that are answered in time, or end it."""
+
+    def __init__(self, connection: "psycopg.Connection[Row]"):
+        self.connection = connection
+        # The connection's own descriptor may be another file's when it is ended.
+        self._socket = socket.socket(fileno=os.dup(connection.fileno()))
+        weakref.finalize(self, self._socket.close)
+
+    def ask(self, statement: str, values: Mapping[str, object]) -> list[Row]:
+        """Return the rows. Raises OperationalError where no answer comes."""
+        ending = threading.Timer(ANSWER_SECONDS, self._end)
+        ending.start()
+        try:
+            return self.connection.execute(statement, values).fetchall()
+        finally:
+            ending.cancel()
+
+    def _end(self) -> None:
+        with suppress(OSError):  # the server has ended it
+            self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def _connect(url: str, schema: str) -> "psycopg.Connection[Row]":

@@ -1,6 +1,8 @@
 """A database in one SQLite file, safe for several processes and for their sudden end."""
 
+import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import lru_cache
@@ -80,7 +82,8 @@ class SqliteDatabase(Database):
 
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with _engine(self.path.absolute()).begin() as connection:
+            path = self.path.absolute()
+            with self._turn(path), _engine(path).begin() as connection:
                 yield connection
         except DBAPIError as error:
             raise self._typed(error.orig or error) from error
@@ -94,6 +97,17 @@ class SqliteDatabase(Database):
                 Path(f"{self.path}{suffix}").unlink(missing_ok=True)
             except OSError as error:
                 raise self._typed(error) from error
+
+    @contextmanager
+    def _turn(self, path: Path) -> Iterator[None]:
+        """Wait for the other writers of this process: SQLite asks again and again, in no order."""
+        turn = _turn_of(path)
+        if not turn.acquire(timeout=LOCK_SECONDS):
+            raise DatabaseAway(f"cannot use {self}: database is locked", hint=self._hint)
+        try:
+            yield
+        finally:
+            turn.release()
 
     def _typed(self, error: BaseException) -> HostError:
         # What is operational (locked, full, not allowed) says nothing against the file.
@@ -128,6 +142,15 @@ def _engine(path: Path) -> "Engine":
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
+
+
+@lru_cache(maxsize=16)
+def _turn_of(_path: Path) -> threading.Lock:
+    return threading.Lock()
+
+
+# A thread of the parent may have had its turn.
+os.register_at_fork(after_in_child=_turn_of.cache_clear)
 
 
 def _primary_code(error: BaseException) -> int:

@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -84,6 +84,20 @@ class BoardEvents:
         last = "" if limit is None else f" LIMIT {int(limit)}"
         question = f"SELECT {_COLUMNS} FROM board_event{where} ORDER BY id DESC{last}"
         return [_event(row) for row in reversed(self._state.ask(question, asked))]
+
+    def uses(self, board: str, since: float, until: float) -> Sequence[BoardEvent]:
+        """Return the leases of a board, by whichever name, that began between two times.
+
+        Raises HostError, ConfigError.
+        """
+        question = (
+            "SELECT other.board FROM board_lease own JOIN board_lease other"
+            " ON other.hardware = own.hardware WHERE own.board = :board"
+        )
+        names = {board, *(name for (name,) in self._state.ask(question, {"board": board}))}
+        found = self.list(since=since, kinds=["state"])
+        leased = [event for event in found if event.value == "leased" and event.at <= until]
+        return [event for event in leased if event.board in names]
 
     def add(
         self,

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from labctl.errors import BoardBusy, BoardOutOfService, printable_line
+from labctl.process import start_time
 from labctl.state import sql
 from labctl.state.events import BoardEvent, BoardEvents, add_event, clock, keep_row, set_state
 from labctl.state.reservations import Reservations
@@ -109,9 +110,10 @@ class BoardHealth:
             )
 
 
-def untrusted_use() -> dict[str, Any]:
-    """Return the evidence of a board that this process has for an untrusted recipe."""
-    return {UNTRUSTED: NOT_LOOKED_THROUGH, "host": socket.gethostname(), "pid": os.getpid()}
+def untrusted_use(pid: int) -> dict[str, Any]:
+    """Return the evidence of a board that a process of this host has for an untrusted recipe."""
+    host, started = socket.gethostname(), start_time(pid)
+    return {UNTRUSTED: NOT_LOOKED_THROUGH, "host": host, "pid": pid, "started": started}
 
 
 def out_of_service(connection: "Connection") -> dict[str, BoardHealth]:
@@ -157,18 +159,21 @@ class Healths:
 
         Its look through the board is part of that.
         """
-        if health.awaits_look and self._is_used(health):
+        if self.has_untrusted_use(health):
             raise BoardBusy(
                 f"board {health.board} is in use: an untrusted recipe has it, and it is looked"
                 " through afterwards"
             )
 
-    def _is_used(self, health: BoardHealth) -> bool:
+    def has_untrusted_use(self, health: BoardHealth) -> bool:
+        """Tell whether another process has a board for an untrusted recipe, or looks through it."""
         host, pid = health.evidence.get("host"), health.evidence.get("pid")
-        if not isinstance(pid, int):
+        if not health.awaits_look or not isinstance(pid, int):
             return False  # its look has failed
         if host == socket.gethostname():
-            return pid != os.getpid() and _is_alive(pid)
+            started = start_time(pid)
+            is_the_same = started is not None and started == health.evidence.get("started")
+            return pid != os.getpid() and is_the_same
         now = self._state.now
         question = (
             f"SELECT 1 FROM board_lease WHERE board = :board AND expires > {now} UNION ALL"
@@ -294,16 +299,6 @@ class Healths:
             reason = None if before is None else f"before: {before}"
             add_event(connection, now, board, "firmware", firmware, by=by, reason=reason)
             return before is not None
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # another user's
-        return True
-    return True
 
 
 def _row(connection: "Connection", board: str) -> BoardHealth:

@@ -149,14 +149,21 @@ class Jobs:
             )
             return _get(connection, job)
 
-    def wanted_boards(self) -> set[str]:
-        """Return the boards that a waiting job may use, or one whose worker was lost."""
+    def free_lost(self) -> None:
+        """Let the jobs of lost workers wait again."""
+        lost = f"SELECT id FROM job WHERE state = 'running' AND expires < {self._state.now}"
+        if self._state.ask(lost, {}):
+            with self._state.changing() as connection:
+                _free_lost(connection, self._now(connection))
+
+    def wanted_boards(self) -> set[tuple[str, str]]:
+        """Return each board that a waiting job may use, or one of a lost worker; and its kind."""
         rows = self._state.ask(
-            "SELECT boards FROM job WHERE kind <> 'foreground' AND"
+            "SELECT kind, boards FROM job WHERE kind <> 'foreground' AND"
             f" (state = 'waiting' OR (state = 'running' AND expires < {self._state.now}))",
             {},
         )
-        return {board for (boards,) in rows for board in json.loads(boards)}
+        return {(board, kind) for kind, boards in rows for board in json.loads(boards)}
 
     def somebody_waits(self, boards: Sequence[str]) -> bool:
         """Return True if a job waits for one of these boards that somebody will run."""

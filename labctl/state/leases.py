@@ -200,7 +200,16 @@ class BoardLeases:
                 ended = min(before["expires"], now)
                 _note_end(connection, before, ended, before["holder"], why)
             _replace(connection, {name: getattr(lease, name) for name in _NAMES})
-            set_state(connection, now, board, "leased", by=lease.holder, reason=lease.purpose)
+            facts = {"job": job} if job else None
+            set_state(
+                connection,
+                now,
+                board,
+                "leased",
+                by=lease.holder,
+                reason=lease.purpose,
+                details=facts,
+            )
         return lease
 
     def renew(self, lease: StateLease, seconds: float | None = None) -> StateLease:

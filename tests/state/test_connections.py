@@ -2,9 +2,11 @@
 
 import gc
 import os
+import signal
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from postgres_server import PostgresServer
 
 from labctl.config.lab import Lab, LabFile
-from labctl.database import postgresql
+from labctl.database import DatabaseAway, postgresql
 from labctl.errors import HostError
 from labctl.retry import wait_until
 from labctl.state import LabState, lab_state
@@ -70,6 +72,45 @@ def test_connections_that_the_server_ended_are_made_again_without_a_word(
             server.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
         assert not connections(server) & before
     use(state, 3)
+
+
+@contextmanager
+def frozen(*pids: int) -> Iterator[None]:
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_question_to_a_server_that_stands_still_ends(
+    lab: LabFile, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql, "_FRESH_SECONDS", 600)
+    monkeypatch.setattr(postgresql, "ANSWER_SECONDS", 3.0)
+    state = lab_state(lab)
+    use(state, 1)
+
+    def process() -> int:
+        return int(state.ask("SELECT pg_backend_pid()", {})[0][0])
+
+    first = process()
+    with frozen(first):
+        assert process() != first  # one that stands still alone is replaced
+    second = process()
+    monkeypatch.setattr(postgresql, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setitem(postgresql.LINK, "connect_timeout", 2)
+    with frozen(postgres.process.pid, second), ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(process) for _ in range(2)]
+        lease = state.leases.acquire("rk1", purpose="test")  # it waits for no question
+        for refused in asked:
+            with pytest.raises(DatabaseAway):
+                refused.result(120)
+    monkeypatch.undo()
+    state.leases.release(lease)
+    use(state, 1)
 
 
 def test_who_waits_too_long_to_write_is_told_why(

@@ -1,5 +1,6 @@
 """Health of boards in the lab's state, on SQLite and on PostgreSQL."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -138,8 +139,8 @@ def test_a_check_is_wanted_until_it_is_done(state: LabState) -> None:
     assert state.health.get("rk1").check_wanted_at is None
 
 
-def _used(state: LabState, **by: object) -> None:
-    evidence = untrusted_use() | by
+def _used(state: LabState, pid: int, **by: object) -> None:
+    evidence = untrusted_use(pid) | by
     state.health.set("rk1", Health.BAD, reason=NOT_LOOKED_THROUGH, by="test", evidence=evidence)
 
 
@@ -149,7 +150,7 @@ def test_a_board_that_an_untrusted_recipe_has_is_waited_for_while_its_process_li
     other = subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
     )
-    _used(state, pid=other.pid)
+    _used(state, other.pid)
     with pytest.raises(BoardBusy, match="board rk1 is in use: an untrusted recipe has it"):
         state.health.require_work("rk1", this_user())
     assert state.health.working(["rk1"], this_user()) == ["rk1"]
@@ -159,10 +160,21 @@ def test_a_board_that_an_untrusted_recipe_has_is_waited_for_while_its_process_li
     assert state.health.working(["rk1"], this_user(), untrusted=True) == ["rk1"]
 
 
+def test_another_process_with_the_same_id_has_no_board(state: LabState) -> None:
+    """Ids are used again soon: on a small host, and after a restart of the host."""
+    with subprocess.Popen(["sleep", "600"]) as other:
+        try:
+            _used(state, other.pid, started=untrusted_use(os.getpid())["started"])
+            with pytest.raises(BoardOutOfService, match="not looked through"):
+                state.health.require_work("rk1", this_user())
+        finally:
+            other.kill()
+
+
 def test_a_board_that_an_untrusted_recipe_of_another_host_has_is_waited_for_while_it_gives_signs(
     state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _used(state, host="elsewhere")
+    _used(state, os.getpid(), host="elsewhere")
     with pytest.raises(BoardBusy):  # it was told now
         state.health.require_work("rk1", this_user())
     monkeypatch.setattr(healths, "_LATELY_SECONDS", -1.0)
