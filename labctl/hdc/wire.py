@@ -23,9 +23,11 @@ _MAX_PROTECT_BYTES = 64
 #: at most 418,675 bytes (a file chunk), and a peer must not make us allocate what it likes.
 MAX_DATA_BYTES = 4 << 20
 
-_BUFFER_BYTES = 1 << 20
 #: Less room than this is not worth a system call.
 _MIN_ROOM_BYTES = 64 << 10
+#: At first, and after a stream has filled that: a farm has a link to each of its boards.
+_BUFFER_BYTES = 2 * _MIN_ROOM_BYTES
+_STREAM_BUFFER_BYTES = 1 << 20
 
 
 class Command(IntEnum):
@@ -117,13 +119,14 @@ class PacketDecoder:
 
     def room(self) -> memoryview:
         """Buffer for the next bytes of the stream; never empty."""
+        is_stream = self._end == len(self._buffer) < _STREAM_BUFFER_BYTES
         if self._start == self._end:
             self._start = self._end = 0
         wanted = max(self._needed, self._end - self._start + _MIN_ROOM_BYTES)
-        if self._start + wanted > len(self._buffer):
+        if is_stream or self._start + wanted > len(self._buffer):
             rest = self._buffer[self._start : self._end]
-            if wanted > len(self._buffer):
-                self._buffer = bytearray(wanted)
+            if is_stream or wanted > len(self._buffer):
+                self._buffer = bytearray(max(wanted, _STREAM_BUFFER_BYTES))
             self._buffer[: len(rest)] = rest
             self._start, self._end = 0, len(rest)
         return memoryview(self._buffer)[self._end :]

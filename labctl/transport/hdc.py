@@ -312,7 +312,11 @@ def _through_tunnel(ssh: SshConfig, host: str, port: int, timeout: float) -> "Hd
     """Log in at the host of an hdc server. Raises LinkError, ConfigError, ToolMissing."""
     from labctl.hdc import HdcServer
 
-    link = ssh.log_in(f"lab host {ssh.login}", timeout)
+    try:
+        link = ssh.log_in(f"lab host {ssh.login}", timeout)
+    except LinkError as error:
+        error.of_host()
+        raise
     from labctl.transport.ssh.tunnel import SshTunnel
 
     return HdcServer(host, port, SshTunnel(link))

@@ -211,3 +211,17 @@ def test_a_message_with_fields_without_end_is_not_read_to_its_end() -> None:
     with pytest.raises(ProtocolError, match="without end"):
         SessionHandShake.decode(b"\x10\x01" * (1 << 21))
     assert time.process_time() - began < 0.5
+
+
+def test_a_quiet_link_has_a_small_buffer_and_a_stream_a_large_one() -> None:
+    decoder = PacketDecoder()
+    small = len(decoder.room())
+    assert small <= 128 << 10
+    whole = encode_packet(
+        1, Command.ECHO_RAW, bytes(small - len(encode_packet(1, Command.ECHO_RAW)))
+    )
+    assert decoder.feed(whole[:100]) == []
+    assert len(decoder.room()) == small - 100
+    (packet,) = decoder.feed(whole[100:])
+    assert packet == (1, Command.ECHO_RAW, whole[small - len(packet[2]) :])
+    assert len(decoder.room()) >= 1 << 20

@@ -13,7 +13,7 @@ from hdc_server import Board, StandInServer, stand_in_server
 from paramiko.ssh_exception import SSHException
 from sshd_host import SshHost, make_key, ssh_host
 
-from labctl.errors import DeviceLost, LinkError, LinkRefused, NotAuthorised
+from labctl.errors import DeviceLost, LinkError, LinkRefused, NotAuthorised, speaks_against_board
 from labctl.retry import wait_until
 from labctl.transport import HdcServerConfig, HdcTransport
 from labctl.virtual import VirtualBoard, serving
@@ -98,6 +98,7 @@ def test_a_lost_tunnel_is_an_error_and_made_again(board: HdcTransport, host: Ssh
     host.hang_up()
     running.join(60)
     assert [type(error) for error in failures] == [DeviceLost]
+    assert not speaks_against_board(failures[0])
     assert board.run("echo again", timeout=60).text == "again\n"
 
 
@@ -126,8 +127,9 @@ def test_a_host_that_is_not_proven_gets_nothing(
     assert way.ssh is not None
     for known, words in (("none", "not in known_hosts"), ("changed", "not the host it was")):
         wrong = replace(way, ssh=replace(way.ssh, known_hosts=str(tmp_path / known)))
-        with wrong.open() as board, pytest.raises(NotAuthorised, match=words):
+        with wrong.open() as board, pytest.raises(NotAuthorised, match=words) as error:
             board.run(":", timeout=60)
+        assert not speaks_against_board(error.value)
     assert not server.commands
 
 
@@ -138,7 +140,27 @@ def test_no_server_there(host: SshHost) -> None:
     with way.open() as board, pytest.raises(LinkRefused, match="no hdc server answers") as error:
         board.run(":", timeout=60)
     assert "hdc start" in (error.value.hint or "")
+    assert not speaks_against_board(error.value)
     assert wait_until(lambda: not host.sessions(), timeout=60, interval=0.05)
+
+
+def test_a_host_that_is_down_speaks_against_no_board_of_it(
+    server: StandInServer, host: SshHost
+) -> None:
+    way = way_to(server, host)
+    assert way.ssh is not None
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with (
+        replace(way, ssh=replace(way.ssh, port=port)).open() as board,
+        pytest.raises(LinkRefused) as error,
+    ):
+        board.run(":", timeout=60)
+    for one in (error.value, error.value.again(), error.value.during("pushing")):
+        assert not speaks_against_board(one)
+    with way_to(server, host, "unknown").open() as board, pytest.raises(LinkRefused) as error:
+        board.run(":", timeout=60)
+    assert speaks_against_board(error.value)  # its host is well
 
 
 def test_a_dead_connection_of_the_server_is_replaced(server: StandInServer, host: SshHost) -> None:

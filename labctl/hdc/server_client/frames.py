@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from labctl.errors import CommandTimeout, DeviceLost, ProtocolError
 from labctl.hdc.messages import Buffer
+from labctl.hdc.server_client.way import WayLost
 from labctl.hdc.wire import MAX_DATA_BYTES
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ class Frames:
                 hint="the board may be frozen or overloaded, or the step needs more time",
             ) from None
         except OSError as error:
-            raise self._lost(error.strerror or str(error)) from error
+            lost = self._lost(error.strerror or str(error))
+            raise (lost.of_host() if isinstance(error, WayLost) else lost) from error
         self._filled += count
         if count == 0 and (self._filled or not self._in_head):
             raise self._lost("the hdc server ended in the middle of a frame")

@@ -183,7 +183,7 @@ class HdcServer:
             raise LinkRefused(
                 f"no hdc server answers: {error.message}",
                 hint="start it there: `hdc start`; sshd must allow tunnels (AllowTcpForwarding)",
-            ) from error
+            ).of_host() from error
 
     def _ask(self, command: str, timeout: float) -> bytes:
         deadline = time.monotonic() + timeout

@@ -8,6 +8,10 @@ from labctl.hdc.host.link import PortConnection
 from labctl.hdc.messages import Buffer
 
 
+class WayLost(ConnectionResetError):
+    """A tunnel broke under a connection: neither the server nor the board ended it."""
+
+
 class Connection(PortConnection, Protocol):
     """A connection to a server, used as a socket is: sockets are such."""
 

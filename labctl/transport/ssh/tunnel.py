@@ -11,6 +11,7 @@ from paramiko.ssh_exception import SSHException
 
 from labctl.errors import LinkError
 from labctl.hdc.messages import Buffer
+from labctl.hdc.server_client.way import WayLost
 from labctl.transport.ssh.link import SshLink
 
 #: A channel takes no more at once; more would be copied for nothing.
@@ -27,11 +28,17 @@ class SshTunnel:
     @property
     def failure(self) -> LinkError | None:
         """The reason why nothing is carried any more; None while none is known."""
-        return self._link.failure
+        failure = self._link.failure
+        return None if failure is None else failure.of_host()
 
     def connect(self, host: str, port: int, *, timeout: float) -> "TunnelSocket":
         """Connect to a port within ``timeout`` seconds. Raises LinkRefused, LinkError."""
-        return TunnelSocket(self._link.connect_port(port, timeout=timeout, address=host))
+        try:
+            return TunnelSocket(self._link.connect_port(port, timeout=timeout, address=host))
+        except LinkError as error:
+            if self.failure is not None:
+                error.of_host()
+            raise
 
     def close(self) -> None:
         """End all that goes through. Idempotent."""
@@ -79,7 +86,7 @@ class TunnelSocket:
         """Return the next bytes; empty at the end. Raises OSError, also TimeoutError."""
         data = self._channel.recv(count)
         if not data and not self._channel.eof_received:
-            raise ConnectionResetError("the ssh connection to its host has ended")
+            raise WayLost("the ssh connection to its host has ended")
         return data
 
     def recv_into(self, room: memoryview, /) -> int:
@@ -100,4 +107,4 @@ def _lost() -> Iterator[None]:
     try:
         yield
     except (SSHException, EOFError) as error:
-        raise ConnectionResetError(f"the ssh connection to its host is lost: {error}") from error
+        raise WayLost(f"the ssh connection to its host is lost: {error}") from error
