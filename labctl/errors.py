@@ -88,6 +88,9 @@ class LabctlError(Exception):
     #: The user's file that is wrong, and the first wrong line in it; None where there is none.
     file: str | None = None
     line: int | None = None
+    #: True if a host is at fault, this one or one on the way to the board, so that nothing is said
+    #: about the board or the job.
+    is_of_host: bool = False
 
     def __init__(self, message: str, *, hint: str | None = None, details: str | None = None):
         self.message = printable(message)
@@ -101,16 +104,24 @@ class LabctlError(Exception):
         self.file, self.line = file, line
         return self
 
+    def of_host(self) -> Self:
+        """Say that a host is at fault, this one or one on the way; return this error."""
+        self.is_of_host = True
+        return self
+
     def again(self) -> Self:
         """Copy the error: each thread that raises it needs its own."""
         copy = type(self)(self.message, hint=self.hint, details=self.details)
+        copy.is_of_host = self.is_of_host
         return copy.at(self.file, self.line)
 
     def during(self, what: str, *, details: str | None = None) -> Self:
         """Add the step that failed to the message: ``what`` was being done."""
-        return type(self)(
+        error = type(self)(
             f"{self.message} (during: {what})", hint=self.hint, details=details or self.details
         )
+        error.is_of_host = self.is_of_host
+        return error
 
     @property
     def kind(self) -> str:
@@ -222,8 +233,20 @@ class LeaseLost(BoardError):
 
 def speaks_against_board(error: BaseException) -> bool:
     """Tell whether an error is of a board or the way to it, not of who may use it now."""
-    is_of_board = isinstance(error, LinkError | BoardError)
-    return is_of_board and not isinstance(error, BoardBusy | BoardOutOfService | LeaseLost)
+    if not isinstance(error, LinkError | BoardError) or error.is_of_host:
+        return False
+    return not isinstance(error, BoardBusy | BoardOutOfService | LeaseLost)
+
+
+def lack_of_host(error: LabctlError) -> str | None:
+    """Return what this host lacks (a tool, a build), with its remedy; None for other errors.
+
+    It is no fault of a job in the queue. Who runs a recipe by hand gets a ConfigError for a build
+    that he has to make.
+    """
+    if isinstance(error, ToolMissing) or (isinstance(error, ConfigError) and error.is_of_host):
+        return f"{error.message}; to mend it: {error.hint}" if error.hint else error.message
+    return None
 
 
 class IntegrityError(InfraError):

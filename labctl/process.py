@@ -46,6 +46,19 @@ class Completed:
         return "\n".join(both[-lines:])
 
 
+def start_time(pid: int) -> int | None:
+    """Return when a process of this host started, in clock ticks since the host did.
+
+    None if there is none, or only its exit status is left of it. Its id and this tell it from all
+    others. Fields 3 and 22 of /proc/PID/stat: proc_pid_stat(5).
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
 def without_password(text: str) -> str:
     """Remove tokens and passwords from the addresses in a text, so that it may be shown and kept.
 

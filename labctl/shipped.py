@@ -17,7 +17,16 @@ REFERENCES = _DATA / "references.yaml"
 #: The documentation, one Markdown file a page.
 DOCS = _DATA / "docs"
 #: Pages to read from beginning to end, in this order; the others are references.
-GUIDES = ("getting-started", "first-recipe", "measuring", "deploying", "accuracy", "virtual-boards")
+GUIDES = (
+    "getting-started",
+    "first-recipe",
+    "measuring",
+    "deploying",
+    "accuracy",
+    "serving",
+    "virtual-boards",
+    "farm",
+)
 
 
 def pages() -> list[str]:

@@ -44,21 +44,20 @@ def sections(text: str) -> dict[str, str]:
     return found
 
 
+_CPUS, _STATUS = "/proc/cpuinfo", "/proc/self/status"
+_MEMORY, _MOUNTS = "/proc/meminfo", "/proc/mounts"
+
 #: The directory is the nearest one that exists: a probe makes nothing on the board.
+#: Few programs: on a small core each takes longer than what it reads.
 _SCRIPT = f"""\
-section machine; uname -m
-section kernel; uname -r
+section system; uname -rm
 section boot; echo "{BOOT_ID}"
 section sandbox; echo "${MARK}"
 section emulator; echo "${EMULATOR}"
 section shell; echo "${{KSH_VERSION:-$BASH_VERSION}}"
-section cpus; cat /proc/cpuinfo 2>/dev/null
-section allowed; sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status 2>/dev/null
-section memory
+section files; head -n 100000 {_CPUS} {_STATUS} {_MEMORY} {_MOUNTS} 2>/dev/null
 if [ -f "${FAKES}/memory_kb" ] && kb=$(cat "${FAKES}/memory_kb" 2>/dev/null); then
-  echo "MemTotal: $kb kB"; echo "MemAvailable: $kb kB"
-else
-  cat /proc/meminfo 2>/dev/null
+  section memory; echo "MemTotal: $kb kB"; echo "MemAvailable: $kb kB"
 fi
 section os
 if command -v param >/dev/null 2>&1; then
@@ -72,7 +71,6 @@ section serial; file=/proc/device-tree/serial-number
 section compatible; {{ xargs -0 -n 1 echo </proc/device-tree/compatible; }} 2>/dev/null
 section directory; cd "$directory" && pwd -P
 section space; df -P -k "$directory" 2>/dev/null
-section mounts; cat /proc/mounts 2>/dev/null
 :
 """
 
@@ -88,7 +86,12 @@ def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
         transport.run(script, timeout=timeout), f"{transport.label}: cannot ask for facts"
     )
     answers = sections(answer.text)
-    memory = _memory(answers.get("memory", ""))
+    files = _files(answers.get("files", ""))
+    # The kernel comes before the machine, whatever the order of the options (uname(1)).
+    kernel, _, machine = _needed(answers, "system", transport).rpartition(" ")
+    if not kernel:
+        raise BoardError(f"{transport.label}: the board does not report its kernel")
+    memory = _memory(answers.get("memory") or files.get(_MEMORY, ""))
     sandbox, emulator = _line(answers, "sandbox"), _line(answers, "emulator")
     if sandbox is not None:
         execution = Execution.NATIVE_HOST if emulator is None else Execution.EMULATED
@@ -98,22 +101,20 @@ def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
         execution = Execution.BOARD
     return BoardFacts(
         execution=execution,
-        machine=_needed(answers, "machine", transport),
-        kernel=_needed(answers, "kernel", transport),
+        machine=machine,
+        kernel=kernel,
         boot_id=_needed(answers, "boot", transport),
         os_version=_os_version(answers.get("os", "")),
         shell=_line(answers, "shell"),
         emulator=emulator if sandbox is not None else None,
-        cpus=tuple(_cpus(answers.get("cpus", ""))),
-        cpus_allowed=_cpu_list(answers.get("allowed", "")),
+        cpus=tuple(_cpus(files.get(_CPUS, ""))),
+        cpus_allowed=_cpu_list(files.get(_STATUS, "")),
         memory_total_bytes=memory.get("MemTotal"),
         memory_available_bytes=memory.get("MemAvailable"),
         serial=_line(answers, "serial"),
         compatible=_names(answers.get("compatible", "")) if sandbox is None else (),
         storage_free_bytes=_free_bytes(answers.get("space", "")),
-        storage_kind=_file_system(
-            answers.get("mounts", ""), _line(answers, "directory") or workdir
-        ),
+        storage_kind=_file_system(files.get(_MOUNTS, ""), _line(answers, "directory") or workdir),
     )
 
 
@@ -153,6 +154,12 @@ def _needed(answers: Mapping[str, str], name: str, transport: Transport) -> str:
     if value is None:
         raise BoardError(f"{transport.label}: the board does not report its {name}")
     return value
+
+
+def _files(text: str) -> dict[str, str]:
+    """Split what ``head`` prints of several files, by path."""
+    parts = re.split(r"(?m)^==> (/proc/\S+) <==$", text)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def _memory(text: str) -> dict[str, int]:
@@ -199,10 +206,11 @@ def _cpus(text: str) -> Iterator[CpuFacts]:
         )
 
 
-def _cpu_list(text: str) -> str | None:
-    """Return the CPUs that this shell may use; its jobs get no others."""
+def _cpu_list(status: str) -> str | None:
+    """Return the CPUs that this shell may use (proc(5)); its jobs get no others."""
+    allowed = re.search(r"(?m)^Cpus_allowed_list:[ \t]*(.*)$", status)
     try:
-        return ranges(cpu_numbers(text.strip()))
+        return ranges(cpu_numbers(allowed[1].strip())) if allowed else None
     except ValueError:
         return None
 

@@ -172,14 +172,14 @@ def find_artifacts(
     labelled = _in_folders(f"{target}/{product}-{label}-*")
     named = _in_folders(f"{target}/{product}-{label}")
     named = named or [a for a in labelled if a.manifest.version == label]
-    current = (artifacts_dir() / target / f"{product}-{label}").resolve()
+    current = (artifacts_dir() / target / f"{product}-{label}").resolve().name
     if named:
         if named[0].manifest.untrusted and not untrusted:
             raise ConfigError(
                 f"{product} {label} is built from a source that nobody vouches for",
                 hint="run it on a board that you can spare: labctl run RECIPE --untrusted",
             )
-        return sorted(named, key=lambda a: (a.path.resolve() == current, a.built), reverse=True)
+        return sorted(named, key=lambda a: (a.path.name == current, a.built), reverse=True)
     others = sorted({str(a.manifest) for a in list_artifacts() if a.manifest.product == product})
     there = f"; there is {listed(others, joiner='and')}" if others else ""
     raise ConfigError(
@@ -195,17 +195,24 @@ def other_compiler(artifact: Artifact) -> str | None:
 
     An SDK brings its own compiler; a host without zig has nothing to compare with.
     """
-    from importlib.metadata import PackageNotFoundError, version
-
-    toolchain = artifact.manifest.toolchain
-    try:
-        now = version("ziglang")
-    except PackageNotFoundError:
+    now = _zig_version()
+    if now is None:
         return None
+    toolchain = artifact.manifest.toolchain
     own = toolchain.compiler is CompilerKind.ZIG and toolchain.version == now
     if own or toolchain.compiler is CompilerKind.SDK:
         return None
     return f"with {toolchain.compiler} {toolchain.version}, and this host has zig {now}"
+
+
+@lru_cache(maxsize=1)
+def _zig_version() -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("ziglang")
+    except PackageNotFoundError:
+        return None
 
 
 def build_command(

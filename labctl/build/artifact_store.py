@@ -9,7 +9,7 @@ from pathlib import Path
 from labctl.build.artifact import Artifact, artifacts_dir, list_artifacts, read_artifact
 from labctl.checked import listed, unknown
 from labctl.errors import ConfigError, HostTimeout
-from labctl.files import cache_dir, host_writes, locked
+from labctl.files import cache_dir, host_writes, locked, remove_tree
 
 KEY_DIGITS = 12
 _LEAST_DIGITS = 4
@@ -141,7 +141,7 @@ def _remove(artifact: Artifact) -> bool:
             # Without its manifest it does not exist: nobody sees it half removed.
             (artifact.path / "manifest.json").unlink()
             shutil.rmtree(artifact.path)
-            shutil.rmtree(tree, ignore_errors=True)
+            remove_tree(tree)
     except HostTimeout:
         return False
     return True

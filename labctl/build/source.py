@@ -13,7 +13,7 @@ import shutil
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -30,6 +30,7 @@ from labctl.files import (
     host_reads,
     host_writes,
     locked,
+    remove_tree,
     settled_stamp,
     sha256_file,
     sync_directory,
@@ -79,12 +80,12 @@ def fetching(home: Path, *, timeout: float) -> Iterator[Path | None]:
             return
         scratch = home.with_name(f".fetch-{home.name}")
         with host_writes(home):
-            shutil.rmtree(scratch, ignore_errors=True)
+            remove_tree(scratch)
             scratch.mkdir()
             try:
                 yield scratch
             finally:
-                shutil.rmtree(scratch, ignore_errors=True)
+                remove_tree(scratch)
 
 
 def keep(tree: Path, home: Path) -> None:
@@ -190,11 +191,17 @@ def _tree_hash(root: Path, names: list[str]) -> str:
 
 
 def _walk(root: Path) -> list[str]:
-    return [
-        str(path.relative_to(root))
-        for path in root.rglob("*")
-        if path.is_symlink() or path.is_file()
-    ]
+    """List the files below a folder, which may be deeper than ``rglob`` recurses."""
+    found, waiting = [], [str(root)]
+    with host_reads(root):
+        while waiting:
+            with suppress(PermissionError), os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif entry.is_symlink() or entry.is_file():
+                        found.append(os.path.relpath(entry.path, root))
+    return found
 
 
 def _tracked(root: Path) -> list[str]:

@@ -119,8 +119,15 @@ def agent_target(machine: str, target: Target) -> str:
 
 
 def agent_artifact(machine: str, target: Target, lab_root: Path) -> Artifact:
-    """Find the agent for a machine as ``uname -m`` names it. Raises ConfigError: not built yet."""
-    return find_artifact(agent_target(machine, target), AGENT_PRODUCT, lab_root=lab_root)
+    """Find the agent for a machine as ``uname -m`` names it.
+
+    Raises ConfigError, of this host: not built yet.
+    """
+    try:
+        return find_artifact(agent_target(machine, target), AGENT_PRODUCT, lab_root=lab_root)
+    except ConfigError as error:
+        error.of_host()
+        raise
 
 
 def agent_hash(transport: Transport, workdir: str, target: str, lab_root: Path) -> BoardHash | None:

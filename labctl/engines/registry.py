@@ -69,7 +69,7 @@ def load(entry: EntryPoint) -> tuple[EngineClass, ...]:
     """Import an engine's classes. Raises ConfigError that names the distribution."""
     try:
         engines = entry.load()
-    except Exception as error:  # code of others may raise anything
+    except (Exception, SystemExit) as error:  # code of others may raise anything
         details = traceback.format_exc()
         raise _unusable(entry, f"{type(error).__name__}: {error}", details) from error
     problem = next(_problems(entry, engines), None)

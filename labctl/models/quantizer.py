@@ -39,7 +39,8 @@ def find_quantizer(target: str, lab_root: Path | None) -> Quantizer:
 def find_host_tool(tool: str, target: str, lab_root: Path | None) -> Quantizer:
     """Return the newest build of a program for this host, else the target's behind its emulator.
 
-    Nothing is built. Raises ConfigError when there is neither, ToolMissing without the emulator.
+    Nothing is built. Raises ConfigError, of this host, when there is neither, ToolMissing without
+    the emulator.
     """
     host = f"host-{platform.machine()}"
     built = [a for a in list_artifacts() if a.manifest.product == PRODUCT and a.has([tool])]
@@ -57,7 +58,7 @@ def find_host_tool(tool: str, target: str, lab_root: Path | None) -> Quantizer:
     raise ConfigError(
         f"no {tool} that runs on this host is built",
         hint=f"labctl build --target {target} --product {PRODUCT} --tool {tool}",
-    )
+    ).of_host()
 
 
 def _age(artifact: Artifact, tool: str) -> float:

@@ -3,6 +3,7 @@
 The provenance of a run goes down to the bytes: for its record, and to recognise its inputs.
 """
 
+import functools
 import importlib.metadata
 import platform
 import re
@@ -44,6 +45,9 @@ from labctl.transport import remote_words
 
 #: Pages that the kernel keeps for itself differ a little from boot to boot.
 _MEMORY_TOLERANCE = 0.02
+
+#: Reading it takes longer than planning a run.
+_installed_version = functools.cache(importlib.metadata.version)
 
 T = TypeVar("T")
 
@@ -259,7 +263,7 @@ def run_record(
         variants=tuple(variant.slug for variant in recipe.variants()),
         trials_planned=len(plan.trials),
         plan_notes=tuple(notes),
-        labctl_version=importlib.metadata.version("labctl"),
+        labctl_version=_installed_version("labctl"),
         lab_revision=lab_revision(held.lab.root),
         host=platform.node(),
         started=datetime.now(UTC),

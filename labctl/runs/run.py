@@ -7,14 +7,13 @@ from functools import partial
 from labctl.build import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
-from labctl.deploy.plan import AGENT_PRODUCT
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.board.in_use import BoardUse
 from labctl.runs.board.opening import open_board
 from labctl.runs.context import RunContext, plan_record, program_sha256, run_record
 from labctl.runs.inputs.prepare import find_files
-from labctl.runs.inputs.programs import build_notes
+from labctl.runs.inputs.programs import known_agent_notes
 from labctl.runs.observer import Observer, RunSession
 from labctl.runs.planning.forecast import make_forecast, plan_trials
 from labctl.runs.planning.time_limits import RunClock, planned_limits
@@ -114,7 +113,7 @@ def run_recorded(
         limits = planned_limits(recipe, plan.trials, forecast, max_seconds)
         notes = [
             *prepared.notes,
-            *build_notes(held.agent_artifact, AGENT_PRODUCT, lab.root),
+            *known_agent_notes(held.agent_artifact.path, lab.root),
             *forecast.notes,
             *plan.notes,
             *forecast.warnings,

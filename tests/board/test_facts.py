@@ -16,11 +16,8 @@ from labctl.virtual import VirtualBoard, serving
 
 #: As a DAYU200 answers, cut down to what matters.
 DAYU200 = """
-@labctl machine
-aarch64
-
-@labctl kernel
-5.10.184
+@labctl system
+5.10.184 aarch64
 
 @labctl boot
 0e7a2f4c-5d1b-4a0e-9a58-1d1f4a3c9b77
@@ -34,7 +31,8 @@ aarch64
 @labctl shell
 @(#)MIRBSD KSH R59 2020/10/31
 
-@labctl cpus
+@labctl files
+==> /proc/cpuinfo <==
 processor\t: 0
 BogoMIPS\t: 48.00
 Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm asimddp
@@ -55,11 +53,22 @@ CPU revision\t: 0
 
 Serial\t\t: 1234
 
-@labctl memory
+==> /proc/self/status <==
+Name:\thead
+Cpus_allowed:\tf
+Cpus_allowed_list:\t0-1
+
+==> /proc/meminfo <==
 MemTotal:        2017836 kB
 MemFree:          101052 kB
 MemAvailable:    1203120 kB
 HugePages_Total:       0
+
+==> /proc/mounts <==
+/dev/root / ext4 ro,seclabel 0 0
+tmpfs /data ext4 rw 0 0
+/dev/block/mmcblk0p15 /data f2fs rw,nosuid,nodev 0 0
+tmpfs /data/local/tmporary tmpfs rw 0 0
 
 @labctl os
 OpenHarmony 4.1.7.5
@@ -75,12 +84,6 @@ rockchip,rk3568
 @labctl space
 Filesystem     1024-blocks     Used Available Capacity Mounted on
 /dev/block/platform/fe310000.sdhci/by-name/userdata 25165824 5033164 20132660  20% /data
-
-@labctl mounts
-/dev/root / ext4 ro,seclabel 0 0
-tmpfs /data ext4 rw 0 0
-/dev/block/mmcblk0p15 /data f2fs rw,nosuid,nodev 0 0
-tmpfs /data/local/tmporary tmpfs rw 0 0
 """
 
 
@@ -97,6 +100,7 @@ def test_a_board_is_read_whole() -> None:
     (cpu,) = facts.cpus
     assert (cpu.count, cpu.implementer, cpu.part, cpu.model) == (2, "0x41", "0xd05", None)
     assert "asimddp" in cpu.features
+    assert facts.cpus_allowed == "0-1"
     assert facts.memory_total_bytes == 2017836 * 1024
     assert facts.memory_available_bytes == 1203120 * 1024
     assert facts.storage_free_bytes == 20132660 * 1024
@@ -104,7 +108,7 @@ def test_a_board_is_read_whole() -> None:
 
 
 def test_what_a_board_does_not_offer_is_absent() -> None:
-    bare = "\n@labctl machine\narmv7l\n\n@labctl kernel\n4.19\n\n@labctl boot\nx\n"
+    bare = "\n@labctl system\n4.19 armv7l\n\n@labctl boot\nx\n"
     facts = probe(ScriptedTransport(bare), workdir="/w", timeout=5)
     assert facts.model_dump(exclude={"execution", "machine", "kernel", "boot_id"}) == {
         "os_version": None,
@@ -141,10 +145,16 @@ def test_an_error_of_param_is_no_version() -> None:
     assert probe(ScriptedTransport(text), workdir="/w", timeout=5).os_version is None
 
 
-@pytest.mark.parametrize("section", ["machine", "kernel", "boot"])
+@pytest.mark.parametrize("section", ["system", "boot"])
 def test_a_board_that_does_not_say_what_it_is_cannot_be_used(section: str) -> None:
     text = DAYU200.replace(f"@labctl {section}", "@labctl nothing")
     with pytest.raises(BoardError, match=section):
+        probe(ScriptedTransport(text), workdir="/w", timeout=5)
+
+
+def test_a_board_that_tells_half_of_what_it_is_cannot_be_used() -> None:
+    text = DAYU200.replace("5.10.184 aarch64", "aarch64")
+    with pytest.raises(BoardError, match="kernel"):
         probe(ScriptedTransport(text), workdir="/w", timeout=5)
 
 

@@ -1,3 +1,4 @@
+import os
 import subprocess
 from datetime import datetime
 from pathlib import Path
@@ -8,6 +9,7 @@ from labctl.build.progress import ignore
 from labctl.build.source import Folder, fetching, keep, source_files
 from labctl.build.source_git import Repository
 from labctl.errors import ConfigError, HostError, LabctlError, ToolMissing
+from labctl.files import remove_tree
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -45,6 +47,30 @@ def test_a_folder_is_known_by_its_content_alone(tmp_path: Path) -> None:
     assert digests[0] == digests[1]
     (tmp_path / "b" / "sub" / "x.c").rename(tmp_path / "b" / "sub" / "y.c")
     assert Folder(tmp_path / "b").identity.digest != digests[0]
+
+
+@pytest.mark.parametrize("depth", [1500, 3000])
+def test_a_folder_of_others_may_be_deep(tmp_path: Path, depth: int) -> None:
+    """Beyond 4,095 bytes no path leads to a file: such a source is refused."""
+    folder, deep = tmp_path / "source", tmp_path / "source"
+    folder.mkdir()
+    here = os.open(folder, os.O_DIRECTORY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_DIRECTORY, dir_fd=here)
+        os.close(here)
+        here, deep = below, deep / "d"
+    os.close(here)
+    try:
+        if depth > 2000:
+            with pytest.raises(ConfigError, match="name too long"):
+                Folder(folder, read_git=False)
+            return
+        before = Folder(folder, read_git=False).identity.digest
+        (deep / "x.c").write_text("int x;")
+        assert Folder(folder, read_git=False).identity.digest != before
+    finally:
+        remove_tree(folder)
 
 
 def test_a_work_tree_tells_its_commit_and_what_git_ignores_does_not_count(repository: Path) -> None:

@@ -35,6 +35,7 @@ BROKEN = {
     "it cannot be imported": ("import nothing_like_it", "ModuleNotFoundError: No module named"),
     "it raises anything": ("raise KeyboardInterruptish", "NameError"),
     "it ends the interpreter's trust": ("1 / 0", "ZeroDivisionError: division by zero"),
+    "it ends the program": ("raise SystemExit(0)", "SystemExit: 0"),
     "it lacks what is named": ("", "AttributeError: module 'broken_one' has no attribute"),
     "it is no tuple": ("ENGINES = 3", "is no tuple of engine classes"),
     "it has no engine": ("ENGINES = ()", "is no tuple of engine classes"),

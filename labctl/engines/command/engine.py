@@ -1,6 +1,7 @@
 """The engine of programs that labctl does not know."""
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, Field, JsonValue, StrictBool, create_model
@@ -101,7 +102,7 @@ class Command(Engine[CommandParameters]):
         return Roles(threads=THREADS if THREADS in names else None, tokens=tokens)
 
     def _model_of(self, names: Sequence[str]) -> type[CommandParameters]:
-        return _parameters_model(names, self.counts)
+        return _parameters_model(tuple(names), self.counts)
 
     @override
     def resolve_defaults(
@@ -240,7 +241,9 @@ def _word(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _parameters_model(names: Sequence[str], counts: Sequence[str]) -> type[CommandParameters]:
+@lru_cache(maxsize=64)
+def _parameters_model(names: tuple[str, ...], counts: tuple[str, ...]) -> type[CommandParameters]:
+    """Make a class, which takes longer than reading a recipe: a batch has thousands of them."""
     fields: dict[str, Any] = dict.fromkeys(names, (_Value, ...))
     fields |= {name: (Annotated[int, Field(ge=1)], ...) for name in counts if name in fields}
     return create_model("CommandParameters", __base__=CommandParameters, **fields)

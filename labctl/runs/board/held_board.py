@@ -78,6 +78,8 @@ class HeldBoard:
     in_lab: LabLease | None = None
     _agent: BoardAgent | None = None
     _has_looked: bool = False
+    #: The lease was taken by this process, and no trial has begun under it.
+    _is_new: bool = False
     _seen: LeaseStatus | None = None
 
     def __post_init__(self) -> None:
@@ -224,6 +226,7 @@ class HeldBoard:
         if self.in_lab is not None:
             self.in_lab.raise_epoch(taken.epoch)
         self._hold(taken)
+        self._is_new = True
         write_atomic(self.epoch_file, f"{taken.epoch}\n")
         return taken
 
@@ -280,6 +283,15 @@ class HeldBoard:
         """Raise LeaseLost once another controller has the board; else give a sign of life."""
         assert self.lease is not None
         self.leases.check(self.lease)
+
+    def check_lease_before_trial(self) -> None:
+        """As :meth:`check_lease`; a lease that was taken for the first trial has just been seen.
+
+        The agent that starts the trial looks at its epoch again.
+        """
+        is_new, self._is_new = self._is_new, False
+        if not is_new:
+            self.check_lease()
 
     @property
     def epoch(self) -> int:

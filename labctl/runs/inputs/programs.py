@@ -4,6 +4,7 @@ import platform
 import shutil
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from labctl.build import (
     other_compiler,
     other_source,
 )
+from labctl.build.artifact import read_artifact
 from labctl.checked import listed
 from labctl.config.recipe import Recipe
 from labctl.config.target import Target, load_target
@@ -204,21 +206,43 @@ def agent_notes(machine: str, target: Target, lab_root: Path) -> list[str]:
 
 
 def build_notes(artifact: Artifact, tool: str, lab_root: Path) -> Iterator[str]:
-    """Say that a tool is of another source, or another compiler, than a build would take now."""
+    """Say that a tool is of another source, or another compiler, than a build would take now.
+
+    A build that came from another host of the lab may have its source there alone.
+    """
     manifest = artifact.manifest
     command = build_command(manifest.target, manifest.product, manifest.version, [tool])
-    if of := other_source(artifact, lab_root):
-        yield f"{tool} was built {of}; to build that: {command}"
+    try:
+        of = other_source(artifact, lab_root)
+    except ConfigError as error:
+        yield f"whether {tool} is of the source as it is now is not known: {error.message}"
+    else:
+        if of:
+            yield f"{tool} was built {of}; to build that: {command}"
     if by := other_compiler(artifact):
         yield f"{tool} was built {by}; to build it with that: {command}"
 
 
+@lru_cache(maxsize=16)
+def known_agent_notes(agent: Path, lab_root: Path) -> tuple[str, ...]:
+    """Return :func:`build_notes` of an agent's artifact, as they were at first in this process.
+
+    Its source comes with labctl; to hash it for each run would take as long as a deploy's check.
+    """
+    artifact = read_artifact(agent)
+    return () if artifact is None else tuple(build_notes(artifact, AGENT_PRODUCT, lab_root))
+
+
+def derives_models(recipe: Recipe) -> bool:
+    """Tell whether a recipe measures models that llama-quantize makes."""
+    return any(recipe.models[key].derive is not None for key in recipe.measured_models())
+
+
 def _quantizes(recipe: Recipe, lab_root: Path) -> bool:
     """Tell whether a model has to be made and no llama-quantize is built."""
-    wanted = recipe.measured_models()
-    if all(recipe.models[key].derive is None for key in wanted):
+    if not derives_models(recipe):
         return False
-    if are_ready(recipe.models, wanted, lab_root):
+    if are_ready(recipe.models, recipe.measured_models(), lab_root):
         return False
     try:
         find_quantizer(recipe.target, lab_root)

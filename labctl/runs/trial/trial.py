@@ -135,9 +135,8 @@ def _on_board(
 ) -> tuple[JobStatus, Metering]:
     held, recipe = context.held, context.prepared.recipe
     folder = context.directory.trial_path(trial.number, trial.slug)
-    # The agent compares epochs, and two controllers that took the board in the same moment can
-    # have the same one: whose the board is, is asked before and after.
-    context.retry(held.check_lease)
+    # The agent compares epochs alone: whose the board is, is asked before and after.
+    context.retry(held.check_lease_before_trial)
     if not attempt.open:  # else it is under way
         context.observer.trial_progress(GETTING_READY)
         began = time.monotonic()
