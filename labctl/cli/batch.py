@@ -15,7 +15,7 @@ from labctl.config.lab import LabFile
 from labctl.config.yaml.document import load
 from labctl.errors import Blame, ExitStatus, printable_line
 from labctl.farm.batch import Batch
-from labctl.farm.batch_plan import BatchPlan, plan_batch
+from labctl.farm.batch_plan import BatchPlan, PlannedBatch, plan_batch
 from labctl.farm.expected import expected_seconds
 from labctl.farm.health import require_health
 from labctl.farm.job import FarmJob, JobResult
@@ -68,24 +68,31 @@ def batch(
         lambda recipe, boards: expected_seconds(lab, recipe, boards, untrusted=untrusted),
         workspace,
     )
-    earlier = Batch.unfinished(lab.root, planned.name)
-    same = [one for one in earlier if one.digest == planned.digest]
     if dry_run:
         _show_plan([one.job for one in planned.jobs], as_json)
         return ExitStatus.OK
-    if same and not new:
-        current = same[0]
-        done = len(current.jobs) - len(current.remaining)
-        note(f"going on with {current.path.name}: {done} of {len(current.jobs)} jobs have ended")
-    else:
-        if earlier:
-            note(f"note: the unfinished batch {earlier[0].path.name} had other jobs; it is left")
-        current = Batch.begin(lab.root, planned)
-        note(f"batch directory: {current.path}")
+    current = _current(lab, planned, new=new)
+    del planned  # may be thousands of recipes; the batch has them on disk
     with current.held():
         _run(lab, current)
     _show_results(current, as_json)
     return _status(current)
+
+
+def _current(lab: LabFile, planned: PlannedBatch, *, new: bool) -> Batch:
+    """Return the unfinished batch of the plan, else a new one."""
+    earlier = Batch.unfinished(lab.root, planned.name)
+    same = [one for one in earlier if one.digest == planned.digest]
+    if same and not new:
+        current = same[0]
+        done = len(current.jobs) - len(current.remaining)
+        note(f"going on with {current.path.name}: {done} of {len(current.jobs)} jobs have ended")
+        return current
+    if earlier:
+        note(f"note: the unfinished batch {earlier[0].path.name} had other jobs; it is left")
+    current = Batch.begin(lab.root, planned)
+    note(f"batch directory: {current.path}")
+    return current
 
 
 def _run(lab: LabFile, current: Batch) -> None:

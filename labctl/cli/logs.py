@@ -1,6 +1,7 @@
 """``labctl logs``: what a run or a job said."""
 
 import time
+from pathlib import Path
 
 import click
 
@@ -14,6 +15,7 @@ from labctl.runs.watch import Watch, find_watched
 from labctl.state import Job, lab_state
 
 _LOOK_SECONDS = 1.0
+_ENDED = ("done", "cancelled")
 
 
 @click.command(epilog="Examples: labctl logs latest; labctl logs -f 3f2a81c0")
@@ -24,16 +26,23 @@ def logs(invocation: Invocation, run: str, *, follow: bool) -> int:
     """Print what happened in a run, a line for each event.
 
     RUN is a run's id, the start or end of one, the path of its directory, or `latest`; JOB is the
-    id of a job of the queue. With -f a job that waits is waited for. `labctl watch` shows the
-    progress of a run instead.
+    id of a job of the queue. With -f a job that waits is waited for, and so is the end of one that
+    another host runs: its lines are there then. `labctl watch` shows the progress of a run instead.
     """
-    state = lab_state(lab_or_own(invocation))
+    lab = lab_or_own(invocation)
+    state = lab_state(lab)
     job = _job_of(invocation, run)
     told = ""
-    while job is not None and job.run is None:
-        if job.state in ("done", "cancelled") or not follow:
+    while job is not None and not _is_readable(job, lab.root / "runs"):
+        if job.state in _ENDED or (job.run is None and not follow):
             return _tell_without_run(job)
         words = f"job {job.id} is {job.state}"
+        if job.run is not None and job.worker is not None:
+            words += f" on host {job.worker.partition(':')[0]}, and its run is not here yet"
+        if not follow:
+            note(printable_line(f"{words}; wait for it: `labctl logs -f {job.id}`"))
+            return ExitStatus.OK
+        words = printable_line(words)
         if words != told:
             note(words)
             told = words
@@ -62,6 +71,11 @@ def _job_of(invocation: Invocation, name: str) -> Job | None:
         return lab_state(lab_or_own(invocation)).jobs.find(name)
     except ConfigError:
         return None
+
+
+def _is_readable(job: Job, runs: Path) -> bool:
+    """Tell whether a job has a run to read: one of this host, or one that ended elsewhere."""
+    return job.run is not None and (job.state in _ENDED or (runs / job.run).is_dir())
 
 
 def _tell_without_run(job: Job) -> int:

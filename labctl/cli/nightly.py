@@ -1,6 +1,8 @@
 """``labctl nightly``."""
 
 import json
+import socket
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -51,6 +53,7 @@ def nightly(
     builds in turns. A night that was cut off goes on where it was. Exit status 1: a slowdown is
     confirmed, or head does not build or run; 3: hosts or boards kept a row from its verdict.
     """
+    from labctl.farm.nightly.hosts import host_lines, hosts_of
     from labctl.farm.nightly.plan_file import read_plan
     from labctl.farm.nightly.planning import make_plan
     from labctl.farm.nightly.results import lines_of, plan_lines, source_lines, suite_of
@@ -69,6 +72,7 @@ def nightly(
     asked, document = read_plan(plan)
     if dry_run:
         planned = make_plan(lab, asked, document, host=host)
+        hosts = hosts_of(lab, planned.record, host or socket.gethostname())
         found = list(sources_of(lab, asked, planned).look())
         if as_json:
             rows = [
@@ -78,9 +82,14 @@ def nightly(
                 for build, side, one in found
             ]
             shown = planned.record.model_dump(mode="json") | {"sources": rows}
+            shown["hosts"] = {name: asdict(one) for name, one in hosts.items()}
             click.echo(json.dumps(shown, indent=2))
         else:
-            for line in (*source_lines(found), *plan_lines(planned.record)):
+            for line in (
+                *source_lines(found),
+                *host_lines(hosts),
+                *plan_lines(planned.record),
+            ):
                 click.echo(printable_line(line))
         for _, _, one in found:
             if isinstance(one, LabctlError):

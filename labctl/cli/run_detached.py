@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -13,7 +12,7 @@ from labctl import process
 from labctl.cli.output import note
 from labctl.config.lab import FILE_NAME, Board, LabFile
 from labctl.config.recipe import Recipe
-from labctl.errors import ConfigError, ExitStatus, ToolMissing
+from labctl.errors import ConfigError, ExitStatus
 from labctl.farm.expected import expected_seconds, longest_seconds
 from labctl.farm.run_content import RunContent
 from labctl.files import host_writes
@@ -79,7 +78,9 @@ def submit(
     note(f"follow it: labctl logs -f {job.id}; cancel it: labctl queue cancel {job.id}")
     hosts = sorted({board.host for board in pool if board.host})
     if _is_served(state, names):
-        _wake(lab, names)
+        from labctl.farm.queue_engine import wake_workers
+
+        wake_workers(lab, names)
     elif hosts:
         note(f"no worker serves these boards: start `labctl worker` on {' or '.join(hosts)}")
     else:
@@ -91,16 +92,6 @@ def _is_served(state: LabState, boards: Sequence[str]) -> bool:
     return any(
         worker.is_alive and set(worker.boards) & set(boards) for worker in state.workers.list()
     )
-
-
-def _wake(lab: LabFile, boards: Sequence[str]) -> None:
-    """Let workers of other hosts look at once; without the engine here they look soon."""
-    if lab.database is None:
-        return
-    from labctl.farm.queue_engine import QueueEngine
-
-    with suppress(ToolMissing):
-        QueueEngine(lab).wake(boards)
 
 
 def _serve(lab: LabFile) -> None:

@@ -39,7 +39,7 @@ def worker(invocation: Invocation, *, host: str | None, named: Sequence[str], dr
     that the hosts share. A first SIGTERM or Ctrl-C lets running jobs end, a second one breaks them
     off; they go on later, here or elsewhere. A job of a newer labctl is left to a worker of that.
     """
-    from labctl.farm.host_setup import host_worker
+    from labctl.farm.host_setup import host_worker, missing_tools
 
     lab = lab_of(invocation)
     own = host or socket.gethostname()
@@ -48,6 +48,8 @@ def worker(invocation: Invocation, *, host: str | None, named: Sequence[str], dr
         lab, own, boards, connect=connect_board, compare=comparing_with(lab), note=note
     )
     note(f"worker {printable_line(made.name)} serves {', '.join(boards)}")
+    for lack in missing_tools(lab, boards):
+        note(f"warning: {lack}; jobs that need it wait until then, or for another host")
     made.run(drain=drain)
 
 

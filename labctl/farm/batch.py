@@ -34,8 +34,10 @@ class Batch:
             document = json.loads((path / _PLAN).read_text())
         self.name: str = document["name"]
         self.digest: str = document["digest"]
-        self.jobs = tuple(_job(one) for one in document["jobs"])
-        self._contents: Mapping[str, Mapping[str, Any]] = document["contents"]
+        pools: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self.jobs = tuple(_job(one, pools) for one in document["jobs"])
+        #: As text: most of them wait for long.
+        self._contents = {digest: json.dumps(one) for digest, one in document["contents"].items()}
         self._of = {one.job.id: one.content for one in self.jobs}
         self._runs: dict[str, str] = {}
         #: Results of the jobs that have ended.
@@ -84,7 +86,7 @@ class Batch:
 
     def content(self, job: FarmJob) -> RunContent:
         """Return what a job is to run. Raises ConfigError."""
-        return RunContent.read(self._contents[self._of[job.id]])
+        return RunContent.read(json.loads(self._contents[self._of[job.id]]))
 
     def run_of(self, job: FarmJob) -> str | None:
         """Return the last run that was noted for a job."""
@@ -129,9 +131,11 @@ class Batch:
                 # The last line, torn by a power cut: the record of its run tells the same.
 
 
-def _job(document: Mapping[str, Any]) -> PlannedJob:
+def _job(document: Mapping[str, Any], pools: dict[tuple[str, ...], tuple[str, ...]]) -> PlannedJob:
+    """Read a job; thousands of them share a few ``pools`` of boards."""
     fields = dict(document)
     content = fields.pop("content")
-    for name in ("boards", "uses"):
-        fields[name] = tuple(fields[name])
+    fields["uses"] = tuple(fields["uses"])
+    boards = tuple(fields["boards"])
+    fields["boards"] = pools.setdefault(boards, boards)
     return PlannedJob(FarmJob(**fields), content)

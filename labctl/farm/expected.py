@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from statistics import median
 
@@ -18,7 +19,7 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.history import last_seen
 from labctl.runs.record.repository import RunRepository
 
-#: So many of a recipe's last runs are looked at.
+#: So many of a recipe's last runs are looked at, then as many with its first parameters.
 _RUNS = 10
 
 
@@ -53,8 +54,21 @@ def recorded_seconds(lab: LabFile, recipe: Recipe, boards: tuple[str, ...]) -> f
 
     None if there is none. Raises HostError.
     """
-    targets = {lab.board(name).target for name in boards}
     wanted = Filter(recipe=recipe.name, states=("finished",), kind="timing")
+    parameters = recipe.variants()[0].parameters
+    # Of a recipe that is run with many parameters, the last runs may all be of others.
+    just_this = tuple((name, str(value)) for name, value in parameters.items())
+    seconds = _recorded(lab, recipe, boards, wanted)
+    if not seconds and just_this:
+        seconds = _recorded(lab, recipe, boards, replace(wanted, parameters=just_this))
+    return median(seconds) if seconds else None
+
+
+def _recorded(
+    lab: LabFile, recipe: Recipe, boards: tuple[str, ...], wanted: Filter
+) -> Sequence[float]:
+    """Return what those of the last runs that meet a filter took, in s, that ran just this."""
+    targets = {lab.board(name).target for name in boards}
     resolved, seconds = recipe.resolved(), []
     for found in RunRepository(lab.root / "runs").query(wanted, limit=_RUNS):
         row = found.run
@@ -67,4 +81,4 @@ def recorded_seconds(lab: LabFile, recipe: Recipe, boards: tuple[str, ...]) -> f
         if same:
             took = datetime.fromisoformat(row.finished) - datetime.fromisoformat(row.started)
             seconds.append(took.total_seconds())
-    return median(seconds) if seconds else None
+    return seconds

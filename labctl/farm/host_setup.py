@@ -1,14 +1,19 @@
 """A lab host's worker, put together from the lab's files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from labctl.config.lab import LabFile
+from labctl.config.target import load_target
+from labctl.deploy.plan import agent_artifact
+from labctl.errors import LabctlError, lack_of_host
 from labctl.farm.health import checks_before_jobs
 from labctl.farm.queue_engine import QueueEngine
 from labctl.farm.queue_ledger import QueueLedger
 from labctl.farm.run_executor import Connect, RunExecutor
 from labctl.farm.store import lab_store
 from labctl.farm.worker import HostWorker
+from labctl.models import find_quantizer
 from labctl.results.gates import CompareGates
 from labctl.state import lab_state
 
@@ -37,6 +42,7 @@ def host_worker(
         boards,
         executor,
         understands=ledger.understands,
+        lacks=ledger.lacks,
         note=note,
         on_begin=ledger.took,
         on_run=ledger.share,
@@ -45,3 +51,23 @@ def host_worker(
             lab, connect, note, hosted=[lab.board(name) for name in boards]
         ),
     )
+
+
+def missing_tools(lab: LabFile, boards: Sequence[str]) -> Iterator[str]:
+    """Yield what this host lacks for jobs on these boards, and how it is mended.
+
+    The agent is looked for by the boards' targets: none of the boards is asked.
+    """
+    for name in dict.fromkeys(lab.board(board).target for board in boards):
+        target = load_target(name, lab.root)
+        for find in (
+            partial(agent_artifact, target.machine, target, lab.root),
+            partial(find_quantizer, name, lab.root),
+        ):
+            try:
+                find()
+            except LabctlError as error:
+                lack = lack_of_host(error)
+                if lack is None:
+                    raise
+                yield lack

@@ -10,6 +10,7 @@ from labctl.errors import (
     ExitStatus,
     LabctlError,
     LeaseLost,
+    lack_of_host,
     speaks_against_board,
 )
 
@@ -71,12 +72,18 @@ class JobResult:
     is_board_taken: bool = False
     #: True if the board's health forbids jobs by now: the attempt never was.
     is_board_out: bool = False
+    #: True if this host lacks a tool or a build: others may have it.
+    is_host_lacking: bool = False
     #: Time that it took; a simulation goes on by it.
     seconds: float = 0.0
 
     @classmethod
     def of(cls, error: LabctlError, run: str | None = None, seconds: float = 0.0) -> "JobResult":
         """Return the result of an attempt that ended with an error."""
+        if lack := lack_of_host(error):
+            return cls(
+                ExitStatus.INFRA, run, Blame.INFRA, lack, is_host_lacking=True, seconds=seconds
+            )
         return cls(
             error.exit_status,
             run,
@@ -92,6 +99,12 @@ class JobResult:
     def is_final(self) -> bool:
         """True if the job is done; False: infrastructure broke it off."""
         return self.blame is not Blame.INFRA and self.exit_status != ExitStatus.INTERRUPTED
+
+    @property
+    def needs_pause(self) -> bool:
+        """True if the board is tried again later: somebody has it, or infrastructure broke."""
+        broke = self.is_board_broken or (not self.is_final and self.is_counted)
+        return broke or self.is_board_taken
 
     @property
     def is_counted(self) -> bool:

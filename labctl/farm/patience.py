@@ -1,6 +1,7 @@
 """Patience with a lab's database that is away: restarted, or not to be reached for some minutes."""
 
 from collections.abc import Callable
+from threading import Event
 from typing import TypeVar
 
 from labctl.database import DatabaseAway
@@ -12,10 +13,13 @@ DATABASE_AWAY_SECONDS = 600.0
 T = TypeVar("T")
 
 
-def patiently(operation: Callable[[], T], note: Callable[[str], None]) -> T:
+def patiently(
+    operation: Callable[[], T], note: Callable[[str], None], stopping: Event | None = None
+) -> T:
     """Repeat what asks the database until it answers; ``note`` gets one line in that time.
 
-    Raises DatabaseAway after DATABASE_AWAY_SECONDS, and at once what waiting does not mend.
+    Raises DatabaseAway after DATABASE_AWAY_SECONDS, KeyboardInterrupt once it is ``stopping``, and
+    at once what waiting does not mend.
     """
     told: list[InfraError] = []
 
@@ -24,5 +28,7 @@ def patiently(operation: Callable[[], T], note: Callable[[str], None]) -> T:
             hint = f" ({error.hint})" if error.hint else ""
             note(f"{error.message}; it is asked again{hint}")
         told.append(error)
+        if stopping is not None and stopping.is_set():
+            raise KeyboardInterrupt
 
     return retry_infra(operation, on=(DatabaseAway,), timeout=DATABASE_AWAY_SECONDS, on_retry=tell)

@@ -11,7 +11,7 @@ the board's epoch alone decides.
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from labctl.config.lab import LabFile
@@ -78,6 +78,16 @@ class QueueEngine:
     @property
     def _link(self) -> dict[str, Any]:
         return {**LINK, "options": f"-c search_path={self._database.schema}"}
+
+
+def wake_workers(lab: LabFile, boards: Iterable[str]) -> None:
+    """Let the workers of these boards look at once; without an engine here they look soon.
+
+    Raises HostError.
+    """
+    if lab.database is not None:
+        with suppress(ToolMissing):
+            QueueEngine(lab).wake(boards)
 
 
 def serving(app: "App", board: str) -> Any:

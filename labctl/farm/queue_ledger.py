@@ -2,19 +2,31 @@
 
 import hashlib
 import json
+import math
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from labctl.build.installation import install, installed, is_installed, version_of
 from labctl.config.lab import LabFile
-from labctl.errors import ConfigError, HostError, IntegrityError, LeaseLost
+from labctl.config.recipe import Recipe
+from labctl.errors import (
+    ConfigError,
+    HostError,
+    IntegrityError,
+    LabctlError,
+    LeaseLost,
+    lack_of_host,
+)
 from labctl.farm.job import QUEUED_KINDS, FarmJob
 from labctl.farm.run_archives import RunArchives, is_finished
 from labctl.farm.run_content import RunContent
 from labctl.farm.runs_of_jobs import RunsOfJobs
 from labctl.farm.store import SharedStore
+from labctl.models import are_ready, find_quantizer
 from labctl.retry import retry_infra
+from labctl.runs.inputs.programs import derives_models
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 from labctl.runs.record.trash import move_to_trash
@@ -22,6 +34,8 @@ from labctl.state import Job, LabState
 
 #: A store or a database that is away is waited for.
 _AWAY_SECONDS = 120.0
+#: A llama-quantize that was built meanwhile is seen after this.
+_LOOK_SECONDS = 5.0
 _MOST_BYTES = 4096
 
 
@@ -47,17 +61,52 @@ class QueueLedger:
         self._archives = None if store is None else RunArchives(store, state, runs)
         self._attempts: dict[tuple[str, str], Job] = {}
         self._understood: dict[str, bool] = {}
+        #: Recipes of jobs whose models llama-quantize makes.
+        self._deriving: dict[str, Recipe] = {}
+        #: Target -> when llama-quantize was looked for, and why there was none.
+        self._lacks: dict[str, tuple[float, str | None]] = {}
 
     def understands(self, job: Job) -> bool:
         """Tell whether this labctl can run a job."""
         if job.id not in self._understood:
             try:
-                RunContent.read(job.content)
+                recipe = RunContent.read(job.content).recipe
             except ConfigError:
                 self._understood[job.id] = False
             else:
                 self._understood[job.id] = job.kind in QUEUED_KINDS
+                if derives_models(recipe):
+                    self._deriving[job.id] = recipe
         return self._understood[job.id]
+
+    def lacks(self, job: Job) -> str | None:
+        """Say why this host cannot make a job's models now, and how that is mended."""
+        recipe = self._deriving.get(job.id) if self.understands(job) else None
+        if recipe is None:
+            return None
+        try:
+            lack = self._lack_of_quantizer(recipe.target)
+            is_ready = lack is None or are_ready(
+                recipe.models, recipe.measured_models(), self._lab.root
+            )
+        except ConfigError:  # the attempt tells of it
+            return None
+        return None if is_ready else lack
+
+    def _lack_of_quantizer(self, target: str) -> str | None:
+        """Return why there is no llama-quantize here; all jobs of a target ask at once."""
+        seen, lack = self._lacks.get(target, (-math.inf, None))
+        if time.monotonic() - seen > _LOOK_SECONDS:
+            try:
+                find_quantizer(target, self._lab.root)
+            except LabctlError as error:
+                lack = lack_of_host(error)
+                if lack is None:
+                    raise
+            else:
+                lack = None
+            self._lacks[target] = time.monotonic(), lack
+        return lack
 
     def took(self, job: Job, board: str) -> None:
         """Note the attempt that begins now on a board."""
@@ -83,7 +132,7 @@ class QueueLedger:
                 raise ConfigError(
                     f"{build} is not built on this host",
                     hint="name a `store` in devices.yaml that all hosts of the lab share",
-                )
+                ).of_host()
             install(content.build, self._store.get)
         return content
 

@@ -21,6 +21,7 @@ from labctl.farm.patience import patiently
 from labctl.farm.run_content import RunContent
 from labctl.farm.runs_of_jobs import RunsOfJobs
 from labctl.state import Job, LabState
+from labctl.state.health import BoardHealth
 from labctl.state.job import worker_name
 from labctl.state.job_order import Waiting
 from labctl.state.jobs import JOB_SECONDS
@@ -71,8 +72,7 @@ class QueueSource:
 
     def _begin(self) -> list[tuple[FarmJob, str]]:
         self._give_sign()
-        wanted = self._state.jobs.wanted_boards() & self._boards.keys()
-        self._is_idle = not wanted - self._out_of_service()
+        wanted = self._wanted()
         busy = {job.board for job in self._running.values()} | self._away
         if not (free := wanted - busy):
             return []
@@ -85,7 +85,7 @@ class QueueSource:
     def end(self, job: FarmJob, result: JobResult) -> JobResult | None:
         """Tell the queue how an attempt ended."""
         ran = self._running.pop(job.id)
-        if result.is_board_broken or result.is_board_taken:
+        if result.needs_pause:
             self._away.add(str(ran.board))
         return patiently(lambda: self._told(ran, result), self.note)
 
@@ -126,14 +126,22 @@ class QueueSource:
 
     def has_work(self) -> bool:
         """Return whether a job waits for these boards."""
-        wanted = self._state.jobs.wanted_boards() & self._boards.keys()
-        self._is_idle = not wanted - self._out_of_service()
+        self._wanted()
         return not self._is_idle
 
-    def _out_of_service(self) -> set[str]:
-        """Return the boards whose health keeps all jobs off but their holders'."""
-        boards = self._state.health.list()
-        return {one.board for one in boards if not any(map(one.may_do, QUEUED_KINDS))}
+    def _wanted(self) -> set[str]:
+        """Return the boards that jobs wait for; note whether health keeps all but holders' off."""
+        wanted = [one for one in self._state.jobs.wanted_boards() if one[0] in self._boards]
+        known = {one.board: one for one in self._state.health.list()}
+        self._is_idle = not any(
+            self._may_do(known.get(board, BoardHealth(board)), kind) for board, kind in wanted
+        )
+        return {board for board, _kind in wanted}
+
+    def _may_do(self, health: BoardHealth, kind: str) -> bool:
+        """Tell whether a board may do jobs of a kind, or may do so soon."""
+        is_fit = kind in QUEUED_KINDS and health.may_do(kind)
+        return is_fit or self._state.health.has_untrusted_use(health)
 
     def content(self, job: FarmJob) -> RunContent:
         """Return what a job is to run. Raises ConfigError."""

@@ -4,6 +4,7 @@ Whether a trial is done is asked of its record alone: a job whose run exists goe
 one whose run is finished is not run again.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from labctl.config.lab import Board, LabFile
 from labctl.errors import Blame, ConfigError, ExitStatus, LabctlError
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_content import RunContent
-from labctl.records.events import AnyEvent, Contact
+from labctl.records.events import AnyEvent, Contact, Trial
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
@@ -25,6 +26,14 @@ from labctl.runs.runner import Outcome
 from labctl.transport import Transport
 
 Connect = Callable[[Board], Transport]
+
+#: Jobs that get their boards ready at once: the first of many are then under way soon, where all at
+#: once would be so together, and late. Most of that time they wait for their boards.
+_READYING = 8 * (os.cpu_count() or 1)
+#: A job that waited so long (s) goes on: those before it send gigabytes, each to its own board.
+_READY_SECONDS = 30.0
+#: One that waits looks so often (s) whether it is to be stopped.
+_LOOK_SECONDS = 1.0
 
 
 class RunLedger(Protocol):
@@ -44,7 +53,7 @@ class RunLedger(Protocol):
 
 
 class RunExecutor:
-    """Runs recipes on the boards of a lab.
+    """Runs recipes on the boards of a lab; ``readying`` jobs at once get their boards ready.
 
     ``before_job`` gets the board of each job first, and the job's submitter; it raises
     BoardOutOfService where the board may not work.
@@ -59,6 +68,7 @@ class RunExecutor:
         compare: CompareGates = leave_open,
         on_event: Callable[[FarmJob, str, AnyEvent], None] = lambda _job, _board, _event: None,
         before_job: Callable[[str, str | None], None] = lambda _board, _by: None,
+        readying: int = _READYING,
     ):
         self._lab = lab
         self._ledger = ledger
@@ -66,6 +76,7 @@ class RunExecutor:
         self._compare = compare
         self._on_event = on_event
         self._before_job = before_job
+        self._readying = threading.Semaphore(readying)
         self._all_stop = threading.Event()
         self._stopped: set[str] = set()
 
@@ -80,7 +91,10 @@ class RunExecutor:
     def run(self, job: FarmJob, board: str) -> JobResult:
         """Run a job, or go on with its run."""
         began, watcher = time.monotonic(), _Watcher(self, job, board)
+        if self._has_turn(job, began + _READY_SECONDS):
+            watcher.on_ready = self._readying.release
         try:
+            watcher.stop_if_wanted()
             noted = watcher.run = self._ledger.run_of(job)
             if not job.untrusted:  # whose run looks at the board's health itself
                 self._before_job(board, job.submitter)
@@ -89,6 +103,8 @@ class RunExecutor:
             return JobResult.of(error, watcher.run, time.monotonic() - began)
         except KeyboardInterrupt:
             return JobResult(ExitStatus.INTERRUPTED, watcher.run, reason="it was stopped")
+        finally:
+            watcher.ready()
         status = outcome.exit_status
         return JobResult(
             status,
@@ -97,6 +113,13 @@ class RunExecutor:
             _reason(outcome),
             seconds=time.monotonic() - began,
         )
+
+    def _has_turn(self, job: FarmJob, until: float) -> bool:
+        """Wait until ``until``, by the monotonic clock, to get the board ready."""
+        while not self._readying.acquire(timeout=_LOOK_SECONDS):
+            if self._is_to_stop(job) or time.monotonic() > until:
+                return False
+        return True
 
     def _outcome(
         self, job: FarmJob, board: Board, noted: str | None, watcher: "_Watcher"
@@ -119,7 +142,7 @@ class RunExecutor:
                 )
                 return resume(again, partial(self._connect, board), observer)
             except ConfigError as error:
-                if last_board(before) == board.name:
+                if error.is_of_host or last_board(before) == board.name:
                     raise
                 observer.note(f"note: {error.message}; a new run begins on board {board.name}")
         return run_recipe(self._request(job, board), self._connect, observer)
@@ -181,11 +204,25 @@ class _Watcher:
         self._is_stopping = False
         #: The last run of the job, as far as it is known.
         self.run: str | None = None
+        #: Called once, when the board is ready, or the job has ended before.
+        self.on_ready: Callable[[], None] | None = None
 
     def __call__(self, event: AnyEvent) -> None:
         if isinstance(event, Contact):
             self.run = event.run
+        if isinstance(event, Trial):
+            self.ready()
         self._executor._heard(self._job, self._board, event)
+        self.stop_if_wanted()
+
+    def ready(self) -> None:
+        """Let the next job get its board ready."""
+        on_ready, self.on_ready = self.on_ready, None
+        if on_ready is not None:
+            on_ready()
+
+    def stop_if_wanted(self) -> None:
+        """Raise KeyboardInterrupt, once, if the job is to be stopped."""
         if not self._is_stopping and self._executor._is_to_stop(self._job):
             self._is_stopping = True
             raise KeyboardInterrupt

@@ -84,6 +84,14 @@ class Schedule:
         self._broken: dict[str, _Unit] = {}
         #: How many waiting units can use a board.
         self._demand: Counter[str] = Counter()
+        self._pools: dict[tuple[str, ...], frozenset[str]] = {}
+
+    def _pool(self, boards: tuple[str, ...]) -> frozenset[str]:
+        """Return a set of boards, the same one for all jobs that share it."""
+        pool = self._pools.get(boards)
+        if pool is None:
+            pool = self._pools[boards] = frozenset(boards)
+        return pool
 
     def add(self, *jobs: FarmJob) -> None:
         """Let further jobs wait; those of one group are added at once."""
@@ -94,7 +102,7 @@ class Schedule:
                 unit.jobs.append(job)
                 unit.boards &= frozenset(job.boards)
                 continue
-            unit = _Unit([job], frozenset(job.boards))
+            unit = _Unit([job], self._pool(job.boards))
             self._waiting.append(unit)
             if job.group is not None:
                 groups[job.group] = unit
@@ -115,9 +123,8 @@ class Schedule:
     @property
     def stranded(self) -> list[FarmJob]:
         """Those that wait and have no board any more."""
-        return [
-            job for unit in self._waiting if not unit.boards & self._boards for job in unit.jobs
-        ]
+        lost = [unit for unit in self._waiting if unit.boards.isdisjoint(self._boards)]
+        return [job for unit in lost for job in unit.jobs]
 
     def begin(self) -> list[tuple[FarmJob, str]]:
         """Return the jobs that begin now, each with its board."""
@@ -229,8 +236,7 @@ class Schedule:
         self._demand.update(unit.boards)
 
     def _is_usable(self, board: str, result: JobResult) -> bool:
-        broken = result.is_board_broken or result.is_board_taken
-        return board in self._boards and not broken
+        return board in self._boards and not result.needs_pause
 
     def _release(self, board: str, *, is_free: bool) -> None:
         if is_free:

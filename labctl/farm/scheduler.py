@@ -11,7 +11,7 @@ from typing import Protocol
 from labctl.errors import Blame, ExitStatus
 from labctl.farm.job import Executor, FarmJob, JobResult
 
-#: A board that broke, or that somebody else has, is tried again after this.
+#: A board where infrastructure broke, or that somebody else has, is tried again after this.
 AWAY_SECONDS = 15.0
 #: Between two looks at what changed outside.
 LOOK_SECONDS = 1.0
@@ -106,7 +106,7 @@ class Scheduler:
             self._bugs.append(ended)
             reason = f"a bug in labctl: {type(ended).__name__}: {ended}"
             ended = JobResult(ExitStatus.INFRA, blame=Blame.INFRA, reason=reason)
-        if ended.is_board_broken or ended.is_board_taken:
+        if ended.needs_pause:
             heapq.heappush(self._away, (time.monotonic() + AWAY_SECONDS, board))
         result = self._source.end(job, ended)
         if result is not None:
@@ -141,7 +141,7 @@ def simulate(
             now = away[0][0]
             continue
         now, _, job, board, attempt = heapq.heappop(ends)
-        if attempt.is_board_broken or attempt.is_board_taken:
+        if attempt.needs_pause:
             heapq.heappush(away, (now + AWAY_SECONDS, board))
         on_end(now, job, board, attempt, source.end(job, attempt))
     return now

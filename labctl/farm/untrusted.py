@@ -7,6 +7,7 @@ evidence. Until the look has ended its health is bad too, also when this process
 untrusted run begins with the look.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -112,7 +113,7 @@ class _Look:
         self._mark()
 
     def _mark(self) -> None:
-        self._set_health(Health.BAD, NOT_LOOKED_THROUGH, untrusted_use())
+        self._set_health(Health.BAD, NOT_LOOKED_THROUGH, untrusted_use(os.getpid()))
 
     def look(self) -> None:
         """Look, and keep what came of it.

@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 _MEND_SECONDS = 2.0
 #: A board on which infrastructure broke a job off is tried again from here after this.
 AWAY_SECONDS = 15.0
+#: A job that needs what this host lacks is tried again from here after this, other jobs of the same
+#: board after a pause: they may lack it too.
+_LACKING_SECONDS = 600.0
+_LACKING_PAUSE_SECONDS = 60.0
 _AGAIN_SECONDS = 2.0
 _DATABASE_AWAY_SECONDS = 7 * 86_400.0
 
@@ -56,6 +60,7 @@ class HostWorker:
         executor: carries out the jobs.
         understands: tells whether this labctl can run a job; one that it cannot stays in the queue
             for a worker of another version.
+        lacks: says what this host lacks for a job; it stays in the queue until that is there.
         note: gets lines for people.
         on_begin: gets an attempt and its board before it begins.
         on_run: gets an attempt that ended and its run, before the queue is told; returns False if
@@ -70,6 +75,7 @@ class HostWorker:
     boards: Sequence[str]
     executor: Executor
     understands: Callable[[Job], bool] = lambda _job: True
+    lacks: Callable[[Job], str | None] = lambda _job: None
     note: Callable[[str], None] = lambda _line: None
     on_begin: Callable[[Job, str], None] = lambda _job, _board: None
     on_run: Callable[[Job, str], bool] = lambda _job, _run: True
@@ -85,6 +91,9 @@ class HostWorker:
     #: Job -> why somebody cancelled it while it ran.
     _cancelled: dict[str, str] = field(default_factory=dict)
     _left: set[str] = field(default_factory=set)
+    #: Job -> until when it is left to other hosts, by the monotonic clock.
+    _lacking: dict[str, float] = field(default_factory=dict)
+    _told_lacks: set[str] = field(default_factory=set)
     _engine_worker: Any = None
 
     def run(self, *, drain: bool = False) -> None:
@@ -203,7 +212,9 @@ class HostWorker:
         for task in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALL_SECONDS):
             await app.job_manager.finish_job(task, Status.FAILED, delete_job=True)
         loop = asyncio.get_running_loop()
-        for board in await loop.run_in_executor(None, self.state.jobs.wanted_boards):
+        await loop.run_in_executor(None, self.state.jobs.free_lost)
+        wanted = await loop.run_in_executor(None, self.state.jobs.wanted_boards)
+        for board in {board for board, _kind in wanted}:
             if board not in self._running:
                 with already_awake():
                     await serving(app, board).defer_async(board=board)
@@ -248,7 +259,10 @@ class HostWorker:
             # The next attempt, wherever it is, takes the result that there is.
             result = JobResult(ExitStatus.INTERRUPTED, reason="another run had finished it before")
         elif not result.is_final:  # another host may have better luck meanwhile
-            self._away[board] = time.monotonic() + AWAY_SECONDS
+            now, pause = time.monotonic(), AWAY_SECONDS
+            if result.is_host_lacking:
+                self._lacking[job.id], pause = now + _LACKING_SECONDS, _LACKING_PAUSE_SECONDS
+            self._away[board] = now + pause
         try:
             # The run is on this host's disk: its end may be told late, but has to be told.
             retry_infra(
@@ -269,12 +283,13 @@ class HostWorker:
             self.state.jobs.finish(job, status, blame=result.blame, reason=reason)
             self.state.health.job_done(str(job.board))
         else:
-            broken, counted = result.is_board_broken, result.is_counted
+            broken = result.is_board_broken
+            counted = result.is_counted and not result.is_host_lacking
             self.state.jobs.requeue(job, reason or "", blame_board=broken, counted=counted)
         self.note(f"job {job.id} ended with status {status}{f': {reason}' if reason else ''}")
 
     def _suits(self) -> Callable[[Waiting, str], bool]:
-        """Return what keeps jobs that this labctl does not understand for another worker."""
+        """Return what keeps jobs that this labctl or this host cannot run for another worker."""
         waiting = [job for job in self.state.jobs.list() if job.state == "waiting"]
         strange = {
             job.id: job
@@ -283,8 +298,16 @@ class HostWorker:
         }
         for job in (job for name, job in strange.items() if name not in self._left):
             self.note(f"job {job.id} ({job.name}) is left to a worker of a newer labctl")
+        now = time.monotonic()
+        lacking = {job.id for job in waiting if now < self._lacking.get(job.id, 0.0)}
+        for job in waiting:
+            if job.id not in strange and (what := self.lacks(job)):
+                lacking.add(job.id)
+                if what not in self._told_lacks:
+                    self.note(f"job {job.id} ({job.name}) and others that need it wait: {what}")
+                self._told_lacks.add(what)
         self._left |= set(strange)
-        return lambda job, _board: job.id not in strange
+        return lambda job, _board: job.id not in strange and job.id not in lacking
 
     def _stay_alive(self) -> None:
         while not self._ended.wait(job_table.JOB_SECONDS / 4):

@@ -85,18 +85,23 @@ class NightEntry(FileRecord):
     """A line of ``night.jsonl``: each step is written down before it is acted on.
 
     ``built``, ``unbuilt``: a side of a build exists, or cannot; a side is ``good``, ``head`` or a
-    commit. ``running``: the board has answered, and a run of a row begins, with its id.
-    ``measured``, ``failed``: its end. ``moved``: the row goes to another board. ``confirming``:
-    the screening is over, and ``count`` variants go on. ``gave-up``: the row, or the bisection, can
-    not go on.
+    commit. ``queued``: a run on a board of another host gets a job, which is put into the queue
+    next. ``running``: the board has answered, and a run of a row begins, with its id.
+    ``measured``, ``failed``: its end. ``parted``: somebody used the board between both runs of a
+    pair, which begins again; ``whole``: nobody did. ``moved``: the row goes to another board.
+    ``confirming``: the screening is over, and ``count`` variants go on. ``gave-up``: the row, or
+    the bisection, can not go on.
     """
 
     event: Literal[
         "built",
         "unbuilt",
+        "queued",
         "running",
         "measured",
         "failed",
+        "parted",
+        "whole",
         "moved",
         "confirming",
         "gave-up",
@@ -111,6 +116,7 @@ class NightEntry(FileRecord):
     board: str | None = None
     stage: Stage | None = None
     pair: int | None = None
+    job: str | None = Field(None, description="of the queue, on a board of another host")
     run: str | None = None
     values: dict[str, float] | None = Field(None, description="time by variant: less is faster")
     seconds: float | None = None

@@ -113,6 +113,21 @@ def test_a_difference_is_told_by_field_and_section(
     assert artifacts("diff", names[0]) == ExitStatus.CONFIG
 
 
+def nested(folder: Path, elsewhere: Path, *, depth: int) -> None:
+    """What an untrusted build can leave: folders deeper than any path, without rights, links."""
+    folder.mkdir(parents=True, exist_ok=True)
+    here = os.open(folder, os.O_DIRECTORY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        os.symlink(elsewhere, "link", dir_fd=here)
+        below = os.open("d", os.O_DIRECTORY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.fchmod(here, 0o500)
+    os.close(here)
+
+
 def test_only_old_ones_that_nothing_means_are_removed(
     lab: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,10 +142,15 @@ def test_only_old_ones_that_nothing_means_are_removed(
 
     monkeypatch.setattr("labctl.build.artifact_store.datetime", Later)
     capsys.readouterr()
+    (lab / "kept").mkdir()
+    (lab / "kept" / "file").touch()
+    tree = cache_dir() / "build" / "rk3568" / old.path.name / "tree"
+    nested(tree, lab / "kept", depth=3000)
     assert artifacts("prune", "--dry-run") == 0
     assert f"would remove  {old.path}" in capsys.readouterr().out
     assert len(list_artifacts()) == 2
     assert artifacts("prune", "--older", "30d") == 0
     assert list_artifacts() == [new]
     assert not os.path.lexists(cache_dir() / "build" / "rk3568" / old.path.name)
+    assert (lab / "kept" / "file").exists()
     assert artifacts("prune", "--older", "30") == ExitStatus.CONFIG

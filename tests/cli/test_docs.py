@@ -19,7 +19,19 @@ ROOT = Path(__file__).parents[2]
 
 #: Pages to read from beginning to end; the others are looked things up in.
 GUIDES = ["getting-started", "first-recipe", "measuring", "deploying", "accuracy", "serving"]
-GUIDES += ["virtual-boards"]
+GUIDES += [
+    "virtual-boards",
+    "comparing",
+    "equal-latency",
+    "farm",
+    "health",
+    "hosts",
+    "leases",
+    "nightly",
+    "probing",
+    "queue",
+    "reproducing",
+]
 
 PAGES = sorted(path.stem for path in DOCS.glob("*.md"))
 
@@ -32,6 +44,9 @@ def test_every_page_is_listed_with_its_title(capsys: pytest.CaptureFixture[str])
         title = (DOCS / f"{page}.md").read_text().splitlines()[0].removeprefix("# ")
         assert line.split(None, 1)[1] == title
     assert lines.index(next(x for x in lines if "getting-started" in x)) < 3, "guides come first"
+    references = lines.index("References:")
+    for guide in ("serving", "farm"):
+        assert references > next(k for k, x in enumerate(lines) if x.split()[:1] == [guide])
 
 
 def test_a_page_in_a_pipe_is_its_text(capsys: pytest.CaptureFixture[str]) -> None:

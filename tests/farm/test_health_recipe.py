@@ -59,6 +59,13 @@ def test_a_failure_speaks_against_a_board_where_the_same_program_ran_well(past: 
     assert past.runs_now(fails, 1) == f"recipe health-check fails, and ran well before (run {NOW})"
 
 
+def test_good_runs_of_other_programs_since_hide_none_of_the_same(past: Past) -> None:
+    past.ran(GOOD)
+    for number in range(12):
+        past.ran(f"20261121T0001{number:02}Z-health-check-aaaaaa", program="b")
+    assert past.runs_now(past.ran(NOW, passed=False), 1) is not None
+
+
 def test_a_good_run_says_nothing(past: Past) -> None:
     past.ran(GOOD)
     assert past.runs_now(past.ran(NOW), 0) is None

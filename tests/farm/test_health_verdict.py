@@ -139,9 +139,8 @@ def test_a_board_with_a_past_is_suspected(tmp_path: Path) -> None:
     assert suspicion(state, "rk1") == []
     for _ in range(2):
         state.events.add("rk1", "flip", "slower", by="nightly", reason="not confirmed")
-        state.events.add(
-            "rk1", "recovery", "power", by="check", details={"helped": True, "seconds": 1}
-        )
+        for details in ({"seconds": 1}, {"helped": True, "seconds": 1}):
+            state.events.add("rk1", "recovery", "power", by="check", details=details)
     state.events.add("rk1", "check", "hot", by="check")
     state.events.add("rk2", "check", "slow", by="check")
     assert suspicion(state, "rk1") == [

@@ -205,7 +205,7 @@ def test_a_board_in_use_is_waited_for_until_the_night_ends_at_most(
     began = time.monotonic()
     built = Built("k", "head", "head")
     with pytest.raises(BoardBusy):
-        executor.measure(record.rows[0], "vb", built, began=asked.append, left=None)
+        executor.measure(record.rows[0], "vb", built, began=asked.append, left=None, queued={})
     assert len(asked) > 1
     assert time.monotonic() - began < 60
 

@@ -1,6 +1,7 @@
 """Boards that hang are brought back by the mildest switch that helps, under the lab's lease."""
 
 import os
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,14 @@ import pytest
 from failing_boards import PowerSwitch, command, connect, lab_of_boards, load, thawing
 
 from labctl.config.lab import LabFile
-from labctl.errors import BoardBusy, BoardError, BoardNoSpace, BoardNotReady, ConfigError
+from labctl.errors import (
+    BoardBusy,
+    BoardError,
+    BoardNoSpace,
+    BoardNotReady,
+    ConfigError,
+    LinkRefused,
+)
 from labctl.farm.health import Finding, check
 from labctl.farm.health.verdict import Verdict
 from labctl.farm.recovery import recover
@@ -217,6 +225,34 @@ def test_a_hosts_fault_takes_no_boards_health(eight: tuple[LabFile, list[Served]
     assert len(state.events.list(kinds=["host"])) == 1
 
 
+def test_a_board_behind_a_host_that_is_down_is_not_switched(tmp_path: Path) -> None:
+    """Nor is it counted where boards of this host fail."""
+    program = thawing(tmp_path, "reboot")
+    (tmp_path / "known").touch()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as free,
+        lab_of_boards(tmp_path, count=3, switches=f"reboot: {command(program, 'BOARD')}"),
+    ):
+        port = free.getsockname()[1]
+        free.close()
+        devices = tmp_path / "devices.yaml"
+        there = f"link: server, ssh: {{host: 127.0.0.1, port: {port}, known_hosts: known}}"
+        text = devices.read_text()
+        for number in (0, 1):
+            text = re.sub("link: tcp, address: '[^']*'", f"{there}, key: k{number}", text, count=1)
+        devices.write_text(text)
+        lab, state = load(tmp_path), lab_state(load(tmp_path))
+        state.health.set("b0", Health.GOOD, reason="fast", by="check")
+        result = check(lab, lab.board("b0"), connect, Observer())
+        assert (result.verdict.finding, result.climb) == (Finding.HOST, None), result.verdict
+        assert result.health.health is Health.GOOD
+        assert (state.health.get("b0").check_wanted_for or "").startswith("host: ")
+        assert find_host_fault(lab, lab.board("b2"), connect, state) is None
+        with pytest.raises(LinkRefused):
+            recover(lab, lab.board("b0"), connect, Observer(), why="it hangs", by="test")
+        assert not (tmp_path / "reboot.told").exists()
+
+
 def test_a_board_that_nothing_helps_is_bad_with_all_that_was_tried(tmp_path: Path) -> None:
     reflash = command(thawing(tmp_path, "reflash", after=99), "BOARD", "on")
     with lab_of_boards(tmp_path, count=3, switches=f"reflash: {reflash}") as (lab, boards):
@@ -260,6 +296,14 @@ def test_a_board_that_answers_and_is_not_well_climbs_on(
         steps = [(step.rung, step.helped) for step in result.climb.steps]
         assert steps == [("reconnect", False), ("reboot", helps)]
         assert told.exists()
+        failed = "it did not help: it answers; it fails"
+        events = lab_state(lab).events.list("b0", kinds=["recovery"])
+        assert [(event.value, event.reason, event.details.get("helped")) for event in events] == [
+            ("reconnect", "the board answers", None),
+            ("reconnect", failed, False),
+            ("reboot", "the board answers", None),
+            ("reboot", "it helped" if helps else failed, helps),
+        ]
         health = lab_state(lab).health.get("b0")
         assert health.health is (Health.GOOD if helps else Health.BAD)
         assert helps or "it fails; nothing helped (tried: reconnect, reboot)" in str(health.reason)
@@ -299,3 +343,16 @@ def test_boards_that_are_out_of_work_do_not_blame_the_host(
     state.health.set("b1", Health.RETIRED, reason="eMMC", by="me@desk")
     state.health.set("b2", Health.BAD, reason="slow", by="check")
     assert find_host_fault(lab, lab.board("b0"), connect, state) is None
+
+
+def test_boards_of_another_lab_host_say_nothing_about_this_one(
+    eight: tuple[LabFile, list[Served]],
+) -> None:
+    lab, boards = eight
+    for number, board in enumerate(boards):  # those of lab2 cannot be reached from here
+        at = lab.board(board.name).model_copy(update={"host": "lab1" if number < 2 else "lab2"})
+        lab.lab.boards[board.name] = at
+        if at.host == "lab2":
+            silence(board)
+    silence(boards[0])
+    assert find_host_fault(lab, lab.board("b0"), connect, lab_state(lab)) is None

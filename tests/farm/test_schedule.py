@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labctl.errors import Blame, BoardOutOfService
+from labctl.errors import Blame, BoardOutOfService, ConfigError, HostError
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.schedule import MOST_ATTEMPTS, Schedule
-from labctl.farm.scheduler import simulate
+from labctl.farm.scheduler import AWAY_SECONDS, simulate
 
 GOOD = JobResult(0)
 BROKEN = JobResult(3, blame=Blame.INFRA, reason="cable", is_board_broken=True, seconds=1.0)
@@ -167,6 +167,28 @@ def test_a_job_that_breaks_boards_that_were_well_and_are_well_is_to_blame_itself
     assert len(results) == 13
 
 
+def test_the_last_board_that_a_job_breaks_rests_as_the_others_did() -> None:
+    jobs = [FarmJob("bad", "", ("rk1", "rk2"), 50.0)]
+    jobs += [FarmJob(f"j{n}", "", ("rk1", "rk2"), 5.0, priority=-(n % 2)) for n in range(30)]
+    begun: list[tuple[float, str, str]] = []
+    broke: list[tuple[float, str]] = []
+
+    def end(at: float, job: FarmJob, board: str, _a: JobResult, result: JobResult | None) -> None:
+        if job.id == "bad":
+            broke.append((at, board))
+            assert result is None or result.blame is Blame.JOB
+
+    simulate(
+        schedule(jobs, plain("rk1", "rk2"), ("rk1", "rk2")),
+        Simulated({("bad", board): [BROKEN] * 9 for board in ("rk1", "rk2")}),
+        on_begin=lambda at, job, board: begun.append((at, job.id, board)),
+        on_end=end,
+    )
+    assert len(broke) == MOST_ATTEMPTS
+    for at, board in broke:
+        assert not [one for one in begun if one[2] == board and at <= one[0] < at + AWAY_SECONDS]
+
+
 def test_boards_that_break_under_two_jobs_at_once_blame_neither() -> None:
     jobs = [FarmJob(f"bad{n}", "", ("rk1", "rk2"), 50.0) for n in range(2)]
     jobs += [FarmJob(f"j{n}", "", ("rk1", "rk2"), 5.0) for n in range(12)]
@@ -203,6 +225,14 @@ def test_a_board_that_somebody_else_has_costs_no_attempt() -> None:
     assert len(executor.begun) == 8
 
 
+def test_what_infrastructure_broke_off_is_not_tried_again_at_once() -> None:
+    """A host on the way that restarts, a full disk: three attempts in a second help nobody."""
+    full = JobResult.of(HostError("the disk is full"))
+    executor = Simulated({("a", "rk1"): [full] * 2})
+    assert simulate(schedule([FarmJob("a", "", ("rk1",), 5.0)], plain("rk1")), executor) > 2 * 10
+    assert len(executor.begun) == 3
+
+
 def test_a_job_without_a_board_is_stranded_and_ends_nothing() -> None:
     source = schedule([FarmJob("a", "", ("rk9",), 5.0)], plain("rk1"))
     assert source.is_over
@@ -231,3 +261,20 @@ def test_jobs_of_a_board_that_is_put_out_of_service_go_to_equal_ones() -> None:
     simulate(made, executor)
     assert executor.begun == [("a", "rk0"), ("a", "rk1")]
     assert not made.stranded
+
+
+def test_a_build_that_the_host_lacks_gives_a_job_up_for_infra_and_blames_no_board() -> None:
+    """All boards of a batch are of this host: who serves it has to act, not who wrote the job."""
+    lacking = JobResult.of(ConfigError("no agent is built", hint="labctl build").of_host())
+    executor = Simulated({("a", "rk1"): [lacking] * MOST_ATTEMPTS})
+    results: list[JobResult] = []
+
+    def end(_at: float, _j: FarmJob, _b: str, _a: JobResult, result: JobResult | None) -> None:
+        results.extend([result] if result else [])
+
+    source = schedule([FarmJob("a", "a", ("rk1",))], plain("rk1"))
+    took = simulate(source, executor, on_end=end)
+    assert took >= AWAY_SECONDS * (MOST_ATTEMPTS - 1)
+    (left,) = results
+    assert (left.exit_status, left.blame, left.is_board_broken) == (3, Blame.INFRA, False)
+    assert left.reason == "given up after 3 attempts: no agent is built; to mend it: labctl build"

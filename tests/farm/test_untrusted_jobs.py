@@ -1,6 +1,7 @@
 """Jobs that nobody vouches for: their files, their boards, and who runs them."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from labctl.records import RunEnd
 from labctl.runs import read_recipe
 from labctl.runs.inputs.untrusted import Workspace
 from labctl.state import NewJob, lab_state
-from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED, Health
+from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED, Health, untrusted_use
 from labctl.transport.registry import TRANSPORTS
 
 RECIPE = """\
@@ -164,6 +165,29 @@ def test_a_board_that_was_not_looked_through_takes_untrusted_jobs_alone(lab: Lab
     source = QueueSource(state, lab.root / "runs", {"spare": ()}, {})
     assert [(job.name, job.untrusted) for job, _ in source.begin()] == [("b", True)]
     source.close()
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_the_queue_is_empty_where_only_a_look_keeps_its_jobs_waiting(
+    lab: LabFile, *, is_used: bool
+) -> None:
+    """Unless an untrusted recipe has the board now: its look lets them run."""
+    state = lab_state(lab)
+    with subprocess.Popen(["sleep", "600"]) as other:
+        try:
+            evidence = untrusted_use(other.pid)
+            state.health.set("spare", Health.BAD, reason="used", by="test", evidence=evidence)
+            if not is_used:
+                other.kill()
+                other.wait()
+            state.jobs.submit(NewJob("a", {}, ("spare",)))
+            source = QueueSource(state, lab.root / "runs", {"spare": ()}, {}, drain=True)
+            assert source.begin() == []
+            assert source.is_over is not is_used
+            assert source.has_work() is is_used
+            source.close()
+        finally:
+            other.kill()
 
 
 def plan(lab: LabFile, jobs: str) -> PlannedBatch:

@@ -1,24 +1,36 @@
 """Workers of several hosts: dispatch by the engine, ends that are told, drained, left jobs."""
 
+import platform
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
 import pytest
-from postgres_server import PostgresServer
+from artifacts_made import make_artifact
+from farm_lab import write_farm
+from postgres_server import PostgresServer, lab_in
+from tiny_gguf import write_tiny_gguf
 
-from labctl.config.lab import Board, Lab, LabFile
-from labctl.errors import Blame, ConfigError, ExitStatus, HostError
+from labctl.config.lab import Board, Lab, LabFile, find_lab
+from labctl.config.target import load_target
+from labctl.deploy.plan import agent_artifact
+from labctl.errors import Blame, ConfigError, ExitStatus, HostError, ToolMissing
+from labctl.farm import run_executor
+from labctl.farm.host_setup import missing_tools
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_engine import QueueEngine, queue_of
+from labctl.farm.queue_ledger import QueueLedger
+from labctl.farm.run_content import RunContent
 from labctl.farm.run_executor import RunExecutor, RunLedger
 from labctl.farm.worker import HostWorker
 from labctl.retry import wait_until
+from labctl.runs import read_recipe
 from labctl.state import Health, LabState, NewJob, lab_state
 from labctl.state.health import Healths
 from labctl.transport import Transport
+from labctl.transport.registry import TRANSPORTS
 
 
 class Recorded:
@@ -188,6 +200,34 @@ def test_jobs_that_nobody_woke_a_worker_for_are_found(
     assert wait_until(lambda: bool(executor.ran), timeout=60, interval=0.05)
 
 
+def test_a_lost_job_is_free_also_where_nobody_could_run_it_now(
+    lab: LabFile, state: LabState, started: list[tuple[HostWorker, threading.Thread]]
+) -> None:
+    """Its user sees that it waits; a host that comes up finds it so."""
+    executor, go_on = Recorded(), threading.Event()
+
+    def run(job: FarmJob, _board: str) -> JobResult:
+        assert go_on.wait(120)
+        return JobResult(0, run=f"run-of-{job.id}")
+
+    executor.run = run  # type: ignore[method-assign]
+    state.jobs.submit(_job("a", "rk1"), _job("b", "rk2"))
+    assert state.jobs.claim(["rk2"], "dead")
+    _start(started, _worker(lab, executor, "rk1"))
+    try:
+        assert wait_until(
+            lambda: state.jobs.find("a").state == "running", timeout=60, interval=0.05
+        )
+        with state.changing() as connection:
+            connection.exec_driver_sql("UPDATE job SET expires = 0 WHERE id = 'b'")
+        assert wait_until(
+            lambda: state.jobs.find("b").state == "waiting", timeout=60, interval=0.05
+        )
+        assert "gave no sign of life" in str(state.jobs.find("b").reason)
+    finally:
+        go_on.set()
+
+
 @pytest.mark.parametrize("jump", [-86_400.0, 20 * 365 * 86_400.0])
 def test_a_wall_clock_that_is_set_keeps_no_worker_from_its_work(
     lab: LabFile,
@@ -302,3 +342,120 @@ def test_a_sick_board_gets_no_job_and_a_broken_one_is_checked(
     assert {"rk1", "rk2"} <= set(looked)
     assert state.jobs.list()[0].state == "waiting"
     assert state.health.get("rk2").check_wanted_for == "job b broke there: gone"
+
+
+def _no_agent(lab_root: Path) -> None:
+    agent_artifact("aarch64", load_target("rk3568"), lab_root)
+
+
+def _no_program(_lab_root: Path) -> None:
+    raise ToolMissing("program not found on this host: pip")
+
+
+@pytest.mark.parametrize(
+    ("lacking", "reason"),
+    [(_no_agent, "no agent (current) is built"), (_no_program, "program not found")],
+)
+def test_what_a_host_lacks_is_never_the_jobs_fault_and_costs_no_attempt(
+    lab: LabFile,
+    state: LabState,
+    monkeypatch: pytest.MonkeyPatch,
+    lacking: Callable[[Path], None],
+    reason: str,
+) -> None:
+    """Whatever a host without its agents takes, it would end otherwise: all of the queue."""
+    said: list[str] = []
+
+    def run_recipe(*_: object) -> None:
+        lacking(lab.root)
+
+    def connect(board: Board) -> Transport:
+        raise AssertionError(board)
+
+    monkeypatch.setenv("LABCTL_CACHE", str(lab.root / "empty cache"))
+    monkeypatch.setattr(run_executor, "run_recipe", run_recipe)
+    monkeypatch.setattr(RunExecutor, "_request", lambda *_: None)
+    executor = RunExecutor(_two_boards(lab.root), cast("RunLedger", _NoRuns()), connect)
+    state.jobs.submit(*(_job(name, "rk1", "rk2") for name in "ab"))
+    for _ in range(4):
+        worker = HostWorker(QueueEngine(lab), lab_state(lab), "lab1", ["rk1"], executor)
+        worker.note = said.append
+        worker.run(drain=True)
+    jobs = state.jobs.list()
+    assert [(job.state, job.failures, *job.tried) for job in jobs] == [("waiting", 0)] * 2
+    assert any(reason in (job.reason or "") for job in jobs)
+    if lacking is _no_agent:
+        assert any("to mend it: labctl build --target rk3568 --product agent" in x for x in said)
+    assert state.health.get("rk1").check_wanted_for is None
+    _worker(lab, well := Recorded(), "rk2", host="lab2").run(drain=True)
+    assert sorted(well.ran) == [("a", "rk2"), ("b", "rk2")]
+
+
+class _NoRuns:
+    def run_of(self, job: FarmJob) -> None:
+        pass
+
+
+def _two_boards(root: Path) -> LabFile:
+    boards = (("rk1", "h:1"), ("rk2", "h:2"))
+    write_farm(root, [{"name": name, "address": at, "workdir": "/w"} for name, at in boards])
+    return find_lab(root, TRANSPORTS)
+
+
+QUANTIZING = """\
+name: quantizing
+target: rk3568
+engine:
+  name: command
+  program: {file: tool}
+  arguments: ["1"]
+  tokens: {stream: stdout, each: line, count: tokens}
+models: {base: {file: tiny.gguf}, small: {derive: {from: base, quantization: Q8_0}}}
+model: MODEL
+parameters: {tokens: 1}
+max_time: 5m
+"""
+
+
+def test_a_host_without_llama_quantize_leaves_its_jobs_to_others_and_runs_the_rest(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "empty cache"))
+    root = lab_in(postgres, tmp_path / "lab").parent
+    write_tiny_gguf(root / "tiny.gguf")
+    (root / "tool").write_text("#!/bin/sh\n")
+    lab = find_lab(root, TRANSPORTS)
+    state, said = lab_state(lab), list[str]()
+    for model in ("small", "base"):
+        path = root / f"{model}.yaml"
+        path.write_text(QUANTIZING.replace("MODEL", model))
+        content = RunContent.of(read_recipe(path, (), lab_root=root), root)
+        state.jobs.submit(NewJob(model, content.document(), ("rk1",), id=model))
+    ledger = QueueLedger(lab, state, None, said.append)
+    for _ in range(2):
+        worker = _worker(lab, Recorded(), "rk1")
+        worker.understands, worker.lacks = ledger.understands, ledger.lacks
+        worker.note = said.append
+        worker.run(drain=True)
+    (left,) = [job for job in state.jobs.list() if job.state == "waiting"]
+    assert (left.id, left.attempts, left.failures) == ("small", 0, 0)
+    done = state.jobs.get("base")
+    assert done is not None
+    assert (done.state, done.exit_status) == ("done", 0)
+    lines = [line for line in said if line.startswith("job small")]
+    assert len(lines) == 2  # once for each worker
+    (line, _) = lines
+    assert "no llama-quantize that runs on this host is built" in line
+    assert "labctl build --target rk3568 --product llama.cpp --tool llama-quantize" in line
+    make_artifact(tmp_path, "llama-quantize", target=f"host-{platform.machine()}")
+    assert QueueLedger(lab, state, None, said.append).lacks(left) is None
+
+
+def test_a_worker_says_at_its_start_what_its_host_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "empty cache"))
+    agent, quantizer = missing_tools(_two_boards(tmp_path), ["rk1", "rk2"])
+    assert "no agent (current) is built" in agent
+    assert "--product agent" in agent
+    assert "--tool llama-quantize" in quantizer

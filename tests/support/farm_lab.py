@@ -62,10 +62,13 @@ def let_go(root: Path) -> None:
 
 
 @contextmanager
-def farm_lab(root: Path, count: int) -> Iterator[LabUnderTest]:
-    """A lab with ``count`` equal virtual boards, ``b-1``, ``b-2`` ..., in another process."""
+def farm_lab(root: Path, count: int, *, storage: Path | None = None) -> Iterator[LabUnderTest]:
+    """A lab with ``count`` equal virtual boards, ``b-1``, ``b-2`` ..., in another process.
+
+    ``storage``: a folder for the boards' own files elsewhere.
+    """
     agent_builds.native_agent()
-    words = ["virtual-board", "--json", "--dir", str(root / "board"), "--port", "0"]
+    words = ["virtual-board", "--json", "--dir", str(storage or root / "board"), "--port", "0"]
     words += ["--name", "b", "--count", str(count), "--target", agent_builds.HOST]
     started = forked.start(words, cwd=root, stderr=None)
     assert started.stdout is not None

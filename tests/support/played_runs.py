@@ -169,6 +169,9 @@ class PlayedBoard:
         if self.setting.lost:
             raise self.setting.lost
 
+    def check_lease_before_trial(self) -> None:
+        self.check_lease()
+
     def require_lease(self) -> None:
         if self.setting.over:
             raise self.setting.over

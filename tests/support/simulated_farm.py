@@ -6,7 +6,7 @@ Builds, boards and the clock are simulated; nothing else is.
 import math
 import multiprocessing
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -86,6 +86,15 @@ class SimulatedFarm:
     def trouble(self, board: str) -> str | None:
         return None
 
+    def job(self, board: str, known: str | None) -> str | None:
+        return None
+
+    def withdraw(self, board: str, jobs: Sequence[str]) -> None:
+        """All boards are of this host."""
+
+    def parted(self, jobs: Sequence[str]) -> str | None:
+        return None
+
     def suspicion(self, board: str) -> str | None:
         return self.truth.suspicious.get(board)
 
@@ -100,6 +109,7 @@ class SimulatedFarm:
         *,
         began: Callable[[str], None],
         left: str | None,
+        queued: Mapping[str, Built],
     ) -> Measured:
         self.before_run()
         count = self.runs[board] = self.runs.get(board, 0) + 1

@@ -14,6 +14,7 @@ from labctl.errors import (
     BoardNotReady,
     BoardPermission,
     ConfigError,
+    InfraError,
     IntegrityError,
     LeaseLost,
     LinkError,
@@ -22,7 +23,7 @@ from labctl.farm.health.checks_due import due
 from labctl.farm.health.recipe import run_health_recipe
 from labctl.farm.health.verdict import Finding, Verdict, firmware, judge, next_health
 from labctl.farm.recovery.host_fault import find_host_fault
-from labctl.farm.recovery.ladder import Climb, recover
+from labctl.farm.recovery.ladder import Climb, recover, require_secrets
 from labctl.records import BoardProbe
 from labctl.runs.observer import Observer
 from labctl.runs.probe import probe_board
@@ -82,29 +83,35 @@ def check(
         if fault := find_host_fault(lab, board, connect, state, hosted):
             verdict = Verdict(Finding.HOST, fault, verdict.evidence)
         else:
-            while (
-                verdict.finding is Finding.FAILING
-                and looking.switches_may_help
-                and (climb is None or climb.helped)
-            ):
-                why = verdict.reason
-                try:
-                    climb = recover(lab, board, connect, observer, why=why, by=CHECKER, after=climb)
-                except ConfigError as error:  # a secret of its switches is missing: it stays
-                    reason = f"{why}; nothing was tried: {error.message}"
-                    return _keep(
-                        looking,
-                        replace(verdict, reason=reason),
-                        None,
-                        looked_through=looked_through,
-                    )
-                if climb.helped:
-                    verdict = looking.look()
-            if climb is not None and verdict.finding is Finding.FAILING:
-                reason = f"{verdict.reason}; {climb}"
-                evidence = {**verdict.evidence, "tried": climb.document()}
-                verdict = replace(verdict, reason=reason, evidence=evidence)
+            verdict, climb = _brought_back(looking, verdict)
     return _keep(looking, verdict, climb, looked_through=looked_through)
+
+
+def _brought_back(looking: "_Looking", verdict: Verdict) -> tuple[Verdict, Climb | None]:
+    """Climb the ladder of a failing board; return the verdict then, and what was tried."""
+    if not looking.switches_may_help:
+        return verdict, None
+    try:
+        require_secrets(looking.board)
+    except ConfigError as error:  # the board is bad all the same
+        reason = f"{verdict.reason}; nothing was tried: {error.message}"
+        return replace(verdict, reason=reason), None
+
+    def look() -> str | None:
+        nonlocal verdict
+        verdict = looking.look()
+        is_over = verdict.finding is not Finding.FAILING or not looking.switches_may_help
+        return None if is_over else verdict.reason
+
+    try:
+        climb = looking.recover(verdict.reason, look)
+    except LinkError as error:
+        return _fault_of_host(error), None
+    if verdict.finding is Finding.FAILING:
+        reason = f"{verdict.reason}; {climb}"
+        evidence = {**verdict.evidence, "tried": climb.document()}
+        verdict = replace(verdict, reason=reason, evidence=evidence)
+    return verdict, climb
 
 
 def check_if_due(
@@ -128,6 +135,10 @@ def check_if_due(
     except (BoardBusy, LeaseLost) as error:
         observer.note(f"note: {board.name} is not checked: {error.message}")
         return None
+
+
+def _fault_of_host(error: InfraError) -> Verdict:
+    return Verdict(Finding.HOST, error.message, {"error": error.kind})
 
 
 class _Looking:
@@ -162,10 +173,17 @@ class _Looking:
         except BoardNotReady as error:  # too hot, or busy: the recipe's conditions say so
             return Verdict(Finding.DISTURBED, error.message, {"error": error.kind})
         except (LinkError, BoardError, IntegrityError) as error:
+            if error.is_of_host:
+                return _fault_of_host(error)
             self.lost = isinstance(error, LinkError)
             self.switches_may_help = not isinstance(error, BoardNoSpace | BoardPermission)
             return Verdict(Finding.FAILING, error.message, {"error": error.kind})
         return verdict
+
+    def recover(self, why: str, look: Callable[[], str | None]) -> Climb:
+        return recover(
+            self.lab, self.board, self._connect, self._observer, why=why, by=CHECKER, look=look
+        )
 
     def _measured(self) -> Verdict | None:
         settings = self.lab.lab.health

@@ -65,7 +65,9 @@ def suspicion(state: LabState, board: str) -> Sequence[str]:
     flips = sum(count for (kind, _), count in often.items() if kind == "flip")
     if flips >= _FLIPS:
         found.append(f"its verdicts flipped {flips} times in {_LOOKED_BACK_DAYS} days")
-    recoveries = sum(event.kind == "recovery" and event.details["helped"] for event in events)
+    recoveries = sum(
+        event.kind == "recovery" and event.details.get("helped") is True for event in events
+    )
     if recoveries >= _RECOVERIES:
         found.append(f"it had to be brought back {recoveries} times in {_LOOKED_BACK_DAYS} days")
     found += [

@@ -11,8 +11,8 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 from labctl.transport import Transport
 
-#: Good runs of the recipe that are looked back on.
-_EARLIER_RUNS = 10
+#: Good runs of the recipe that are looked back on: enough to find the program before the last ones.
+_EARLIER_RUNS = 1000
 
 
 def run_health_recipe(

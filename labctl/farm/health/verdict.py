@@ -42,7 +42,7 @@ class Finding(StrEnum):
     DISTURBED = "disturbed"
     #: No contact, or it could not do what was asked, and no recovery helped.
     FAILING = "failing"
-    #: Half of the host's boards fail: nothing is said about this one.
+    #: Half of its host's boards fail, or that host is away: nothing is said about this one.
     HOST = "host"
 
 

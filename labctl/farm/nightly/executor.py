@@ -48,8 +48,26 @@ class Executor(Protocol):
         *,
         began: Callable[[str], None],
         left: str | None,
+        queued: Mapping[str, Built],
     ) -> Measured:
-        """Run the recipe of a row. ``began`` gets the run's id; ``left`` is one that was killed."""
+        """Run the recipe of a row.
+
+        ``began`` gets the run's id; ``left`` is one that was killed. On a board of another host
+        the run is the first job of ``queued``: the runs of its pair that are to come, all of which
+        are put into the queue at once.
+        """
+
+    def job(self, board: str, known: str | None) -> str | None:
+        """Return the job of a run on a board of another host: ``known``, or a new one.
+
+        None for a board of this host, and nothing is put into the queue.
+        """
+
+    def withdraw(self, board: str, jobs: Sequence[str]) -> None:
+        """Take jobs out of the queue, and let the board of another host go."""
+
+    def parted(self, jobs: Sequence[str]) -> str | None:
+        """Say who used the board between the jobs of a pair; None: nobody."""
 
     def trouble(self, board: str) -> str | None:
         """Say why a board is not to be trusted now; None: nothing is known against it."""

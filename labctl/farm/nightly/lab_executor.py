@@ -19,8 +19,10 @@ from labctl.errors import Blame, BoardBusy, ConfigError, HostError, LabctlError,
 from labctl.farm.health import suspicion
 from labctl.farm.nightly.executor import Built, Measured
 from labctl.farm.nightly.flips import NIGHTLY
-from labctl.farm.nightly.planning import night_recipe
+from labctl.farm.nightly.planning import recipe_with
+from labctl.farm.nightly.queued_runs import BUSY_SECONDS, QueuedRuns
 from labctl.farm.nightly.sources import Sources
+from labctl.farm.patience import patiently
 from labctl.index.entry import trial_row
 from labctl.records import TrialRecord, TrialState
 from labctl.records.events import AnyEvent, Contact
@@ -32,9 +34,6 @@ from labctl.runs.resume import ResumeRequest, resume
 from labctl.state import lab_state
 from labctl.state.health import BY_PEOPLE, Health
 from labctl.transport import Transport
-
-#: A board that somebody else uses is waited for so long, if there is time; then it has failed.
-_BUSY_SECONDS = 1800.0
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,8 @@ class LabExecutor:
     deadline: float = math.inf
     #: Set when the night is to end: no further run begins.
     stopping: Event = field(default_factory=Event)
+    #: Runs on boards of other hosts; None: the plan has none.
+    others: QueuedRuns | None = None
 
     def now(self, board: str | None = None) -> float:  # noqa: ARG002 - boards share this clock
         """Return the time by the host's clock."""
@@ -90,32 +91,61 @@ class LabExecutor:
         *,
         began: Callable[[str], None],
         left: str | None,
+        queued: Mapping[str, Built],
     ) -> Measured:
         """Run the recipe of a row with a build, or go on with a run that was ``left``.
 
         Raises what :func:`labctl.runs.run_recipe` raises, and ProgramFailed for a variant whose
-        program failed.
+        program failed; on a board of another host what :meth:`QueuedRuns.run` does.
         """
         if self.stopping.is_set():
             raise KeyboardInterrupt
+        if self.others is not None and queued:
+            done, seconds = self.others.run(row, board, queued, began)
+            execution = str(done.run().facts.execution)
+            return self._measured(row, built, (done.trials(), execution, done.path.name), seconds)
         started = time.time()
-        recipe = night_recipe(self.lab, self.recipes, row, (f"engine.version={built.version}",))
+        recipe = recipe_with(self.lab, self.recipes, row, built)
 
         def remember(event: AnyEvent) -> None:
             if isinstance(event, Contact):
                 began(event.run)
 
         directory = self.lab.root / "runs" / left if left else None
-        trials, execution, run = retry_infra(
+        measured = retry_infra(
             lambda: self._run(recipe, self.lab.board(board), Observer(remember), directory),
             on=(BoardBusy,),
-            timeout=max(0.0, min(_BUSY_SECONDS, self.deadline - started - row.seconds)),
+            timeout=max(0.0, min(BUSY_SECONDS, self.deadline - started - row.seconds)),
             interval=5.0,
         )
+        return self._measured(row, built, measured, time.time() - started)
+
+    def job(self, board: str, known: str | None) -> str | None:
+        """Return the job of a run on a board of another host; None for a board of this one."""
+        others = self.others
+        return others.job(known) if others is not None and others.serves(board) else None
+
+    def withdraw(self, board: str, jobs: Sequence[str]) -> None:
+        """Take jobs out of the queue, and let the board of another host go."""
+        if self.others is not None and self.others.serves(board):
+            self.others.withdraw(board, jobs)
+
+    def parted(self, jobs: Sequence[str]) -> str | None:
+        """Return who used the board between these jobs; None: nobody."""
+        return self.others.parted(jobs) if self.others is not None else None
+
+    def _measured(
+        self,
+        row: NightRow,
+        built: Built,
+        measured: tuple[Sequence[TrialRecord], str, str],
+        seconds: float,
+    ) -> Measured:
+        trials, execution, run = measured
         values = run_values(row, run, trials, self.figure)
         shown = ", ".join(f"{name} {value / 1e6:.4g} ms" for name, value in values.items())
         self.say(f"{row.name}, {built.source}: {shown}")
-        return Measured(run, values, time.time() - started, execution)
+        return Measured(run, values, seconds, execution)
 
     def _run(
         self, recipe: Recipe, board: Board, observer: Observer, left: Path | None
@@ -135,13 +165,18 @@ class LabExecutor:
         return _told(run_recipe(asked, self.connect, observer))
 
     def trouble(self, board: str) -> str | None:
-        """Return why the board is out of service; None where it may work."""
-        health = lab_state(self.lab).health.get(board)
-        return None if health.may_work else f"board {board} is {health.health}: {health.reason}"
+        """Return why the board is out of service, or not to be reached; None: it may work."""
+        state = lab_state(self.lab)
+        health = patiently(partial(state.health.get, board), self.say, self.stopping)
+        if not health.may_work:
+            return f"board {board} is {health.health}: {health.reason}"
+        others = self.others
+        return others.away(board) if others is not None and others.serves(board) else None
 
     def suspicion(self, board: str) -> str | None:
         """Return what speaks against the board in the last days; None where nothing does."""
-        return "; ".join(suspicion(lab_state(self.lab), board)) or None
+        look = partial(suspicion, lab_state(self.lab), board)
+        return "; ".join(patiently(look, self.say, self.stopping)) or None
 
     def suspect(self, board: str, reason: str) -> None:
         """Keep that the board's verdicts flip, and set its health to looping."""

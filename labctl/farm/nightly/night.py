@@ -4,18 +4,20 @@ Everything is decided by the journal: a night that was killed goes on where it w
 board are measured one after the other, the most valuable first; boards work at once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from labctl.errors import Blame, ConfigError, InfraError, JobError, LabctlError
 from labctl.farm.nightly.budget import LOOKS
 from labctl.farm.nightly.executor import GOOD, HEAD, Built, Executor
 from labctl.farm.nightly.judge import decided_look, excludes, finding, is_wild, slower
+from labctl.farm.nightly.refusals import Refusal, crashed, refusal, refused_build, refused_runs
 from labctl.farm.nightly.state import (
     CHECKS,
     MOST_FAILURES,
     SEARCHING,
     NightState,
+    Place,
     RowState,
     by_board,
 )
@@ -29,8 +31,8 @@ from labctl.records.night import (
 )
 
 _BUILD_ATTEMPTS = 3
-#: Verdict without measurements, who has to act, and why.
-Refusal: TypeAlias = tuple[NightVerdict, Blame | None, str]
+#: Jobs of the queue, with what each is to run.
+Jobs: TypeAlias = dict[str, Built]
 
 
 class Night:
@@ -58,7 +60,7 @@ class Night:
             for variant in state.row.variants:
                 refused = self._refused(state)
                 one = (
-                    _refusal(state, variant, *refused)
+                    refusal(state, variant, *refused)
                     if refused
                     else finding(state, variant, self.state.confirming or 1)
                 )
@@ -113,27 +115,12 @@ class Night:
 
     def _refused(self, state: RowState) -> Refusal | None:
         """Say why a row has no measurements to judge; None: it has, or can have them."""
-        refused = self._refused_build(state.row.build)
+        refused = refused_build(self.state, state.row.build)
         if (reason := state.row.unmonitored) and (
             refused is None or refused[0] is NightVerdict.GOOD
         ):
             return NightVerdict.NOT_MONITORED, None, reason
-        return refused or _refused_runs(state)
-
-    def _refused_build(self, name: str) -> Refusal | None:
-        sides = self.state.sides(name)
-        if failure := self.state.unbuilt.get((name, GOOD)):
-            blame = Blame.CONFIG if failure.blame is Blame.JOB else failure.blame
-            reason = f"the last good cannot be built: {failure.message}"
-            return NightVerdict.NOT_MEASURED, blame, reason
-        if failure := self.state.unbuilt.get((name, HEAD)):
-            if failure.blame is Blame.JOB:
-                return NightVerdict.DOES_NOT_BUILD, Blame.JOB, failure.message
-            reason = f"head cannot be built: {failure.message}"
-            return NightVerdict.NOT_MEASURED, failure.blame, reason
-        if HEAD in sides and GOOD in sides and sides[HEAD].key == sides[GOOD].key:
-            return NightVerdict.GOOD, None, "head is the last good itself: nothing to compare"
-        return None
+        return refused or refused_runs(state)
 
     def _open_rows(self) -> list[RowState]:
         return [state for state in self.state.rows.values() if not self._refused(state)]
@@ -245,67 +232,105 @@ class Night:
         """
         board = state.board
         order = sides if number % 2 == 0 else sides[::-1]
-        if all((stage, number, side) in state.done for side in sides):
+        places = [(stage, number, side) for side in order]
+        if state.is_whole(places):
             return True
-        is_new = not any((stage, number, side) in state.done for side in sides)
-        end = self.executor.now(board) + state.pair_seconds + keep
-        if is_new and end > self.record.deadline:
-            return False
-        if trouble := self.executor.trouble(board):
-            failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=trouble)
-            self._leave(state, failure, stage)
-            return False
-        return all(self._measure(state, stage, number, side) for side in order)
+        try:
+            while not state.is_whole(places):
+                if all(place in state.done for place in places):
+                    why = self.executor.parted([state.done[one].job or "" for one in places])
+                    event = "parted" if why else "whole"
+                    self._step(state, event, stage=stage, pair=number, reason=why)
+                    continue
+                is_new = not any(place in state.done or place in state.jobs for place in places)
+                end = self.executor.now(board) + state.pair_seconds + keep
+                if is_new and end > self.record.deadline:
+                    return False
+                if trouble := self.executor.trouble(board):
+                    failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=trouble)
+                    self._leave(state, failure, stage)
+                    return False
+                if not all(self._measure(state, place, order) for place in places):
+                    return False
+        finally:
+            self.executor.withdraw(board, tuple(state.jobs.values()))
+        return True
 
-    def _measure(self, state: RowState, stage: Stage, number: int, side: str) -> bool:
-        row, board, place = state.row, state.board, (stage, number, side)
+    def withdraw(self) -> None:
+        """Take out of the queue what this night has there, and let boards of other hosts go."""
+        for board, states in by_board(self.state.rows.values()).items():
+            jobs = [job for state in states for job in state.jobs.values()]
+            self.executor.withdraw(board, jobs)
+
+    def _step(self, state: RowState, event: str, **facts: object) -> None:
+        now = self.executor.now(state.board)
+        step = {"event": event, "at": now, "row": state.row.name, "board": state.board, **facts}
+        self.state.add(NightEntry.model_validate(step))
+
+    def _queued(self, state: RowState, stage: Stage, number: int, order: Sequence[str]) -> Jobs:
+        """Return the jobs of the runs that are to come, which the journal has by then.
+
+        There are none for a board of this host.
+        """
+        jobs: Jobs = {}
+        for side in order:
+            place = (stage, number, side)
+            if place in state.done:
+                continue
+            known = state.jobs.get(place)
+            job = self.executor.job(state.board, known)
+            if job is None:
+                return {}
+            if job != known:
+                self._step(state, "queued", stage=stage, pair=number, side=side, job=job)
+            jobs[job] = self.state.built[state.row.build, side]
+        return jobs
+
+    def _measure(self, state: RowState, place: Place, order: Sequence[str]) -> bool:
+        """Measure a place; ``order`` has all sides of its pair."""
+        row, board = state.row, state.board
+        stage, number, side = place
         built = self.state.built[row.build, side]
-
-        def step(event: str, **facts: object) -> None:
-            self.state.add(
-                NightEntry.model_validate(
-                    {
-                        "event": event,
-                        "at": self.executor.now(board),
-                        "row": row.name,
-                        "board": board,
-                        "stage": stage,
-                        "pair": number,
-                        "side": side,
-                        **facts,
-                    }
-                )
-            )
-
+        where = {"stage": stage, "pair": number, "side": side}
         while place not in state.done:
             if stage in SEARCHING:
                 if state.is_broken(side, searching=True):
                     return False
             elif state.is_to_leave:
-                self._leave(state, _crashed(state), stage)
+                self._leave(state, crashed(state), stage)
                 return False
             elif side == HEAD and state.is_broken(HEAD):
-                if all(self._measure(state, Stage.CHECK, n, GOOD) for n in range(CHECKS)):
+                checks = [(Stage.CHECK, n, GOOD) for n in range(CHECKS)]
+                if all(self._measure(state, check, (GOOD,)) for check in checks):
                     self._leave_suspected(state, stage)
                 return False
             left = state.open.get(place)
             try:
+                queued = self._queued(state, stage, number, order)
                 found = self.executor.measure(
-                    row, board, built, began=lambda run: step("running", run=run), left=left
+                    row,
+                    board,
+                    built,
+                    began=lambda run: self._step(state, "running", run=run, **where),
+                    left=left,
+                    queued=queued,
                 )
             except (InfraError, JobError, ConfigError) as error:
                 failure = Failure.of(error)
-                step("failed", failure=failure)
+                self._step(state, "failed", failure=failure, **where)
                 if isinstance(error, ConfigError) or len(state.failures) >= MOST_FAILURES:
                     self._leave(state, failure, stage)
                     return False
                 continue
-            step(
+            self._step(
+                state,
                 "measured",
+                job=next(iter(queued), None),
                 run=found.run,
                 values=dict(found.values),
                 seconds=found.seconds,
                 execution=found.execution,
+                **where,
             )
         return True
 
@@ -314,6 +339,7 @@ class Night:
 
         A search ends where it is: what was confirmed on this board stays so.
         """
+        self.executor.withdraw(state.board, tuple(state.jobs.values()))
         now, name = self.executor.now(state.board), state.row.name
         if stage in SEARCHING:
             build, reason = state.row.build, failure.message
@@ -325,43 +351,3 @@ class Night:
         else:
             entry = NightEntry(event="moved", at=now, row=name, board=other, reason=failure.message)
         self.state.add(entry)
-
-
-def _refused_runs(state: RowState) -> Refusal | None:
-    if state.gave_up and state.gave_up.failure:
-        failure = state.gave_up.failure
-        return NightVerdict.NOT_MEASURED, failure.blame, failure.message
-    if crash := state.fails:
-        reason = f"head fails where the last good does not: {crash.message}"
-        return NightVerdict.FAILS, Blame.JOB, reason
-    return None
-
-
-def _crashed(state: RowState) -> Failure:
-    """Say why a row leaves a board on which the last good fails.
-
-    It is a mistake of the lab where it ran on no board tonight, and there is none left to try.
-    """
-    crashes = state.crashes.get((GOOD, False)) or state.crashes[HEAD, False]
-    is_board = state.good_ran or state.next_board is not None
-    return Failure(
-        kind="ProgramFailed",
-        blame=Blame.INFRA if is_board else Blame.CONFIG,
-        message=f"the last good fails too on board {state.board}: {crashes[-1].message}",
-    )
-
-
-def _refusal(
-    state: RowState, variant: str, verdict: NightVerdict, blame: Blame | None, reason: str
-) -> NightFinding:
-    return NightFinding(
-        row=state.row.name,
-        variant=variant,
-        board=state.board,
-        verdict=verdict,
-        blame=blame,
-        reason=reason,
-        mde=state.row.mde,
-        execution=state.execution,
-        runs=tuple(state.runs),
-    )

@@ -18,6 +18,8 @@ from labctl.config.recipe import Recipe, find_recipe
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
 from labctl.farm.nightly.budget import LOOKS, MOST_PAIRS, Pairs, plan_pairs, smallest_slowdown
+from labctl.farm.nightly.executor import Built
+from labctl.farm.nightly.hosts import check_reach
 from labctl.farm.nightly.nights import past_findings, past_noise
 from labctl.farm.nightly.plan_file import NightPlan, NightRows
 from labctl.farm.selector import BoardSelector, select_boards
@@ -64,7 +66,7 @@ def make_plan(
     noises, findings = past_noise(lab.root, plan.name), past_findings(lab.root, plan.name)
     for index, group in enumerate(plan.rows):
         for row, recipe in _rows(lab, plan, document, index, group):
-            _check_host(lab, row.board, host or socket.gethostname())
+            check_reach(lab, row.board, host or socket.gethostname())
             if row.name in recipes:
                 problem = f"{row.name} is in the plan twice"
                 raise document.refusal([(("rows", index), problem)])
@@ -87,18 +89,6 @@ def make_plan(
     return Planned(record, recipes)
 
 
-def _check_host(lab: LabFile, board: str, own: str) -> None:
-    """Raise ConfigError for a board that is attached to another lab host."""
-    there = lab.lab.boards[board].host
-    if there is not None and there != own:
-        raise ConfigError(
-            f"board {board} is attached to host {there}, and this is {own}: a night measures the"
-            " boards of its own host",
-            hint=f"give host {there} a plan of its boards and run `labctl nightly` there; where"
-            f" this host is {there} under another name, `labctl nightly --host {there}`",
-        )
-
-
 def plan_digest(document: Document) -> str:
     """Return the digest that tells a plan from another."""
     return hashlib.sha256(document.text.encode()).hexdigest()
@@ -115,6 +105,11 @@ def night_recipe(
     """Return the recipe of a row, of the text that the night began with. Raises ConfigError."""
     document = Document.parse(texts[row.recipe], row.recipe)
     return read_recipe(document, settings, lab_root=lab.root)
+
+
+def recipe_with(lab: LabFile, texts: Mapping[str, str], row: NightRow, built: Built) -> Recipe:
+    """Return the recipe of a row with a build as its program. Raises ConfigError."""
+    return night_recipe(lab, texts, row, (f"engine.version={built.version}",))
 
 
 def _rows(

@@ -1,14 +1,18 @@
 """A night from its plan to its pages, in a lab."""
 
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from threading import Event
 
 from labctl.config.lab import Board, LabFile
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
 from labctl.farm.nightly.flips import keep_flips, night_before
+from labctl.farm.nightly.hosts import check_reach
 from labctl.farm.nightly.lab_executor import LabExecutor
 from labctl.farm.nightly.night import Night
 from labctl.farm.nightly.nights import RESULT, begin_night, unfinished_night
@@ -20,7 +24,8 @@ from labctl.farm.nightly.page import (
     trend_page,
 )
 from labctl.farm.nightly.plan_file import NightPlan
-from labctl.farm.nightly.planning import Planned, make_plan, plan_digest, recipes_of
+from labctl.farm.nightly.planning import Planned, make_plan, plan_digest, recipe_with, recipes_of
+from labctl.farm.nightly.queued_runs import QueuedRuns
 from labctl.farm.nightly.results import new_good_runs, result_of
 from labctl.farm.nightly.search import search_commits
 from labctl.farm.nightly.sources import Sources, sources_of
@@ -57,16 +62,29 @@ def run_night(request: NightRequest) -> tuple[NightResult, Path]:
     with locked(lock, timeout=0, holder="another night of this plan"):
         planned, folder = _planned(request)
         night, sources = _night(request, planned, folder)
-        night.run()
-        for build in dict.fromkeys(row.build for row in planned.record.rows):
-            _keep_good(request, night, build, sources.baseline(build))
-        searches = search_commits(night) if planned.record.bisect else []
+        try:
+            night.run()
+            for build in dict.fromkeys(row.build for row in planned.record.rows):
+                _keep_good(request, night, build, sources.baseline(build))
+            searches = search_commits(night) if planned.record.bisect else []
+        finally:
+            night.withdraw()
         return _finish(request, night, folder, searches), folder
 
 
 def _night(request: NightRequest, planned: Planned, folder: Path) -> tuple[Night, Sources]:
     record = planned.record
     sources = sources_of(request.lab, request.plan, planned)
+    host, stopping = request.host or socket.gethostname(), Event()
+    others = QueuedRuns(
+        request.lab,
+        record.id,
+        host,
+        request.say,
+        partial(recipe_with, request.lab, record.recipes),
+        record.deadline,
+        stopping,
+    )
     executor = LabExecutor(
         request.lab,
         sources,
@@ -75,6 +93,8 @@ def _night(request: NightRequest, planned: Planned, folder: Path) -> tuple[Night
         record.recipes,
         request.plan.figure,
         record.deadline,
+        stopping,
+        others if any(others.serves(row.board) for row in record.rows) else None,
     )
     return Night(record, NightState(folder, record.rows), executor), sources
 
@@ -103,10 +123,14 @@ def _planned(request: NightRequest) -> tuple[Planned, Path]:
         is_same = record.plan_sha256 == plan_digest(request.document)
         if is_same and record.deadline > now and not request.new:
             if record.has_recipes:
+                own = request.host or socket.gethostname()
+                for row in record.rows:
+                    check_reach(request.lab, row.board, own)
                 request.say(f"night {folder.name} goes on")
                 return Planned(record, recipes_of(request.lab, record)), folder
             request.say(f"night {folder.name} was begun by an older labctl: it cannot go on")
         night, _ = _night(request, Planned(record, {}), folder)
+        night.withdraw()
         _finish(request, night, folder, ())
         request.say(f"night {folder.name} was cut off: {folder / NIGHT_TEXT} has what it found")
     fresh = make_plan(request.lab, request.plan, request.document, host=request.host)

@@ -32,6 +32,10 @@ class RowState:
     board: str
     done: dict[Place, NightEntry] = field(default_factory=dict)
     open: dict[Place, str | None] = field(default_factory=dict)
+    #: Jobs of runs on a board of another host that have not ended, as far as is known.
+    jobs: dict[Place, str] = field(default_factory=dict)
+    #: Pairs of jobs that are measured, where it is not known whether somebody came between.
+    unseen: set[tuple[Stage, int]] = field(default_factory=set)
     failures: list[Failure] = field(default_factory=list)
     #: By side, and whether it was while a commit was searched.
     crashes: dict[tuple[str, bool], list[Failure]] = field(default_factory=dict)
@@ -51,7 +55,8 @@ class RowState:
         found = [
             (first.values[variant], second.values[variant])
             for number in sorted({n for at, n, _ in self.done if at is stage})
-            if (first := self.done.get((stage, number, sides[0])))
+            if (stage, number) not in self.unseen
+            and (first := self.done.get((stage, number, sides[0])))
             and (second := self.done.get((stage, number, sides[1])))
             and first.values
             and second.values
@@ -59,8 +64,12 @@ class RowState:
         return [one for one, _ in found], [other for _, other in found]
 
     def has_pair(self, stage: Stage, number: int) -> bool:
-        """Tell whether both sides of a pair are measured."""
-        return all((stage, number, side) in self.done for side in (GOOD, HEAD))
+        """Tell whether both sides of a pair are measured, and nobody came between."""
+        return self.is_whole([(stage, number, side) for side in (GOOD, HEAD)])
+
+    def is_whole(self, pair: Sequence[Place]) -> bool:
+        """Tell whether the places of a pair are measured, and nobody came between."""
+        return all(one in self.done and one[:2] not in self.unseen for one in pair)
 
     def is_broken(self, side: str, *, searching: bool = False) -> bool:
         """Tell whether a side's program fails again and again."""
@@ -147,6 +156,8 @@ def _apply_to_row(state: RowState, entry: NightEntry) -> None:
         state.board = entry.board
         state.done.clear()
         state.open.clear()
+        state.jobs.clear()
+        state.unseen.clear()
         state.failures.clear()
         state.crashes.clear()
         state.shaky = False
@@ -154,25 +165,41 @@ def _apply_to_row(state: RowState, entry: NightEntry) -> None:
     if entry.event == "gave-up":
         state.gave_up = entry
         return
-    if entry.stage is None or entry.pair is None or entry.side is None:
+    if entry.event in ("parted", "whole") and entry.stage and entry.pair is not None:
+        state.unseen.discard((entry.stage, entry.pair))
+    if entry.event == "parted":
+        for place in [one for one in state.done if one[:2] == (entry.stage, entry.pair)]:
+            if run := state.done.pop(place).run:
+                state.runs.remove(run)
         return
-    place = (entry.stage, entry.pair, entry.side)
+    if entry.stage is not None and entry.pair is not None and entry.side is not None:
+        _apply_to_place(state, entry, (entry.stage, entry.pair, entry.side))
+
+
+def _apply_to_place(state: RowState, entry: NightEntry, place: Place) -> None:
+    stage, number, side = place
     match entry.event:
+        case "queued" if entry.job:
+            state.jobs[place] = entry.job
         case "running":
             state.open[place] = entry.run
         case "measured":
             state.open.pop(place, None)
+            state.jobs.pop(place, None)
             state.done[place] = entry
+            if entry.job and stage is not Stage.CHECK:
+                state.unseen.add((stage, number))
             state.failures.clear()
-            state.crashes.pop((entry.side, entry.stage in SEARCHING), None)
+            state.crashes.pop((side, stage in SEARCHING), None)
             state.runs += [entry.run] if entry.run else []
-            state.good_ran |= entry.side == GOOD
+            state.good_ran |= side == GOOD
         case "failed" if entry.failure:
             state.open.pop(place, None)
+            state.jobs.pop(place, None)
             if entry.failure.blame is Blame.JOB:
-                key = (entry.side, entry.stage in SEARCHING)
+                key = (side, stage in SEARCHING)
                 state.crashes.setdefault(key, []).append(entry.failure)
-                state.shaky |= entry.side == GOOD
+                state.shaky |= side == GOOD
             else:
                 state.failures.append(entry.failure)
 

@@ -13,7 +13,7 @@ from labctl.board.status import board_status
 from labctl.config.lab import Board, LabFile
 from labctl.state import Health, LabState
 from labctl.state.health import BY_PEOPLE
-from labctl.transport import Transport
+from labctl.transport import HdcServerConfig, Transport
 
 #: Boards that are asked at once.
 _AT_ONCE = 32
@@ -33,14 +33,16 @@ def find_host_fault(
 ) -> str | None:
     """Return why a board's failure is its host's fault; None if it is not.
 
-    It is where half of the boards that are attached to this host fail: they do not answer now, or
+    It is where half of the boards that are attached to its host fail: they do not answer now, or
     a check of them failed within the window. Those in maintenance, retired or bad for long do not
     count. One event says so within a window, whatever number of boards notice it.
     """
+    host = _host(board)
+    same = [one for one in lab.lab.boards.values() if one.host == board.host]
     counted = [
         one
-        for one in (lab.lab.boards.values() if hosted is None else hosted)
-        if one.name == board.name or _counts(state, one.name)
+        for one in (same if hosted is None else hosted)
+        if one.name == board.name or (_host(one) == host and _counts(state, one.name))
     ]
     now = state.moment()
     since = now - lab.lab.health.host_window
@@ -56,7 +58,6 @@ def find_host_fault(
     failing = {board.name} | {one.name for one in counted if one.name in recent | silent}
     if len(failing) < max(_LEAST, len(counted) / 2):
         return None
-    host = socket.gethostname()
     reason = (
         f"{len(failing)} of {len(counted)} boards of {host} fail at once ({_listed(failing)}): look"
         " at its USB hub, its hdc server, its network"
@@ -72,6 +73,13 @@ def find_host_fault(
             details={"boards": sorted(failing)},
         )
     return reason
+
+
+def _host(board: Board) -> str:
+    """Name the host that a board is attached to: this one, or one that it is reached through."""
+    transport = board.transport
+    ssh = transport.ssh if isinstance(transport, HdcServerConfig) else None
+    return socket.gethostname() if ssh is None else ssh.login
 
 
 def _counts(state: LabState, board: str) -> bool:

@@ -6,7 +6,7 @@ each the board is contacted and looked at. Every rung is in the board's history.
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from labctl import process
@@ -19,7 +19,7 @@ from labctl.farm.recovery.actions import act, check_secrets
 from labctl.retry import retry_infra
 from labctl.runs.board.held_board import hold_board
 from labctl.runs.observer import Observer
-from labctl.state import LabState, StateLease, lab_state
+from labctl.state import StateLease, lab_state
 from labctl.transport import HdcServerConfig, Transport, reboot
 from labctl.transport.hdc import HDC_SERVER
 
@@ -86,51 +86,53 @@ def recover(
     *,
     why: str,
     by: str,
-    after: Climb | None = None,
+    look: Callable[[], str | None] | None = None,
 ) -> Climb:
     """Bring a failing board back under the lab's lease; return what was tried.
 
-    ``after`` is a climb whose last rung brought contact alone: this one goes on from there.
-    Raises BoardBusy (somebody uses it), LeaseLost, ConfigError (a secret is missing), HostError
-    (this host cannot contact any board, or the lab's database).
+    A board that answers is well for those who do not ``look``, which tells what is wrong with it
+    and is called without the lease. Raises BoardBusy (somebody uses it), LeaseLost, ConfigError (a
+    secret is missing), HostError (this host cannot contact any board, or the lab's database),
+    LinkError (a host on the way to the board is at fault), and what ``look`` raises.
     """
-    check_secrets(_actions(board))
+    require_secrets(board)
     state = lab_state(lab)
-    steps = [] if after is None else [*after.steps[:-1], _failed(after.steps[-1], why)]
-    rungs = list(_rungs(lab, board, connect))[len(steps) :]
-    if not rungs:
-        return Climb(tuple(steps))
-    lease = state.leases.acquire(
-        board.name, purpose=f"recovery: {why}", seconds=rungs[0].wait + _MARGIN_SECONDS
-    )
+    steps: list[Step] = []
+    lease: StateLease | None = None
+
+    def note(rung: str, reason: str, **details: Any) -> None:
+        state.events.add(board.name, "recovery", rung, by=by, reason=reason, details=details)
+
     try:
-        for rung in rungs:
+        for rung in _rungs(lab, board, connect):
             observer.measuring(f"recovery: {rung.name}")
             began = time.monotonic()
+            lease = lease or state.leases.acquire(
+                board.name, purpose=f"recovery: {why}", seconds=rung.wait + _MARGIN_SECONDS
+            )
             lease, reason = _take(rung, lab, board, connect, lease)
-            step = Step(rung.name, reason is None, reason, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            if reason is None and look is not None:
+                note(rung.name, "the board answers", seconds=round(seconds, 1))
+                done, lease = lease, None
+                state.leases.release(done)
+                if wrong := look():
+                    reason = f"it answers; {wrong}"
+            step = Step(rung.name, reason is None, reason, seconds)
             steps.append(step)
-            _note(state, board, step, by)
+            told = "it helped" if step.helped else f"it did not help: {reason}"
+            note(rung.name, told, helped=step.helped, seconds=round(seconds, 1))
             if step.helped:
                 break
     finally:
-        state.leases.release(lease)
+        if lease is not None:
+            state.leases.release(lease)
     return Climb(tuple(steps))
 
 
-def _failed(step: Step, why: str) -> Step:
-    return replace(step, helped=False, reason=f"it answers; {why}")
-
-
-def _note(state: LabState, board: Board, step: Step, by: str) -> None:
-    state.events.add(
-        board.name,
-        "recovery",
-        step.rung,
-        by=by,
-        reason="it helped" if step.helped else f"it did not help: {step.reason}",
-        details={"helped": step.helped, "seconds": round(step.seconds, 1)},
-    )
+def require_secrets(board: Board) -> None:
+    """Raise ConfigError for a secret of a board's switches that is not in the environment."""
+    check_secrets(_actions(board))
 
 
 def rungs_of(board: Board) -> list[str]:
@@ -173,6 +175,8 @@ def _take(
     except BoardBusy:
         raise
     except _NO_CONTACT as error:
+        if error.is_of_host:
+            raise
         return lease, error.message if reason is None else f"{reason}; {error.message}"
     if epoch >= lease.epoch:
         lease = leases.raise_epoch(lease, epoch + 1)

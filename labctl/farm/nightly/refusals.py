@@ -1,0 +1,71 @@
+"""Rows of a night without measurements to judge: who has to act, and why."""
+
+from typing import TypeAlias
+
+from labctl.errors import Blame
+from labctl.farm.nightly.executor import GOOD, HEAD
+from labctl.farm.nightly.state import NightState, RowState
+from labctl.records import Failure
+from labctl.records.night import NightFinding, NightVerdict
+
+#: Verdict without measurements, who has to act, and why.
+Refusal: TypeAlias = tuple[NightVerdict, Blame | None, str]
+
+
+def refused_build(state: NightState, name: str) -> Refusal | None:
+    """Say why no row of a build has measurements to judge."""
+    sides = state.sides(name)
+    if failure := state.unbuilt.get((name, GOOD)):
+        blame = Blame.CONFIG if failure.blame is Blame.JOB else failure.blame
+        reason = f"the last good cannot be built: {failure.message}"
+        return NightVerdict.NOT_MEASURED, blame, reason
+    if failure := state.unbuilt.get((name, HEAD)):
+        if failure.blame is Blame.JOB:
+            return NightVerdict.DOES_NOT_BUILD, Blame.JOB, failure.message
+        reason = f"head cannot be built: {failure.message}"
+        return NightVerdict.NOT_MEASURED, failure.blame, reason
+    if HEAD in sides and GOOD in sides and sides[HEAD].key == sides[GOOD].key:
+        return NightVerdict.GOOD, None, "head is the last good itself: nothing to compare"
+    return None
+
+
+def refused_runs(state: RowState) -> Refusal | None:
+    """Say why a row has no measurements to judge, though its build is there."""
+    if state.gave_up and state.gave_up.failure:
+        failure = state.gave_up.failure
+        return NightVerdict.NOT_MEASURED, failure.blame, failure.message
+    if crash := state.fails:
+        reason = f"head fails where the last good does not: {crash.message}"
+        return NightVerdict.FAILS, Blame.JOB, reason
+    return None
+
+
+def crashed(state: RowState) -> Failure:
+    """Say why a row leaves a board on which the last good fails.
+
+    It is a mistake of the lab where it ran on no board tonight, and there is none left to try.
+    """
+    crashes = state.crashes.get((GOOD, False)) or state.crashes[HEAD, False]
+    is_board = state.good_ran or state.next_board is not None
+    return Failure(
+        kind="ProgramFailed",
+        blame=Blame.INFRA if is_board else Blame.CONFIG,
+        message=f"the last good fails too on board {state.board}: {crashes[-1].message}",
+    )
+
+
+def refusal(
+    state: RowState, variant: str, verdict: NightVerdict, blame: Blame | None, reason: str
+) -> NightFinding:
+    """Return the finding of a row that has no measurements to judge."""
+    return NightFinding(
+        row=state.row.name,
+        variant=variant,
+        board=state.board,
+        verdict=verdict,
+        blame=blame,
+        reason=reason,
+        mde=state.row.mde,
+        execution=state.execution,
+        runs=tuple(state.runs),
+    )

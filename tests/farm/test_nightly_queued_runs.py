@@ -1,0 +1,497 @@
+"""Runs of a night on a board of another host: jobs of the queue, by the state as it really is."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from nightly_runs import Lab as Recorded
+from postgres_server import PostgresServer
+
+from labctl.config.lab import LabFile, find_lab
+from labctl.config.recipe import Recipe, find_recipe
+from labctl.database import DatabaseAway
+from labctl.errors import (
+    Blame,
+    BoardBusy,
+    BoardOutOfService,
+    ConfigError,
+    HostError,
+    LabctlError,
+    ProgramFailed,
+)
+from labctl.farm import patience
+from labctl.farm.nightly import queued_runs
+from labctl.farm.nightly.executor import Built
+from labctl.farm.nightly.hosts import check_reach
+from labctl.farm.nightly.lab_executor import LabExecutor
+from labctl.farm.nightly.queued_runs import QueuedRuns
+from labctl.farm.run_archives import RunArchives
+from labctl.farm.store import lab_store
+from labctl.records.night import NightRow
+from labctl.runs import read_recipe
+from labctl.state import Job, NewJob, lab_state
+from labctl.state.events import this_user
+from labctl.state.health import BoardHealth, Health, Healths
+from labctl.state.reservations import Reservation, Reservations
+from labctl.transport.registry import TRANSPORTS
+
+RECIPE = """\
+name: sleeping
+target: rk3568
+engine:
+  name: command
+  program: {file: tools/sleeper}
+  arguments: ["1"]
+  tokens: {stream: stdout, each: line, count: tokens}
+models: {none: {file: models/any.bin}}
+parameters: {tokens: 1}
+max_time: 5m
+"""
+DEVICES = """\
+lab: farm
+store: store
+boards:
+  rk1: {host: lab1, target: rk3568, transport: {kind: hdc, link: tcp, address: "127.0.0.1:1"}}
+  rk2: {host: lab2, target: rk3568, transport: {kind: hdc, link: tcp, address: "127.0.0.1:2"}}
+"""
+ROW = NightRow(
+    name="b/sleeping@rk2",
+    build="b",
+    recipe="sleeping",
+    board="rk2",
+    variants=("q2_k",),
+    seconds=1,
+    screen=4,
+    look=6,
+)
+GOOD, HEAD = Built("g", "good", "good"), Built("h", "head", "head")
+PAIR = {"a": GOOD, "b": HEAD}
+
+
+class Script(threading.Event):
+    """The time between two looks: each one is a step; after the last the night is stopped."""
+
+    def __init__(self, *steps: Callable[[], object]):
+        super().__init__()
+        self.steps = list(steps)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self.steps:
+            self.steps.pop(0)()
+        else:
+            self.set()
+        return self.is_set()
+
+
+class Farm:
+    """A lab whose other host is played by the test."""
+
+    def __init__(self, lab: LabFile):
+        self.lab, self.state, self.said = lab, lab_state(lab), list[str]()
+        self.began: list[str] = []
+        self.host2 = lab.root / "host2" / "runs"
+        self.nights = Recorded(self.host2)
+        self.sign()
+
+    def sign(self) -> None:
+        self.state.workers.give_sign("lab2:1:ab", "lab2", ["rk2"], "1.0")
+
+    def runs(self, *steps: Callable[[], object]) -> QueuedRuns:
+        """The jobs of the night, in a process of its own that begins now."""
+        script = Script(*steps)
+        return QueuedRuns(self.lab, "n1", "lab1", self.said.append, self.recipe, stopping=script)
+
+    def recipe(self, row: NightRow, built: Built) -> Recipe:
+        return read_recipe(find_recipe(row.recipe, self.lab.root), lab_root=self.lab.root)
+
+    def claim(self) -> Job:
+        (job,) = self.state.jobs.claim(["rk2"], "worker")
+        return job
+
+    def done(self, job: Job, *, stored: bool = True) -> None:
+        """The worker runs a job to its end."""
+        used = self.state.leases.acquire(
+            "rk2", purpose="run sleeping", holder=job.submitter, job=job.id
+        )
+        run = self.nights.night(1, 20.0, board="rk2")
+        self.state.jobs.start(job, run)
+        self.state.leases.release(used)
+        store = lab_store(self.lab)
+        assert store is not None
+        if stored:
+            RunArchives(store, self.state, self.host2).put(run)
+        self.state.jobs.finish(job, 0)
+
+    def work(self) -> None:
+        self.done(self.claim())
+
+    def others(self, purpose: str = "run theirs", by: str = "ann@desk") -> None:
+        self.state.leases.release(self.state.leases.acquire("rk2", purpose=purpose, holder=by))
+
+    def states(self) -> dict[str, str]:
+        return {job.id: job.state for job in self.state.jobs.list(ended=9)}
+
+
+@pytest.fixture
+def farm(tmp_path: Path) -> Iterator[Farm]:
+    for name, text in (
+        ("devices.yaml", DEVICES),
+        ("tools/sleeper", "#!/bin/sh\n"),
+        ("models/any.bin", "any"),
+        ("recipes/sleeping.yaml", RECIPE),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return Farm(find_lab(tmp_path, TRANSPORTS))
+
+
+def test_a_pair_waits_for_its_turn_and_then_nobody_comes_between(farm: Farm) -> None:
+    theirs = NewJob("theirs", {}, ("rk2",), submitter="ann@desk", priority=9)
+    began: list[Job] = []
+
+    def others_end() -> None:
+        assert farm.states() == {"before": "running", "a": "waiting", "b": "waiting"}
+        assert not farm.state.reservations.in_force()
+        farm.state.jobs.finish(before, 0)
+        began.append(farm.claim())
+
+    def others_ask() -> None:
+        (hold,) = farm.state.reservations.in_force()
+        assert (hold.board, hold.holder, hold.reason) == ("rk2", this_user(), "night n1")
+        with pytest.raises(BoardBusy):
+            farm.others()
+        farm.state.jobs.submit(theirs)
+        farm.done(began[0])
+
+    farm.state.jobs.submit(NewJob("before", {}, ("rk2",), id="before", submitter="ann@desk"))
+    before = farm.claim()
+    runs = farm.runs(others_end, others_ask, farm.work)
+    directory, _ = runs.run(ROW, "rk2", PAIR, farm.began.append)
+    assert directory.path == farm.lab.root / "runs" / farm.began[0]
+    runs.run(ROW, "rk2", {"b": HEAD}, farm.began.append)  # next, though theirs comes before it
+    assert runs.parted(["a", "b"]) is None
+    runs.withdraw("rk2", ())
+    assert not farm.state.reservations.in_force()
+    assert farm.claim().name == "theirs"
+
+
+def test_a_night_that_was_killed_finds_jobs_that_ended_meanwhile(farm: Farm) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        farm.runs().run(ROW, "rk2", PAIR, farm.began.append)
+    farm.work()
+    farm.work()
+    again = farm.runs()
+    assert [again.job("a"), again.job("b")] == ["a", "b"]
+    for rest in (PAIR, {"b": HEAD}):
+        again.run(ROW, "rk2", rest, farm.began.append)
+    assert len(set(farm.began)) == 2
+    assert farm.states() == {"a": "done", "b": "done"}
+    assert again.parted(["a", "b"]) is None
+
+
+@pytest.mark.parametrize("by", ["ann@desk", this_user()])
+def test_a_pair_that_somebody_came_between_is_told(farm: Farm, by: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        farm.runs().run(ROW, "rk2", PAIR, farm.began.append)
+    farm.work()
+    farm.others("run sleeping", by)
+    farm.work()
+    why = farm.runs().parted(["a", "b"])
+    assert why == f"{by} used board rk2 between its runs: run sleeping"
+
+
+def test_a_pair_that_somebody_came_between_by_another_name_of_the_board_is_told(
+    farm: Farm,
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        farm.runs().run(ROW, "rk2", PAIR, farm.began.append)
+    leases = farm.state.leases
+    leases.release(leases.acquire("rk2", purpose="probe", hardware="serial 7"))
+    farm.work()
+    leases.release(leases.acquire("rk2-wifi", purpose="theirs", hardware="serial 7"))
+    farm.work()
+    assert "used board rk2-wifi between its runs: theirs" in str(farm.runs().parted(["a", "b"]))
+
+
+def test_a_health_check_before_the_first_run_parts_no_pair(farm: Farm) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        farm.runs().run(ROW, "rk2", PAIR, farm.began.append)
+    first = farm.claim()
+    farm.others("health check", "lab@lab2")  # which its worker makes when it has the job
+    farm.done(first)
+    farm.work()
+    assert farm.runs().parted(["a", "b"]) is None
+
+
+def test_a_hold_of_the_users_own_stays(farm: Farm) -> None:
+    farm.state.holds.hold("rk2", by=this_user(), reason="new fan", seconds=9000)
+    runs = farm.runs(farm.claim, lambda: None)
+    with pytest.raises(KeyboardInterrupt):
+        runs.run(ROW, "rk2", PAIR, farm.began.append)
+    runs.withdraw("rk2", ("a", "b"))
+    (hold,) = farm.state.reservations.in_force()
+    assert hold.reason == "new fan"
+
+
+def test_a_board_that_cannot_be_kept_is_told_once(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queued_runs, "_HOLD_AGAIN_SECONDS", 0.0)
+    soon = farm.state.moment() + 700  # the first run ends before, the second may not
+    farm.state.reservations.add("rk2", soon, soon + 60, holder="ann@desk", by="ann@desk")
+    looks = [lambda: None] * 3
+    with pytest.raises(KeyboardInterrupt):
+        farm.runs(farm.claim, *looks).run(ROW, "rk2", PAIR, farm.began.append)
+    (line,) = farm.said
+    assert "board rk2 is not kept for both runs of a pair: board rk2 is reserved for ann" in line
+
+
+def test_what_was_withdrawn_gets_another_job_and_what_somebody_cancelled_is_infra(
+    farm: Farm,
+) -> None:
+    runs = farm.runs()
+    with pytest.raises(KeyboardInterrupt):
+        runs.run(ROW, "rk2", PAIR, farm.began.append)
+    runs.withdraw("rk2", ["a", "never submitted"])
+    assert farm.states() == {"a": "cancelled", "b": "waiting"}
+    assert runs.job("a") not in (None, "a")
+    assert runs.job("b") == "b"
+    running = farm.claim()
+    runs.withdraw("rk2", ["b"])  # its worker is to stop it, and has not yet
+    assert runs.job("b") not in (None, "b")
+    farm.state.jobs.requeue(running, "")
+    assert farm.states() == {"a": "cancelled", "b": "cancelled"}
+    assert runs.job("b") not in (None, "b")
+    farm.state.jobs.submit(NewJob("sleeping", {}, ("rk2",), id="c"))
+    farm.state.jobs.cancel("c", "the lab moves house")
+    with pytest.raises(HostError, match="job c was cancelled: the lab moves house"):
+        farm.runs().run(ROW, "rk2", {"c": HEAD}, farm.began.append)
+
+
+@pytest.mark.parametrize(
+    ("blame", "error"),
+    [(Blame.INFRA, HostError), (Blame.CONFIG, ConfigError), (Blame.JOB, ProgramFailed)],
+)
+def test_a_job_that_failed_has_the_blame_that_the_queue_tells(
+    farm: Farm, blame: Blame, error: type[LabctlError]
+) -> None:
+    def fail() -> None:
+        farm.state.jobs.finish(farm.claim(), error.exit_status, blame=blame, reason="it broke")
+
+    with pytest.raises(error, match=r"it broke \(job a on board rk2 of host lab2\)") as raised:
+        farm.runs(fail).run(ROW, "rk2", PAIR, farm.began.append)
+    assert raised.value.blame is blame
+
+
+def test_a_run_that_no_store_has_says_where_it_is(farm: Farm) -> None:
+    runs = farm.runs(lambda: farm.done(farm.claim(), stored=False))
+    with pytest.raises(HostError, match="is on host lab2 alone"):
+        runs.run(ROW, "rk2", PAIR, farm.began.append)
+
+
+def test_a_run_that_the_store_lost_is_infra(farm: Farm) -> None:
+    def lose() -> None:
+        farm.work()
+        for path in (farm.lab.root / "store" / "objects").rglob("*"):
+            if path.is_file():
+                path.unlink()
+
+    with pytest.raises(HostError, match=r"cannot be fetched: .* has no file"):
+        farm.runs(lose).run(ROW, "rk2", PAIR, farm.began.append)
+
+
+def test_a_database_that_is_away_for_a_while_costs_no_run(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = [DatabaseAway("the database is away") for _ in range(2)]
+    plain = Reservations.in_force
+
+    def in_force(self: Reservations) -> Sequence[Reservation]:
+        if away:
+            raise away.pop()
+        return plain(self)
+
+    monkeypatch.setattr(Reservations, "in_force", in_force)
+    first: list[Job] = []
+    steps = [lambda: first.append(farm.claim()), lambda: farm.done(first[0]), farm.work]
+    runs = farm.runs(*steps)
+    for rest in (PAIR, {"b": HEAD}):
+        runs.run(ROW, "rk2", rest, farm.began.append)
+    assert not away
+    assert farm.said == ["the database is away; it is asked again"]
+    assert runs.parted(["a", "b"]) is None
+
+
+def test_a_night_that_is_stopped_waits_no_longer_for_its_database(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = farm.runs(farm.claim)
+
+    def in_force(_self: Reservations) -> Sequence[Reservation]:
+        runs.stopping.set()
+        raise DatabaseAway("the database is away")
+
+    monkeypatch.setattr(Reservations, "in_force", in_force)
+    monkeypatch.setattr(patience, "DATABASE_AWAY_SECONDS", 3.0)
+    with pytest.raises(KeyboardInterrupt):
+        runs.run(ROW, "rk2", PAIR, farm.began.append)
+
+
+def test_the_health_of_a_board_is_asked_for_until_the_database_answers(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = [DatabaseAway("the database is away") for _ in range(2)]
+    plain = Healths.get
+
+    def get(self: Healths, board: str) -> BoardHealth:
+        if away:
+            raise away.pop()
+        return plain(self, board)
+
+    monkeypatch.setattr(Healths, "get", get)
+    executor = LabExecutor(
+        farm.lab,
+        None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        farm.said.append,
+        {},
+    )
+    assert executor.trouble("rk2") is None
+    assert not away
+    away.append(DatabaseAway("the database is away"))
+    assert executor.suspicion("rk2") is None
+    assert farm.said == ["the database is away; it is asked again"] * 2
+
+
+def test_a_board_that_others_keep_is_busy_and_nothing_runs_later(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queued_runs, "BUSY_SECONDS", 0.0)
+    farm.state.leases.acquire("rk2", purpose="debugging", holder="ann@desk")
+    with pytest.raises(BoardBusy, match="board rk2 is in use by ann@desk"):
+        farm.runs().run(ROW, "rk2", {"a": GOOD}, farm.began.append)
+    assert farm.states() == {"a": "cancelled"}
+
+
+def test_a_run_that_its_worker_lost_after_long_waits_for_its_turn_anew(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running: list[Job] = []
+    now = [time.monotonic()]
+    clock = SimpleNamespace(time=time.time, monotonic=lambda: now[0])
+    monkeypatch.setattr(queued_runs, "time", clock)
+
+    def goes_on() -> None:
+        now[0] += queued_runs.BUSY_SECONDS + 60
+
+    def lose() -> None:
+        farm.state.jobs.requeue(running[0], "its worker gave no sign of life", blame_board=False)
+
+    steps = [lambda: running.append(farm.claim()), goes_on, lose, farm.work]
+    farm.runs(*steps).run(ROW, "rk2", {"a": GOOD}, farm.began.append)
+    assert farm.states() == {"a": "done"}
+
+
+def test_a_board_that_is_taken_out_of_service_gets_no_second_run(farm: Farm) -> None:
+    """A hold lets its user's jobs on such a board; that of a night does not."""
+    first: list[Job] = []
+
+    def take_out() -> None:
+        assert farm.state.reservations.in_force()
+        farm.state.health.set("rk2", Health.MAINTENANCE, reason="new fan", by="ann@desk")
+
+    def ends() -> None:
+        farm.done(first[0])
+        assert farm.state.jobs.claim(["rk2"], "worker") == []
+
+    runs = farm.runs(lambda: first.append(farm.claim()), lambda: None, take_out, ends)
+    runs.run(ROW, "rk2", PAIR, farm.began.append)
+    with pytest.raises(BoardOutOfService, match="new fan"):
+        runs.run(ROW, "rk2", {"b": HEAD}, farm.began.append)
+    assert farm.states() == {"a": "done", "b": "cancelled"}
+
+
+def test_a_job_that_its_host_cannot_run_is_given_up_though_it_is_tried_again(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [time.monotonic()]
+    clock = SimpleNamespace(time=time.time, monotonic=lambda: now[0])
+    monkeypatch.setattr(queued_runs, "time", clock)
+    running: list[Job] = []
+
+    def lacks() -> None:
+        farm.state.jobs.requeue(running.pop(), "no agent is built", counted=False)
+
+    def later() -> None:
+        now[0] += 600
+
+    steps = [lambda: running.append(farm.claim()), lacks, later]
+    with pytest.raises(BoardBusy, match="job a still waits for board rk2: no agent is built"):
+        farm.runs(*steps * 5).run(ROW, "rk2", {"a": GOOD}, farm.began.append)
+
+
+def test_a_host_whose_worker_is_away_is_waited_for_and_then_infra(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silence() -> None:
+        with farm.state.changing() as connection:
+            connection.exec_driver_sql("UPDATE worker SET alive_at = alive_at - 7200")
+
+    silence()
+    runs = farm.runs(farm.sign, farm.work)  # it came back in time
+    runs.run(ROW, "rk2", {"a": GOOD}, farm.began.append)
+    monkeypatch.setattr(queued_runs, "_AWAY_SECONDS", 0.0)
+    runs.stopping = Script(farm.claim, silence)
+    with pytest.raises(HostError, match="no worker of host lab2 serves board rk2, the last one is"):
+        runs.run(ROW, "rk2", {"b": HEAD}, farm.began.append)
+    assert "silent for 120 min" in str(runs.away("rk2"))
+    job = farm.state.jobs.get("b")
+    assert job is not None
+    assert job.stop  # its worker, should it come back, ends it
+    farm.sign()
+    assert runs.away("rk2") is None
+
+
+def test_a_database_of_an_older_backup_gets_the_job_again(farm: Farm) -> None:
+    def forget() -> None:
+        with farm.state.changing() as connection:
+            connection.exec_driver_sql("DELETE FROM job")
+
+    farm.runs(forget, farm.work).run(ROW, "rk2", {"a": GOOD}, farm.began.append)
+    assert farm.states() == {"a": "done"}
+
+
+@pytest.mark.parametrize(
+    ("without", "because"),
+    [
+        ("database", "through a PostgreSQL, and this lab has none"),
+        ("store", "travel through a store, and this lab has none"),
+        ("worker", "no worker was ever seen there"),
+    ],
+)
+def test_a_plan_is_refused_only_where_it_cannot_work(
+    farm: Farm, postgres: PostgresServer, without: str, because: str
+) -> None:
+    facts = {"lab": postgres.new_lab(), "database": postgres.url, "store": "store"}
+    facts.pop(without, None)
+    database = None if without == "database" else postgres.url
+    changed = farm.lab.lab.model_copy(
+        update={"lab": facts["lab"], "database": database, "store": facts.get("store")}
+    )
+    lab = replace(farm.lab, lab=changed)
+    check_reach(lab, "rk1", "lab1")
+    with pytest.raises(ConfigError, match=because) as refused:
+        check_reach(lab, "rk2", "lab1")
+    assert "board rk2 is attached to host lab2, and this is lab1" in refused.value.message
+    assert "labctl nightly --host lab2" in (refused.value.hint or "")
+    if without == "worker":
+        state = lab_state(lab)
+        state.workers.give_sign("lab2:1:ab", "lab2", ["rk2"], "1.0")
+        check_reach(lab, "rk2", "lab1")
+        state.leases.release(state.leases.acquire("rk2", purpose="a job"))
+        state.workers.remove("lab2:1:ab")  # it was stopped: the night says so, and is not refused
+        check_reach(lab, "rk2", "lab1")
