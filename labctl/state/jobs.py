@@ -119,11 +119,7 @@ class Jobs:
             if found.state == "waiting":
                 _end(connection, found, self._now(connection), reason, state="cancelled")
             elif found.state == "running":
-                sql.run(
-                    connection,
-                    "UPDATE job SET stop = :reason WHERE id = :id",
-                    {"id": job, "reason": reason},
-                )
+                _update(connection, job, stop=reason)
             else:
                 raise ConfigError(f"job {job} is {found.state}: nothing to cancel")
             return _get(connection, job)
@@ -138,15 +134,8 @@ class Jobs:
             if first:
                 (row,) = sql.rows(connection, "SELECT MIN(position) AS least FROM job")
                 position = min(row["least"], 0.0) - 1.0
-            sql.run(
-                connection,
-                "UPDATE job SET priority = :priority, position = :position WHERE id = :id",
-                {
-                    "id": job,
-                    "priority": found.priority if priority is None else priority,
-                    "position": position,
-                },
-            )
+            priority = found.priority if priority is None else priority
+            _update(connection, job, priority=priority, position=position)
             return _get(connection, job)
 
     def free_lost(self) -> None:
@@ -238,9 +227,7 @@ class Jobs:
         """Note the run of a job before it begins. Raises LeaseLost if the attempt was lost."""
         with self._state.changing() as connection:
             self._check(connection, job)
-            sql.run(
-                connection, "UPDATE job SET run = :run WHERE id = :id", {"id": job.id, "run": run}
-            )
+            _update(connection, job.id, run=run)
             return _get(connection, job.id)
 
     def finish(
@@ -298,27 +285,24 @@ class Jobs:
 
         now = self._now(connection)
         _free_lost(connection, now)
-        given = next_jobs(connection, now, boards, suits, self._state.quotas, own=own)
-        for job, board in given:
-            if job.id == own or (own is None and not job.is_foreground):
-                sql.run(
-                    connection,
-                    "UPDATE job SET state = 'running', board = :board, worker = :worker,"
-                    " attempts = attempts + 1, started_at = :now, expires = :expires, reason = NULL"
-                    " WHERE id = :id",
-                    {
-                        "id": job.id,
-                        "board": board,
-                        "worker": worker,
-                        "now": now,
-                        "expires": now + JOB_SECONDS,
-                    },
-                )
-        return [
-            _get(connection, job.id)
-            for job, _ in given
+        claimed = [
+            (job.id, board)
+            for job, board in next_jobs(connection, now, boards, suits, self._state.quotas, own=own)
             if job.id == own or (own is None and not job.is_foreground)
         ]
+        for job, board in claimed:
+            _update(
+                connection,
+                job,
+                state="running",
+                board=board,
+                worker=worker,
+                attempts=_get(connection, job).attempts + 1,
+                started_at=now,
+                expires=now + JOB_SECONDS,
+                reason=None,
+            )
+        return [_get(connection, job) for job, _ in claimed]
 
     def _now(self, connection: "Connection") -> float:
         return float(sql.rows(connection, f"SELECT {self._state.now} AS now")[0]["now"])
@@ -359,17 +343,16 @@ def _again(
     tried = {*job.tried, job.board} if blame_board and job.board else set(job.tried)
     if tried >= set(job.boards):
         tried = set()  # each had its turn; they may be well again
-    sql.run(
+    _update(
         connection,
-        "UPDATE job SET state = 'waiting', board = NULL, worker = NULL, expires = :expires,"
-        " tried = :tried, reason = :reason, failures = :failures WHERE id = :id",
-        {
-            "id": job.id,
-            "tried": json.dumps(sorted(tried)),
-            "reason": reason,
-            "failures": failures,
-            "expires": now + JOB_SECONDS if job.kind == "foreground" else None,
-        },
+        job.id,
+        state="waiting",
+        board=None,
+        worker=None,
+        tried=json.dumps(sorted(tried)),
+        reason=reason,
+        failures=failures,
+        expires=now + JOB_SECONDS if job.kind == "foreground" else None,
     )
 
 
@@ -383,19 +366,22 @@ def _end(
     exit_status: int | None = None,
     blame: Blame | None = None,
 ) -> None:
-    sql.run(
+    _update(
         connection,
-        "UPDATE job SET state = :state, ended_at = :now, exit_status = :exit_status,"
-        " blame = :blame, reason = :reason, expires = NULL WHERE id = :id",
-        {
-            "id": job.id,
-            "state": state,
-            "now": now,
-            "exit_status": exit_status,
-            "blame": blame,
-            "reason": reason,
-        },
+        job.id,
+        state=state,
+        ended_at=now,
+        exit_status=exit_status,
+        blame=blame,
+        reason=reason,
+        expires=None,
     )
+
+
+def _update(connection: "Connection", job: str, **values: object) -> None:
+    """Give columns of a job new values."""
+    changes = ", ".join(f"{column} = :{column}" for column in values)
+    sql.run(connection, f"UPDATE job SET {changes} WHERE id = :id", {"id": job, **values})
 
 
 def _get(connection: "Connection", job: str) -> Job:

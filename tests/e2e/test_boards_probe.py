@@ -12,6 +12,9 @@ from labctl.records import BoardProbe, Execution
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 
+#: Rates that others disturbed, with this share of a CPU, are taken again, so often at most.
+BUSY, MOST_PROBES = 0.5, 5
+
 
 def test_a_board_is_probed_kept_and_compared(native_lab: LabUnderTest) -> None:
     done = native_lab.run("boards", "probe", "--json")
@@ -54,17 +57,20 @@ def test_the_arithmetic_of_a_small_model(native_lab: LabUnderTest, native_llama:
     # The header is whole, and says something that no LLaMA can be.
     broken.write_bytes(whole.replace(b"output_norm.weight", b"output_mron.weight"))
     models = ("--model", "models/tiny.gguf", "--model", "models/broken.gguf")
-    done = native_lab.run("boards", "probe", *models, "--json")
-    assert done.exit_status == 0, said(done)
-    probe = BoardProbe.model_validate_json(done.stdout)
-    (rate,) = probe.compute
+    for _ in range(MOST_PROBES):
+        done = native_lab.run("boards", "probe", *models, "--json")
+        assert done.exit_status == 0, said(done)
+        probe = BoardProbe.model_validate_json(done.stdout)
+        (rate,) = probe.compute
+        assert rate.prompt_tokens_per_second is not None
+        assert rate.eval_tokens_per_second is not None
+        is_cheaper = rate.prompt_tokens_per_second > rate.eval_tokens_per_second > 10
+        if is_cheaper or (rate.others_share or 0.0) < BUSY:
+            break
+    assert is_cheaper  # a pass over many tokens is cheaper than as many passes
     assert rate.model_file == "tiny.gguf"
     assert rate.parameters > 100_000
     assert rate.bytes_per_token > 100_000
-    assert rate.prompt_tokens_per_second is not None
-    assert rate.eval_tokens_per_second is not None
-    # A pass over many tokens is cheaper than as many passes.
-    assert rate.prompt_tokens_per_second > rate.eval_tokens_per_second > 10
     assert (rate.build_commit or "").startswith("0c1e570-patched ")
     (note,) = [note for note in probe.notes if note.startswith("arithmetic, broken.gguf")]
     assert "llama.cpp failed: the model cannot be loaded" in note
