@@ -34,7 +34,8 @@ from labctl.state.job import worker_name
 from labctl.state.job_order import Waiting
 
 if TYPE_CHECKING:
-    from procrastinate import App
+    from procrastinate import App, JobContext
+    from procrastinate.jobs import Job as EngineTask
 
 #: Each worker looks so often (s) for what was left over.
 _MEND_SECONDS = 2.0
@@ -95,6 +96,9 @@ class HostWorker:
     _lacking: dict[str, float] = field(default_factory=dict)
     _told_lacks: set[str] = field(default_factory=set)
     _engine_worker: Any = None
+    #: Tasks of the engine that are carried out, and those that are not and seem to be, by id.
+    _tasks: set[int | None] = field(default_factory=set)
+    _unowned: set[int | None] = field(default_factory=set)
 
     def run(self, *, drain: bool = False) -> None:
         """Serve until SIGTERM, Ctrl-C or, with ``drain``, until no job is left for its boards.
@@ -180,8 +184,8 @@ class HostWorker:
         app = procrastinate.App(connector=self.engine.connector())
         loop = asyncio.get_running_loop()
 
-        @app.task(name=SERVE)
-        async def serve(board: str) -> None:
+        @app.task(name=SERVE, pass_context=True)
+        async def serve(context: "JobContext", board: str) -> None:
             if board not in self.boards:
                 return
             future = self._running.get(board)
@@ -190,7 +194,11 @@ class HostWorker:
                 future.add_done_callback(
                     lambda ended: loop.call_soon_threadsafe(self._note_end, board, ended)
                 )
-            await asyncio.shield(asyncio.wrap_future(future))
+            self._tasks.add(context.job.id)
+            try:
+                await asyncio.shield(asyncio.wrap_future(future))
+            finally:
+                self._tasks.remove(context.job.id)
 
         return app
 
@@ -209,7 +217,8 @@ class HostWorker:
         """Free what a dead worker left, and wake boards whose jobs nobody woke them for."""
         from procrastinate.jobs import Status
 
-        for task in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALL_SECONDS):
+        stalled = await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALL_SECONDS)
+        for task in [*stalled, *await self._unowned_tasks(app)]:
             await app.job_manager.finish_job(task, Status.FAILED, delete_job=True)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self.state.jobs.free_lost)
@@ -218,6 +227,21 @@ class HostWorker:
             if board not in self._running:
                 with already_awake():
                     await serving(app, board).defer_async(board=board)
+
+    async def _unowned_tasks(self, app: "App") -> "list[EngineTask]":
+        """Return the tasks that are this worker's by the engine's table alone.
+
+        Their beginning or their end was lost with the database, which was away just then; they
+        would keep their boards from all workers for as long as this one lives. What is on its way
+        looks so for a moment: it is returned at the second look.
+        """
+        worker = self._engine_worker.worker_id
+        if worker is None:  # not yet known to the engine
+            return []
+        found = await app.job_manager.list_jobs_async(status="doing", worker_id=worker)
+        seen, unowned = self._unowned, [task for task in found if task.id not in self._tasks]
+        self._unowned = {task.id for task in unowned}
+        return [task for task in unowned if task.id in seen]
 
     def _work(self, board: str) -> None:
         """Run the jobs of a board one after the other, as long as it is free."""

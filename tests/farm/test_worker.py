@@ -20,7 +20,7 @@ from labctl.errors import Blame, ConfigError, ExitStatus, HostError, ToolMissing
 from labctl.farm import run_executor
 from labctl.farm.host_setup import missing_tools
 from labctl.farm.job import FarmJob, JobResult
-from labctl.farm.queue_engine import QueueEngine, queue_of
+from labctl.farm.queue_engine import SERVE, QueueEngine, queue_of
 from labctl.farm.queue_ledger import QueueLedger
 from labctl.farm.run_content import RunContent
 from labctl.farm.run_executor import RunExecutor, RunLedger
@@ -198,6 +198,26 @@ def test_jobs_that_nobody_woke_a_worker_for_are_found(
     assert wait_until(lambda: bool(state.workers.list()), timeout=60, interval=0.05)
     state.jobs.submit(_job("a", "rk1"))
     assert wait_until(lambda: bool(executor.ran), timeout=60, interval=0.05)
+
+
+def test_a_task_whose_end_was_lost_with_the_database_blocks_no_board(
+    lab: LabFile, state: LabState, started: list[tuple[HostWorker, threading.Thread]]
+) -> None:
+    """A database that restarts just then leaves a live worker a task that it does not carry out."""
+    executor = Recorded()
+    _start(started, _worker(lab, executor, "rk1"))
+    state.jobs.submit(_job("a", "rk1"))
+    assert wait_until(lambda: ("a", "rk1") in executor.ran, timeout=60, interval=0.05)
+    tasks = "SELECT id FROM procrastinate_jobs"
+    assert wait_until(lambda: not state.jobs._state.ask(tasks, {}), timeout=60, interval=0.05)
+    with state.changing() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO procrastinate_jobs (queue_name, task_name, lock, args, status, worker_id)"
+            f" SELECT '{queue_of('rk1')}', '{SERVE}', 'rk1', '{{\"board\": \"rk1\"}}', 'doing', id"
+            " FROM procrastinate_workers"
+        )
+    state.jobs.submit(_job("b", "rk1"))
+    assert wait_until(lambda: ("b", "rk1") in executor.ran, timeout=60, interval=0.05)
 
 
 def test_a_lost_job_is_free_also_where_nobody_could_run_it_now(
