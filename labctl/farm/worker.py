@@ -164,6 +164,8 @@ class HostWorker:
                             with already_awake():
                                 await serving(app, board).defer_async(board=board)
                         mending = asyncio.create_task(self._keep_mending(app))
+                        # A bug there ends the worker: without it boards would be lost one by one.
+                        mending.add_done_callback(lambda _ended: self._engine_worker.stop())
                         try:
                             await self._engine_worker.run()
                         finally:

@@ -220,6 +220,17 @@ def test_a_task_whose_end_was_lost_with_the_database_blocks_no_board(
     assert wait_until(lambda: ("b", "rk1") in executor.ran, timeout=60, interval=0.05)
 
 
+def test_a_bug_in_what_mends_the_queue_ends_the_worker(
+    lab: LabFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_worker: HostWorker, _app: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(HostWorker, "_mend", fail)
+    with pytest.raises(ZeroDivisionError):
+        _worker(lab, Recorded(), "rk1").run()
+
+
 def test_a_lost_job_is_free_also_where_nobody_could_run_it_now(
     lab: LabFile, state: LabState, started: list[tuple[HostWorker, threading.Thread]]
 ) -> None:
