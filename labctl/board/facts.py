@@ -44,8 +44,8 @@ def sections(text: str) -> dict[str, str]:
     return found
 
 
-_CPUS, _STATUS = "/proc/cpuinfo", "/proc/self/status"
-_MEMORY, _MOUNTS = "/proc/meminfo", "/proc/mounts"
+#: Read by one ``cat``, which every board has: each line shows of which file it is.
+_FILES = "/proc/cpuinfo /proc/self/status /proc/meminfo /proc/mounts"
 
 #: The directory is the nearest one that exists: a probe makes nothing on the board.
 #: Few programs: on a small core each takes longer than what it reads.
@@ -55,7 +55,7 @@ section boot; echo "{BOOT_ID}"
 section sandbox; echo "${MARK}"
 section emulator; echo "${EMULATOR}"
 section shell; echo "${{KSH_VERSION:-$BASH_VERSION}}"
-section files; head -n 100000 {_CPUS} {_STATUS} {_MEMORY} {_MOUNTS} 2>/dev/null
+section files; cat {_FILES} 2>/dev/null
 if [ -f "${FAKES}/memory_kb" ] && kb=$(cat "${FAKES}/memory_kb" 2>/dev/null); then
   section memory; echo "MemTotal: $kb kB"; echo "MemAvailable: $kb kB"
 fi
@@ -86,12 +86,12 @@ def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
         transport.run(script, timeout=timeout), f"{transport.label}: cannot ask for facts"
     )
     answers = sections(answer.text)
-    files = _files(answers.get("files", ""))
+    files = answers.get("files", "")
     # The kernel comes before the machine, whatever the order of the options (uname(1)).
     kernel, _, machine = _needed(answers, "system", transport).rpartition(" ")
     if not kernel:
         raise BoardError(f"{transport.label}: the board does not report its kernel")
-    memory = _memory(answers.get("memory") or files.get(_MEMORY, ""))
+    memory = _memory(answers.get("memory") or files)
     sandbox, emulator = _line(answers, "sandbox"), _line(answers, "emulator")
     if sandbox is not None:
         execution = Execution.NATIVE_HOST if emulator is None else Execution.EMULATED
@@ -107,14 +107,14 @@ def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
         os_version=_os_version(answers.get("os", "")),
         shell=_line(answers, "shell"),
         emulator=emulator if sandbox is not None else None,
-        cpus=tuple(_cpus(files.get(_CPUS, ""))),
-        cpus_allowed=_cpu_list(files.get(_STATUS, "")),
+        cpus=tuple(_cpus(files)),
+        cpus_allowed=_cpu_list(files),
         memory_total_bytes=memory.get("MemTotal"),
         memory_available_bytes=memory.get("MemAvailable"),
         serial=_line(answers, "serial"),
         compatible=_names(answers.get("compatible", "")) if sandbox is None else (),
         storage_free_bytes=_free_bytes(answers.get("space", "")),
-        storage_kind=_file_system(files.get(_MOUNTS, ""), _line(answers, "directory") or workdir),
+        storage_kind=_file_system(files, _line(answers, "directory") or workdir),
     )
 
 
@@ -156,14 +156,8 @@ def _needed(answers: Mapping[str, str], name: str, transport: Transport) -> str:
     return value
 
 
-def _files(text: str) -> dict[str, str]:
-    """Split what ``head`` prints of several files, by path."""
-    parts = re.split(r"(?m)^==> (/proc/\S+) <==$", text)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
 def _memory(text: str) -> dict[str, int]:
-    """Lines of /proc/meminfo in bytes (proc(5): the unit ``kB`` is 1024 bytes)."""
+    """Lines as of /proc/meminfo in bytes (proc(5): the unit ``kB`` is 1024 bytes)."""
     lines = re.finditer(r"(?m)^(\w+):\s+(\d+) kB$", text)
     return {match[1]: int(match[2]) * 1024 for match in lines}
 

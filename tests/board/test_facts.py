@@ -32,7 +32,6 @@ DAYU200 = """
 @(#)MIRBSD KSH R59 2020/10/31
 
 @labctl files
-==> /proc/cpuinfo <==
 processor\t: 0
 BogoMIPS\t: 48.00
 Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm asimddp
@@ -52,19 +51,14 @@ CPU part\t: 0xd05
 CPU revision\t: 0
 
 Serial\t\t: 1234
-
-==> /proc/self/status <==
-Name:\thead
+Name:\tcat
+VmPeak:\t    2048 kB
 Cpus_allowed:\tf
 Cpus_allowed_list:\t0-1
-
-==> /proc/meminfo <==
 MemTotal:        2017836 kB
 MemFree:          101052 kB
 MemAvailable:    1203120 kB
 HugePages_Total:       0
-
-==> /proc/mounts <==
 /dev/root / ext4 ro,seclabel 0 0
 tmpfs /data ext4 rw 0 0
 /dev/block/mmcblk0p15 /data f2fs rw,nosuid,nodev 0 0
@@ -188,6 +182,21 @@ def test_a_real_shell_answers(transport: Transport, workdir: str) -> None:
         assert facts.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     else:
         assert len(facts.boot_id) == 32
+
+
+@pytest.mark.parametrize("head", ["exit 127", 'shift 2; exec cat "$@"'])
+def test_a_board_without_a_head_that_names_files_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
+) -> None:
+    (tmp_path / "head").write_text(f"#!/bin/sh\n{head}\n")
+    (tmp_path / "head").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with LocalTransport() as here:
+        facts = probe(here, workdir=str(tmp_path), timeout=30)
+    assert facts.cores == len(os.sched_getaffinity(0))
+    assert facts.cpus_allowed
+    assert facts.memory_total_bytes
+    assert facts.storage_kind
 
 
 def test_an_emulating_virtual_board_says_so(tmp_path: Path) -> None:
