@@ -118,16 +118,37 @@ def test_both_runs_of_a_pair_are_in_the_queue_before_the_first_begins(tmp_path: 
 
 def test_a_pair_that_somebody_came_between_begins_again(tmp_path: Path) -> None:
     farm = Elsewhere(Truth())
-    farm.intruders = 3
+    farm.intruders = 2
     rows = plan_rows(farm, 2)
     night = night_of(tmp_path, farm, rows)
     found = night.run()
     parted = [one for one in night.state.entries if one.event == "parted"]
-    assert [one.reason for one in parted] == ["ann@desk used it"] * 3
+    assert [one.reason for one in parted] == ["ann@desk used it"] * 2
     assert {one.verdict for one in found} == {NightVerdict.GOOD}
-    assert sum(len(one.runs) for one in found) == len(farm.queue) - 6
+    assert sum(len(one.runs) for one in found) == len(farm.queue) - 4
     again = night_of(tmp_path, farm, rows)
     assert again.findings() == found
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_board_where_somebody_always_comes_between_costs_no_night(
+    tmp_path: Path, alone: bool
+) -> None:
+    farm = Elsewhere(Truth())
+    farm.intruders = 10_000 if alone else 3
+    rows = plan_rows(farm, 2)[:1]
+    if alone:
+        rows = [row.model_copy(update={"equals": ()}) for row in rows]
+    night = night_of(tmp_path, farm, rows)
+    (found,) = night.run()
+    assert sum(one.event == "parted" for one in night.state.entries) == 3
+    again = night_of(tmp_path, farm, rows)
+    assert again.findings() == (found,)
+    if not alone:
+        assert (found.verdict, found.board) == (NightVerdict.GOOD, "b1")
+        return
+    assert (found.verdict, found.blame) == (NightVerdict.NOT_MEASURED, "infra")
+    assert found.reason.endswith("both runs of a pair 3 times in a row: ann@desk used it")
 
 
 def test_a_pair_is_looked_at_again_if_the_night_was_killed_before_that(tmp_path: Path) -> None:

@@ -200,8 +200,18 @@ def test_a_pair_that_somebody_came_between_is_told(farm: Farm, by: str) -> None:
     farm.work()
     farm.others("run sleeping", by)
     farm.work()
-    why = farm.runs().parted(["a", "b"])
+    sources, connect = None, None
+    executor = LabExecutor(
+        farm.lab,
+        sources,  # type: ignore[arg-type]
+        connect,  # type: ignore[arg-type]
+        farm.said.append,
+        {},
+        others=farm.runs(),
+    )
+    why = executor.parted(["a", "b"])
     assert why == f"{by} used board rk2 between its runs: run sleeping"
+    assert farm.said == [f"a pair begins again: {why}"]
 
 
 def test_a_pair_that_somebody_came_between_by_another_name_of_the_board_is_told(

@@ -132,7 +132,10 @@ class LabExecutor:
 
     def parted(self, jobs: Sequence[str]) -> str | None:
         """Return who used the board between these jobs; None: nobody."""
-        return self.others.parted(jobs) if self.others is not None else None
+        why = self.others.parted(jobs) if self.others is not None else None
+        if why is not None:
+            self.say(f"a pair begins again: {why}")
+        return why
 
     def _measured(
         self,

@@ -11,7 +11,14 @@ from labctl.errors import Blame, ConfigError, InfraError, JobError, LabctlError
 from labctl.farm.nightly.budget import LOOKS
 from labctl.farm.nightly.executor import GOOD, HEAD, Built, Executor
 from labctl.farm.nightly.judge import decided_look, excludes, finding, is_wild, slower
-from labctl.farm.nightly.refusals import Refusal, crashed, refusal, refused_build, refused_runs
+from labctl.farm.nightly.refusals import (
+    Refusal,
+    crashed,
+    kept_apart,
+    refusal,
+    refused_build,
+    refused_runs,
+)
 from labctl.farm.nightly.state import (
     CHECKS,
     MOST_FAILURES,
@@ -237,6 +244,9 @@ class Night:
             return True
         try:
             while not state.is_whole(places):
+                if len(state.partings) >= MOST_FAILURES:
+                    self._leave(state, kept_apart(state), stage)
+                    return False
                 if all(place in state.done for place in places):
                     why = self.executor.parted([state.done[one].job or "" for one in places])
                     event = "parted" if why else "whole"

@@ -54,6 +54,13 @@ def crashed(state: RowState) -> Failure:
     )
 
 
+def kept_apart(state: RowState) -> Failure:
+    """Say why a row leaves a board on which somebody comes between again and again."""
+    times, last = len(state.partings), state.partings[-1]
+    reason = f"somebody came between both runs of a pair {times} times in a row: {last}"
+    return Failure(kind="BoardBusy", blame=Blame.INFRA, message=reason)
+
+
 def refusal(
     state: RowState, variant: str, verdict: NightVerdict, blame: Blame | None, reason: str
 ) -> NightFinding:

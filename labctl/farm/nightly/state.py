@@ -12,7 +12,8 @@ from labctl.records.night import NightEntry, NightRow, Stage
 from labctl.runs.record.journal import JournalLines
 
 JOURNAL = "night.jsonl"
-#: Failures in a row of one measurement on one board; then the row leaves the board.
+#: Failures in a row of one measurement on one board, or pairs in a row that somebody came between;
+#: then the row leaves the board.
 MOST_FAILURES = 3
 #: Failures of a program in a row, of which some may be chance.
 MOST_CRASHES = 3
@@ -36,6 +37,8 @@ class RowState:
     jobs: dict[Place, str] = field(default_factory=dict)
     #: Pairs of jobs that are measured, where it is not known whether somebody came between.
     unseen: set[tuple[Stage, int]] = field(default_factory=set)
+    #: Who came between both runs of a pair, each time since the last one that was whole.
+    partings: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     #: By side, and whether it was while a commit was searched.
     crashes: dict[tuple[str, bool], list[Failure]] = field(default_factory=dict)
@@ -158,6 +161,7 @@ def _apply_to_row(state: RowState, entry: NightEntry) -> None:
         state.open.clear()
         state.jobs.clear()
         state.unseen.clear()
+        state.partings.clear()
         state.failures.clear()
         state.crashes.clear()
         state.shaky = False
@@ -167,7 +171,10 @@ def _apply_to_row(state: RowState, entry: NightEntry) -> None:
         return
     if entry.event in ("parted", "whole") and entry.stage and entry.pair is not None:
         state.unseen.discard((entry.stage, entry.pair))
+    if entry.event == "whole":
+        state.partings.clear()
     if entry.event == "parted":
+        state.partings.append(entry.reason or "")
         for place in [one for one in state.done if one[:2] == (entry.stage, entry.pair)]:
             if run := state.done.pop(place).run:
                 state.runs.remove(run)
