@@ -10,6 +10,7 @@ the board's epoch alone decides.
 """
 
 import hashlib
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,9 @@ SERVE = "labctl.serve"
 _LONGEST_QUEUE = 40
 #: A worker without a sign of life for so long has stalled.
 STALL_SECONDS = 30.0
+# What matters of what these say is in the errors raised here.
+for _name in ("procrastinate", "psycopg.pool"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
 class QueueEngine:
@@ -115,17 +119,26 @@ def already_awake() -> Iterator[None]:
 @contextmanager
 def engine_errors() -> Iterator[None]:
     """Turn the engine's errors into HostError."""
-    import psycopg_pool
-
-    procrastinate = _procrastinate()
     try:
         yield
-    except (procrastinate.exceptions.ConnectorException, psycopg_pool.PoolTimeout) as error:
-        words = " ".join(str(error.__cause__ or error).split())
-        raise HostError(
-            f"cannot use the lab's queue: {words}",
-            hint="is the database running, and reachable from here?",
-        ) from None
+    except Exception as error:
+        if known := host_error(error):
+            raise known from None
+        raise
+
+
+def host_error(error: Exception) -> HostError | None:
+    """Return an error of the engine as HostError; None for any other."""
+    import psycopg_pool
+
+    known = (_procrastinate().exceptions.ConnectorException, psycopg_pool.PoolTimeout)
+    if not isinstance(error, known):
+        return None
+    words = str(error.__cause__ or error).strip().partition("\n")[0]
+    return HostError(
+        f"cannot use the lab's queue: {words}",
+        hint="is the database running, and reachable from here?",
+    )
 
 
 def _procrastinate() -> Any:

@@ -24,6 +24,7 @@ from labctl.farm.queue_engine import (
     QueueEngine,
     already_awake,
     engine_errors,
+    host_error,
     queue_of,
     serving,
 )
@@ -138,6 +139,7 @@ class HostWorker:
         from procrastinate.worker import Worker
 
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._note_unseen)
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self.stop)
@@ -261,6 +263,14 @@ class HostWorker:
                 self._attempt(jobs[0], board)
         except HostError as error:
             self.note(f"board {board}: {error.message}")
+
+    def _note_unseen(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Say in a line what the engine could not note in the database; mending sees to it."""
+        error = context.get("exception")
+        if isinstance(error, Exception) and (known := host_error(error)):
+            self.note(known.message)
+        else:
+            loop.default_exception_handler(context)
 
     def _note_end(self, board: str, ended: "Future[None]") -> None:
         del self._running[board]

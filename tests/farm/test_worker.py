@@ -1,5 +1,6 @@
 """Workers of several hosts: dispatch by the engine, ends that are told, drained, left jobs."""
 
+import gc
 import platform
 import threading
 import time
@@ -218,6 +219,34 @@ def test_a_task_whose_end_was_lost_with_the_database_blocks_no_board(
         )
     state.jobs.submit(_job("b", "rk1"))
     assert wait_until(lambda: ("b", "rk1") in executor.ran, timeout=60, interval=0.05)
+
+
+def test_what_the_engine_cannot_note_is_said_in_one_line(
+    lab: LabFile,
+    state: LabState,
+    started: list[tuple[HostWorker, threading.Thread]],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    said: list[str] = []
+    executor = Recorded()
+
+    def run(job: FarmJob, board: str) -> JobResult:
+        with state.changing() as connection:  # as if a worker had taken this one for dead
+            connection.exec_driver_sql("DELETE FROM procrastinate_jobs WHERE status = 'doing'")
+        return JobResult(0, run=f"run-of-{job.id}")
+
+    executor.run = run  # type: ignore[method-assign]
+    state.jobs.submit(_job("a", "rk1"))
+    worker = _worker(lab, executor, "rk1")
+    worker.note = said.append
+    _start(started, worker)
+
+    def is_said() -> bool:
+        gc.collect()  # asyncio tells of a failed task when it goes
+        return any("cannot use the lab's queue: Job was not found" in line for line in said)
+
+    assert wait_until(is_said, timeout=60, interval=0.1)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_bug_in_what_mends_the_queue_ends_the_worker(
