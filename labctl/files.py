@@ -196,6 +196,10 @@ def remove_tree(folder: Path) -> None:
     ``shutil.rmtree`` recurses, and needs paths: folders below can be too deep for both. So each one
     is moved up before it is looked into. Links are not followed.
     """
+    if folder.is_symlink():
+        with suppress(OSError):
+            folder.unlink()
+        return
     prefix, waiting, moved = secrets.token_hex(8), [folder], count()
     while waiting:
         here = waiting.pop()

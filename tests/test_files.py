@@ -16,6 +16,7 @@ from labctl.files import (
     cache_dir,
     host_writes,
     locked,
+    remove_tree,
     settled_stamp,
     sha256_file,
     state_dir,
@@ -140,3 +141,16 @@ def test_a_stamp_is_given_once_a_file_is_at_rest(
     assert before == settled_stamp(file)
     write_atomic(file, "y")
     assert settled_stamp(file) != before
+
+
+@pytest.mark.parametrize("link", ["tree", "tree/in it"])
+def test_what_a_link_leads_to_is_not_removed(tmp_path: Path, link: str) -> None:
+    other = tmp_path / "of others"
+    other.mkdir()
+    (other / "file").touch()
+    path = tmp_path / link
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(other)
+    remove_tree(tmp_path / "tree")
+    assert (other / "file").exists()
+    assert [one.name for one in tmp_path.iterdir()] == ["of others"]
