@@ -226,6 +226,7 @@ class _Questions:
     def ask(self, statement: str, values: Mapping[str, object]) -> list[Row]:
         """Return the rows. Raises OperationalError where no answer comes."""
         ending = threading.Timer(ANSWER_SECONDS, self._end)
+        ending.daemon = True  # a process ends though one of its daemon threads asks
         ending.start()
         try:
             return self.connection.execute(statement, values).fetchall()

@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sqlite3
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -85,6 +86,10 @@ def frozen(*pids: int) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
+def timers() -> list[threading.Timer]:
+    return [one for one in threading.enumerate() if isinstance(one, threading.Timer)]
+
+
 def test_a_question_to_a_server_that_stands_still_ends(
     lab: LabFile, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +109,8 @@ def test_a_question_to_a_server_that_stands_still_ends(
     monkeypatch.setitem(postgresql.LINK, "connect_timeout", 2)
     with frozen(postgres.process.pid, second), ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(process) for _ in range(2)]
+        assert wait_until(lambda: bool(timers()), timeout=60, interval=0.01)
+        assert all(one.daemon for one in timers())  # else no process could end meanwhile
         lease = state.leases.acquire("rk1", purpose="test")  # it waits for no question
         for refused in asked:
             with pytest.raises(DatabaseAway):
