@@ -8,8 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from artifacts_made import make_artifact
 from nightly_runs import Lab as Recorded
 from postgres_server import PostgresServer
+from tiny_gguf import write_tiny_gguf
 
 from labctl.config.lab import LabFile, find_lab
 from labctl.config.recipe import Recipe, find_recipe
@@ -464,6 +466,48 @@ def test_a_host_whose_worker_is_away_is_waited_for_and_then_infra(
     assert job.stop  # its worker, should it come back, ends it
     farm.sign()
     assert runs.away("rk2") is None
+
+
+LLAMA = """\
+name: llama-TASK
+target: rk3568
+engine: {name: llama_cpp, task: TASK}
+models: {tiny: {file: models/tiny.gguf}}
+PARAMETERS
+max_time: 5m
+"""
+
+
+def test_each_program_of_a_build_is_stored(
+    farm: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
+    write_tiny_gguf(tmp_path / "models" / "tiny.gguf")
+    for task, parameters in (
+        ("completion", "prompt: once upon\nparameters: {tokens: 8, context: 128}"),
+        ("bench", "parameters: {prompt_tokens: 8, tokens: 8}"),
+    ):
+        text = LLAMA.replace("TASK", task).replace("PARAMETERS", parameters)
+        (tmp_path / "recipes" / f"{task}.yaml").write_text(text)
+    built = make_artifact(tmp_path, "llama-completion", "llama-bench")
+    runs, store = farm.runs(), lab_store(farm.lab)
+    for job, recipe in (("a", "completion"), ("b", "bench")):
+        runs.stopping.clear()
+        with pytest.raises(KeyboardInterrupt):
+            runs.run(ROW.model_copy(update={"recipe": recipe}), "rk2", {job: GOOD}, print)
+    assert store is not None
+    for tool in built.manifest.tools.values():
+        assert store.size_of(tool.sha256) == tool.size_bytes
+
+
+def test_no_run_of_another_job_is_taken_for_its_own(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids are short: among the jobs of a year one comes again."""
+    farm.state.jobs.submit(NewJob("theirs", {}, ("rk2",), id="0a0a0a0a"))
+    ids = iter(["0a0a0a0a", "0b0b0b0b"])
+    monkeypatch.setattr(queued_runs, "new_job_id", lambda: next(ids))
+    assert farm.runs().job(None) == "0b0b0b0b"
 
 
 def test_a_database_of_an_older_backup_gets_the_job_again(farm: Farm) -> None:

@@ -92,8 +92,8 @@ class QueuedRuns:
     _hold_due: dict[str, float] = field(default_factory=dict)
     #: Board -> why it could not be held.
     _hold_refused: dict[str, str] = field(default_factory=dict)
-    #: Contents whose files are in the store.
-    _shared: set[tuple[object, ...]] = field(default_factory=set)
+    #: Files that are in the store, by name and SHA-256.
+    _shared: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Find the state and the store."""
@@ -105,14 +105,19 @@ class QueuedRuns:
         return known is not None and known.host not in (None, self.host)
 
     def job(self, known: str | None) -> str:
-        """Return the job of a run: the one that is known, unless the night took it back."""
+        """Return the job of a run: the one that is known, unless the night took it back.
+
+        A new one has an id that no job of the lab has.
+        """
         if known is not None:
             found = self._get(known)
             # Its worker stops one that runs soon.
             words = {"running": found.stop, "cancelled": found.reason} if found else {}
             if found is None or words.get(found.state) != _WITHDRAWN:
                 return known
-        return new_job_id()
+        while self._get(new := new_job_id()) is not None:
+            pass  # its run would be taken for this one's
+        return new
 
     def run(
         self, row: NightRow, board: str, queued: Mapping[str, Built], began: Callable[[str], None]
@@ -212,10 +217,11 @@ class QueuedRuns:
     def _new(self, row: NightRow, board: str, job: str, built: Built) -> NewJob:
         recipe = self.recipe(row, built)
         content = RunContent.of(recipe, self.lab.root)
-        files = (content.build and content.build.key, *sorted(content.files.items()))
-        if files not in self._shared:
+        tools = content.build.tools if content.build else {}
+        files = {*content.files.items(), *((name, tool.sha256) for name, tool in tools.items())}
+        if not files <= self._shared:
             share_inputs(self.lab, self._store, content)
-            self._shared.add(files)
+            self._shared |= files
         return NewJob(
             recipe.name,
             {**content.document(), _NIGHT: self.night},
