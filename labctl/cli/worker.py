@@ -49,7 +49,7 @@ def worker(invocation: Invocation, *, host: str | None, named: Sequence[str], dr
     )
     note(f"worker {printable_line(made.name)} serves {', '.join(boards)}")
     for lack in missing_tools(lab, boards):
-        note(f"warning: {lack}; jobs that need it wait until then, or for another host")
+        note(f"warning: {printable_line(lack)}")
     made.run(drain=drain)
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from labctl.config.lab import LabFile
 from labctl.config.target import load_target
 from labctl.deploy.plan import agent_artifact
-from labctl.errors import LabctlError, lack_of_host
+from labctl.errors import ConfigError, LabctlError, lack_of_host
 from labctl.farm.health import checks_before_jobs
 from labctl.farm.queue_engine import QueueEngine
 from labctl.farm.queue_ledger import QueueLedger
@@ -56,10 +56,15 @@ def host_worker(
 def missing_tools(lab: LabFile, boards: Sequence[str]) -> Iterator[str]:
     """Yield what this host lacks for jobs on these boards, and how it is mended.
 
-    The agent is looked for by the boards' targets: none of the boards is asked.
+    The agent is looked for by the boards' targets: none of the boards is asked. A target that
+    cannot be read keeps no job from the boards of others.
     """
     for name in dict.fromkeys(lab.board(board).target for board in boards):
-        target = load_target(name, lab.root)
+        try:
+            target = load_target(name, lab.root)
+        except ConfigError as error:
+            yield f"{error.message}; jobs on boards of target {name} fail"
+            continue
         for find in (
             partial(agent_artifact, target.machine, target, lab.root),
             partial(find_quantizer, name, lab.root),
@@ -70,4 +75,4 @@ def missing_tools(lab: LabFile, boards: Sequence[str]) -> Iterator[str]:
                 lack = lack_of_host(error)
                 if lack is None:
                     raise
-                yield lack
+                yield f"{lack}; jobs that need it wait until then, or for another host"

@@ -519,3 +519,18 @@ def test_a_worker_says_at_its_start_what_its_host_lacks(
     assert "no agent (current) is built" in agent
     assert "--product agent" in agent
     assert "--tool llama-quantize" in quantizer
+    assert quantizer.endswith("; jobs that need it wait until then, or for another host")
+
+
+def test_a_target_that_cannot_be_read_keeps_no_worker_from_the_boards_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "empty cache"))
+    lab = _two_boards(tmp_path)
+    lab.lab.boards["rk1"] = lab.board("rk1").model_copy(update={"target": "torn"})
+    (tmp_path / "toolchains" / "torn").mkdir(parents=True)
+    (tmp_path / "toolchains" / "torn" / "target.yaml").write_text("oops: [")
+    torn, agent, _ = missing_tools(lab, ["rk1", "rk2"])
+    assert "not valid YAML" in torn
+    assert torn.endswith("; jobs on boards of target torn fail")
+    assert "no agent (current) is built" in agent
