@@ -178,7 +178,7 @@ class HostWorker:
                     return
             except HostError as error:
                 self.note(f"{error.message}; the running jobs go on")
-            await asyncio.sleep(_AGAIN_SECONDS)
+            await asyncio.to_thread(self._stopping.wait, _AGAIN_SECONDS)
         running = [asyncio.wrap_future(future) for future in self._running.values()]
         await asyncio.gather(*running, return_exceptions=True)
 

@@ -16,6 +16,7 @@ from labctl.errors import (
     BoardError,
     BoardNoSpace,
     BoardNotReady,
+    CommandTimeout,
     ConfigError,
     LinkRefused,
 )
@@ -141,7 +142,12 @@ boards:
     switches: {{restart_hdc: true, wait: 100ms}}
 """
         )
-        assert climb(load(tmp_path)) == [("reconnect", False), ("restart hdc", False)]
+        with pytest.raises(CommandTimeout, match="does not greet"):  # no board is to blame
+            climb(load(tmp_path))
+        events = lab_state(load(tmp_path)).events.list("b0", kinds=["recovery"])
+        assert [(event.value, event.details["helped"]) for event in events] == [
+            ("reconnect", False)
+        ]
     assert (tmp_path / "told").read_text() == f"-s {server} kill\n"
 
 

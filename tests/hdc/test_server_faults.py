@@ -42,14 +42,21 @@ def no_thread_is_left():
     assert {t for t in threading.enumerate() if t not in before and t.is_alive()} == set()
 
 
-def greeted(script: Script, hello: bytes = HELLO) -> Callable[[RawPeer], None]:
-    """A server that greets, takes the answer and the command, and plays on."""
+def greeted(
+    script: Script, hello: bytes = HELLO, version: bytes = b"\x0d\0Ver: 3.2.0c"
+) -> Callable[[RawPeer], None]:
+    """A server that greets, takes the answer and the command, and plays on.
+
+    It says its ``version`` whatever it plays: it is well, where a board is lost.
+    """
 
     def play(peer: RawPeer) -> None:
         write(peer.socket, hello)
         assert len(read(peer.socket)) == len(hello)
-        read(peer.socket)
-        script(peer.socket)
+        if read(peer.socket) == b"checkserver\0":
+            write(peer.socket, version)
+        else:
+            script(peer.socket)
 
     return play
 
@@ -448,7 +455,7 @@ def test_empty_frames_without_an_end() -> None:
 
 def test_a_version_that_is_none() -> None:
     with (
-        scripted_board(greeted(lambda s: write(s, b"Ver: 3"))) as port,
+        scripted_board(greeted(lambda _: None, version=b"Ver: 3")) as port,
         pytest.raises(ProtocolError, match="checkserver"),
     ):
         HdcServer("127.0.0.1", port).version(timeout=30)
@@ -461,7 +468,7 @@ class Saying(HdcServer):
         super().__init__("127.0.0.1", 8710)
         self._answer = answer
 
-    def _ask(self, command: str, timeout: float) -> bytes:
+    def _ask(self, command: str, timeout: float, *, of_board: bool = False) -> bytes:
         return self._answer
 
 

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 from hdc_server import Board, StandInServer, stand_in_server
 
-from labctl.errors import CommandTimeout, ConfigError, LinkRefused, NotAuthorised
+from labctl.errors import (
+    CommandTimeout,
+    ConfigError,
+    LinkRefused,
+    NotAuthorised,
+    speaks_against_board,
+)
 from labctl.hdc import HdcServer, ServerSession, shell
 from labctl.hdc.server_client import reaching
 from labctl.hdc.server_client.keys import address_of, check_key
@@ -156,8 +162,9 @@ def test_a_board_that_accepts_and_stays_silent(address: str) -> None:
     board = Board(address, "TCP", hangs=True)
     with stand_in_server({address: board}) as server:
         began = time.monotonic()
-        with pytest.raises(CommandTimeout, match="gets no answer from the board"):
+        with pytest.raises(CommandTimeout, match="gets no answer from the board") as caught:
             reach(server, address, timeout=1)
+        assert speaks_against_board(caught.value)  # the server says nothing while it waits
         assert time.monotonic() - began < 20
         assert server.said(f"tconn {address} -remove") == 1  # not left waiting
         assert board.state == "Offline"

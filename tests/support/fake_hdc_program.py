@@ -1,6 +1,7 @@
 """A program `hdc` for tests: `hdc -m -s IP:PORT` runs the stand-in server, as the official does.
 
-One for each TMPDIR, whose pid file it locks; SIGTERM ends it; everything else it refuses.
+One for each TMPDIR, whose pid file it locks; SIGTERM ends it. `hdc -s IP:PORT kill` ends it, too,
+also one that stands still. Everything else it refuses.
 `FAKE_HDC` in its environment (JSON) says what it does.
 """
 
@@ -18,6 +19,9 @@ PID_FILE = ".HDCServer.pid"
 
 
 def main() -> None:
+    if sys.argv[1] == "-s" and sys.argv[3:] == ["kill"]:
+        os.kill(int((Path(os.environ["TMPDIR"]) / PID_FILE).read_text()), signal.SIGKILL)
+        return
     assert sys.argv[1:3] == ["-m", "-s"], sys.argv
     host, _, port = sys.argv[3].rpartition(":")
     assert host == "127.0.0.1"
