@@ -102,6 +102,6 @@ class Admission:
     def _holds(self, job: Waiting, board: str) -> bool:
         """Tell whether its user holds a board, and may use it whatever its health."""
         return any(
-            kept.kind == "hold" and kept.begins <= self._now and kept.lets_in(job.submitter)
+            kept.begins <= self._now and kept.lets_use_unwell(job.submitter)
             for kept in self._kept.get(board, ())
         )

@@ -143,12 +143,13 @@ class Healths:
     def require_work(self, board: str, by: str) -> None:
         """Raise BoardOutOfService unless ``by`` (``USER@HOST``) may use a board.
 
-        Who holds a board may use it whatever its health: somebody has to find out what it has.
+        Who took a board by hand may use it whatever its health: somebody has to find out what it
+        has.
         Raises BoardBusy as :meth:`refuse_untrusted_use` does.
         """
         health = self.get(board)
         if not health.may_work and not any(
-            one.kind == "hold" and one.board == board and one.lets_in(by)
+            one.board == board and one.lets_use_unwell(by)
             for one in Reservations(self._state).in_force()
         ):
             self.refuse_untrusted_use(health)

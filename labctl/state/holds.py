@@ -44,8 +44,12 @@ class Holds:
         via: str = "cli",
         reason: str | None = None,
         seconds: float = HOLD_SECONDS,
+        program: str | None = None,
     ) -> Reservation:
         """Keep a board for ``by`` (``USER@HOST``) from now on; an own earlier hold is replaced.
+
+        ``program`` is what asks for it where no person does: such a hold lets nobody use a board
+        that its health keeps out of service.
 
         Raises BoardBusy where another uses or keeps the board in that time, or the user has too
         many then, HostError.
@@ -63,7 +67,9 @@ class Holds:
                     raise other_keeps(other)
                 if other.kind == "hold":
                     end_reservation(connection, other)
-            new = Reservation(secrets.token_hex(4), board, "hold", by, now, ends, reason, by, now)
+            new = Reservation(
+                secrets.token_hex(4), board, "hold", by, now, ends, reason, program or by, now
+            )
             return add_reservation(connection, now, new, via)
 
     def release(

@@ -46,8 +46,15 @@ class Reservation:
     begins: float
     ends: float
     reason: str | None
+    #: Who asked for it: a person, or a program by itself.
     made_by: str
     made_at: float
+
+    def lets_use_unwell(self, holder: str) -> bool:
+        """Return True if ``USER@HOST`` took the board by hand: whatever its health, they may use it
+        while its time is.
+        """
+        return self.kind == "hold" and self.made_by == self.holder and self.lets_in(holder)
 
     def lets_in(self, holder: str) -> bool:
         """Return True if ``USER@HOST`` may use the board then."""

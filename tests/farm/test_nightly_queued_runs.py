@@ -239,6 +239,18 @@ def test_a_health_check_before_the_first_run_parts_no_pair(farm: Farm) -> None:
     assert farm.runs().parted(["a", "b"]) is None
 
 
+def test_a_night_that_was_killed_gets_no_run_onto_a_board_out_of_service(farm: Farm) -> None:
+    first: list[Job] = []
+    steps = [lambda: first.append(farm.claim()), lambda: None]
+    with pytest.raises(KeyboardInterrupt):
+        farm.runs(*steps).run(ROW, "rk2", PAIR, farm.began.append)
+    assert [one.reason for one in farm.state.reservations.in_force()] == ["night n1"]
+    farm.state.health.set("rk2", Health.BAD, reason="slow memory", by="check")
+    farm.done(first[0])
+    assert farm.state.jobs.claim(["rk2"], "lab2") == []
+    assert farm.states() == {"a": "done", "b": "waiting"}
+
+
 def test_a_hold_of_the_users_own_stays(farm: Farm) -> None:
     farm.state.holds.hold("rk2", by=this_user(), reason="new fan", seconds=9000)
     runs = farm.runs(farm.claim, lambda: None)

@@ -288,7 +288,7 @@ class QueuedRuns:
         One that is out of service by now is let go.
         """
         if not self._state.health.get(board).may_work:
-            self.withdraw(board, ())  # a hold would let the second run begin all the same
+            self.withdraw(board, ())  # whoever looks what it has may hold it
             return
         now, seconds = time.monotonic(), 2 * job.max_seconds + _HOLD_MARGIN_SECONDS
         if now < self._hold_due.get(board, -math.inf):
@@ -299,7 +299,12 @@ class QueuedRuns:
             return
         try:
             self._state.holds.hold(
-                board, by=this_user(), via="nightly", reason=self._reason, seconds=seconds
+                board,
+                by=this_user(),
+                via="nightly",
+                reason=self._reason,
+                seconds=seconds,
+                program="nightly",
             )
         except BoardBusy as error:  # the history tells whether somebody comes between
             if self._hold_refused.get(board) != error.message:
