@@ -171,6 +171,18 @@ class _Connections:
         #: For questions; it is made again when the server has ended it.
         self._asking: _Questions | None = None
         self._engine: Engine | None = None
+        #: Ends the engine's connection when nobody has this any more, or at the process's end.
+        self._disposing: weakref.finalize[..., _Connections] | None = None
+
+    def leave_to_parent(self) -> list[object]:
+        """In a forked process: have no connection, and end none of the parent's; return those."""
+        left: list[object] = [self._asking, self._engine]
+        if self._asking is not None:
+            self._asking.ending.detach()
+        if self._disposing is not None:
+            self._disposing.detach()
+        self._init_process()
+        return left
 
     def ask(self, statement: str, values: Mapping[str, object]) -> list[Row]:
         """Return the rows of a question, after those of other threads."""
@@ -183,7 +195,6 @@ class _Connections:
                     if not self._asking.connection.closed:
                         raise
             self._asking = _Questions(_connect(self._url, self._schema))
-            weakref.finalize(self, self._asking.connection.close)
             return self._asking.ask(statement, values)
 
     @property
@@ -210,7 +221,7 @@ class _Connections:
                     pool_pre_ping=True,
                     pool_recycle=_FRESH_SECONDS,
                 )
-                weakref.finalize(self, self._engine.dispose)
+                self._disposing = weakref.finalize(self, self._engine.dispose)
             return self._engine
 
 
@@ -221,7 +232,8 @@ class _Questions:
         self.connection = connection
         # The connection's own descriptor may be another file's when it is ended.
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
-        weakref.finalize(self, self._socket.close)
+        #: Of this connection alone: one that is made again leaves nothing behind.
+        self.ending = weakref.finalize(self, _close, connection, self._socket)
 
     def ask(self, statement: str, values: Mapping[str, object]) -> list[Row]:
         """Return the rows. Raises OperationalError where no answer comes."""
@@ -236,6 +248,11 @@ class _Questions:
     def _end(self) -> None:
         with suppress(OSError):  # the server has ended it
             self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _close(connection: "psycopg.Connection[Row]", duplicate: socket.socket) -> None:
+    connection.close()
+    duplicate.close()
 
 
 def _connect(url: str, schema: str) -> "psycopg.Connection[Row]":
@@ -259,8 +276,7 @@ def _after_fork() -> None:
     global _making  # noqa: PLW0603 - a thread of the parent may have had it
     _making = threading.Lock()
     for shared in list(_shared.values()):
-        _inherited.append((shared._asking, shared._engine))
-        shared._init_process()
+        _inherited.extend(shared.leave_to_parent())
 
 
 os.register_at_fork(after_in_child=_after_fork)

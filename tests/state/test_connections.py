@@ -4,7 +4,9 @@ import gc
 import os
 import signal
 import sqlite3
+import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ import psycopg
 import pytest
 from postgres_server import PostgresServer
 
+from labctl import process
 from labctl.config.lab import Lab, LabFile
 from labctl.database import DatabaseAway, postgresql
 from labctl.errors import HostError
@@ -73,6 +76,53 @@ def test_connections_that_the_server_ended_are_made_again_without_a_word(
             server.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
         assert not connections(server) & before
     use(state, 3)
+
+
+def test_connections_that_are_made_again_leave_nothing_behind(
+    lab: LabFile, server: "psycopg.Connection[tuple[Any, ...]]"
+) -> None:
+    state = lab_state(lab)
+    use(state, 0)
+    kept = [weakref.ref(questions_of(state).connection)]
+    for number in range(3):
+        for pid in connections(server):
+            server.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
+        use(state, number)
+        kept.append(weakref.ref(questions_of(state).connection))
+    gc.collect()
+    assert [one() is not None for one in kept] == [False, False, False, True]
+
+
+def questions_of(state: LabState) -> postgresql._Questions:
+    database = state._database
+    assert isinstance(database, postgresql.PostgresDatabase)
+    asking = database._connections._asking
+    assert asking is not None
+    return asking
+
+
+def test_the_end_of_a_forked_process_ends_no_connection_of_its_parent(
+    lab: LabFile, postgres: PostgresServer
+) -> None:
+    """Its process ends as programs do, not as pytest's own forks: with what it has to finish."""
+    program = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from labctl.config.lab import Lab, LabFile\n"
+        "from labctl.state import lab_state\n"
+        "state = lab_state(LabFile(Path(sys.argv[1]),"
+        " Lab(lab=sys.argv[2], database=sys.argv[3], boards={})))\n"
+        "state.leases.acquire('rk1', purpose='test')\n"
+        "def process(): return state.ask('SELECT pg_backend_pid()', {})\n"
+        "before = process()\n"
+        "child = os.fork()\n"
+        "if child == 0: sys.exit(0 if process() != before else 1)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "assert process() == before\n"
+    )
+    argv = [sys.executable, "-c", program, str(lab.root), lab.lab.lab or "", postgres.url]
+    done = process.run(argv, timeout=120)
+    assert done.exit_status == 0, done.tail()
 
 
 @contextmanager
