@@ -90,6 +90,14 @@ class RunExecutor:
 
     def run(self, job: FarmJob, board: str) -> JobResult:
         """Run a job, or go on with its run."""
+        result = self._attempt(job, board)
+        if result.is_final and job.untrusted and job.submitter is not None:
+            from labctl.farm.untrusted_files import discard_files
+
+            discard_files(self._lab.root, job.id)
+        return result
+
+    def _attempt(self, job: FarmJob, board: str) -> JobResult:
         began, watcher = time.monotonic(), _Watcher(self, job, board)
         if self._has_turn(job, began + _READY_SECONDS):
             watcher.on_ready = self._readying.release
@@ -152,19 +160,16 @@ class RunExecutor:
     ) -> Outcome:
         """Run a job that nobody vouches for; one that was broken off begins anew."""
         from labctl.farm.untrusted import look_if_due, run_untrusted
-        from labctl.farm.untrusted_files import check_paths, discard_files
+        from labctl.farm.untrusted_files import check_paths
 
         ended = None if noted is None else _finished(self._directory(noted))
         if ended is not None:  # its files may be gone
             look_if_due(self._lab, board, self._connect, observer)
-        else:
-            request = self._request(job, board)
-            if job.submitter is not None:
-                check_paths(request.recipe, self._lab.root, job.id)
-            ended = run_untrusted(request, self._connect, observer)
+            return ended
+        request = self._request(job, board)
         if job.submitter is not None:
-            discard_files(self._lab.root, job.id)
-        return ended
+            check_paths(request.recipe, self._lab.root, job.id)
+        return run_untrusted(request, self._connect, observer)
 
     def _request(self, job: FarmJob, board: Board) -> RunRequest:
         content = self._ledger.content(job)

@@ -11,7 +11,8 @@ from records_made import planned_run, run, trial
 from labctl.cli.root import run_cli
 from labctl.config.lab import LabFile, find_lab
 from labctl.config.yaml.document import load
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, InfraError, JobError, LabctlError
+from labctl.farm import untrusted
 from labctl.farm.batch_plan import BatchPlan, PlannedBatch, plan_batch
 from labctl.farm.job import FarmJob
 from labctl.farm.queue_ledger import QueueLedger, share_inputs
@@ -144,6 +145,34 @@ def test_files_go_with_their_jobs(lab: LabFile) -> None:
     state.jobs.cancel("a1", "enough")
     discard_ended(lab.root, state)
     assert [one.name for one in (lab.root / "untrusted").iterdir()] == ["b2"]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_kept"),
+    [
+        pytest.param(JobError("it changed the board"), False, id="ended"),
+        pytest.param(InfraError("the link is lost"), True, id="broken-off"),
+    ],
+)
+def test_files_stay_until_no_attempt_needs_them(
+    lab: LabFile,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: LabctlError,
+    is_kept: bool,
+) -> None:
+    def fail(*_words: object) -> None:
+        raise error
+
+    monkeypatch.setattr(untrusted, "run_untrusted", fail)
+    content, state = taken(lab, "a1"), lab_state(lab)
+    (job,) = state.jobs.submit(NewJob("pull", content.document(), ("spare",), "untrusted", id="a1"))
+    ledger = QueueLedger(lab, state, SharedStore(str(tmp_path / "store")), print)
+    executor = RunExecutor(lab, ledger, lambda board: pytest.fail(f"{board.name} was asked"))
+    result = executor.run(FarmJob.queued(job), "spare")
+    assert result.reason is not None
+    assert error.message in result.reason
+    assert (lab.root / "untrusted" / "a1").exists() is is_kept
 
 
 def test_a_job_of_a_later_labctl_is_left_alone(lab: LabFile) -> None:
