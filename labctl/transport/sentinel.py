@@ -263,13 +263,14 @@ def execute(
         reader.finish()
     except CommandTimeout as error:
         stopped = _kill(shell, framed, reader.process_id)
-        raise CommandTimeout(
+        late = CommandTimeout(
             f"{label}: no end within {timeout:g} s of: {brief(framed.command)}",
             hint="set a longer time-out, or check what it waits for"
             if stopped
             else "it may still run on the board",
             details=tail.text or error.message,
-        ) from error
+        )
+        raise _blaming(shell, late) from error
     except (LinkError, BoardError) as error:
         raise error.during(brief(framed.command), details=tail.text) from error
     except BaseException:
@@ -320,8 +321,15 @@ def _without_status(
             hint=f"the board's ${{TMPDIR:-{framed.scratch}}} must be writable and have space",
             details=error_output,
         )
-    return DeviceLost(
+    lost = DeviceLost(
         f"{label}: no exit status came for: {brief(framed.command)}",
         hint="its shell was killed, or the board restarts",
         details=error_output,
     )
+    return _blaming(shell, lost)
+
+
+def _blaming(shell: Shell, error: LinkError) -> LinkError:
+    """Blame the host where the last question to the shell showed that a host is at fault."""
+    failure = shell.failure
+    return error.of_host() if failure is not None and failure.is_of_host else error

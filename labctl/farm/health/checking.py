@@ -72,14 +72,15 @@ def check(
     unless that was ``looked_through``.
 
     A board that fails climbs the ladder of its switches until it is well, unless half of the
-    boards of this host (``hosted``; by default all of the lab) fail too. What somebody decided
+    boards of this host (``hosted``; by default all of the lab) fail too. Where its hdc server fails
+    it does so only to restart that, if its switches allow it. What somebody decided
     (maintenance, retired) stays. Raises BoardBusy, LeaseLost, ConfigError and HostError: those say
     nothing about a board.
     """
     state = lab_state(lab)
     looking = _Looking(lab, board, connect, observer, state)
     verdict, climb = looking.look(), None
-    if verdict.finding is Finding.FAILING:
+    if verdict.finding is Finding.FAILING or looking.server_may_be_restarted:
         if fault := find_host_fault(lab, board, connect, state, hosted):
             verdict = Verdict(Finding.HOST, fault, verdict.evidence)
         else:
@@ -107,6 +108,9 @@ def _brought_back(looking: "_Looking", verdict: Verdict) -> tuple[Verdict, Climb
         climb = looking.recover(verdict.reason, look)
     except LinkError as error:
         return _fault_of_host(error), None
+    if climb.helped is None and verdict.finding is Finding.HOST:  # its server is well by now
+        looking.lost = True
+        verdict = Verdict(Finding.FAILING, climb.steps[-1].reason or "it does not answer")
     if verdict.finding is Finding.FAILING:
         reason = f"{verdict.reason}; {climb}"
         evidence = {**verdict.evidence, "tried": climb.document()}
@@ -152,11 +156,14 @@ class _Looking:
         self.probes: list[BoardProbe] = []
         #: True if the last look found no board that answers.
         self.lost = False
+        #: True if it found a host at fault whose hdc server the board's switches may restart.
+        self.server_may_be_restarted = False
         #: False if it found what no restart mends: a full or a forbidden folder.
         self.switches_may_help = True
 
     def look(self) -> Verdict:
         self.probes, self.lost, self.switches_may_help = [], False, True
+        self.server_may_be_restarted = False
         settings = self.lab.lab.health
         recipe = load_target(self.board.target, self.lab.root).health_check or settings.recipe
         try:
@@ -174,6 +181,7 @@ class _Looking:
             return Verdict(Finding.DISTURBED, error.message, {"error": error.kind})
         except (LinkError, BoardError, IntegrityError) as error:
             if error.is_of_host:
+                self.server_may_be_restarted = self.board.switches.restart_hdc
                 return _fault_of_host(error)
             self.lost = isinstance(error, LinkError)
             self.switches_may_help = not isinstance(error, BoardNoSpace | BoardPermission)

@@ -76,6 +76,8 @@ class _Rung:
     act: Callable[[], None]
     #: How long (s) the board may take to answer then.
     wait: float
+    #: True if the hdc server is restarted next: that it does not answer is not the end.
+    before_server: bool = False
 
 
 def recover(
@@ -93,7 +95,8 @@ def recover(
     A board that answers is well for those who do not ``look``, which tells what is wrong with it
     and is called without the lease. Raises BoardBusy (somebody uses it), LeaseLost, ConfigError (a
     secret is missing), HostError (this host cannot contact any board, or the lab's database),
-    LinkError (a host on the way to the board is at fault), and what ``look`` raises.
+    LinkError (a host on the way to the board is at fault, and no restart of its hdc server helped),
+    and what ``look`` raises.
     """
     require_secrets(board)
     state = lab_state(lab)
@@ -175,7 +178,7 @@ def _take(
     except BoardBusy:
         raise
     except _NO_CONTACT as error:
-        if error.is_of_host:
+        if error.is_of_host and not rung.before_server:
             raise
         return lease, error.message if reason is None else f"{reason}; {error.message}"
     if epoch >= lease.epoch:
@@ -199,7 +202,8 @@ def contact(lab: LabFile, board: Board, connect: Connect) -> int:
 
 def _rungs(lab: LabFile, board: Board, connect: Connect) -> Iterator[_Rung]:
     switches, wait = board.switches, board.switches.wait
-    yield _Rung("reconnect", 0.0, lambda: None, _RECONNECT_SECONDS)
+    restarts = switches.restart_hdc
+    yield _Rung("reconnect", 0.0, lambda: None, _RECONNECT_SECONDS, before_server=restarts)
     if switches.restart_hdc:
         yield _Rung("restart hdc", _KILL_SECONDS, lambda: _end_server(board), wait)
     if switches.usb is not None:

@@ -148,6 +148,8 @@ class _Reaching:
         try:
             self._said = self._server.connect_target(self._key, timeout=self._left())
         except CommandTimeout as error:
+            if error.is_of_host:
+                raise
             with suppress(LinkError):  # else the server waits for the board for ever
                 self._server.remove_target(self._key, timeout=_QUESTION_SECONDS)
             raise CommandTimeout(

@@ -8,10 +8,11 @@ import ipaddress
 import re
 import socket
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from labctl.errors import DeviceLost, LinkRefused, ProtocolError
+from labctl.errors import CommandTimeout, DeviceLost, LinkError, LinkRefused, ProtocolError
 from labctl.hdc.server_client.frames import Frames
 from labctl.hdc.server_client.way import Connection, Way
 from labctl.hdc.tcp import dial
@@ -28,6 +29,8 @@ _MAX_ANSWER_BYTES = 1 << 20
 #: KEY, the two nodes of a rule, and which side listens, as `fport ls` lists them.
 _RULE = re.compile(r"(\S+) {4}(\S+) (\S+) {4}\[(Forward|Reverse)\]")
 _NOTHING = "[Empty]"
+#: Time for a server that is well to say its version.
+_QUESTION_SECONDS = 2.0
 _NOT_RUNNING_HINT = (
     "start it with `hdc start`; hdc is part of the OpenHarmony SDK's toolchains (for x86_64)."
     " A board on TCP needs neither: `link: tcp`"
@@ -60,6 +63,9 @@ class Rule:
 class HdcServer:
     """An hdc server that runs, and what can be asked of it without a board.
 
+    Errors of the server itself are its host's (:meth:`labctl.errors.LabctlError.of_host`): it does
+    not listen, does not greet, or does not answer what it is asked without a board.
+
     ``is_here`` says whether it is on this host, as far as its address shows: None before the first
     answer. The other end of a tunnel that labctl did not make seems to be here. ``way`` is one
     that it made; the address is then that host's.
@@ -85,8 +91,16 @@ class HdcServer:
         """
         answer = self._ask("checkserver", timeout)
         if not answer.startswith(_CHECK_SERVER):
-            raise ProtocolError(f"{self.label} answers checkserver with {answer[:80]!r}")
+            raise ProtocolError(f"{self.label} answers checkserver with {answer[:80]!r}").of_host()
         return answer.removeprefix(_CHECK_SERVER).decode(errors="replace")
+
+    def is_gone(self) -> bool:
+        """Tell whether it does not even say its version now."""
+        try:
+            self.version(timeout=_QUESTION_SECONDS)
+        except LinkError as error:
+            return error.is_of_host
+        return False
 
     def list_targets(self, *, timeout: float) -> list[Target]:
         """Return all boards of the server, in every state. Raises LinkError."""
@@ -98,7 +112,7 @@ class HdcServer:
             # KEY, an empty column, connection, state, name; a client of 3.2.0f adds "hdc"
             columns = line.split("\t")
             if len(columns) not in (5, 6):
-                raise ProtocolError(f"{self.label} lists a board as {line!r}")
+                raise ProtocolError(f"{self.label} lists a board as {line!r}").of_host()
             key, _, connection, state, name = columns[:5]
             targets.append(Target(key, connection, state, name))
         return targets
@@ -114,7 +128,8 @@ class HdcServer:
         Raises LinkError: CommandTimeout when the board accepts and stays silent, as the server
         waits for it without an end.
         """
-        return self._ask(f"tconn {key}", timeout).decode(errors="replace").strip()
+        reply = self._ask(f"tconn {key}", timeout, of_board=True)
+        return reply.decode(errors="replace").strip()
 
     def remove_target(self, key: str, *, timeout: float) -> None:
         """Let it drop its connection to a board on TCP, which it lists as Offline then.
@@ -131,7 +146,7 @@ class HdcServer:
                 continue
             match = _RULE.fullmatch(line)
             if match is None:
-                raise ProtocolError(f"{self.label} lists a forwarding as {line!r}")
+                raise ProtocolError(f"{self.label} lists a forwarding as {line!r}").of_host()
             key, listen, connect, kind = match.groups()
             rules.append(Rule(key, listen, connect, kind == "Reverse"))
         return rules
@@ -153,15 +168,10 @@ class HdcServer:
         sock = self._connect(timeout)
         with ExitStack() as undo:
             undo.callback(sock.close)
-            frames = Frames(sock, label)
-            handshake = frames.read(deadline - time.monotonic(), at_most=max(_HANDSHAKE_SIZES))
-            if handshake is None:
-                raise DeviceLost(f"{self.label} closed the connection without a greeting")
-            if len(handshake) not in _HANDSHAKE_SIZES or not handshake.startswith(_BANNER):
-                raise ProtocolError(
-                    f"{self.label} greets with {handshake[:16]!r}",
-                    hint="is this the port of an hdc server (usually 8710)?",
-                )
+            frames = Frames(sock, self.label)
+            with _of_host():
+                handshake = self._greeting(frames, deadline)
+            frames.label = label
             banner, version = handshake[:_BANNER_BYTES], handshake[min(_HANDSHAKE_SIZES) :]
             # Its own version is a version that it accepts.
             answer = banner + key.encode().ljust(_KEY_BYTES, b"\0") + version
@@ -170,11 +180,31 @@ class HdcServer:
             undo.pop_all()
         return frames, banner[-1] == _LARGE_BUFFERS
 
+    def _greeting(self, frames: Frames, deadline: float) -> bytes:
+        """Return what it says first, whatever board is asked for. Raises LinkError."""
+        seconds = deadline - time.monotonic()
+        try:
+            greeting = frames.read(seconds, at_most=max(_HANDSHAKE_SIZES))
+        except CommandTimeout:
+            raise CommandTimeout(
+                f"no answer from {self.label} within {seconds:.3g} s: it does not greet",
+                hint="it hangs, or its host is overloaded; `hdc kill` ends it",
+            ) from None
+        if greeting is None:
+            raise DeviceLost(f"{self.label} closed the connection without a greeting")
+        if len(greeting) not in _HANDSHAKE_SIZES or not greeting.startswith(_BANNER):
+            raise ProtocolError(
+                f"{self.label} greets with {greeting[:16]!r}",
+                hint="is this the port of an hdc server (usually 8710)?",
+            )
+        return greeting
+
     def _connect(self, timeout: float) -> Connection:
         if self.way is None:
-            sock = dial(
-                self.host, self.port, timeout=timeout, peer="hdc server", hint=_NOT_RUNNING_HINT
-            )
+            with _of_host():
+                sock = dial(
+                    self.host, self.port, timeout=timeout, peer="hdc server", hint=_NOT_RUNNING_HINT
+                )
             self.is_here = _is_on_this_host(sock)
             return sock
         try:
@@ -185,18 +215,31 @@ class HdcServer:
                 hint="start it there: `hdc start`; sshd must allow tunnels (AllowTcpForwarding)",
             ).of_host() from error
 
-    def _ask(self, command: str, timeout: float) -> bytes:
+    def _ask(self, command: str, timeout: float, *, of_board: bool = False) -> bytes:
+        """Return its answer. Its silence is the board's where a board is asked meanwhile."""
         deadline = time.monotonic() + timeout
         frames, _ = self.open("", command.encode(), label=self.label, timeout=timeout)
         try:
-            answer = bytearray()
-            while (frame := frames.read(deadline - time.monotonic())) is not None:
-                answer += frame
-                if len(answer) > _MAX_ANSWER_BYTES or time.monotonic() > deadline:
-                    raise ProtocolError(f"{self.label} has no end of its answer to {command!r}")
-            return bytes(answer)
+            with _of_host(but=CommandTimeout if of_board else None):
+                answer = bytearray()
+                while (frame := frames.read(deadline - time.monotonic())) is not None:
+                    answer += frame
+                    if len(answer) > _MAX_ANSWER_BYTES or time.monotonic() > deadline:
+                        raise ProtocolError(f"{self.label} has no end of its answer to {command!r}")
+                return bytes(answer)
         finally:
             frames.close()
+
+
+@contextmanager
+def _of_host(but: type[LinkError] | None = None) -> Iterator[None]:
+    """Blame the server's host for errors meanwhile, ``but`` for those of a kind."""
+    try:
+        yield
+    except LinkError as error:
+        if but is None or not isinstance(error, but):
+            error.of_host()
+        raise
 
 
 def _is_on_this_host(sock: socket.socket) -> bool:

@@ -22,8 +22,8 @@ _SPEAKING = (Command.UNITY_REMOUNT, Command.UNITY_RUNMODE)
 class ServerSession:
     """A board behind a server. Use :meth:`connect`; safe to use from several threads.
 
-    ``failure`` is set when the server refused the board, the tunnel to the server broke or the
-    session was closed. A board lost in mid-command shows as an answer that just ends.
+    ``failure`` is set when the server refused the board, the server or the tunnel to it was lost or
+    the session was closed. A board lost in mid-command shows as an answer that just ends.
     """
 
     def __init__(self, server: HdcServer, key: str):
@@ -147,29 +147,42 @@ class ServerSession:
     def _open(self, command: str, timeout: float, kind: ChannelKind) -> Iterator[ServerChannel]:
         if "\0" in command:
             raise ConfigError("hdc cannot carry a command with a NUL byte")
-        frames, large_buffers = self._server.open(
-            self._key,
-            command.encode(errors="surrogateescape"),
-            label=self.label,
-            timeout=timeout,
-        )
-        channel = ServerChannel(
-            frames,
-            timeout=timeout,
-            kind=kind,
-            large_buffers=large_buffers,
-            on_refusal=self._fail,
-        )
-        with channel:
-            with self._state:
-                if self.failure is not None:
-                    raise self.failure.again()
-                self._channels.add(channel)
-            try:
-                yield channel
-            finally:
+        with self._noting_a_lost_server():
+            frames, large_buffers = self._server.open(
+                self._key,
+                command.encode(errors="surrogateescape"),
+                label=self.label,
+                timeout=timeout,
+            )
+            channel = ServerChannel(
+                frames,
+                timeout=timeout,
+                kind=kind,
+                large_buffers=large_buffers,
+                on_refusal=self._fail,
+            )
+            with channel:
                 with self._state:
-                    self._channels.discard(channel)
+                    if self.failure is not None:
+                        raise self.failure.again()
+                    self._channels.add(channel)
+                try:
+                    yield channel
+                finally:
+                    with self._state:
+                        self._channels.discard(channel)
+
+    @contextmanager
+    def _noting_a_lost_server(self) -> Iterator[None]:
+        """Blame the host for a server that is lost meanwhile: a lost board looks alike."""
+        try:
+            yield
+        except LinkError as error:
+            if isinstance(error, DeviceLost) and self.failure is None and self._server.is_gone():
+                error.of_host()
+            if error.is_of_host:
+                self._fail(error)
+            raise
 
     def close(self) -> None:
         """End every conversation with the board, and a tunnel to the server. Idempotent."""
