@@ -29,7 +29,10 @@ Column = tuple[str, Callable[[IndexedRun], str]]
 def print_runs(
     runs: Path, wanted: Filter, *, limit: int | None, wide: bool = False, as_json: bool = False
 ) -> None:
-    """Print the runs that meet a filter, newest first; name damaged ones on standard error."""
+    """Print the runs that meet a filter, newest first.
+
+    Damaged ones are named on standard error, and the last of those that came to nothing since.
+    """
     repository = RunRepository(runs, note)
     found = repository.query(wanted, limit=limit)
     states = {one.run.id: _state(runs, one) for one in found}
@@ -44,6 +47,22 @@ def print_runs(
         for line in unknown_names(repository, wanted):
             note(line)
     _name_damaged(found, repository, wanted)
+    if wanted.is_empty:
+        _name_unlisted(runs)
+
+
+def _name_unlisted(runs: Path) -> None:
+    """Name the last run if it came to nothing: who looks for it in the list finds an older one."""
+    from labctl.runs.record.unfinished import ended_before_trials
+
+    if not (ended := ended_before_trials(runs)):
+        return
+    from labctl.runs.record.event_log import EVENTS
+
+    last = ended[0].path
+    count = f" (as {len(ended) - 1} before it)" if len(ended) > 1 else ""
+    how = f"`labctl watch {last.name}` shows why" if (last / EVENTS).exists() else f"see {last}"
+    note(f"not listed: {last.name} ended before its first trial{count}; {how}")
 
 
 def _name_damaged(found: Sequence[IndexedRun], repository: RunRepository, wanted: Filter) -> None:

@@ -1,13 +1,16 @@
 """``labctl runs``: what a person sees of a lab's runs."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from cli_calls import Labctl
 from records_made import BEGAN, model, plan, planned_run, run, trial
 
+from labctl.errors import DeviceLost
 from labctl.records import BoardFacts, Execution, RunEnd, TrialState
+from labctl.runs.observer import Observer, RunSession
 from labctl.runs.record.directory import RunDirectory
 
 FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-a-long-name-of-a-recipe-123456"
@@ -49,6 +52,39 @@ def test_the_list_fits_in_80_columns_and_names_what_a_command_takes(labctl: Labc
 def test_the_list_of_report_is_the_same(labctl: Labctl) -> None:
     assert labctl("report", "--list") == labctl("runs")
     assert labctl("report", "--list", "--json") == labctl("runs", "--json")
+
+
+def came_to_nothing(lab: Path, name: str) -> Path:
+    """A run whose board was lost before its first trial."""
+    directory = RunDirectory(lab / "runs" / name)
+    directory.begin()
+    with suppress(DeviceLost), RunSession(Observer()) as session:
+        session.begin(directory)
+        raise DeviceLost("lost")
+    return directory.path
+
+
+def test_a_run_that_came_to_nothing_is_named_until_another_begins(
+    lab: Path, labctl: Labctl
+) -> None:
+    listed = labctl("runs")
+    assert "not listed" not in listed[1]
+    first = came_to_nothing(lab, "20261122T010000Z-q2-aaaaaa").name
+    out, err = labctl("report", "--list")
+    assert out == listed[0]
+    assert f"not listed: {first} ended before its first trial; `labctl watch {first}`" in err
+    assert "infra" in labctl("watch", first, status=3)[1]
+    last = came_to_nothing(lab, "20261122T020000Z-q2-bbbbbb")
+    (last / "events.jsonl").unlink()
+    assert (
+        f"not listed: {last.name} ended before its first trial (as 1 before it); see {last}\n"
+        in labctl("runs", "--json")[1]
+    )
+    assert "not listed" not in labctl("runs", "--recipe", "q2")[1]
+    with RunDirectory(last).held():
+        assert f"not listed: {first} ended" in labctl("runs")[1]
+    planned_run(lab / "runs", run("20261122T030000Z-q2-cccccc"), plan())
+    assert "not listed" not in labctl("runs")[1]
 
 
 def test_filters_join_and_json_has_the_plain_values(labctl: Labctl) -> None:

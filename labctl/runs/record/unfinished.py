@@ -1,9 +1,15 @@
-"""The run that a resume means where none is named."""
+"""Runs that did not come to their end: what a resume means where none is named, what no list has."""
 
+from itertools import takewhile
 from pathlib import Path
 
 from labctl.errors import ConfigError
-from labctl.runs.record.directory import RunDirectory, run_directories, unfinished_runs
+from labctl.runs.record.directory import (
+    RunDirectory,
+    all_directories,
+    run_directories,
+    unfinished_runs,
+)
 
 
 def find_unfinished(runs: Path) -> RunDirectory:
@@ -20,3 +26,12 @@ def find_unfinished(runs: Path) -> RunDirectory:
     held = [directory.path.name for directory in run_directories(runs) if directory.is_held()]
     hint = f"{held[-1]} is in progress: `labctl watch` shows it" if held else "see `labctl report`"
     raise ConfigError(f"no unfinished run in {runs}", hint=hint)
+
+
+def ended_before_trials(runs: Path) -> list[RunDirectory]:
+    """Return the runs that ended before their first trial and after the last planned run began.
+
+    Newest first; those that are being prepared are none of them.
+    """
+    newest = takewhile(lambda one: not one.is_planned, reversed(all_directories(runs)))
+    return [directory for directory in newest if not directory.is_held()]
