@@ -114,19 +114,26 @@ class Farm:
         (job,) = self.state.jobs.claim(["rk2"], "worker")
         return job
 
-    def done(self, job: Job, *, stored: bool = True) -> None:
+    def done(
+        self, job: Job, *, stored: bool = True, meanwhile: Callable[[], None] | None = None
+    ) -> None:
         """The worker runs a job to its end."""
-        used = self.state.leases.acquire(
-            "rk2", purpose="run sleeping", holder=job.submitter, job=job.id
-        )
         run = self.nights.night(1, 20.0, board="rk2")
         self.state.jobs.start(job, run)
-        self.state.leases.release(used)
+        self.used(job)
         store = lab_store(self.lab)
         assert store is not None
+        if meanwhile is not None:
+            meanwhile()
         if stored:
             RunArchives(store, self.state, self.host2).put(run)
         self.state.jobs.finish(job, 0)
+
+    def used(self, job: Job) -> None:
+        """Its worker takes the board for a job, and lets it go."""
+        leases = self.state.leases
+        words = {"purpose": "run sleeping", "holder": job.submitter, "job": job.id}
+        leases.release(leases.acquire("rk2", **words))  # type: ignore[arg-type]
 
     def work(self) -> None:
         self.done(self.claim())
@@ -249,6 +256,43 @@ def test_a_night_that_was_killed_gets_no_run_onto_a_board_out_of_service(farm: F
     farm.done(first[0])
     assert farm.state.jobs.claim(["rk2"], "lab2") == []
     assert farm.states() == {"a": "done", "b": "waiting"}
+
+
+def test_who_takes_the_board_while_a_run_is_stored_parts_no_pair_but_the_next(farm: Farm) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        farm.runs().run(ROW, "rk2", PAIR, farm.began.append)
+    farm.work()
+    farm.done(farm.claim(), meanwhile=farm.others)
+    assert farm.runs().parted(["a", "b"]) is None
+    with pytest.raises(KeyboardInterrupt):
+        farm.runs().run(ROW, "rk2", {"c": GOOD, "d": HEAD}, farm.began.append)
+    farm.done(farm.claim(), meanwhile=farm.others)
+    farm.work()
+    assert farm.runs().parted(["c", "d"]) is not None
+
+
+def test_a_run_that_its_worker_could_not_tell_of_was_made_when_it_was(farm: Farm) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        farm.runs().run(ROW, "rk2", PAIR, farm.began.append)
+    lost = farm.claim()
+    farm.used(lost)
+    farm.state.jobs.requeue(lost, "its worker gave no sign of life", blame_board=False)
+    farm.others()
+    farm.state.jobs.finish(farm.claim(), 0)  # the run is finished, and not made again
+    farm.work()
+    assert farm.runs().parted(["a", "b"]) == "ann@desk used board rk2 between its runs: run theirs"
+
+
+def test_a_check_after_a_run_that_broke_parts_no_pair(farm: Farm) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        farm.runs().run(ROW, "rk2", PAIR, farm.began.append)
+    broken = farm.claim()
+    farm.used(broken)
+    farm.state.jobs.requeue(broken, "the link was lost", blame_board=False)
+    farm.others("health check", "lab@lab2")
+    farm.work()
+    farm.work()
+    assert farm.runs().parted(["a", "b"]) is None
 
 
 def test_a_hold_of_the_users_own_stays(farm: Farm) -> None:

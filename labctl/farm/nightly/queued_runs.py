@@ -152,21 +152,23 @@ class QueuedRuns:
             self.say(f"board {board} is kept for this night a while longer: {error.message}")
 
     def parted(self, jobs: Sequence[str]) -> str | None:
-        """Say who used the board between the first and the last of these jobs; None: nobody.
+        """Say who used the board between the runs of these jobs; None: nobody.
 
-        A health check before the first of them, which has the board by then, does not count.
+        Each began when its job took the board last. Nobody counts who came before the first of
+        them, such as a health check, or after the last, whose job may have to store it yet.
         """
         found = [job for name in jobs if (job := self._get(name)) is not None]
         if len(found) < len(jobs):
             return "the database has forgotten a job of the pair"
-        began = min(job.started_at or 0.0 for job in found)
+        began = min(job.submitted_at for job in found)
         ended = max(job.ended_at or math.inf for job in found)
         board = str(found[0].board)
         uses = self._patiently(lambda: self._state.events.uses(board, began, ended))
-        own = [self._is_own(event.details.get("job")) for event in uses]
-        first = own.index(True) if True in own else 0
-        for event, is_own in zip(uses[first:], own[first:], strict=True):
-            if not is_own:
+        last = {event.details.get("job"): number for number, event in enumerate(uses)}
+        runs = [last[job] for job in jobs if job in last]
+        between = uses[min(runs) : max(runs)] if len(runs) == len(jobs) else uses
+        for event in between:
+            if not self._is_own(event.details.get("job")):
                 return f"{event.made_by} used board {event.board} between its runs: {event.reason}"
         return None
 
