@@ -219,3 +219,21 @@ def test_the_same_epoch_is_not_the_same_lease(held: HeldBoard) -> None:
     held.epoch_file.write_text(f"{theirs.epoch}\n")
     with pytest.raises(BoardError, match=r"is in use by nightly.* another lab's lease"):
         held.take_lease()
+
+
+def test_a_lease_is_looked_at_before_each_trial_but_the_first_after_it_was_taken(
+    held: HeldBoard,
+) -> None:
+    held.take_lease()
+    held.leases.acquire("nightly")
+    held.check_lease_before_trial()  # the agent refuses to start it
+    for _ in range(2):
+        with pytest.raises(LeaseLost):
+            held.check_lease_before_trial()
+
+
+def test_a_lease_of_an_earlier_process_is_looked_at_before_each_trial(held: HeldBoard) -> None:
+    held.keep_lease(held.leases.acquire("lab"))
+    held.leases.acquire("nightly")
+    with pytest.raises(LeaseLost):
+        held.check_lease_before_trial()
