@@ -1,4 +1,4 @@
-"""Runs that did not come to their end: what a resume means where none is named, what no list has."""
+"""Runs that did not come to their end: the one to resume where none is named, and unlisted ones."""
 
 from itertools import takewhile
 from pathlib import Path
