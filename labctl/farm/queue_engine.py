@@ -121,19 +121,19 @@ def engine_errors() -> Iterator[None]:
     """Turn the engine's errors into HostError."""
     try:
         yield
-    except Exception as error:
-        if known := host_error(error):
-            raise known from None
-        raise
+    except engine_error_types() as error:
+        raise host_error(error) from None
 
 
-def host_error(error: Exception) -> HostError | None:
-    """Return an error of the engine as HostError; None for any other."""
+def engine_error_types() -> tuple[type[Exception], ...]:
+    """Return what the engine raises where it cannot use the database."""
     import psycopg_pool
 
-    known = (_procrastinate().exceptions.ConnectorException, psycopg_pool.PoolTimeout)
-    if not isinstance(error, known):
-        return None
+    return _procrastinate().exceptions.ConnectorException, psycopg_pool.PoolTimeout
+
+
+def host_error(error: Exception) -> HostError:
+    """Return an error of the engine as HostError."""
     words = str(error.__cause__ or error).strip().partition("\n")[0]
     return HostError(
         f"cannot use the lab's queue: {words}",

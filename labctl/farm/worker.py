@@ -23,6 +23,7 @@ from labctl.farm.queue_engine import (
     STALL_SECONDS,
     QueueEngine,
     already_awake,
+    engine_error_types,
     engine_errors,
     host_error,
     queue_of,
@@ -267,8 +268,8 @@ class HostWorker:
     def _note_unseen(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Say in a line what the engine could not note in the database; mending sees to it."""
         error = context.get("exception")
-        if isinstance(error, Exception) and (known := host_error(error)):
-            self.note(known.message)
+        if isinstance(error, engine_error_types()):
+            self.note(host_error(error).message)
         else:
             loop.default_exception_handler(context)
 
