@@ -10,6 +10,7 @@ The manifest is written last: a tool that it does not name does not exist.
 
 import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -227,6 +228,15 @@ def build_command(
 def list_artifacts() -> list[Artifact]:
     """All finished artifacts, sorted by target and name."""
     return _in_folders("*/*")
+
+
+def builds_stamp() -> frozenset[tuple[str, int]]:
+    """Return what changes whenever a build is finished on this host, or removed."""
+    stamps = set()
+    for manifest in artifacts_dir().glob(f"*/*/{MANIFEST}"):
+        with suppress(OSError):  # it is being removed
+            stamps.add((str(manifest), manifest.stat().st_mtime_ns))
+    return frozenset(stamps)
 
 
 def _in_folders(pattern: str) -> list[Artifact]:

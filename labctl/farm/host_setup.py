@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from labctl.build.artifact import builds_stamp
 from labctl.config.lab import LabFile
 from labctl.config.target import load_target
 from labctl.deploy.plan import agent_artifact
@@ -43,6 +44,7 @@ def host_worker(
         executor,
         understands=ledger.understands,
         lacks=ledger.lacks,
+        builds=builds_stamp,
         note=note,
         on_begin=ledger.took,
         on_run=ledger.share,

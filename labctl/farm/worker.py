@@ -10,7 +10,7 @@ import importlib.metadata
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,11 +44,21 @@ _MEND_SECONDS = 2.0
 #: A board on which infrastructure broke a job off is tried again from here after this.
 AWAY_SECONDS = 15.0
 #: A job that needs what this host lacks is tried again from here after this, other jobs of the same
-#: board after a pause: they may lack it too.
+#: board after a pause: they may lack it too. All of them are once something was built here.
 _LACKING_SECONDS = 600.0
 _LACKING_PAUSE_SECONDS = 60.0
 _AGAIN_SECONDS = 2.0
 _DATABASE_AWAY_SECONDS = 7 * 86_400.0
+
+
+@dataclass(frozen=True)
+class _Lack:
+    """An attempt that lacked something of this host."""
+
+    #: By the monotonic clock; it is tried again then in any case.
+    until: float
+    #: What was built here when the attempt began.
+    builds: object
 
 
 @dataclass
@@ -64,6 +74,7 @@ class HostWorker:
         understands: tells whether this labctl can run a job; one that it cannot stays in the queue
             for a worker of another version.
         lacks: says what this host lacks for a job; it stays in the queue until that is there.
+        builds: returns what changes when something was built on this host.
         note: gets lines for people.
         on_begin: gets an attempt and its board before it begins.
         on_run: gets an attempt that ended and its run, before the queue is told; returns False if
@@ -79,6 +90,7 @@ class HostWorker:
     executor: Executor
     understands: Callable[[Job], bool] = lambda _job: True
     lacks: Callable[[Job], str | None] = lambda _job: None
+    builds: Callable[[], object] = lambda: None
     note: Callable[[str], None] = lambda _line: None
     on_begin: Callable[[Job, str], None] = lambda _job, _board: None
     on_run: Callable[[Job, str], bool] = lambda _job, _run: True
@@ -94,8 +106,10 @@ class HostWorker:
     #: Job -> why somebody cancelled it while it ran.
     _cancelled: dict[str, str] = field(default_factory=dict)
     _left: set[str] = field(default_factory=set)
-    #: Job -> until when it is left to other hosts, by the monotonic clock.
-    _lacking: dict[str, float] = field(default_factory=dict)
+    #: Job -> what it lacked here: it is left to other hosts.
+    _lacking: dict[str, _Lack] = field(default_factory=dict)
+    #: Board -> what its last job lacked here.
+    _lacking_on: dict[str, _Lack] = field(default_factory=dict)
     _told_lacks: set[str] = field(default_factory=set)
     _engine_worker: Any = None
     #: Tasks of the engine that are carried out, and those that are not and seem to be, by id.
@@ -281,9 +295,19 @@ class HostWorker:
             self.stop()
 
     def _is_away(self, board: str) -> bool:
-        """Tell whether somebody else has a board, or it broke lately."""
+        """Tell whether somebody else has a board, it broke lately or this host lacks its tools."""
         is_broken = time.monotonic() < self._away.get(board, 0.0)
-        return is_broken or self.state.leases.get(board) is not None
+        return (
+            is_broken
+            or bool(self._still(self._lacking_on, [board]))
+            or self.state.leases.get(board) is not None
+        )
+
+    def _still(self, lacks: dict[str, _Lack], names: Iterable[str]) -> set[str]:
+        """Return which of the names have a lack that nothing mended, as far as is known."""
+        known = {name: lacks[name] for name in names if name in lacks}
+        builds, now = self.builds() if known else None, time.monotonic()
+        return {name for name, one in known.items() if now < one.until and one.builds == builds}
 
     def _is_in_service(self, board: str) -> bool:
         return any(map(self.state.health.get(board).may_do, QUEUED_KINDS))
@@ -291,15 +315,18 @@ class HostWorker:
     def _attempt(self, job: Job, board: str) -> None:
         self.note(f"job {job.id} ({job.name}) runs on {board}, attempt {job.attempts}")
         self.on_begin(job, board)
+        builds = self.builds()
         result = self.executor.run(FarmJob.queued(job), board)
         if result.run is not None and not self.on_run(job, result.run):
             # The next attempt, wherever it is, takes the result that there is.
             result = JobResult(ExitStatus.INTERRUPTED, reason="another run had finished it before")
         elif not result.is_final:  # another host may have better luck meanwhile
-            now, pause = time.monotonic(), AWAY_SECONDS
+            now = time.monotonic()
             if result.is_host_lacking:
-                self._lacking[job.id], pause = now + _LACKING_SECONDS, _LACKING_PAUSE_SECONDS
-            self._away[board] = now + pause
+                self._lacking[job.id] = _Lack(now + _LACKING_SECONDS, builds)
+                self._lacking_on[board] = _Lack(now + _LACKING_PAUSE_SECONDS, builds)
+            else:
+                self._away[board] = now + AWAY_SECONDS
         try:
             # The run is on this host's disk: its end may be told late, but has to be told.
             retry_infra(
@@ -335,8 +362,7 @@ class HostWorker:
         }
         for job in (job for name, job in strange.items() if name not in self._left):
             self.note(f"job {job.id} ({job.name}) is left to a worker of a newer labctl")
-        now = time.monotonic()
-        lacking = {job.id for job in waiting if now < self._lacking.get(job.id, 0.0)}
+        lacking = self._still(self._lacking, [job.id for job in waiting])
         for job in waiting:
             if job.id not in strange and (what := self.lacks(job)):
                 lacking.add(job.id)

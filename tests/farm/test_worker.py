@@ -5,6 +5,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -19,13 +20,14 @@ from labctl.config.target import load_target
 from labctl.deploy.plan import agent_artifact
 from labctl.errors import Blame, ConfigError, ExitStatus, HostError, ToolMissing
 from labctl.farm import run_executor
-from labctl.farm.host_setup import missing_tools
+from labctl.farm.host_setup import host_worker, missing_tools
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_engine import SERVE, QueueEngine, queue_of
 from labctl.farm.queue_ledger import QueueLedger
 from labctl.farm.run_content import RunContent
 from labctl.farm.run_executor import RunExecutor, RunLedger
 from labctl.farm.worker import HostWorker
+from labctl.results.gates import leave_open
 from labctl.retry import wait_until
 from labctl.runs import read_recipe
 from labctl.state import Health, LabState, NewJob, lab_state
@@ -429,13 +431,10 @@ def test_what_a_host_lacks_is_never_the_jobs_fault_and_costs_no_attempt(
     def run_recipe(*_: object) -> None:
         lacking(lab.root)
 
-    def connect(board: Board) -> Transport:
-        raise AssertionError(board)
-
     monkeypatch.setenv("LABCTL_CACHE", str(lab.root / "empty cache"))
     monkeypatch.setattr(run_executor, "run_recipe", run_recipe)
     monkeypatch.setattr(RunExecutor, "_request", lambda *_: None)
-    executor = RunExecutor(_two_boards(lab.root), cast("RunLedger", _NoRuns()), connect)
+    executor = RunExecutor(_two_boards(lab.root), cast("RunLedger", _NoRuns()), _no_connection)
     state.jobs.submit(*(_job(name, "rk1", "rk2") for name in "ab"))
     for _ in range(4):
         worker = HostWorker(QueueEngine(lab), lab_state(lab), "lab1", ["rk1"], executor)
@@ -449,6 +448,68 @@ def test_what_a_host_lacks_is_never_the_jobs_fault_and_costs_no_attempt(
     assert state.health.get("rk1").check_wanted_for is None
     _worker(lab, well := Recorded(), "rk2", host="lab2").run(drain=True)
     assert sorted(well.ran) == [("a", "rk2"), ("b", "rk2")]
+
+
+def _no_connection(board: Board) -> Transport:
+    raise AssertionError(board)
+
+
+class _WithAgent(Recorded):
+    """An executor that needs the agent of a host, as this one has it."""
+
+    def run(self, job: FarmJob, board: str) -> JobResult:
+        try:
+            agent_artifact("aarch64", load_target("rk3568"), Path())
+        except ConfigError as error:
+            self.ran.append((f"{job.id} lacks it", board))
+            return JobResult.of(error)
+        return super().run(job, board)
+
+
+def test_what_was_built_meanwhile_is_noticed_without_waiting_for_another_try(
+    lab: LabFile,
+    state: LabState,
+    started: list[tuple[HostWorker, threading.Thread]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
+    state.jobs.submit(_job("a", "rk1"), _job("b", "rk1"))
+    executor = _WithAgent()
+    hosted = replace(
+        lab, lab=lab.lab.model_copy(update={"boards": _two_boards(tmp_path).lab.boards})
+    )
+    worker = host_worker(
+        hosted, "lab1", ["rk1"], connect=_no_connection, compare=leave_open, note=lambda _: None
+    )
+    worker.executor, worker.understands = executor, lambda _job: True
+    worker.lacks, worker.on_begin, worker.on_run = (
+        lambda _job: None,
+        lambda _job, _board: None,
+        lambda _job, _run: True,
+    )
+    _start(started, worker)
+    assert wait_until(lambda: ("a lacks it", "rk1") in executor.ran, timeout=60, interval=0.05)
+    make_artifact(tmp_path, "agent", product="agent", version="current")
+    done = {"a": "done", "b": "done"}
+    assert wait_until(
+        lambda: {job.id: job.state for job in state.jobs.list(ended=9)} == done,
+        timeout=50,  # less than any pause
+        interval=0.05,
+    ), executor.ran
+    assert executor.ran == [("a lacks it", "rk1"), ("a", "rk1"), ("b", "rk1")]
+
+
+def test_a_host_that_lacks_something_is_not_asked_again_and_again(
+    lab: LabFile, state: LabState
+) -> None:
+    lack = JobResult.of(ToolMissing("program not found on this host: pip"))
+    state.jobs.submit(_job("a", "rk1"), _job("b", "rk2"))
+    executor = Recorded({"a": [lack]})
+    worker = _worker(lab, executor, "rk1", "rk2")
+    worker.run(drain=True)
+    worker.run(drain=True)
+    assert sorted(executor.ran) == [("a", "rk1"), ("b", "rk2")]
 
 
 class _NoRuns:
