@@ -28,13 +28,16 @@ def wait_until(
 ) -> bool:
     """Ask ``condition`` every ``interval`` seconds until it holds; False after ``timeout`` seconds.
 
-    The condition is asked at least once.
+    The condition is asked at least once, and a last time when the time is over.
     """
     import tenacity  # slow to import, and most operations need no second attempt
 
+    def wait(state: "tenacity.RetryCallState") -> float:
+        return max(0.0, min(interval, timeout - (state.seconds_since_start or 0.0)))
+
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_result(lambda held: not held),
-        wait=tenacity.wait_fixed(interval),
+        wait=wait,
         stop=tenacity.stop_after_delay(timeout),
         retry_error_callback=lambda _state: False,
     )
@@ -52,7 +55,8 @@ def retry_infra(
     """Repeat an operation that can safely be repeated, on the named infra errors only.
 
     Waits ``interval`` seconds, doubled each time up to 10 s, and gives up with the last error when
-    it fails ``timeout`` seconds after it failed first: how long it went well before counts not.
+    it fails ``timeout`` seconds after it failed first: how long it went well before counts not. The
+    last wait ends with that time.
     """
     try:
         return operation()
@@ -60,7 +64,8 @@ def retry_infra(
         failures = [error]
     import tenacity  # slow to import, and most operations need no second attempt
 
-    first: list[float] = []
+    end = time.monotonic() + timeout
+    growing = tenacity.wait_exponential(multiplier=interval, max=10)
 
     def attempt() -> T:
         """Fail as the first attempt did, then try again."""
@@ -73,14 +78,13 @@ def retry_infra(
         if on_retry and isinstance(error, InfraError):
             on_retry(error)
 
-    def is_over(_state: "tenacity.RetryCallState") -> bool:
-        first.append(time.monotonic())
-        return first[-1] - first[0] >= timeout
+    def wait(state: "tenacity.RetryCallState") -> float:
+        return max(0.0, min(growing(state), end - time.monotonic()))
 
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(on),
-        wait=tenacity.wait_exponential(multiplier=interval, max=10),
-        stop=is_over,
+        wait=wait,
+        stop=lambda _state: time.monotonic() >= end,
         before_sleep=note,
         reraise=True,
     )

@@ -46,6 +46,29 @@ def test_the_time_limit_begins_with_the_first_failure(monkeypatch: pytest.Monkey
         retry_infra(operation, on=(LinkError,), timeout=10, interval=0.01)
 
 
+def test_no_wait_goes_beyond_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits of 1, 2, 4 and 8 s would make 15 s of 10."""
+    now, tried = 100.0, list[float]()
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr("time.sleep", sleep)
+
+    def fail() -> None:
+        tried.append(now - 100)
+        raise DeviceLost("gone")
+
+    with pytest.raises(DeviceLost):
+        retry_infra(fail, on=(LinkError,), timeout=10, interval=1)
+    assert tried == [0, 1, 3, 7, 10]
+    began, tried = now, []
+    assert not wait_until(lambda: tried.append(now - began) or False, timeout=5, interval=2)
+    assert tried == [0, 2, 4, 5]
+
+
 def test_other_errors_come_through_at_once() -> None:
     tried: list[int] = []
 
