@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 from artifacts_made import make_artifact
@@ -20,6 +20,7 @@ from labctl.config.target import load_target
 from labctl.deploy.plan import agent_artifact
 from labctl.errors import Blame, ConfigError, ExitStatus, HostError, ToolMissing
 from labctl.farm import run_executor
+from labctl.farm import worker as worker_module
 from labctl.farm.host_setup import host_worker, missing_tools
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_engine import SERVE, QueueEngine, queue_of
@@ -86,8 +87,9 @@ def test_a_drained_worker_runs_what_its_boards_may_run(lab: LabFile, state: LabS
 
 
 @pytest.fixture
-def started() -> Iterator[list[tuple[HostWorker, threading.Thread]]]:
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[HostWorker, threading.Thread]]]:
     """Workers that run in threads of this process; they are stopped at the end."""
+    monkeypatch.setattr(worker_module, "_MEND_SECONDS", 0.2)
     workers: list[tuple[HostWorker, threading.Thread]] = []
     yield workers
     for worker, thread in workers:
@@ -159,6 +161,33 @@ def test_a_lab_without_a_database_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="in a PostgreSQL, and this lab has none") as error:
         QueueEngine(LabFile(tmp_path, Lab(boards={})))
     assert "database: postgresql://" in (error.value.hint or "")
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_worker_that_is_stopped_makes_no_pause(
+    lab: LabFile,
+    state: LabState,
+    started: list[tuple[HostWorker, threading.Thread]],
+    monkeypatch: pytest.MonkeyPatch,
+    is_away: bool,
+) -> None:
+    """Also while it waits for a database that is away."""
+    monkeypatch.setattr(worker_module, "_AGAIN_SECONDS", 3600.0)
+    worker, paused = _worker(lab, Recorded(), "rk1"), threading.Event()
+
+    def away(*_: object, **__: object) -> NoReturn:
+        paused.set()
+        raise HostError("the database is away")
+
+    if is_away:
+        monkeypatch.setattr(worker.engine, "connector", away)
+    _start(started, worker)
+    if is_away:
+        assert paused.wait(60)
+    assert wait_until(lambda: bool(state.workers.list()), timeout=60, interval=0.05)
+    worker.stop()
+    started[0][1].join(60)
+    assert not started[0][1].is_alive()
 
 
 def test_a_running_worker_is_woken_and_ends_after_its_job(
