@@ -10,6 +10,8 @@ from labctl.retry import retry_infra
 
 #: A database that is away for longer ends who needs it.
 DATABASE_AWAY_SECONDS = 600.0
+#: The first pause; the next ones are longer.
+_AGAIN_SECONDS = 0.5
 T = TypeVar("T")
 
 
@@ -31,4 +33,10 @@ def patiently(
         if stopping is not None and stopping.is_set():
             raise KeyboardInterrupt
 
-    return retry_infra(operation, on=(DatabaseAway,), timeout=DATABASE_AWAY_SECONDS, on_retry=tell)
+    return retry_infra(
+        operation,
+        on=(DatabaseAway,),
+        timeout=DATABASE_AWAY_SECONDS,
+        interval=_AGAIN_SECONDS,
+        on_retry=tell,
+    )

@@ -145,6 +145,11 @@ class Farm:
         return {job.id: job.state for job in self.state.jobs.list(ended=9)}
 
 
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "_AGAIN_SECONDS", 0.01)
+
+
 @pytest.fixture
 def farm(tmp_path: Path) -> Iterator[Farm]:
     for name, text in (

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from labctl.farm import scheduler as scheduler_module
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.schedule import Schedule
 from labctl.farm.scheduler import Scheduler
@@ -45,7 +46,11 @@ def test_jobs_of_several_boards_run_at_once() -> None:
     }
 
 
-def test_a_bug_breaks_off_its_own_job_alone_and_is_not_hidden() -> None:
+def test_a_bug_breaks_off_its_own_job_alone_and_is_not_hidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduler_module, "AWAY_SECONDS", 0.05)
+    monkeypatch.setattr(scheduler_module, "LOOK_SECONDS", 0.02)
     executor = Blocking(1)
     source = made("bug", "a")
     attempts: list[JobResult] = []
