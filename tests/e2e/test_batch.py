@@ -106,6 +106,7 @@ def test_a_board_that_fails_its_check_between_jobs_gets_none(farm: LabUnderTest,
     text = devices.read_text().replace("    workdir:", "    tags: [dull]\n    workdir:")
     text = text.replace("dull", "pair", 2)
     gone = re.sub('address: "[^"]*"', 'address: "127.0.0.1:1"', text, count=1)
+    gone = gone.replace("    workdir:", "    switches: {wait: 100ms}\n    workdir:", 1)
     devices.write_text(f"{gone}health: {{jobs: 50}}\n")
     state = lab_state(find_lab(farm.root, TRANSPORTS))
     for name in names[1:]:

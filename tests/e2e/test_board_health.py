@@ -72,6 +72,9 @@ def test_a_board_is_checked_against_its_own_history(native_lab: LabUnderTest) ->
 
 
 def test_a_board_that_is_gone_is_bad_with_the_evidence(native_lab: LabUnderTest) -> None:
+    devices = native_lab.root / "devices.yaml"
+    text = devices.read_text()
+    devices.write_text(text.replace("    workdir:", "    switches: {wait: 100ms}\n    workdir:"))
     control = Control(native_lab.board.directory)
     control.add(HangUp(times=None))
     status, found = checked(native_lab, NAME)

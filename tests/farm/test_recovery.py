@@ -73,6 +73,19 @@ def test_a_board_that_answers_is_only_contacted(tmp_path: Path) -> None:
         assert lab_state(lab).leases.get("b0") is None
 
 
+def test_a_board_is_not_waited_for_longer_than_after_a_switch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from labctl.farm.recovery import ladder
+
+    monkeypatch.setattr(ladder, "_RECONNECT_SECONDS", 600.0)
+    with lab_of_boards(tmp_path) as (_, (board,)):
+        devices = tmp_path / "devices.yaml"
+        devices.write_text(devices.read_text().replace("wait: 5s", "wait: 100ms"))
+        silence(board)
+        assert climb(load(tmp_path)) == [("reconnect", False)]
+
+
 @pytest.mark.parametrize("rung", ["usb", "reboot", "reflash"])
 def test_a_program_brings_a_board_back(tmp_path: Path, rung: str) -> None:
     program = thawing(tmp_path, rung)

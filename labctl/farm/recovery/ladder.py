@@ -28,7 +28,7 @@ _MARGIN_SECONDS = 60.0
 _KILL_SECONDS = 30.0
 _RETRY_SECONDS = 1.0
 _NO_CONTACT = (LinkError, BoardError)
-#: To contact the board without anything being switched.
+#: To contact the board without anything being switched, or less if its switches have less.
 _RECONNECT_SECONDS = 10.0
 
 Connect = Callable[[Board], Transport]
@@ -203,7 +203,8 @@ def contact(lab: LabFile, board: Board, connect: Connect) -> int:
 def _rungs(lab: LabFile, board: Board, connect: Connect) -> Iterator[_Rung]:
     switches, wait = board.switches, board.switches.wait
     restarts = switches.restart_hdc
-    yield _Rung("reconnect", 0.0, lambda: None, _RECONNECT_SECONDS, before_server=restarts)
+    patience = min(_RECONNECT_SECONDS, wait)
+    yield _Rung("reconnect", 0.0, lambda: None, patience, before_server=restarts)
     if switches.restart_hdc:
         yield _Rung("restart hdc", _KILL_SECONDS, lambda: _end_server(board), wait)
     if switches.usb is not None:
