@@ -72,6 +72,9 @@ class QueueSource:
 
     def _begin(self) -> list[tuple[FarmJob, str]]:
         self._give_sign()
+        if self._running:
+            for job in self._state.jobs.to_stop(self.name):
+                self.on_stop(job.id)
         wanted = self._wanted()
         busy = {job.board for job in self._running.values()} | self._away
         if not (free := wanted - busy):
@@ -171,8 +174,7 @@ class QueueSource:
         version = importlib.metadata.version("labctl")
         host, boards = socket.gethostname(), sorted(self._boards)
         self._state.workers.give_sign(self.name, host, boards, version)
-        for job in self._state.jobs.renew(self.name):
-            self.on_stop(job.id)
+        self._state.jobs.renew(self.name)
         self._sign_due = now + JOB_SECONDS / 4
 
     def _suits(self) -> Callable[[Waiting, str], bool]:

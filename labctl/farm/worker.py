@@ -233,7 +233,7 @@ class HostWorker:
             await asyncio.sleep(_MEND_SECONDS)
 
     async def _mend(self, app: "App") -> None:
-        """Free what a dead worker left, and wake boards whose jobs nobody woke them for."""
+        """Free what a dead worker left, stop what was cancelled, wake boards that nobody woke."""
         from procrastinate.jobs import Status
 
         stalled = await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALL_SECONDS)
@@ -241,6 +241,7 @@ class HostWorker:
             await app.job_manager.finish_job(task, Status.FAILED, delete_job=True)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self.state.jobs.free_lost)
+        self._break_off(await loop.run_in_executor(None, self.state.jobs.to_stop, self.name))
         wanted = await loop.run_in_executor(None, self.state.jobs.wanted_boards)
         for board in {board for board, _kind in wanted}:
             if board not in self._running:
@@ -320,7 +321,7 @@ class HostWorker:
         if result.run is not None and not self.on_run(job, result.run):
             # The next attempt, wherever it is, takes the result that there is.
             result = JobResult(ExitStatus.INTERRUPTED, reason="another run had finished it before")
-        elif not result.is_final:  # another host may have better luck meanwhile
+        elif not result.is_final and job.id not in self._cancelled:  # another host may be luckier
             now = time.monotonic()
             if result.is_host_lacking:
                 self._lacking[job.id] = _Lack(now + _LACKING_SECONDS, builds)
@@ -376,9 +377,13 @@ class HostWorker:
         while not self._ended.wait(job_table.JOB_SECONDS / 4):
             with suppress(HostError):
                 self._give_sign()
-                for job in self.state.jobs.renew(self.name):
-                    self._cancelled[job.id] = job.stop or ""
-                    self.stop_job(job.id)
+                self._break_off(self.state.jobs.renew(self.name))
+
+    def _break_off(self, jobs: Sequence[Job]) -> None:
+        """Break jobs off that somebody cancelled."""
+        for job in jobs:
+            self._cancelled[job.id] = job.stop or ""
+            self.stop_job(job.id)
 
     def _give_sign(self) -> None:
         version = importlib.metadata.version("labctl")

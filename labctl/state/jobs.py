@@ -215,13 +215,16 @@ class Jobs:
                 "UPDATE job SET expires = :expires WHERE worker = :worker AND state = 'running'",
                 values,
             )
-            rows = sql.rows(
-                connection,
-                f"SELECT {COLUMNS} FROM job WHERE worker = :worker AND state = 'running'"
-                " AND stop IS NOT NULL",
-                {"worker": worker},
-            )
-            return [job_of(tuple(row.values())) for row in rows]
+        return self.to_stop(worker)
+
+    def to_stop(self, worker: str) -> Sequence[Job]:
+        """Return the running jobs of a worker that somebody wants stopped."""
+        rows = self._state.ask(
+            f"SELECT {COLUMNS} FROM job WHERE worker = :worker AND state = 'running'"
+            " AND stop IS NOT NULL",
+            {"worker": worker},
+        )
+        return [job_of(row) for row in rows]
 
     def start(self, job: Job, run: str) -> Job:
         """Note the run of a job before it begins. Raises LeaseLost if the attempt was lost."""

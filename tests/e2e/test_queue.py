@@ -103,7 +103,7 @@ def test_jobs_are_cancelled_and_moved(farm: LabUnderTest) -> None:
     assert wait_until(lambda: running()["run"] is not None, timeout=120, interval=0.2)
     stopped = farm.run("queue", "cancel", ids[0], "--reason", "wrong model")
     assert "is told to stop" in stopped.text
-    assert wait_until(lambda: waiting(farm) == [], timeout=240, interval=1)
+    assert wait_until(lambda: waiting(farm) == [], timeout=240, interval=0.2)
     done = farm.run("logs", "-f", ids[2])
     assert done.exit_status == 0, said(done)
     ended = json.loads(farm.run("queue", "list", "--ended", "9", "--json").text)

@@ -33,6 +33,7 @@ from labctl.retry import wait_until
 from labctl.runs import read_recipe
 from labctl.state import Health, LabState, NewJob, lab_state
 from labctl.state.health import Healths
+from labctl.state.jobs import JOB_SECONDS
 from labctl.transport import Transport
 from labctl.transport.registry import TRANSPORTS
 
@@ -220,6 +221,36 @@ def test_a_running_worker_is_woken_and_ends_after_its_job(
     assert states == {"a": "done", "b": "waiting"}
     worker.stop()
     assert executor.stopped.is_set()
+
+
+def test_a_job_that_somebody_cancels_is_stopped_before_its_next_sign_of_life(
+    lab: LabFile,
+    state: LabState,
+    started: list[tuple[HostWorker, threading.Thread]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its board is well: the next job begins without a pause."""
+    monkeypatch.setattr(worker_module, "AWAY_SECONDS", 3600.0)
+    executor, told = Recorded(), threading.Event()
+    plain = executor.run
+
+    def run(job: FarmJob, board: str) -> JobResult:
+        if job.id == "b":
+            return plain(job, board)
+        assert told.wait(JOB_SECONDS / 8), "the next sign is due after twice that"
+        return JobResult(ExitStatus.INTERRUPTED)
+
+    executor.run = run  # type: ignore[method-assign]
+    worker = _worker(lab, executor, "rk1")
+    worker.stop_job = lambda _job: told.set()
+    _start(started, worker)
+    state.jobs.submit(_job("a", "rk1"))
+    assert wait_until(lambda: state.jobs.find("a").state == "running", timeout=60, interval=0.05)
+    state.jobs.cancel("a", "wrong model")
+    assert wait_until(lambda: state.jobs.find("a").state == "cancelled", timeout=60, interval=0.05)
+    assert state.jobs.find("a").reason == "wrong model"
+    state.jobs.submit(_job("b", "rk1"))
+    assert wait_until(lambda: state.jobs.find("b").state == "done", timeout=20, interval=0.05)
 
 
 def test_jobs_that_nobody_woke_a_worker_for_are_found(

@@ -90,7 +90,9 @@ def test_a_waiting_job_is_cancelled_and_a_running_one_asked_to_stop(state: LabSt
     assert state.jobs.cancel(second.id, "not needed").state == "cancelled"
     assert state.jobs.renew("w") == []
     assert state.jobs.cancel(first.id, "wrong model").state == "running"
-    (stopped,) = state.jobs.renew("w")
+    assert state.jobs.to_stop("another") == []
+    (stopped,) = state.jobs.to_stop("w")
+    assert [one.stop for one in state.jobs.renew("w")] == ["wrong model"]
     assert (stopped.id, stopped.stop) == (running.id, "wrong model")
     state.jobs.finish(stopped, 130, reason="wrong model", state="cancelled")
     with pytest.raises(ConfigError, match="is cancelled"):
