@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import agent_builds
+import failing_boards
 import pytest
 from failing_boards import PowerSwitch, command, connect, lab_of_boards, load, thawing
 
@@ -143,6 +144,7 @@ def test_the_hdc_server_is_ended_before_the_next_contact(
     program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/told\n[ "$3" = kill ]\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(failing_boards, "PATIENCE", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as hung:  # it accepts, and says nothing
         server = f"127.0.0.1:{hung.getsockname()[1]}"
         (tmp_path / "devices.yaml").write_text(
