@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from chaos import ChaosLab, chaos_lab
 from chaos_checks import check_all
-from chaos_faults import faults_of, run_trial
+from chaos_faults import run_trial
 from chaos_history import freeing_times
 from postgres_server import postgres_server
 
@@ -57,8 +57,7 @@ def _say(line: str) -> None:
 
 
 def test_three_hosts_are_broken_at_random(lab: ChaosLab) -> None:
-    each_once = len(faults_of(lab))
-    assert _break(lab, each_once) < 30  # beside a busy neighbour
+    assert _break(lab, 20) < 30  # beside a busy neighbour
 
 
 @pytest.mark.soak
