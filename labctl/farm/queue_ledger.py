@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -60,6 +61,8 @@ class QueueLedger:
         self._own_runs = RunsOfJobs(runs)
         self._archives = None if store is None else RunArchives(store, state, runs)
         self._attempts: dict[tuple[str, str], Job] = {}
+        #: File -> held by the job that fetches it; several begin at once, and need the same.
+        self._fetching: dict[str, threading.Lock] = {}
         self._understood: dict[str, bool] = {}
         #: Recipes of jobs whose models llama-quantize makes.
         self._deriving: dict[str, Recipe] = {}
@@ -116,16 +119,8 @@ class QueueLedger:
         """Return what a job is to run; files that this host lacks come from the store."""
         content = RunContent.read(self._found(job).content)
         for name, digest in content.files.items():
-            path = self._lab.root / name
-            if path.exists():
-                continue
-            if self._store is None or not _is_in(self._lab, path):
-                raise ConfigError(
-                    f"{name} is not on this host",
-                    hint="name a `store` in devices.yaml that all hosts of the lab share, and keep"
-                    " the files of recipes in the lab's folder",
-                )
-            self._store.get(digest, path)
+            with self._fetching.setdefault(name, threading.Lock()):
+                self._fetch(name, digest)
         if content.build is not None and not is_installed(content.build):
             if self._store is None:
                 build = f"{content.build.product} {version_of(content.build)}"
@@ -135,6 +130,18 @@ class QueueLedger:
                 ).of_host()
             install(content.build, self._store.get)
         return content
+
+    def _fetch(self, name: str, digest: str) -> None:
+        path = self._lab.root / name
+        if path.exists():
+            return
+        if self._store is None or not _is_in(self._lab, path):
+            raise ConfigError(
+                f"{name} is not on this host",
+                hint="name a `store` in devices.yaml that all hosts of the lab share, and keep"
+                " the files of recipes in the lab's folder",
+            )
+        self._store.get(digest, path)
 
     def run_of(self, job: FarmJob) -> str | None:
         """Return the run of an earlier attempt; one that another host stored is brought here.

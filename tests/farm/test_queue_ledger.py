@@ -2,6 +2,9 @@
 
 import hashlib
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -77,6 +80,29 @@ def test_a_host_fetches_the_files_of_a_job(labs: tuple[LabFile, LabFile], tmp_pa
     content.check(host.root)
     assert (host.root / "models" / "any.bin").read_bytes() == bytes(1000)
     assert (host.root / "tools" / "sleeper").read_text() == "#!/bin/sh\nsleep $1\n"
+
+
+def test_a_file_that_two_jobs_need_at_once_is_fetched_once(
+    labs: tuple[LabFile, LabFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fetched again, it would change while the first job looks at its bytes."""
+    desk, host = labs
+    store = SharedStore(str(tmp_path / "store"))
+    share_inputs(desk, store, _submitted(desk))
+    both, fetched, get = threading.Barrier(2), list[Path](), SharedStore.get
+
+    def slow(store: SharedStore, sha256: str, path: Path) -> None:
+        fetched.append(path)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.5)
+        get(store, sha256, path)
+
+    monkeypatch.setattr(SharedStore, "get", slow)
+    ledger, job = QueueLedger(host, lab_state(host), store, print), FarmJob("a", "a", ("rk1",))
+    with ThreadPoolExecutor(2) as pool:
+        for content in pool.map(ledger.content, [job, job]):
+            content.check(host.root)
+    assert len(fetched) == len(set(fetched)) == 2
 
 
 def test_a_build_of_the_desk_comes_to_the_host_and_no_newer_one_takes_its_place(
