@@ -94,4 +94,5 @@ class Switches(StrictModel):
     reflash: Action | None = None
     """Action that writes the board's system anew. What is in the workdir may be lost."""
     wait: _Time = Field(120.0, json_schema_extra={"default": "2m"})
-    """Longest time until the board answers after each of these."""
+    """Longest time until the board answers after each of these; at most 10 s of it before the
+    first."""

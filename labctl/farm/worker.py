@@ -228,6 +228,8 @@ class HostWorker:
         back stops them, one that is set forward makes them all at once.
         """
         while True:
+            if self._stopping.is_set():  # before the engine's worker ran, which forgets that
+                self._engine_worker.stop()
             with suppress(HostError), engine_errors():
                 await self._mend(app)
             await asyncio.sleep(_MEND_SECONDS)

@@ -191,6 +191,23 @@ def test_a_worker_that_is_stopped_makes_no_pause(
     assert not started[0][1].is_alive()
 
 
+def test_a_worker_that_is_stopped_while_it_starts_ends(
+    lab: LabFile,
+    started: list[tuple[HostWorker, threading.Thread]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker, plain = _worker(lab, Recorded(), "rk1"), worker_module.serving
+
+    def stopped(app: object, board: str) -> object:
+        worker.stop()
+        return plain(app, board)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(worker_module, "serving", stopped)
+    _start(started, worker)
+    started[0][1].join(60)
+    assert not started[0][1].is_alive()
+
+
 def test_a_running_worker_is_woken_and_ends_after_its_job(
     lab: LabFile, state: LabState, started: list[tuple[HostWorker, threading.Thread]]
 ) -> None:
