@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -84,9 +85,12 @@ def listen(listening: Listening) -> tuple[socket.socket, Listening]:
         family, *_ = socket.getaddrinfo(
             listening.host, listening.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        own = socket.socket(family)
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        own.bind((listening.host, listening.port))
+        with ExitStack() as undo:
+            own = undo.enter_context(socket.socket(family))
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            own.bind((listening.host, listening.port))
+            own.listen()  # before the address is told
+            undo.pop_all()
     except OSError as error:
         raise HostError(
             f"cannot listen at {listening.host}:{listening.port}: {error.strerror}",

@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from dashboards import made_lab
 
 from labctl.cli.root import run_cli
 from labctl.cli.serve import _own_token
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, HostError
 from labctl.web import server
 from labctl.web.dashboard import Listening
 
@@ -41,6 +42,15 @@ def serving(root: Path, *words: str) -> Iterator[tuple[str, "subprocess.Popen[st
         finally:
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 130
+
+
+def test_who_is_told_the_address_can_connect_at_once() -> None:
+    own, listening = server.listen(Listening(port=0))
+    with own:
+        socket.create_connection((listening.host, listening.port), timeout=60).close()
+        # Nor can another server have the port.
+        with pytest.raises(HostError, match="in use"):
+            server.listen(listening)
 
 
 def test_the_first_start_makes_a_token_that_only_its_user_can_read(tmp_path: Path) -> None:
