@@ -93,22 +93,8 @@ def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o644) -> None:
     Parent directories are made; nobody but the owner can read the file before it has ``mode``.
     Raises HostError when the host cannot write.
     """
-    raw = data.encode() if isinstance(data, str) else data
-    with host_writes(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(raw)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).chmod(mode)
-            Path(temporary).replace(path)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                Path(temporary).unlink()
-            raise
-        sync_directory(path.parent)
+    with appearing(path, mode=mode) as file:
+        file.write(data.encode() if isinstance(data, str) else data)
 
 
 def write_named(path: Path, data: str | bytes) -> None:
