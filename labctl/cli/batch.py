@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -13,9 +14,9 @@ from labctl.cli.root import Invocation
 from labctl.cli.run import comparing_with
 from labctl.config.lab import LabFile
 from labctl.config.yaml.document import load
-from labctl.errors import Blame, ExitStatus, printable_line
+from labctl.errors import Blame, ConfigError, ExitStatus, printable_line
 from labctl.farm.batch import Batch
-from labctl.farm.batch_plan import BatchPlan, PlannedBatch, plan_batch
+from labctl.farm.batch_plan import BatchPlan, PlannedBatch, plan_batch, without_agent
 from labctl.farm.expected import expected_seconds
 from labctl.farm.health import require_health
 from labctl.farm.job import FarmJob, JobResult
@@ -71,10 +72,11 @@ def batch(
     if dry_run:
         _show_plan([one.job for one in planned.jobs], as_json)
         return ExitStatus.OK
+    lacking = without_agent(lab, {board for one in planned.jobs for board in one.job.boards})
     current = _current(lab, planned, new=new)
     del planned  # may be thousands of recipes; the batch has them on disk
     with current.held():
-        _run(lab, current)
+        _run(lab, current, lacking)
     _show_results(current, as_json)
     return _status(current)
 
@@ -95,9 +97,13 @@ def _current(lab: LabFile, planned: PlannedBatch, *, new: bool) -> Batch:
     return current
 
 
-def _run(lab: LabFile, current: Batch) -> None:
+def _run(lab: LabFile, current: Batch, lacking: Mapping[str, ConfigError]) -> None:
     jobs = current.remaining
     wanted = {board for job in jobs for board in job.boards}
+    for name in sorted(wanted & lacking.keys()):
+        error = lacking[name]
+        note(f"note: board {name} is left out: {error.message}; to mend it: {error.hint}")
+    wanted -= lacking.keys()
     state, boards, well = lab_state(lab), {}, set()
     for name in sorted(wanted):
         health = state.health.get(name)
@@ -123,7 +129,8 @@ def _run(lab: LabFile, current: Batch) -> None:
 
     Scheduler(schedule, executor, on_end=ended).run()
     for job in schedule.stranded:
-        result = JobResult(ExitStatus.INFRA, blame=Blame.INFRA, reason=NO_BOARD)
+        why = next((f": {lacking[one].message}" for one in job.boards if one in lacking), "")
+        result = JobResult(ExitStatus.INFRA, blame=Blame.INFRA, reason=f"{NO_BOARD}{why}")
         current.note_result(job, "", result)
         _tell(current, job, "no board", result, again=False)
 

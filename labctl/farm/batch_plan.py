@@ -13,7 +13,7 @@ jobs:
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Annotated, Self
 
@@ -23,6 +23,7 @@ from labctl.checked import unknown
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe, find_recipe
 from labctl.config.recipe_parts import Scalar
+from labctl.config.target import load_target
 from labctl.config.types import Duration, Line, Name
 from labctl.config.yaml.document import StrictModel, refuse
 from labctl.errors import ConfigError
@@ -30,6 +31,7 @@ from labctl.farm.job import FarmJob
 from labctl.farm.run_content import RunContent
 from labctl.farm.selector import BoardSelector
 from labctl.runs.inputs.prepare import read_recipe
+from labctl.runs.inputs.programs import lacking_agent
 from labctl.runs.inputs.untrusted import Workspace, check_board
 
 MOST_JOBS = 100_000
@@ -157,6 +159,24 @@ def plan_batch(
         found, key=lambda one: (one[1], one[0]) if one[2].job.group in grouped else (0, one[0])
     )
     return PlannedBatch(plan.name, tuple(job for _, _, job in in_turns), contents)
+
+
+def without_agent(lab: LabFile, boards: Set[str]) -> dict[str, ConfigError]:
+    """Return the boards that no agent can be here for, and why.
+
+    Raises ConfigError if those are all.
+    """
+    targets: dict[str, ConfigError | None] = {}
+    lacking: dict[str, ConfigError] = {}
+    for name in sorted(boards):
+        target = lab.board(name).target
+        if target not in targets:
+            targets[target] = lacking_agent(load_target(target, lab.root), lab.root)
+        if error := targets[target]:
+            lacking[name] = error
+    if boards <= lacking.keys():
+        raise next(iter(lacking.values()))
+    return lacking
 
 
 def _checked(

@@ -196,6 +196,10 @@ class Schedule:
 
     def _again(self, unit: _Unit, board: str, result: JobResult) -> JobResult | None:
         """Let a job wait again that was broken off; return its result if it is given up."""
+        if result.is_host_lacking:
+            unit.boards -= {board}  # nothing is built or installed by waiting
+            if unit.boards.isdisjoint(self._boards):
+                return result
         if not result.is_counted:
             unit.attempts -= 1
         if result.is_board_broken:
@@ -236,7 +240,7 @@ class Schedule:
         self._demand.update(unit.boards)
 
     def _is_usable(self, board: str, result: JobResult) -> bool:
-        return board in self._boards and not result.needs_pause
+        return board in self._boards and (result.is_host_lacking or not result.needs_pause)
 
     def _release(self, board: str, *, is_free: bool) -> None:
         if is_free:

@@ -99,6 +99,16 @@ def test_a_wrong_plan_is_refused_before_anything_runs(farm: LabUnderTest) -> Non
     assert runs(farm) == []
 
 
+def test_a_batch_whose_boards_all_lack_an_agent_is_refused_before_anything_runs(
+    farm: LabUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
+    text = plan(farm, "{recipe: sleeping, times: 4}")
+    done = farm.run("batch", text)
+    blamed(done, 2, "config", "no agent (current) is built for target host-", "labctl build")
+    assert not (farm.root / "batches").exists()
+
+
 @pytest.mark.parametrize("way", ["batch", "queue"])
 def test_a_board_that_fails_its_check_between_jobs_gets_none(farm: LabUnderTest, way: str) -> None:
     devices = farm.root / "devices.yaml"

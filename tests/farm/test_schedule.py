@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labctl.errors import Blame, BoardOutOfService, ConfigError, HostError
+from labctl.errors import Blame, BoardOutOfService, ConfigError, HostError, ToolMissing
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.schedule import MOST_ATTEMPTS, Schedule
 from labctl.farm.scheduler import AWAY_SECONDS, simulate
@@ -233,6 +233,21 @@ def test_what_infrastructure_broke_off_is_not_tried_again_at_once() -> None:
     assert len(executor.begun) == 3
 
 
+def test_a_board_that_this_host_lacks_something_for_is_left_to_other_jobs_at_once() -> None:
+    """Nothing is built or installed by waiting: the job is tried on each of its boards once."""
+    lack = JobResult.of(ToolMissing("no tool here"))
+    jobs = [FarmJob("a", "", ("rk1", "rk2"), 9.0), FarmJob("b", "", ("rk1",), 5.0)]
+    executor = Simulated({("a", board): [lack] * 9 for board in ("rk1", "rk2")})
+    ends: dict[str, tuple[float, JobResult | None]] = {}
+
+    def end(at: float, job: FarmJob, _b: str, _a: JobResult, result: JobResult | None) -> None:
+        ends[job.id] = (at, result)
+
+    assert simulate(schedule(jobs, plain("rk1", "rk2")), executor, on_end=end) == 5.0
+    assert executor.begun == [("a", "rk2"), ("b", "rk1"), ("a", "rk1")]
+    assert ends == {"a": (5.0, lack), "b": (5.0, JobResult(0, seconds=5.0))}
+
+
 def test_a_job_without_a_board_is_stranded_and_ends_nothing() -> None:
     source = schedule([FarmJob("a", "", ("rk9",), 5.0)], plain("rk1"))
     assert source.is_over
@@ -263,18 +278,17 @@ def test_jobs_of_a_board_that_is_put_out_of_service_go_to_equal_ones() -> None:
     assert not made.stranded
 
 
-def test_a_build_that_the_host_lacks_gives_a_job_up_for_infra_and_blames_no_board() -> None:
+def test_a_build_that_the_host_lacks_gives_a_job_up_at_once_for_infra_and_blames_no_board() -> None:
     """All boards of a batch are of this host: who serves it has to act, not who wrote the job."""
     lacking = JobResult.of(ConfigError("no agent is built", hint="labctl build").of_host())
-    executor = Simulated({("a", "rk1"): [lacking] * MOST_ATTEMPTS})
+    executor = Simulated({("a", "rk1"): [lacking]})
     results: list[JobResult] = []
 
     def end(_at: float, _j: FarmJob, _b: str, _a: JobResult, result: JobResult | None) -> None:
         results.extend([result] if result else [])
 
     source = schedule([FarmJob("a", "a", ("rk1",))], plain("rk1"))
-    took = simulate(source, executor, on_end=end)
-    assert took >= AWAY_SECONDS * (MOST_ATTEMPTS - 1)
+    assert simulate(source, executor, on_end=end) == 0.0
     (left,) = results
     assert (left.exit_status, left.blame, left.is_board_broken) == (3, Blame.INFRA, False)
-    assert left.reason == "given up after 3 attempts: no agent is built; to mend it: labctl build"
+    assert left.reason == "no agent is built; to mend it: labctl build"

@@ -18,6 +18,7 @@ from labctl.runs.inputs.programs import (
     Program,
     agent_notes,
     find_program,
+    lacking_agent,
     missing_agent,
     missing_builds,
 )
@@ -179,3 +180,18 @@ def test_a_damaged_agent_is_built_again(tmp_path: Path, damage: str) -> None:
     if damage == "other bytes":
         file.write_text("agent")
     assert missing_agent("aarch64", TARGET, tmp_path) is not None
+
+
+def test_only_a_target_without_any_agent_that_its_boards_could_run_lacks_one(
+    tmp_path: Path,
+) -> None:
+    """A virtual board of a target runs its host's agent; which board is one shows on contact."""
+    missing = lacking_agent(TARGET, tmp_path)
+    assert missing is not None
+    assert missing.hint == "labctl build --target rk3568 --product agent"
+    agent(tmp_path)
+    assert lacking_agent(TARGET, tmp_path) is None
+    other = load_target("rk3588")
+    assert lacking_agent(other, tmp_path) is not None
+    agent(tmp_path, target="host-x86_64")
+    assert lacking_agent(other, tmp_path) is None

@@ -14,6 +14,7 @@ from labctl.build import (
     build_command,
     find_artifacts,
     find_spec,
+    list_artifacts,
     other_compiler,
     other_source,
 )
@@ -136,6 +137,20 @@ def missing_agent(
         return request
     is_whole = agent.has([AGENT_PRODUCT])
     return None if is_whole and not (with_stale and other_source(agent, lab_root)) else request
+
+
+def lacking_agent(target: Target, lab_root: Path) -> ConfigError | None:
+    """Return the error that no agent is built which a board of a target could run.
+
+    Only the board tells its machine: a virtual one runs its host's agent.
+    """
+    try:
+        agent_artifact(target.machine, target, lab_root)
+    except ConfigError as error:
+        agents = (one for one in list_artifacts() if one.manifest.product == AGENT_PRODUCT)
+        if not any(one.manifest.target.startswith("host-") for one in agents):
+            return error
+    return None
 
 
 def artifact_identity(artifact: Artifact) -> ArtifactIdentity:
