@@ -85,7 +85,7 @@ class Turn:
                         self._note(error.message)
                     was_refused = True
                     self._tell_place(job)
-                    time.sleep(AGAIN_SECONDS)
+                    self._pause(job)
                     continue
                 except LabctlError as error:
                     self._end(claimed, error.exit_status, error)
@@ -103,6 +103,14 @@ class Turn:
                 return claimed
             self._tell_place(job)
             time.sleep(LOOK_SECONDS)
+
+    def _pause(self, job: Job) -> None:
+        """Wait until a board that refused is asked again. Raises LeaseLost as soon as it is off."""
+        until = time.monotonic() + AGAIN_SECONDS
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_SECONDS))
+            still_waiting = partial(self._state.jobs.claim_own, job.id, (), self._worker)
+            patiently(still_waiting, self._note)
 
     def _look(self, job: Job) -> Job | None:
         held = {lease.board for lease in self._state.leases.list()}
@@ -127,6 +135,9 @@ class Turn:
         now = self._state.jobs.get(job.id)
         if now is not None and now.state == "waiting":
             self._state.jobs.cancel(job.id, "its labctl was interrupted")
+        elif now is not None and now.state == "running" and now.stop is not None:
+            status = ExitStatus.INTERRUPTED
+            self._state.jobs.finish(now, status, reason=now.stop, state="cancelled")
         elif now is not None and now.state == "running":
             self._end(now, ExitStatus.INTERRUPTED)
 
@@ -136,9 +147,13 @@ class Turn:
         over = threading.Event()
 
         def renew() -> None:
-            while not over.wait(JOB_SECONDS / 4):
+            due = time.monotonic() + JOB_SECONDS / 4
+            while not over.wait(LOOK_SECONDS):
                 with suppress(HostError):
-                    if self._state.jobs.renew(self._worker):
+                    if time.monotonic() >= due:
+                        self._state.jobs.renew(self._worker)
+                        due = time.monotonic() + JOB_SECONDS / 4
+                    if self._state.jobs.to_stop(self._worker):
                         os.kill(os.getpid(), signal.SIGINT)
                         return
 

@@ -1,13 +1,15 @@
 """The wait of ``labctl run`` for its board."""
 
+import time
 from pathlib import Path
 
 import pytest
 
 from labctl.config.lab import Lab, LabFile
-from labctl.errors import BoardBusy, BoardOutOfService
+from labctl.errors import BoardBusy, BoardOutOfService, LeaseLost
 from labctl.farm import turn as turns
 from labctl.farm.turn import Place, Turn
+from labctl.retry import wait_until
 from labctl.state import Health, LabState, NewJob, lab_state
 from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED
 
@@ -31,6 +33,39 @@ def test_a_board_that_refuses_again_and_again_is_told_once(state: LabState, tmp_
     assert Turn(state, tmp_path, job, places.append, notes.append).take(use, BoardBusy) == 0
     assert [place.number for place in places] == [1]
     assert notes == ["board rk1 is in use: a sign of life 0 s ago"]
+
+
+def test_a_run_that_somebody_cancels_ends_at_once(state: LabState, tmp_path: Path) -> None:
+    job = NewJob("q8", {}, ("rk1",), "foreground")
+
+    def use(_board: str) -> int:
+        state.jobs.cancel(job.id, "wrong model")
+        wait_until(lambda: False, timeout=10, interval=0.1)
+        return 0
+
+    with pytest.raises(KeyboardInterrupt):
+        Turn(state, tmp_path, job, lambda _: None, print).take(use, BoardBusy)
+    ended = state.jobs.get(job.id)
+    assert ended is not None
+    assert (ended.state, ended.exit_status, ended.reason) == ("cancelled", 130, "wrong model")
+
+
+def test_a_wait_for_a_board_that_refuses_is_over_once_somebody_cancels_it(
+    state: LabState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "AGAIN_SECONDS", 20.0)
+    job, tries = NewJob("q8", {}, ("rk1",), "foreground"), list[float]()
+
+    def use(board: str) -> int:
+        tries.append(time.monotonic())
+        raise BoardBusy(f"board {board} is in use")
+
+    def note(_line: str) -> None:
+        state.jobs.cancel(job.id, "wrong model")
+
+    with pytest.raises(LeaseLost, match="wrong model"):
+        Turn(state, tmp_path, job, lambda _: None, note).take(use, BoardBusy)
+    assert time.monotonic() - tries[-1] < 10
 
 
 @pytest.mark.parametrize("untrusted", [True, False])
