@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -25,6 +24,7 @@ from labctl.farm.run_archives import RunArchives, is_finished
 from labctl.farm.run_content import RunContent
 from labctl.farm.runs_of_jobs import RunsOfJobs
 from labctl.farm.store import SharedStore
+from labctl.files import locked
 from labctl.models import are_ready, find_quantizer
 from labctl.retry import retry_infra
 from labctl.runs.inputs.programs import derives_models
@@ -35,6 +35,8 @@ from labctl.state import Job, LabState
 
 #: A store or a database that is away is waited for.
 _AWAY_SECONDS = 120.0
+#: A file that another job fetches is waited for.
+_FETCH_SECONDS = 4 * 3600.0
 #: A llama-quantize that was built meanwhile is seen after this.
 _LOOK_SECONDS = 5.0
 _MOST_BYTES = 4096
@@ -61,8 +63,6 @@ class QueueLedger:
         self._own_runs = RunsOfJobs(runs)
         self._archives = None if store is None else RunArchives(store, state, runs)
         self._attempts: dict[tuple[str, str], Job] = {}
-        #: File -> held by the job that fetches it; several begin at once, and need the same.
-        self._fetching: dict[str, threading.Lock] = {}
         self._understood: dict[str, bool] = {}
         #: Recipes of jobs whose models llama-quantize makes.
         self._deriving: dict[str, Recipe] = {}
@@ -119,8 +119,7 @@ class QueueLedger:
         """Return what a job is to run; files that this host lacks come from the store."""
         content = RunContent.read(self._found(job).content)
         for name, digest in content.files.items():
-            with self._fetching.setdefault(name, threading.Lock()):
-                self._fetch(name, digest)
+            self._fetch(name, digest)
         if content.build is not None and not is_installed(content.build):
             if self._store is None:
                 build = f"{content.build.product} {version_of(content.build)}"
@@ -141,7 +140,11 @@ class QueueLedger:
                 hint="name a `store` in devices.yaml that all hosts of the lab share, and keep"
                 " the files of recipes in the lab's folder",
             )
-        self._store.get(digest, path)
+        # Several jobs begin at once, of one worker or of two, and need the same.
+        lock = self._lab.root / "runs" / f".fetch-{hashlib.sha256(name.encode()).hexdigest()}.lock"
+        with locked(lock, timeout=_FETCH_SECONDS, holder=f"a job that fetches {name}"):
+            if not path.exists():
+                self._store.get(digest, path)
 
     def run_of(self, job: FarmJob) -> str | None:
         """Return the run of an earlier attempt; one that another host stored is brought here.

@@ -82,8 +82,9 @@ def test_a_host_fetches_the_files_of_a_job(labs: tuple[LabFile, LabFile], tmp_pa
     assert (host.root / "tools" / "sleeper").read_text() == "#!/bin/sh\nsleep $1\n"
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 def test_a_file_that_two_jobs_need_at_once_is_fetched_once(
-    labs: tuple[LabFile, LabFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    labs: tuple[LabFile, LabFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     """Fetched again, it would change while the first job looks at its bytes."""
     desk, host = labs
@@ -98,10 +99,12 @@ def test_a_file_that_two_jobs_need_at_once_is_fetched_once(
         get(store, sha256, path)
 
     monkeypatch.setattr(SharedStore, "get", slow)
-    ledger, job = QueueLedger(host, lab_state(host), store, print), FarmJob("a", "a", ("rk1",))
+    ledgers = [QueueLedger(host, lab_state(host), store, print) for _ in range(workers)]
+    job = FarmJob("a", "a", ("rk1",))
     with ThreadPoolExecutor(2) as pool:
-        for content in pool.map(ledger.content, [job, job]):
-            content.check(host.root)
+        begun = [pool.submit(ledger.content, job) for ledger in (ledgers[0], ledgers[-1])]
+        for content in begun:
+            content.result().check(host.root)
     assert len(fetched) == len(set(fetched)) == 2
 
 
