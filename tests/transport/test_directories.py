@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from labctl.errors import BoardError, ConfigError, IntegrityError, ProtocolError
-from labctl.transport import HdcTcpConfig, Transport, pull_directory, push_directory, remote_words
+from labctl.transport import (
+    HdcTcpConfig,
+    Transport,
+    directories,
+    pull_directory,
+    push_directory,
+    remote_words,
+)
 from labctl.transport.file_transfer import BoardHash, Digest
 from labctl.transport.testing import Answer, ScriptedTransport
 from labctl.virtual import VirtualBoard, serving
@@ -101,11 +108,13 @@ def test_links_are_never_followed_out_of_a_directory(
 def test_many_files_are_proven(transport: Transport, folder: str, tmp_path: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()
-    for number in range(300):
-        (here / f"{number:04}-{'n' * 200}").write_text(str(number))  # more than one command names
-    assert push_directory(transport, here, f"{folder}/many", timeout=30).files == 300
+    names = [f"{number:04}-{'n' * 240}" for number in range(150)]
+    assert sum(len(f"{folder}/many/{name}") for name in names) > directories._BATCH_BYTES
+    for name in names:
+        (here / name).write_text(name[:4])
+    assert push_directory(transport, here, f"{folder}/many", timeout=30).files == 150
     assert content(Path(f"{folder}/many")) == content(here)
-    assert pull_directory(transport, f"{folder}/many", tmp_path / "back", timeout=30).files == 300
+    assert pull_directory(transport, f"{folder}/many", tmp_path / "back", timeout=30).files == 150
     assert content(tmp_path / "back") == content(here)
 
 

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import paramiko
 import pytest
 from sshd_host import SshHost, descendants, make_key, ssh_host
 
@@ -133,6 +135,24 @@ def home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(folder / "home"))
     (folder / "home" / ".ssh").mkdir(parents=True)
     return folder / "home" / ".ssh"
+
+
+def test_small_packets_wait_for_no_acknowledgement(
+    host: SshHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start of a program is several of them, each 40 ms late without the option."""
+    dialled: list[socket.socket] = []
+    made = paramiko.Transport.__init__
+
+    def spied(self: paramiko.Transport, sock: socket.socket, **options: Any) -> None:
+        dialled.append(sock)
+        made(self, sock, **options)
+
+    monkeypatch.setattr(paramiko.Transport, "__init__", spied)
+    with host.board().open() as board:
+        board.run(":", timeout=60)
+        (to_host,) = dialled
+        assert to_host.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_link_that_was_cut_is_opened_again(host: SshHost, tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def _enforce_host_key(hop: _Hop) -> None:
     client.set_missing_host_key_policy(known)
     host, port = hop.connection.host, hop.connection.port
     name = host if port == paramiko.config.SSH_PORT else f"[{host}]:{port}"
-    hop.connection.connect_kwargs["transport_factory"] = partial(known.transport, name)
+    hop.connection.connect_kwargs["transport_factory"] = partial(_transport, known, name)
     files = [hop.known_hosts or Path.home() / ".ssh" / "known_hosts"]
     if hop.known_hosts is None:
         files.append(SYSTEM_KNOWN_HOSTS)
@@ -217,6 +217,19 @@ def _enforce_host_key(hop: _Hop) -> None:
                 known.load(file)
             except (InvalidHostKey, OSError, UnicodeDecodeError) as error:
                 raise ConfigError(f"{hop.label}: {file} cannot be read: {error}") from error
+
+
+def _transport(
+    known: KnownHosts, name: str, sock: socket.socket | paramiko.Channel, **options: Any
+) -> paramiko.Transport:
+    """Return a transport that sends each packet at once.
+
+    A program's start is several small packets, and without this each waits for the delayed
+    acknowledgement of the one before: 40 ms for every command and every file.
+    """
+    if isinstance(sock, socket.socket) and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return known.transport(name, sock, **options)
 
 
 @contextmanager
