@@ -310,6 +310,30 @@ def test_a_hold_of_the_users_own_stays(farm: Farm) -> None:
     assert hold.reason == "new fan"
 
 
+def test_a_hold_of_the_users_own_under_the_boards_other_name_stays(farm: Farm) -> None:
+    for name in ("rk2", "usb"):
+        leases = farm.state.leases
+        leases.release(leases.acquire(name, purpose="probe", hardware="serial 7"))
+    farm.state.holds.hold("usb", by=this_user(), reason="new fan", seconds=9000)
+    runs = farm.runs(farm.claim, lambda: None)
+    with pytest.raises(KeyboardInterrupt):
+        runs.run(ROW, "rk2", PAIR, farm.began.append)
+    runs.withdraw("rk2", ("a", "b"))
+    (hold,) = farm.state.reservations.in_force()
+    assert (hold.board, hold.reason) == ("usb", "new fan")
+
+
+def test_a_hold_of_somebody_else_is_no_hold_of_the_pair(farm: Farm) -> None:
+    def somebody_holds() -> None:
+        farm.claim()
+        farm.state.holds.hold("rk2", by="ann@desk", reason="new fan", seconds=9000)
+
+    with pytest.raises(KeyboardInterrupt):
+        farm.runs(somebody_holds, lambda: None).run(ROW, "rk2", PAIR, farm.began.append)
+    (line,) = farm.said
+    assert "board rk2 is not kept for both runs of a pair: board rk2 is held by ann@desk" in line
+
+
 def test_a_board_that_cannot_be_kept_is_told_once(
     farm: Farm, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ from labctl.state import Job, NewJob, lab_state
 from labctl.state.events import this_user
 from labctl.state.job import new_job_id
 from labctl.state.leases import busy
+from labctl.state.reservations import Reservation
 from labctl.units import duration
 
 #: A board that others use is waited for so long (s), if there is time; then it has failed.
@@ -295,8 +296,7 @@ class QueuedRuns:
         now, seconds = time.monotonic(), 2 * job.max_seconds + _HOLD_MARGIN_SECONDS
         if now < self._hold_due.get(board, -math.inf):
             return
-        held = [one for one in self._state.reservations.in_force() if one.board == board]
-        if any(one.kind == "hold" and one.reason != self._reason for one in held):
+        if any(one.reason != self._reason and one.lets_in(this_user()) for one in self._on(board)):
             self._hold_due[board] = now + _HOLD_AGAIN_SECONDS
             return
         try:
@@ -315,6 +315,13 @@ class QueuedRuns:
             self._hold_due[board] = now + _HOLD_AGAIN_SECONDS
         else:
             self._hold_due[board] = now + seconds / 2
+
+    def _on(self, board: str) -> list[Reservation]:
+        """Return the holds of a board, under whichever of its names."""
+        reservations = self._state.reservations
+        of_names = [one for name, one in reservations.of_leased() if name == board]
+        of_name = [one for one in reservations.in_force() if one.board == board]
+        return [one for one in (*of_name, *of_names) if one.kind == "hold"]
 
     def _fetched(self, job: Job) -> RunDirectory | None:
         """Return the finished run of a job; None if it has none. Raises HostError."""
