@@ -40,6 +40,8 @@ class Elsewhere(SimulatedFarm):
 
     def job(self, board: str, known: str | None) -> str | None:
         self._die()
+        if known in self.withdrawn:
+            known = None
         return known or f"job{self.chance.getrandbits(64):x}"
 
     def withdraw(self, board: str, jobs: Sequence[str]) -> None:
@@ -195,6 +197,36 @@ def test_a_night_that_is_interrupted_leaves_nothing_in_the_queue_and_can_go_on(
     assert farm.queue.keys() >= {
         one.job for one in night_of(tmp_path, going_on, rows).state.entries if one.job
     }
+
+
+@pytest.mark.parametrize("ends", ["interrupted", "killed"])
+def test_a_night_that_goes_on_at_its_end_begins_no_run_and_takes_what_ended_meanwhile(
+    tmp_path: Path, ends: str
+) -> None:
+    """Its jobs are withdrawn by Ctrl-C, and go on after a kill."""
+
+    class Cut(Elsewhere):
+        def measure(self, *given, **words):  # type: ignore[no-untyped-def]
+            found = super().measure(*given, **words)
+            if ends == "interrupted":
+                self.queue.clear()  # it stops them before they did anything
+                raise KeyboardInterrupt
+            self.dies = lambda: True
+            self._die()
+            return found
+
+    farm = Cut(Truth())
+    rows = plan_rows(farm, 2)[:1]
+    with pytest.raises((KeyboardInterrupt, Killed)):
+        night_of(tmp_path, farm, rows, hours=1).run()
+    going_on = Elsewhere(Truth())
+    going_on.queue, going_on.withdrawn = dict(farm.queue), farm.withdrawn
+    going_on.clocks = {rows[0].board: 3600.0 - 1}
+    night_of(tmp_path, going_on, rows, hours=1).run()
+    assert going_on.queue == farm.queue
+    entries = night_of(tmp_path, going_on, rows).state.entries
+    assert sum(one.event == "measured" for one in entries) == len(farm.queue)
+    assert len(farm.queue) == (0 if ends == "interrupted" else 2)
 
 
 def test_a_board_is_let_go_once_however_many_rows_it_has(tmp_path: Path) -> None:

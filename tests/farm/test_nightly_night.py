@@ -160,6 +160,25 @@ def test_a_night_that_is_killed_anywhere_goes_on_and_repeats_nothing(tmp_path: P
     assert len(places) == len(set(places)) == sum(farm.measured.values())
 
 
+@pytest.mark.parametrize(("left", "runs"), [(29, 0), (31, 1)])
+def test_a_night_that_goes_on_ends_a_pair_only_if_there_is_time_for_its_second_run(
+    tmp_path: Path, left: int, runs: int
+) -> None:
+    farm, rows = farm_and_rows(1)
+
+    def stop_in_the_second() -> None:
+        if farm.runs:
+            raise KeyboardInterrupt
+
+    farm.before_run = stop_in_the_second
+    with pytest.raises(KeyboardInterrupt):
+        night_of(tmp_path, farm, rows, hours=1).run()
+    farm.before_run = lambda: None
+    farm.clocks = {rows[0].board: 3600.0 - left}
+    night_of(tmp_path, farm, rows, hours=1).run()
+    assert farm.runs == {rows[0].board: 1 + runs}
+
+
 def test_a_torn_last_line_is_as_if_it_was_never_written(tmp_path: Path) -> None:
     farm, rows = farm_and_rows(2)
     night_of(tmp_path, farm, rows).run()

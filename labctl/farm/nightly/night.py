@@ -252,9 +252,7 @@ class Night:
                     event = "parted" if why else "whole"
                     self._step(state, event, stage=stage, pair=number, reason=why)
                     continue
-                is_new = not any(place in state.done or place in state.jobs for place in places)
-                end = self.executor.now(board) + state.pair_seconds + keep
-                if is_new and end > self.record.deadline:
+                if not self._has_time(state, places, keep):
                     return False
                 if trouble := self.executor.trouble(board):
                     failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=trouble)
@@ -265,6 +263,23 @@ class Night:
         finally:
             self.executor.withdraw(board, tuple(state.jobs.values()))
         return True
+
+    def _has_time(self, state: RowState, places: Sequence[Place], keep: float) -> bool:
+        """Tell whether those runs of a pair may begin that are not done, nor in the queue."""
+        missing = [
+            place
+            for place in places
+            if place not in state.done
+            and (place not in state.jobs or not self._is_queued(state, state.jobs[place]))
+        ]
+        seconds = len(missing) * state.pair_seconds / len(places)
+        if len(missing) == len(places):
+            seconds += keep
+        return not missing or self.executor.now(state.board) + seconds <= self.record.deadline
+
+    def _is_queued(self, state: RowState, job: str) -> bool:
+        """Tell whether a job is waited for still: the night did not take it back."""
+        return self.executor.job(state.board, job) == job
 
     def withdraw(self) -> None:
         """Take out of the queue what this night has there, and let boards of other hosts go."""
