@@ -338,6 +338,8 @@ class LabFile:
 
     root: Path
     lab: Lab
+    #: A board's lease, or a job's attempt, that is not renewed for so long is over.
+    lease_seconds: float = 60.0
 
     @property
     def name(self) -> str:

@@ -24,7 +24,6 @@ from labctl.state import Job, LabState
 from labctl.state.health import BoardHealth
 from labctl.state.job import worker_name
 from labctl.state.job_order import Waiting
-from labctl.state.jobs import JOB_SECONDS
 
 
 class QueueSource:
@@ -175,7 +174,7 @@ class QueueSource:
         host, boards = socket.gethostname(), sorted(self._boards)
         self._state.workers.give_sign(self.name, host, boards, version)
         self._state.jobs.renew(self.name)
-        self._sign_due = now + JOB_SECONDS / 4
+        self._sign_due = now + self._state.lease_seconds / 4
 
     def _suits(self) -> Callable[[Waiting, str], bool]:
         """Return what tells whether a job may have a board, and the shared limits have room.

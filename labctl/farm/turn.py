@@ -17,7 +17,6 @@ from labctl.runs.record.directory import RunDirectory, run_directories
 from labctl.runs.resume import last_board
 from labctl.state import Job, LabState, NewJob
 from labctl.state.job import worker_name
-from labctl.state.jobs import JOB_SECONDS
 
 LOOK_SECONDS = 2.0
 #: A board that refused is tried again after this: a holder that is no labctl of this lab is seen
@@ -147,12 +146,13 @@ class Turn:
         over = threading.Event()
 
         def renew() -> None:
-            due = time.monotonic() + JOB_SECONDS / 4
+            seconds = self._state.lease_seconds / 4
+            due = time.monotonic() + seconds
             while not over.wait(LOOK_SECONDS):
                 with suppress(HostError):
                     if time.monotonic() >= due:
                         self._state.jobs.renew(self._worker)
-                        due = time.monotonic() + JOB_SECONDS / 4
+                        due = time.monotonic() + seconds
                     if self._state.jobs.to_stop(self._worker):
                         os.kill(os.getpid(), signal.SIGINT)
                         return

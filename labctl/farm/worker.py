@@ -31,7 +31,6 @@ from labctl.farm.queue_engine import (
 )
 from labctl.retry import retry_infra
 from labctl.state import Job, LabState
-from labctl.state import jobs as job_table
 from labctl.state.job import worker_name
 from labctl.state.job_order import Waiting
 
@@ -376,7 +375,7 @@ class HostWorker:
         return lambda job, _board: job.id not in strange and job.id not in lacking
 
     def _stay_alive(self) -> None:
-        while not self._ended.wait(job_table.JOB_SECONDS / 4):
+        while not self._ended.wait(self.state.lease_seconds / 4):
             with suppress(HostError):
                 self._give_sign()
                 self._break_off(self.state.jobs.renew(self.name))

@@ -1,20 +1,20 @@
 """Admission of waiting jobs to boards: a board goes to nobody whom the lab would refuse there."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from labctl.config.quotas import Quota
 from labctl.errors import BoardBusy, BoardOutOfService
 from labctl.state import sql
 from labctl.state.health import out_of_service
 from labctl.state.job import ORDER, waiting_row
 from labctl.state.job_order import Waiting, hand_out
-from labctl.state.leases import LEASE_SECONDS
 from labctl.state.quotas import QuotaCheck
 from labctl.state.reservations import other_keeps, reservations_from
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+    from labctl.state.sql import StateDatabase
 
 
 def next_jobs(
@@ -22,7 +22,7 @@ def next_jobs(
     now: float,
     boards: Sequence[str],
     suits: Callable[[Waiting, str], bool],
-    quotas: Mapping[str, Quota],
+    state: "StateDatabase",
     *,
     own: str | None = None,
 ) -> Sequence[tuple[Waiting, str]]:
@@ -38,7 +38,7 @@ def next_jobs(
         "SELECT submitter, COUNT(*) AS number FROM job WHERE state = 'running' GROUP BY submitter",
     )
     running = {row["submitter"]: row["number"] for row in counts}
-    admission = Admission(connection, now, quotas, own)
+    admission = Admission(connection, now, state, own)
 
     def may_have(job: Waiting, board: str) -> bool:
         if not (admission.admits(job, board) and suits(job, board)):
@@ -64,12 +64,13 @@ class Admission:
         self,
         connection: "Connection",
         now: float,
-        quotas: Mapping[str, Quota],
+        state: "StateDatabase",
         own: str | None = None,
     ):
         self._now = now
+        self._lease_seconds = state.lease_seconds
         self._kept = reservations_from(connection, now)
-        self._quotas = QuotaCheck(connection, now, quotas)
+        self._quotas = QuotaCheck(connection, now, state.quotas)
         self._out = out_of_service(connection)
         self._own = own
         #: Job -> why it may not have the board that was looked at last, for people.
@@ -90,7 +91,7 @@ class Admission:
         self.refused.pop(job.id, None)
 
     def _check(self, job: Waiting, board: str) -> None:
-        ends = self._now + max(job.max_seconds, LEASE_SECONDS)
+        ends = self._now + max(job.max_seconds, self._lease_seconds)
         for kept in self._kept.get(board, ()):
             if kept.begins < ends and not kept.lets_in(job.submitter):
                 raise other_keeps(kept)

@@ -51,9 +51,6 @@ class Health(StrEnum):
 UNTRUSTED = "untrusted"
 #: Its value until that look has ended.
 NOT_LOOKED_THROUGH = "an untrusted recipe ran on it, and it was not looked through since"
-#: So long (s) after what another host told of a board, a process of that host may be about to go on
-#: with it.
-_LATELY_SECONDS = 60.0
 #: Boards that do the work of users. Nothing is known against an unknown one.
 WORKING = (Health.GOOD, Health.UNKNOWN)
 #: Set by people, and ended by people alone.
@@ -181,7 +178,7 @@ class Healths:
             " SELECT 1 FROM board_event WHERE board = :board AND kind IN ('state', 'health')"
             f" AND at > {now} - :lately"
         )
-        asked = {"board": health.board, "lately": _LATELY_SECONDS}
+        asked = {"board": health.board, "lately": self._state.lease_seconds}
         return bool(self._state.ask(question, asked))
 
     def working(self, boards: Sequence[str], by: str, *, untrusted: bool = False) -> Sequence[str]:

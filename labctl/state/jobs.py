@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from labctl.state.sql import StateDatabase
 
-#: An attempt that is not renewed for these seconds was lost with its worker.
-JOB_SECONDS = 60.0
 #: A job that infrastructure broke off so often is given up.
 MOST_FAILURES = 3
 
@@ -37,7 +35,7 @@ class Jobs:
     def submit(self, *jobs: NewJob) -> Sequence[Job]:
         """Put jobs at the end of the queue, in this order and all at once; ids that exist stay."""
         with self._state.changing() as connection:
-            now = self._now(connection)
+            now, seconds = self._now(connection), self._state.lease_seconds
             last = sql.rows(connection, "SELECT MAX(position) AS last FROM job")[0]["last"] or 0.0
             for number, job in enumerate(jobs, 1):
                 if not job.boards:
@@ -59,7 +57,7 @@ class Jobs:
                     "state": "waiting",
                     "attempts": 0,
                     "failures": 0,
-                    "expires": now + JOB_SECONDS if job.kind == "foreground" else None,
+                    "expires": now + seconds if job.kind == "foreground" else None,
                 }
                 places = ", ".join(f":{name}" for name in NAMES)
                 sql.run(
@@ -198,7 +196,7 @@ class Jobs:
             sql.run(
                 connection,
                 "UPDATE job SET expires = :expires WHERE id = :id AND state = 'waiting'",
-                {"id": job, "expires": now + JOB_SECONDS},
+                {"id": job, "expires": now + self._state.lease_seconds},
             )
             found = _get(connection, job)
             if found.state != "waiting":
@@ -209,11 +207,11 @@ class Jobs:
     def renew(self, worker: str) -> Sequence[Job]:
         """Say that a worker lives; return its jobs that somebody wants stopped."""
         with self._state.changing() as connection:
-            values = {"worker": worker, "expires": self._now(connection) + JOB_SECONDS}
+            expires = self._now(connection) + self._state.lease_seconds
             sql.run(
                 connection,
                 "UPDATE job SET expires = :expires WHERE worker = :worker AND state = 'running'",
-                values,
+                {"worker": worker, "expires": expires},
             )
         return self.to_stop(worker)
 
@@ -290,7 +288,7 @@ class Jobs:
         _free_lost(connection, now)
         claimed = [
             (job.id, board)
-            for job, board in next_jobs(connection, now, boards, suits, self._state.quotas, own=own)
+            for job, board in next_jobs(connection, now, boards, suits, self._state, own=own)
             if job.id == own or (own is None and not job.is_foreground)
         ]
         for job, board in claimed:
@@ -302,7 +300,7 @@ class Jobs:
                 worker=worker,
                 attempts=_get(connection, job).attempts + 1,
                 started_at=now,
-                expires=now + JOB_SECONDS,
+                expires=now + self._state.lease_seconds,
                 reason=None,
             )
         return [_get(connection, job) for job, _ in claimed]
@@ -355,7 +353,7 @@ def _again(
         tried=json.dumps(sorted(tried)),
         reason=reason,
         failures=failures,
-        expires=now + JOB_SECONDS if job.kind == "foreground" else None,
+        expires=None,  # it waits in the queue, whoever lives; no foreground job comes here
     )
 
 

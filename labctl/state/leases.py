@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
     from labctl.state.sql import StateDatabase
 
-#: A lease that is not renewed ends after these seconds.
-LEASE_SECONDS = 60.0
-#: Its holder stops after this part of that time, at the latest: what it sent arrives, too, and no
-#: two clocks run alike.
+#: The holder of a lease stops after this part of its time, at the latest: what it sent arrives,
+#: too, and no two clocks run alike.
 _USABLE = 0.9
 
 _COLUMNS = "board, epoch, token, holder, host, pid, purpose, job, hardware, since, expires"
@@ -77,6 +75,8 @@ class BoardLeases:
 
     def __init__(self, state: "StateDatabase"):
         self._state = state
+        #: A lease that is not renewed ends after so long.
+        self.seconds = state.lease_seconds
 
     def list(self) -> list[StateLease]:
         """Return the leases that hold now, by board. Raises HostError, ConfigError."""
@@ -148,7 +148,7 @@ class BoardLeases:
             purpose: words for people.
             holder: ``USER@HOST`` for whom it is taken; by default who runs this process.
             job: id of the queue's job.
-            seconds: after so long it ends, unless it is renewed; by default LEASE_SECONDS.
+            seconds: after so long it ends, unless it is renewed; by default the lab's time.
             minimum_epoch: one above the board's own.
             keep_epoch: epoch of a lease on the board that goes on, its holder being dead: it is
                 kept, unless there was a greater one.
@@ -160,7 +160,7 @@ class BoardLeases:
 
         Raises BoardBusy that names the holder, HostError, ConfigError.
         """
-        began, seconds = steady_seconds(), LEASE_SECONDS if seconds is None else seconds
+        began, seconds = steady_seconds(), self.seconds if seconds is None else seconds
         with self._state.changing(backup=False) as connection:
             now = clock(connection, self._state.now)
             before = find(connection, board)
@@ -213,7 +213,7 @@ class BoardLeases:
         return lease
 
     def renew(self, lease: StateLease, seconds: float | None = None) -> StateLease:
-        """Hold a board for at least another ``seconds`` from now; by default LEASE_SECONDS.
+        """Hold a board for at least another ``seconds`` from now; by default the lab's time.
 
         Raises LeaseLost, HostError.
         """
@@ -231,7 +231,7 @@ class BoardLeases:
         """
         from sqlalchemy import text
 
-        began, seconds = steady_seconds(), LEASE_SECONDS if seconds is None else seconds
+        began, seconds = steady_seconds(), self.seconds if seconds is None else seconds
         longer = "CASE WHEN expires > :now + :seconds THEN expires ELSE :now + :seconds END"
         update = text(f"UPDATE board_lease SET expires = {longer} WHERE {_MINE}")
         with self._state.changing(backup=False) as connection:

@@ -19,6 +19,10 @@ class StateDatabase(Protocol):
         """Quotas of the boards, by user."""
 
     @property
+    def lease_seconds(self) -> float:
+        """A board's lease, or a job's attempt, that is not renewed for so long is over."""
+
+    @property
     def now(self) -> str:
         """SQL of this moment: seconds since 1970 by the database's clock."""
 

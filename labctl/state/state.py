@@ -47,7 +47,7 @@ _HINT = (
 def lab_state(lab: LabFile) -> "LabState":
     """Return the state of a lab. Raises ConfigError for a database that cannot be."""
     database = lab_database(lab) or SqliteDatabase(lab.root / FILE_NAME, "the lab's state", _HINT)
-    return LabState(database, lab.root / BACKUPS, lab.lab.quotas)
+    return LabState(lab, database)
 
 
 class LabState:
@@ -56,12 +56,11 @@ class LabState:
     Its parts are imported when they are used: most commands need one or two of them.
     """
 
-    def __init__(
-        self, database: Database, backups: Path, quotas: Mapping[str, "Quota"] | None = None
-    ):
-        self.quotas = quotas or {}
+    def __init__(self, lab: LabFile, database: Database):
+        self.quotas: Mapping[str, Quota] = lab.lab.quotas
+        self.lease_seconds = lab.lease_seconds
         self._database = database
-        self._backups = backups
+        self._backups = lab.root / BACKUPS
 
     @cached_property
     def baselines(self) -> "Baselines":

@@ -33,7 +33,6 @@ from labctl.retry import wait_until
 from labctl.runs import read_recipe
 from labctl.state import Health, LabState, NewJob, lab_state
 from labctl.state.health import Healths
-from labctl.state.jobs import JOB_SECONDS
 from labctl.transport import Transport
 from labctl.transport.registry import TRANSPORTS
 
@@ -254,7 +253,7 @@ def test_a_job_that_somebody_cancels_is_stopped_before_its_next_sign_of_life(
     def run(job: FarmJob, board: str) -> JobResult:
         if job.id == "b":
             return plain(job, board)
-        assert told.wait(JOB_SECONDS / 8), "the next sign is due after twice that"
+        assert told.wait(lab.lease_seconds / 8), "the next sign is due after twice that"
         return JobResult(ExitStatus.INTERRUPTED)
 
     executor.run = run  # type: ignore[method-assign]

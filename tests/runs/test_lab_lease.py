@@ -5,12 +5,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import agent_builds
 import pytest
 
-from labctl.config.lab import Board, LabFile, lab_model
+from labctl.config.lab import LabFile, lab_model
 from labctl.config.target import load_target
 from labctl.errors import BoardBusy, ConfigError, HostError, LeaseLost
 from labctl.records import BoardFacts, Execution
@@ -18,7 +19,6 @@ from labctl.retry import wait_until
 from labctl.runs import BoardUse, HeldBoard
 from labctl.runs.board.in_use import lab_lease
 from labctl.state import BoardLeases, LabState, StateLease, lab_state
-from labctl.state import leases as leases_module
 from labctl.transport import LocalConfig
 from labctl.transport.registry import TRANSPORTS
 
@@ -46,12 +46,12 @@ def hold(lab: LabFile, tmp_path: Path) -> Iterator[Callable[..., HeldBoard]]:
     """Meet the board in a process of this host."""
     with ExitStack() as ending:
 
-        def held(use: BoardUse | None = None) -> HeldBoard:
-            board: Board = lab.board("b")
+        def held(use: BoardUse | None = None, *, lease_seconds: float = 60.0) -> HeldBoard:
+            here, board = replace(lab, lease_seconds=lease_seconds), lab.board("b")
             link = ending.enter_context(LocalConfig().open())
             met = HeldBoard(
                 board,
-                lab,
+                here,
                 load_target("host-x86_64"),
                 FACTS,
                 link,
@@ -59,7 +59,7 @@ def hold(lab: LabFile, tmp_path: Path) -> Iterator[Callable[..., HeldBoard]]:
                 ending.enter_context(ExitStack()),
             )
             met.fence.agent = str(agent_builds.native_agent())
-            met.in_lab = lab_lease(lab, board, use or BoardUse("run q2"))
+            met.in_lab = lab_lease(here, board, use or BoardUse("run q2"))
             return met
 
         yield held
@@ -146,9 +146,8 @@ def test_a_controller_of_another_host_that_died_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its last sign of life on the board is young, and its lease in the lab is over."""
-    dead = hold()
+    dead = hold(lease_seconds=5.0)  # the board is taken within it
     with monkeypatch.context() as patch:
-        patch.setattr(leases_module, "LEASE_SECONDS", 5.0)  # the board is taken within it
         patch.setattr("labctl.runs.board.in_use.LabLease._keep", lambda _self: None)
         first = dead.take_lease()
     on_another_host()
@@ -188,8 +187,7 @@ def test_a_run_that_is_taken_up_keeps_the_epoch_of_its_job(
 def test_a_lease_is_renewed_while_its_holder_lives(
     hold: Callable[..., HeldBoard], state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases_module, "LEASE_SECONDS", 30.0)
-    held = hold()
+    held = hold(lease_seconds=30.0)
     with monkeypatch.context() as patch:
         patch.setattr("labctl.runs.board.in_use._RENEWALS", 300)
         held.take_lease()
@@ -205,11 +203,10 @@ def test_a_lease_is_renewed_while_its_holder_lives(
 
 
 def test_who_cannot_renew_sends_and_records_nothing_more(
-    hold: Callable[..., HeldBoard], lab: LabFile, monkeypatch: pytest.MonkeyPatch
+    hold: Callable[..., HeldBoard], lab: LabFile
 ) -> None:
     """The database is down; the holder stops before the lease is over."""
-    monkeypatch.setattr(leases_module, "LEASE_SECONDS", 6.0)  # the board is taken within it
-    held = hold()
+    held = hold(lease_seconds=6.0)  # the board is taken within it
     held.take_lease()
     database = lab.root / "labctl.sqlite"
     content = database.read_bytes()
@@ -240,15 +237,14 @@ def test_who_cannot_renew_sends_and_records_nothing_more(
 STALLS = """
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from labctl.config.lab import find_lab
 from labctl.errors import LabctlError
 from labctl.runs import BoardUse
 from labctl.runs.board.in_use import lab_lease
-from labctl.state import leases
 from labctl.transport.registry import TRANSPORTS
-leases.LEASE_SECONDS = 3.0
-lab = find_lab(Path(sys.argv[1]), TRANSPORTS)
+lab = replace(find_lab(Path(sys.argv[1]), TRANSPORTS), lease_seconds=3.0)
 lease = lab_lease(lab, lab.board("b"), BoardUse("run q2"))
 lease.take("t" * 16)
 print("held", flush=True)
@@ -340,7 +336,6 @@ def test_all_leases_of_a_process_are_renewed_in_one_transaction(
     lab: LabFile, state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("labctl.runs.board.in_use._RENEWALS", 600)
-    monkeypatch.setattr(leases_module, "LEASE_SECONDS", 600.0)
     rounds: list[set[str]] = []
     renew_all = BoardLeases.renew_all
 
@@ -355,7 +350,7 @@ def test_all_leases_of_a_process_are_renewed_in_one_transaction(
     boards = lab_model(TRANSPORTS).model_validate(
         {"lab": "lab", "boards": dict.fromkeys(names, BOARD)}
     )
-    many = LabFile(lab.root, boards)
+    many = LabFile(lab.root, boards, lease_seconds=600.0)
     held = {name: lab_lease(many, many.board(name), BoardUse("run q2")) for name in names}
     for name, lease in held.items():
         assert lease is not None

@@ -24,7 +24,6 @@ from labctl.database import DatabaseAway, postgresql
 from labctl.errors import HostError
 from labctl.retry import wait_until
 from labctl.state import LabState, lab_state
-from labctl.state.leases import LEASE_SECONDS
 
 
 @pytest.fixture
@@ -224,7 +223,7 @@ def test_a_question_to_a_file_is_one_connection(
 def test_a_writer_that_was_stopped_does_not_keep_the_others_from_their_leases(
     lab: LabFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert postgresql.IDLE_SECONDS < LEASE_SECONDS / 4  # others renew theirs meanwhile
+    assert lab.lease_seconds / 4 > postgresql.IDLE_SECONDS  # others renew theirs meanwhile
     monkeypatch.setattr(postgresql, "IDLE_SECONDS", 0.2)
     stopped, other = lab_state(lab), lab_state(replace(lab, root=tmp_path / "other"))
     lease = other.leases.acquire("rk1", purpose="test", seconds=30.0)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,16 +12,20 @@ from postgres_server import PostgresServer
 from labctl.config.lab import Lab, LabFile
 from labctl.errors import BoardBusy, BoardOutOfService
 from labctl.state import Health, LabState, lab_state, this_user
-from labctl.state import health as healths
 from labctl.state.health import NOT_LOOKED_THROUGH, untrusted_use
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> LabState:
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> LabFile:
     if request.param == "sqlite":
-        return lab_state(LabFile(tmp_path, Lab(boards={})))
+        return LabFile(tmp_path, Lab(boards={}))
     server: PostgresServer = request.getfixturevalue("postgres")
-    return lab_state(LabFile(tmp_path, Lab(lab=server.new_lab(), database=server.url, boards={})))
+    return LabFile(tmp_path, Lab(lab=server.new_lab(), database=server.url, boards={}))
+
+
+@pytest.fixture
+def state(lab: LabFile) -> LabState:
+    return lab_state(lab)
 
 
 def test_a_board_that_nobody_checked_is_unknown_and_may_work(state: LabState) -> None:
@@ -175,15 +180,15 @@ def test_another_process_with_the_same_id_has_no_board(state: LabState) -> None:
 
 
 def test_a_board_that_an_untrusted_recipe_of_another_host_has_is_waited_for_while_it_gives_signs(
-    state: LabState, monkeypatch: pytest.MonkeyPatch
+    lab: LabFile, state: LabState
 ) -> None:
     _used(state, os.getpid(), host="elsewhere")
     with pytest.raises(BoardBusy):  # it was told now
         state.health.require_work("rk1", this_user())
-    monkeypatch.setattr(healths, "_LATELY_SECONDS", -1.0)
+    later = lab_state(replace(lab, lease_seconds=-1.0))
     lease = state.leases.acquire("rk1", purpose="run")
     with pytest.raises(BoardBusy):
-        state.health.require_work("rk1", this_user())
+        later.health.require_work("rk1", this_user())
     state.leases.release(lease)
     with pytest.raises(BoardOutOfService):
-        state.health.require_work("rk1", this_user())
+        later.health.require_work("rk1", this_user())

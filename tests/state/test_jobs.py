@@ -13,15 +13,25 @@ from labctl.config.lab import Lab, LabFile
 from labctl.config.quotas import Quota
 from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.state import Health, Job, LabState, NewJob, lab_state
-from labctl.state import jobs as jobs_module
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> LabState:
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> LabFile:
     if request.param == "sqlite":
-        return lab_state(LabFile(tmp_path, Lab(boards={})))
+        return LabFile(tmp_path, Lab(boards={}))
     server: PostgresServer = request.getfixturevalue("postgres")
-    return lab_state(LabFile(tmp_path, Lab(lab=server.new_lab(), database=server.url, boards={})))
+    return LabFile(tmp_path, Lab(lab=server.new_lab(), database=server.url, boards={}))
+
+
+@pytest.fixture
+def state(lab: LabFile) -> LabState:
+    return lab_state(lab)
+
+
+@pytest.fixture
+def dying(lab: LabFile) -> LabState:
+    """The state as processes have it whose signs of life are all their last."""
+    return lab_state(replace(lab, lease_seconds=-1.0))
 
 
 def job(name: str = "q8", **values: object) -> NewJob:
@@ -128,13 +138,11 @@ def test_infrastructure_sends_a_job_to_another_board_and_gives_up_at_last(state:
 
 
 def test_a_job_of_a_dead_worker_waits_again_and_what_that_says_later_is_refused(
-    state: LabState, monkeypatch: pytest.MonkeyPatch
+    state: LabState, dying: LabState
 ) -> None:
     state.jobs.submit(job(boards=("rk1", "rk2")))
     (first,) = state.jobs.claim(["rk1"], "dead")
-    monkeypatch.setattr(jobs_module, "JOB_SECONDS", -1.0)
-    state.jobs.renew("dead")
-    monkeypatch.undo()
+    dying.jobs.renew("dead")
     (second,) = state.jobs.claim(["rk1"], "new")
     assert (second.id, second.attempts, second.worker) == (first.id, 2, "new")
     for stale in (
@@ -148,7 +156,7 @@ def test_a_job_of_a_dead_worker_waits_again_and_what_that_says_later_is_refused(
 
 
 def test_a_board_is_kept_for_the_one_that_waits_in_the_foreground(
-    state: LabState, monkeypatch: pytest.MonkeyPatch
+    state: LabState, dying: LabState
 ) -> None:
     waits, queued = state.jobs.submit(
         job("shell", kind="foreground", submitter="bob@pc"), job("queued")
@@ -160,9 +168,7 @@ def test_a_board_is_kept_for_the_one_that_waits_in_the_foreground(
     state.jobs.finish(claimed, 0)
     (next_one,) = state.jobs.claim(["rk1"], "w")
     assert next_one.id == queued.id
-    monkeypatch.setattr(jobs_module, "JOB_SECONDS", -1.0)
-    (gone,) = state.jobs.submit(job("killed", kind="foreground"))
-    monkeypatch.undo()
+    (gone,) = dying.jobs.submit(job("killed", kind="foreground"))
     state.jobs.submit(job("after"))
     (after,) = state.jobs.claim(["rk1"], "w")
     assert after.name == "after"
@@ -203,13 +209,10 @@ def test_somebody_waits(state: LabState) -> None:
     assert not state.jobs.somebody_waits(["rk1"])
 
 
-def test_a_foreground_job_waits_while_its_process_lives(
-    state: LabState, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_foreground_job_waits_while_its_process_lives(state: LabState, dying: LabState) -> None:
     state.jobs.submit(job(kind="foreground"))
     assert state.jobs.somebody_waits(["rk1"])
-    monkeypatch.setattr(jobs_module, "JOB_SECONDS", -1.0)
-    state.jobs.submit(job("killed", kind="foreground", boards=("rk2",)))
+    dying.jobs.submit(job("killed", kind="foreground", boards=("rk2",)))
     assert not state.jobs.somebody_waits(["rk2"])
 
 
@@ -289,16 +292,13 @@ def test_a_job_names_what_keeps_it_off_only_where_that_is_all_of_its_boards(
     assert claimed.reason is None
 
 
-def test_a_job_that_was_to_be_stopped_does_not_run_again(
-    state: LabState, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_was_to_be_stopped_does_not_run_again(state: LabState, dying: LabState) -> None:
     state.jobs.submit(job("a"), job("b"))
     (first,) = state.jobs.claim(["rk1"], "w")
     state.jobs.cancel(first.id, "wrong model")
     again = state.jobs.requeue(first, "cable")
     assert (again.state, again.reason) == ("cancelled", "wrong model")
-    monkeypatch.setattr(jobs_module, "JOB_SECONDS", 0.0)
-    (second,) = state.jobs.claim(["rk1"], "dead")
+    (second,) = dying.jobs.claim(["rk1"], "dead")
     state.jobs.cancel(second.id, "not needed")
     assert state.jobs.claim(["rk1"], "next") == []
     assert state.jobs.find(second.id).state == "cancelled"

@@ -10,16 +10,16 @@ import importlib
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from labctl.cli.lab import connect_board
-from labctl.config.lab import find_lab
+from labctl.config.lab import LabFile, find_lab
 from labctl.database import postgresql
 from labctl.errors import LabctlError
 from labctl.farm import queue_engine, worker
 from labctl.farm.host_setup import host_worker
 from labctl.results.gates import leave_open
-from labctl.state import jobs, leases
 from labctl.transport.registry import TRANSPORTS
 
 #: Imported when it is used; nothing of it starts a thread.
@@ -38,7 +38,6 @@ _LATER = (
 def main() -> None:
     """Start and end workers as the input says."""
     folder, host, seconds, *boards = sys.argv[1:]
-    jobs.JOB_SECONDS = leases.LEASE_SECONDS = float(seconds)
     queue_engine.STALL_SECONDS = worker.STALL_SECONDS = float(seconds)
     worker.AWAY_SECONDS = 1.0
     postgresql.IDLE_SECONDS = float(seconds) / 2
@@ -51,7 +50,8 @@ def main() -> None:
             case ["start"]:
                 pid = os.fork()
                 if pid == 0:
-                    os._exit(_serve(Path(folder), host, boards))
+                    lab = replace(find_lab(Path(folder), TRANSPORTS), lease_seconds=float(seconds))
+                    os._exit(_serve(lab, host, boards))
                 _answer("")
             case ["poll"]:
                 found, status = os.waitpid(pid, os.WNOHANG)
@@ -65,11 +65,10 @@ def main() -> None:
                 _answer("")
 
 
-def _serve(folder: Path, host: str, boards: list[str]) -> int:
+def _serve(lab: LabFile, host: str, boards: list[str]) -> int:
     """Serve the boards until a signal comes; return the exit status."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    lab = find_lab(folder, TRANSPORTS)
     try:
         host_worker(lab, host, boards, connect=connect_board, compare=leave_open, note=_say).run()
     except LabctlError as error:

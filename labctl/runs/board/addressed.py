@@ -1,5 +1,6 @@
 """A board that is named by its address alone, in no devices.yaml."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from labctl.board import probe
@@ -46,7 +47,7 @@ def addressed_board(
     name = plain_name(f"board-{address}")
     boards = {**lab.lab.boards, name: made}
     whole = lab.lab.model_dump(exclude={"boards"}, exclude_unset=True)
-    with_it = LabFile(lab.root, Lab(**whole, boards=boards))
+    with_it = replace(lab, lab=Lab(**whole, boards=boards))
     write_atomic(_address_file(lab.root, name), f"{address}\n")
     return (
         with_it,

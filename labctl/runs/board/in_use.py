@@ -30,7 +30,6 @@ from labctl.errors import BoardBusy, ConfigError, HostError, HostTimeout, LeaseL
 from labctl.files import locked, state_dir
 from labctl.records import BoardFacts, Execution
 from labctl.state import BoardLeases, LabState, StateLease, lab_state
-from labctl.state import leases as state_leases
 from labctl.state.leases import steady_seconds
 from labctl.state.reservations import Reservation, other_keeps
 from labctl.transport import Transport
@@ -178,7 +177,7 @@ class LeaseKeeper:
     def _keep(self) -> None:
         while True:
             with self._changed:
-                period = state_leases.LEASE_SECONDS / _RENEWALS
+                period = self._leases.seconds / _RENEWALS
                 self._changed.wait_for(lambda: not self._kept, timeout=period)
                 if not self._kept:
                     self._thread = None
