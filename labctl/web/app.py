@@ -13,15 +13,16 @@ from labctl.config.lab import LabFile
 from labctl.errors import Blame, BoardBusy, LabctlError
 from labctl.web import api, changes, metrics, pages, run_pages, trends
 from labctl.web.dashboard import Dashboard, Listening, SignInNeeded, dashboard_of, page
-from labctl.web.guard import Guard, Refused
+from labctl.web.guard import Guard, Limits, Refused
 
 _DESCRIPTION = """Boards, queue, runs and audit log of a lab. Changes need the header
 `Authorization: Bearer TOKEN`; `labctl serve token add NAME` makes a token."""
 
 
-def make_app(lab: LabFile, listening: Listening) -> Guard:
+def make_app(lab: LabFile, listening: Listening, limits: Limits | None = None) -> Guard:
     """Return the dashboard of a lab as an ASGI application. Raises ConfigError, HostError."""
-    dashboard = Dashboard(lab, listening)
+    limits = limits or Limits()
+    dashboard = Dashboard(lab, listening, limits)
 
     @asynccontextmanager
     async def living(_app: FastAPI) -> AsyncIterator[None]:
@@ -47,7 +48,7 @@ def make_app(lab: LabFile, listening: Listening) -> Guard:
     app.add_exception_handler(HTTPException, _no_page)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(LabctlError, _failed)
-    guard = Guard(app, dashboard.names)
+    guard = Guard(app, dashboard.names, limits)
     dashboard.guard_answers = lambda: guard.answers
     guard.end_streams = dashboard.watcher.close_streams
     return guard

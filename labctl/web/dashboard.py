@@ -15,7 +15,7 @@ from labctl.config.secrets import read_secret
 from labctl.config.web import Role
 from labctl.errors import ConfigError, LabctlError
 from labctl.web.access import Access, User
-from labctl.web.guard import Refused
+from labctl.web.guard import Limits, Refused
 from labctl.web.lab_view import LabView
 from labctl.web.render import Renderer, language_of
 from labctl.web.watcher import Watcher
@@ -51,12 +51,12 @@ class SignInNeeded(Exception):
 class Dashboard:
     """All that the pages of one server share."""
 
-    def __init__(self, lab: LabFile, listening: Listening):
+    def __init__(self, lab: LabFile, listening: Listening, limits: Limits):
         web = lab.lab.web
         self.lab = lab
         self.listening = listening
         self.view = LabView(lab, lambda: self.watcher.live)
-        self.watcher = Watcher(self.view)
+        self.watcher = Watcher(self.view, limits)
         self.renderer = Renderer()
         secret = web.proxy.secret if web.proxy else None
         # Behind a proxy, everybody who reaches the proxy reaches it.

@@ -6,6 +6,7 @@ a wrong Origin (RFC 6454), also from another port of this host, to which browser
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,8 +17,6 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MOST_BODY_BYTES = 64 * 1024
-#: From the first to the last byte of a body.
-BODY_SECONDS = 15.0
 _METHODS = ("GET", "HEAD", "POST", "DELETE")
 _LONGEST_TARGET = 4096
 #: No script and no style but our own files, nothing of others, and in nobody's frame.
@@ -38,6 +37,23 @@ _HEADERS = {
 }
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What clients may take of a server. Times are in s."""
+
+    #: Connections at a time; a further one is answered with 503.
+    connections: int = 200
+    #: From the begin of a connection, or of its next request, to the end of the request's head.
+    head_seconds: float = 10.0
+    #: From the first to the last byte of a body.
+    body_seconds: float = 15.0
+    #: Streams of events at a time.
+    streams: int = 64
+    #: So often a stream asks whether its reader still may read, and a silent one says a comment:
+    #: proxies end one that says nothing for a minute.
+    alive_seconds: float = 15.0
+
+
 class Refused(Exception):
     """A request that gets no other answer."""
 
@@ -49,9 +65,10 @@ class Refused(Exception):
 class Guard:
     """An ASGI application around another. ``names``: hosts by which it is reached."""
 
-    def __init__(self, app: App, names: frozenset[str]):
+    def __init__(self, app: App, names: frozenset[str], limits: Limits):
         self._app = app
         self._names = names
+        self.limits = limits
         #: (method, status) -> number of answers; methods and statuses are few.
         self.answers: dict[tuple[str, int], int] = {}
         #: Ends the streams of events, for which a server that stops would wait.
@@ -77,7 +94,7 @@ class Guard:
 
         try:
             self._check(scope)
-            await self._app(scope, _Body(scope, receive).receive, sending)
+            await self._app(scope, _Body(scope, receive, self.limits.body_seconds).receive, sending)
         except Refused as refused:
             if started:
                 raise
@@ -124,11 +141,12 @@ class Guard:
 class _Body:
     """A body of bounded length and time."""
 
-    def __init__(self, scope: Scope, receive: Receive):
+    def __init__(self, scope: Scope, receive: Receive, seconds: float):
         length = _only(scope, b"content-length", needed=False)
         if length is not None and (not length.isdigit() or int(length[:12]) > MOST_BODY_BYTES):
             raise Refused(413, f"a body has at most {MOST_BODY_BYTES} bytes")
         self._receive = receive
+        self._seconds = seconds
         self._left = MOST_BODY_BYTES
         self._until: float | None = None
         self._whole = False
@@ -138,7 +156,7 @@ class _Body:
             return await self._receive()
         loop = asyncio.get_running_loop()
         if self._until is None:
-            self._until = loop.time() + BODY_SECONDS
+            self._until = loop.time() + self._seconds
         try:
             async with asyncio.timeout_at(self._until):
                 message = await self._receive()

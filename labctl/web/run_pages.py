@@ -19,7 +19,6 @@ from labctl.runs.record.event_log import EVENTS
 from labctl.runs.record.event_reader import EventReader
 from labctl.runs.record.repository import stamp_of
 from labctl.units import duration, size
-from labctl.web import watcher
 from labctl.web.dashboard import dashboard_of, may_read, page, still_reads
 from labctl.web.guard import Refused
 from labctl.web.live_runs import event_line
@@ -170,7 +169,7 @@ async def _streamed(request: Request, directory: RunDirectory, skip: int) -> Asy
     try:
         asked = time.monotonic()
         while not streams.is_closed:
-            if time.monotonic() - asked >= watcher.ALIVE_SECONDS:
+            if time.monotonic() - asked >= streams.limits.alive_seconds:
                 if not await still_reads(request):
                     return
                 asked = time.monotonic()

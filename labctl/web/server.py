@@ -17,10 +17,6 @@ from labctl.web.app import make_app
 from labctl.web.dashboard import Listening
 from labctl.web.guard import Guard
 
-#: Connections at a time; a further one is answered with 503.
-MOST_CONNECTIONS = 200
-#: From the begin of a connection, or of its next request, to the end of the request's head.
-HEAD_SECONDS = 10.0
 _MOST_HEAD_BYTES = 16 * 1024
 _IDLE_SECONDS = 20
 _STOP_SECONDS = 3
@@ -51,7 +47,9 @@ class BoundedHttp(H11Protocol):
             self._wait()
 
     def _wait(self) -> None:
-        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+        guard = self.config.app
+        assert isinstance(guard, Guard)
+        self._head_timer = self.loop.call_later(guard.limits.head_seconds, self._give_up)
 
     def _done(self) -> None:
         if self._head_timer is not None:
@@ -112,7 +110,7 @@ def configured(app: Guard) -> uvicorn.Config:
         server_header=False,
         access_log=False,
         log_level="error",
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=app.limits.connections,
         timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=_STOP_SECONDS,
         h11_max_incomplete_event_size=_MOST_HEAD_BYTES,

@@ -15,16 +15,13 @@ from labctl.errors import LabctlError
 from labctl.farm.news import LabNews
 from labctl.farm.webhooks import notify
 from labctl.index import Filter
+from labctl.web.guard import Limits
 from labctl.web.lab_view import LabView
 from labctl.web.live_runs import LiveRun, LiveRuns
 
 _LOOK_SECONDS = 1.0
 #: The index of 100,000 runs takes seconds to compare with its folders: at most this share of time.
 _INDEX_SHARE = 10.0
-#: So often a stream asks whether its reader still may read, and a silent one says a comment:
-#: proxies end one that says nothing for a minute.
-ALIVE_SECONDS = 15.0
-MOST_CLIENTS = 64
 TOPICS = ("boards", "queue", "runs", "audit")
 
 _log = logging.getLogger("labctl.web")
@@ -33,8 +30,9 @@ _log = logging.getLogger("labctl.web")
 class Watcher:
     """One thread that looks, and any number of streams that wait for what it sees."""
 
-    def __init__(self, view: LabView):
+    def __init__(self, view: LabView, limits: Limits):
         self._view = view
+        self.limits = limits
         self._runs = LiveRuns()
         self.live: Sequence[LiveRun] = ()
         #: topic -> digest of what pages on it show
@@ -119,7 +117,7 @@ class Watcher:
             yield "retry: 3000\nevent: hello\ndata: \n\n"
             asked = time.monotonic()
             while not self._closed:
-                if time.monotonic() - asked >= ALIVE_SECONDS:
+                if time.monotonic() - asked >= self.limits.alive_seconds:
                     if not await still_reads():
                         return
                     asked = time.monotonic()
@@ -130,7 +128,7 @@ class Watcher:
                     yield f"event: changed\ndata: {' '.join(topics)}\n\n"
                     continue
                 try:
-                    await asyncio.wait_for(changed.wait(), ALIVE_SECONDS)
+                    await asyncio.wait_for(changed.wait(), self.limits.alive_seconds)
                 except TimeoutError:
                     yield ": still here\n\n"
         finally:
@@ -139,7 +137,7 @@ class Watcher:
     @property
     def is_full(self) -> bool:
         """True if no further stream is taken."""
-        return self.clients >= MOST_CLIENTS
+        return self.clients >= self.limits.streams
 
     @property
     def is_closed(self) -> bool:

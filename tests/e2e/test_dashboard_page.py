@@ -17,7 +17,7 @@ from labctl.records import Execution, PlanRecord
 from labctl.records.events import Contact, Progress, Trial
 from labctl.runs.record.event_log import EVENTS
 from labctl.state import Health, NewJob, lab_state
-from labctl.web import watcher
+from labctl.web.guard import Limits
 
 pytestmark = pytest.mark.e2e
 
@@ -244,13 +244,12 @@ def test_a_page_says_that_it_is_old_when_its_server_is_gone(
 
 @pytest.mark.parametrize("path", ["/", f"/runs/{LIVE}/log"])
 def test_a_page_whose_session_has_ended_leads_to_the_sign_in(
-    tmp_path: Path, shared: Browser, monkeypatch: pytest.MonkeyPatch, path: str
+    tmp_path: Path, shared: Browser, path: str
 ) -> None:
-    monkeypatch.setattr(watcher, "ALIVE_SECONDS", 0.2)
     lab = made_lab(tmp_path / "kitchen", more="web: {reading: token}")
     plan = PlanRecord(trials=(), max_seconds=60)
     directory = planned_run(lab.root / "runs", run(LIVE, board="rk1"), plan)
-    with directory.held(), served(lab) as closed:
+    with directory.held(), served(lab, Limits(alive_seconds=0.2)) as closed:
         sign_in(shared, closed, "run")
         show(shared, closed, path)
         lab_state(lab).tokens.revoke("run", by="test")

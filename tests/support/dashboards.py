@@ -17,6 +17,7 @@ from labctl.transport.registry import TRANSPORTS
 from labctl.web import server
 from labctl.web.app import make_app
 from labctl.web.dashboard import Listening
+from labctl.web.guard import Limits
 
 
 def board_names(count: int) -> list[str]:
@@ -66,12 +67,12 @@ class Served:
 
 
 @contextmanager
-def served(lab: LabFile) -> Iterator[Served]:
+def served(lab: LabFile, limits: Limits | None = None) -> Iterator[Served]:
     """Serve a lab's dashboard until the block ends."""
     tokens = lab_state(lab).tokens
     made = {role: tokens.add(role, role, by="test") for role in ("look", "run", "admin")}  # type: ignore[arg-type]
     own, listening = server.listen(Listening(port=0))
-    app = make_app(lab, listening)
+    app = make_app(lab, listening, limits)
     running = server.Server(server.configured(app), app)
     thread = threading.Thread(target=running.run, kwargs={"sockets": [own]})
     thread.start()

@@ -10,8 +10,8 @@ from records_made import planned_run, run
 from labctl.config.web import Proxy, Web
 from labctl.records import PlanRecord
 from labctl.state import lab_state
-from labctl.web import watcher
 from labctl.web.access import Access
+from labctl.web.guard import Limits
 
 
 @pytest.fixture
@@ -20,16 +20,13 @@ def closed(tmp_path: Path) -> Iterator[Served]:
     lab = made_lab(tmp_path / "kitchen", more="web: {reading: token}")
     record = run("20261121T213000Z-q2-abcdef")
     directory = planned_run(lab.root / "runs", record, PlanRecord(trials=(), max_seconds=60))
-    with directory.held(), served(lab) as found:
+    with directory.held(), served(lab, Limits(alive_seconds=0.1)) as found:
         yield found
 
 
 @pytest.mark.parametrize("path", ["/live", "/runs/20261121T213000Z-q2-abcdef/log/stream?skip=0"])
 @pytest.mark.parametrize("by", ["session", "token"])
-def test_a_revoked_token_ends_its_streams(
-    closed: Served, monkeypatch: pytest.MonkeyPatch, path: str, by: str
-) -> None:
-    monkeypatch.setattr(watcher, "ALIVE_SECONDS", 0.1)
+def test_a_revoked_token_ends_its_streams(closed: Served, path: str, by: str) -> None:
     with closed.signed_in("look") as client:
         headers = {}
         if by == "token":

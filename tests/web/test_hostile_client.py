@@ -4,7 +4,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from records_made import planned_run, run
 
 from labctl.records import PlanRecord
 from labctl.state import Health, lab_state
-from labctl.web import guard, server
+from labctl.web.guard import Limits
 
 HOLD = {"reason": "mine now", "time": "8h"}
 
@@ -29,6 +29,12 @@ def raw(dashboard: Served) -> Iterator[socket.socket]:
     host, port = dashboard.host.split(":")
     with closing(socket.create_connection((host, int(port)), timeout=60)) as link:
         yield link
+
+
+@contextmanager
+def limited(tmp_path: Path, **limits: float) -> Iterator[Served]:
+    with served(made_lab(tmp_path / "kitchen"), Limits(**limits)) as found:  # type: ignore[arg-type]
+        yield found
 
 
 def answer_to(dashboard: Served, text: bytes) -> bytes:
@@ -354,38 +360,38 @@ def test_no_secret_is_on_a_page_or_in_the_database(dashboard: Served) -> None:
     assert not any(secret.encode() in database for secret in secrets)
 
 
-def test_a_slow_head_is_cut_off(dashboard: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEAD_SECONDS", 0.5)
-    with raw(dashboard) as link:
-        link.sendall(b"GET / HTTP/1.1\r\nHost: ")
-        assert link.recv(100) == b""
-    with raw(dashboard) as link:
-        assert link.recv(100) == b""
-    with raw(dashboard) as link:  # also the second one on a connection
-        link.sendall(f"GET /static/icon.svg HTTP/1.1\r\nHost: {dashboard.host}\r\n\r\n".encode())
-        found = b""
-        while b"</svg>" not in found:
-            found += link.recv(65536)
-        link.sendall(b"GET")
-        assert link.recv(100) == b""
+def test_a_slow_head_is_cut_off(tmp_path: Path) -> None:
+    with limited(tmp_path, head_seconds=0.5) as dashboard:
+        with raw(dashboard) as link:
+            link.sendall(b"GET / HTTP/1.1\r\nHost: ")
+            assert link.recv(100) == b""
+        with raw(dashboard) as link:
+            assert link.recv(100) == b""
+        with raw(dashboard) as link:  # also the second one on a connection
+            head = f"GET /static/icon.svg HTTP/1.1\r\nHost: {dashboard.host}\r\n\r\n"
+            link.sendall(head.encode())
+            found = b""
+            while b"</svg>" not in found:
+                found += link.recv(65536)
+            link.sendall(b"GET")
+            assert link.recv(100) == b""
 
 
-def test_a_slow_body_is_cut_off(dashboard: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "BODY_SECONDS", 0.5)
-    head = (
-        f"POST /sign-in HTTP/1.1\r\nHost: {dashboard.host}\r\nOrigin: {origin(dashboard)['Origin']}"
-        "\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 50\r\n\r\ntok"
-    )
-    assert answer_to(dashboard, head.encode()).startswith(b"HTTP/1.1 408")
+def test_a_slow_body_is_cut_off(tmp_path: Path) -> None:
+    with limited(tmp_path, body_seconds=0.5) as dashboard:
+        head = (
+            f"POST /sign-in HTTP/1.1\r\nHost: {dashboard.host}\r\n"
+            f"Origin: {origin(dashboard)['Origin']}\r\n"
+            "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 50\r\n\r\ntok"
+        )
+        assert answer_to(dashboard, head.encode()).startswith(b"HTTP/1.1 408")
 
 
-def test_idle_connections_lock_nobody_out(
-    dashboard: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "HEAD_SECONDS", 1.0)
-    host, port = dashboard.host.split(":")
-    links = [socket.create_connection((host, int(port))) for _ in range(server.MOST_CONNECTIONS)]
-    try:
+def test_idle_connections_lock_nobody_out(tmp_path: Path) -> None:
+    with limited(tmp_path, head_seconds=1.0) as dashboard, ExitStack() as links:
+        host, port = dashboard.host.split(":")
+        for _ in range(Limits().connections):
+            links.enter_context(closing(socket.create_connection((host, int(port)))))
         end = time.monotonic() + 60
         while True:
             try:
@@ -394,16 +400,10 @@ def test_idle_connections_lock_nobody_out(
             except httpx.TransportError:
                 pass
             assert time.monotonic() < end
-    finally:
-        for link in links:
-            link.close()
 
 
-def test_streams_are_bounded(dashboard: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    from labctl.web import watcher
-
-    monkeypatch.setattr(watcher, "MOST_CLIENTS", 2)
-    with dashboard.client() as client:
+def test_streams_are_bounded(tmp_path: Path) -> None:
+    with limited(tmp_path, streams=2) as dashboard, dashboard.client() as client:
         with client.stream("GET", "/live") as first, client.stream("GET", "/live") as second:
             texts = [one.iter_text() for one in (first, second)]
             assert all("hello" in next(one) for one in texts)
