@@ -24,6 +24,8 @@ def write_zip(
     entries: Iterable[tuple[str, bytes]],
     manifest: Callable[[dict[str, Entry]], BundleManifest],
     sign: Sign | None = None,
+    *,
+    most_bytes: int = form.MOST_BYTES,
 ) -> BundleManifest:
     """Write a bundle; it appears at ``path`` when it is whole.
 
@@ -32,6 +34,7 @@ def write_zip(
         entries: names with contents, in the order in which they are written.
         manifest: called with what was written; it gets the last entry.
         sign: makes the signature of the manifest's bytes.
+        most_bytes: what a reader accepts of all contents together.
 
     Raises ConfigError when it would be larger than a reader accepts, HostError.
     """
@@ -44,7 +47,7 @@ def write_zip(
                 digest = hashlib.sha256(content).hexdigest()
                 written[name] = Entry(sha256=digest, size_bytes=len(content))
                 total += len(content)
-                _check(len(written), len(content), total)
+                _check(len(written), len(content), total, most_bytes)
             made = manifest(dict(sorted(written.items())))
             raw = (made.model_dump_json(indent=2) + "\n").encode()
             _add(bundle, form.MANIFEST, raw)
@@ -67,8 +70,8 @@ def _add(bundle: zipfile.ZipFile, name: str, content: bytes) -> None:
     bundle.writestr(entry, content, compresslevel=9)
 
 
-def _check(count: int, length: int, total: int) -> None:
-    if total > form.MOST_BYTES or length > form.MOST_ENTRY_BYTES:
+def _check(count: int, length: int, total: int, most_bytes: int) -> None:
+    if total > most_bytes or length > form.MOST_ENTRY_BYTES:
         raise _too_large(total)
     if count > form.MOST_ENTRIES - 2:
         raise ConfigError(

@@ -55,10 +55,6 @@ def ratio(value: float, reference: float) -> float:
     return value / reference
 
 
-#: Up to here the distribution is counted; beyond, its normal approximation is as good.
-_COUNTED = 40
-
-
 @dataclass(frozen=True)
 class Trend:
     """A rise (or fall) by ``slope`` from each value to the next.
@@ -70,27 +66,30 @@ class Trend:
     probability: float
 
 
-def find_trend(values: Sequence[float], *, at_most: float = 0.05) -> Trend | None:
+def find_trend(
+    values: Sequence[float], *, at_most: float = 0.05, counted: int = 40
+) -> Trend | None:
     """Return the trend of values in their order; None unless its p-value is below ``at_most``.
 
     The test of H. B. Mann (Econometrica 13(3), 1945) and M. G. Kendall: of all pairs, how many rise
     and how many fall. It asks nothing of the distribution, one value out of line does not decide
     it, and fewer than five values never show a trend. The slope is the median of the pairs' slopes
-    (H. Theil 1950, P. K. Sen 1968).
+    (H. Theil 1950, P. K. Sen 1968). The distribution is counted for up to ``counted`` values;
+    beyond, its normal approximation is as good.
     """
     pairs = list(combinations(enumerate(values), 2))
     score = sum((b > a) - (b < a) for (_, a), (_, b) in pairs)
-    probability = _probability(abs(score), len(values))
+    probability = _probability(abs(score), len(values), counted)
     if probability > at_most:
         return None
     return Trend(median([(b - a) / (j - i) for (i, a), (j, b) in pairs]), probability)
 
 
-def _probability(score: int, count: int) -> float:
+def _probability(score: int, count: int, counted: int) -> float:
     """Of a score of so much or more, of either sign, in values that come in any order alike."""
     if score == 0:
         return 1.0
-    if count > _COUNTED:
+    if count > counted:
         spread = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
         return math.erfc((score - 1) / spread / math.sqrt(2))
     # How many orders have 0, 1, 2 ... falling pairs: the k-th value adds 0 to k - 1 of them.

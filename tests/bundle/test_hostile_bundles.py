@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from labctl.bundle import form
 from labctl.bundle.form import BundleManifest, Entry, NotABundle, name_problem
 from labctl.bundle.reader import open_bundle
 from labctl.bundle.writer import write_zip
@@ -267,12 +266,9 @@ def test_what_compresses_too_well_is_stored_so_that_every_bundle_opens(tmp_path:
     assert path.read_bytes() == first
 
 
-def test_a_bundle_that_no_reader_would_take_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(form, "MOST_BYTES", 1000)
+def test_a_bundle_that_no_reader_would_take_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="larger than a reader accepts"):
-        write_zip(tmp_path / "x", [("a", b"x" * 1001)], _manifest)
+        write_zip(tmp_path / "x", [("a", b"x" * 1001)], _manifest, most_bytes=1000)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,7 +9,7 @@ import pytest
 from model_hub import COMMIT, Hub, model_hub
 
 from labctl.errors import ConfigError, HostError, IntegrityError
-from labctl.evaluation.datasets import DatasetSource, hub, load_dataset
+from labctl.evaluation.datasets import DatasetSource, load_dataset
 from labctl.evaluation.question import Dataset
 from labctl.models import hub_files
 
@@ -23,7 +23,6 @@ GSM8K = {"repository": "someone/sums", "config": "main", "split": "test"}
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(hub_files, "LOOK_UP_SECONDS", 0.2)
-    monkeypatch.setattr(hub, "RETRY_SECONDS", 0.2)
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "http_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

@@ -276,11 +276,10 @@ def test_views_and_other_tables_of_a_database_are_not_read(lab: Lab, tmp_path: P
     assert "no SQL of llama-bench" in lab("import", str(tmp_path / "y"), status=2)[1]
 
 
-def test_a_file_that_is_too_large_is_not_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("labctl.exchange.llama_bench_import.MOST_BYTES", 1 << 20)
+def test_a_file_that_is_too_large_is_not_read(lab: Lab) -> None:
     with (lab.root / "large.json").open("wb") as file:
-        file.truncate((1 << 20) + 1)
-    assert "is larger than 1 MiB" in lab("import", str(lab.root / "large.json"), status=2)[1]
+        file.truncate((64 << 20) + 1)
+    assert "is larger than 64 MiB" in lab("import", str(lab.root / "large.json"), status=2)[1]
 
 
 def test_hostile_texts_stay_texts(lab: Lab) -> None:

@@ -20,8 +20,9 @@ class EventReader:
     Raises OutputNotUnderstood for a line or a stream without end.
     """
 
-    def __init__(self, take: Callable[[int, bytes], None]):
+    def __init__(self, take: Callable[[int, bytes], None], *, most_bytes: int = MOST_BYTES):
         self._take = take
+        self._most_bytes = most_bytes
         self._rest = bytearray()
         self._looked_at = 0
         self._data: list[bytes] = []
@@ -31,7 +32,7 @@ class EventReader:
         """Read one piece, which may end anywhere."""
         self._size += len(piece)
         self._rest += piece
-        if self._size > MOST_BYTES:
+        if self._size > self._most_bytes:
             raise OutputNotUnderstood(f"the server sends without end: {self._size} bytes")
         begin = 0
         while (end := self._rest.find(b"\n", self._looked_at)) >= 0:

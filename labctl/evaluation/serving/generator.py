@@ -22,8 +22,7 @@ from labctl.records import Failure, RequestRecord, StageRecord
 from labctl.records.serving import Arrivals, StageStop
 from labctl.stats import percentile
 
-#: Requests without an answer, from which on an open loop sends no more: the server is far behind,
-#: and each takes a connection.
+#: Requests without an answer with which a server is far behind; each takes a connection.
 MOST_OUTSTANDING = 512
 #: Failures in a row after which the server is asked whether it is there.
 _SUSPECT = 5
@@ -40,7 +39,8 @@ class StagePlan:
     """One load: ``concurrency`` streams, or ``rate`` requests a second.
 
     ``requests`` and ``duration_s`` say what is measured; the first to be reached ends the sending.
-    ``warm_up`` requests come before.
+    ``warm_up`` requests come before. An open loop sends no more once ``most_outstanding`` have no
+    answer.
     """
 
     number: int
@@ -51,6 +51,7 @@ class StagePlan:
     concurrency: int | None = None
     rate: float | None = None
     arrivals: Arrivals = "poisson"
+    most_outstanding: int = MOST_OUTSTANDING
 
     @property
     def name(self) -> str:
@@ -196,7 +197,7 @@ class _Stage:
                 break
             if (early := zero + at - time.monotonic()) > 0:
                 await asyncio.sleep(early)  # who is late gives the loop no turn before the next
-            if len(self._outstanding) >= MOST_OUTSTANDING:
+            if len(self._outstanding) >= self._plan.most_outstanding:
                 self._stop = "overloaded"
                 return  # what is outstanding is cut off: it says nothing of a steady load
             task = self._spawn(self._send(number, round(at * 1e9)))

@@ -1,8 +1,10 @@
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from labctl.errors import OutputNotUnderstood
 from labctl.evaluation.endpoints.events import EventReader
 from labctl.evaluation.endpoints.tokens import ends_of_pieces
 
@@ -19,6 +21,14 @@ def test_events_are_the_same_wherever_the_pieces_end(cuts: list[int]) -> None:
         reader.feed(STREAM[begin:end], stamp)
     assert [data for _, data in found] == [b"{1}", b"two\n lines", b'{"error": {3}}']
     assert sorted(stamp for stamp, _ in found) == [stamp for stamp, _ in found]
+
+
+def test_a_stream_without_end_is_ended_by_its_size() -> None:
+    reader = EventReader(lambda _stamp, _data: None, most_bytes=100_000)
+    for _ in range(10):
+        reader.feed(b"data: {}\n\n" * 1000, 0)
+    with pytest.raises(OutputNotUnderstood, match="sends without end: 100001 bytes"):
+        reader.feed(b"\n", 0)
 
 
 @given(st.text(min_size=1), st.data())

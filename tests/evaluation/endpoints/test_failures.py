@@ -165,15 +165,6 @@ def test_a_flood_is_ended_and_no_connection_is_left(api: Api) -> None:
         ask(server.address, api)
 
 
-def test_a_flood_without_a_limit_ends_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("labctl.evaluation.endpoints.events.MOST_BYTES", 100_000)
-    with (
-        scripted_endpoint({"": Answer(flood=True)}) as server,
-        pytest.raises(OutputNotUnderstood, match="sends without end: "),
-    ):
-        ask(server.address, "llama-server", max_tokens=None)
-
-
 @every_api
 @pytest.mark.parametrize(
     "body",
