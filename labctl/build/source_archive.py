@@ -80,7 +80,9 @@ class Archive(Source):
         keep(tree, self.home)
 
 
-def download(address: str, to: Path, on_progress: OnProgress) -> None:
+def download(
+    address: str, to: Path, on_progress: OnProgress, *, silence_seconds: float = SILENCE_SECONDS
+) -> None:
     """Fetch a file by https, http or from this host.
 
     Raises ConfigError when there is none, HostError when it cannot be fetched, HostTimeout.
@@ -95,7 +97,7 @@ def download(address: str, to: Path, on_progress: OnProgress) -> None:
             shutil.copyfileobj(file, copy)
         return
     try:
-        _receive(address, to, on_progress)
+        _receive(address, to, on_progress, silence_seconds)
     except Unreachable as error:
         if error.timed_out:
             raise HostTimeout(f"cannot fetch {address}: the server is silent") from error
@@ -104,9 +106,9 @@ def download(address: str, to: Path, on_progress: OnProgress) -> None:
         ) from error
 
 
-def _receive(address: str, to: Path, on_progress: OnProgress) -> None:
+def _receive(address: str, to: Path, on_progress: OnProgress, silence_seconds: float) -> None:
     deadline, done = time.monotonic() + FETCH_SECONDS, 0
-    with request("GET", address, silence_s=SILENCE_SECONDS) as answer:
+    with request("GET", address, silence_s=silence_seconds) as answer:
         if answer.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
             raise ConfigError(f"not found: {address}")
         if answer.status_code != HTTPStatus.OK:

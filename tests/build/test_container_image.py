@@ -6,7 +6,12 @@ from fake_engine import FakeEngine, only_programs
 from labctl.build.container import ContainerBuilder
 from labctl.build.container import image as image_module
 from labctl.build.container.engine import Engine
-from labctl.build.container.image import BASE_VARIABLE, ensure_image, find_containerfile
+from labctl.build.container.image import (
+    BASE_VARIABLE,
+    IMAGE_SECONDS,
+    ensure_image,
+    find_containerfile,
+)
 from labctl.build.manifest import CompilerKind
 from labctl.build.progress import BuildProgress, Step, ignore
 from labctl.build.toolchain import Needs
@@ -29,16 +34,17 @@ class Making:
         engine.reply("^image inspect .*debian:12@", "ba5e\n")
         engine.reply("^build", "STEP 1/2: FROM\nSTEP 2/2: RUN true\n")
 
-    def make(self, target: str = "rk3568") -> str:
-        return ensure_image(Engine("podman", "5"), target, self.path, self.seen.append)
+    def make(self, target: str = "rk3568", *, seconds: float = IMAGE_SECONDS) -> str:
+        engine = Engine("podman", "5")
+        return ensure_image(engine, target, self.path, self.seen.append, seconds=seconds)
 
     def appears(self) -> None:
         """From now on the image is there."""
         self.engine.reply("^image inspect .*localhost/labctl-", "1111\n")
 
-    def refused(self, kind: type[LabctlError]) -> LabctlError:
+    def refused(self, kind: type[LabctlError], *, seconds: float = IMAGE_SECONDS) -> LabctlError:
         with pytest.raises(kind) as caught:
-            self.make()
+            self.make(seconds=seconds)
         return caught.value
 
 
@@ -117,10 +123,9 @@ def test_an_image_that_cannot_be_built(
     assert said in log.read_text()
 
 
-def test_an_image_that_takes_too_long(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_module, "IMAGE_SECONDS", 0.5)
+def test_an_image_that_takes_too_long(making: Making) -> None:
     making.engine.reply("^build", seconds=60)
-    error = making.refused(HostTimeout)
+    error = making.refused(HostTimeout, seconds=0.5)
     assert error.message == "the container image for rk3568 was not built within 0.5 s"
 
 

@@ -15,16 +15,15 @@ MOST = 1_000_000
 
 
 @pytest.fixture(autouse=True)
-def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And others write nothing meanwhile: these limits are small."""
-    monkeypatch.setattr(disk, "LOOK_SECONDS", 0.01)
+def nobody_else_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These limits are small."""
     monkeypatch.setattr(disk, "_free", lambda _folder: 1 << 40)
 
 
-def run(folder: Path) -> bool:
+def run(folder: Path, *, most_files: int = disk.MOST_FILES) -> bool:
     """A program that goes on until it is ended, 60 s at most."""
     ended = threading.Event()
-    with limited_disk([folder], MOST, ended.set):
+    with limited_disk([folder], MOST, ended.set, most_files=most_files, look_seconds=0.01):
         return ended.wait(60)
 
 
@@ -36,12 +35,11 @@ def test_many_small_files_are_too_much_together(tmp_path: Path) -> None:
         run(tmp_path)
 
 
-def test_too_many_files_are_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "MOST_FILES", 20)
+def test_too_many_files_are_too_much(tmp_path: Path) -> None:
     for number in range(21):
         (tmp_path / f"{number}").touch()
     with pytest.raises(CompileError, match="more than 20 files"):
-        run(tmp_path)
+        run(tmp_path, most_files=20)
 
 
 def test_folders_too_deep_to_be_looked_into_are_too_much(
@@ -93,5 +91,5 @@ def test_links_lead_nowhere_and_little_is_no_problem(tmp_path: Path) -> None:
     (tmp_path / "round").symlink_to(tmp_path)
     (tmp_path / "out").symlink_to("/")
     ended = threading.Event()
-    with limited_disk([tmp_path], MOST, ended.set):
+    with limited_disk([tmp_path], MOST, ended.set, look_seconds=0.01):
         assert not ended.wait(0.2)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from labctl.build import source_archive
 from labctl.build.progress import ignore
 from labctl.build.source_archive import Archive, download, unpack
 from labctl.build.spec_source import ArchiveSource
@@ -193,18 +192,14 @@ class Breaking(BaseHTTPRequestHandler):
     ],
 )
 def test_a_server_that_breaks_off(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    how: str,
-    kind: type[LabctlError],
-    message: str,
+    tmp_path: Path, how: str, kind: type[LabctlError], message: str
 ) -> None:
-    monkeypatch.setattr(source_archive, "SILENCE_SECONDS", 0.3 if how == "silent" else 60)
+    silence = 0.3 if how == "silent" else 60
     with ThreadingHTTPServer(("127.0.0.1", 0), Breaking) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}/{how}"
         with pytest.raises(kind) as caught:
-            download(address, tmp_path / "file", ignore)
+            download(address, tmp_path / "file", ignore, silence_seconds=silence)
     assert caught.value.message == f"cannot fetch {address}: {message}"
 
 

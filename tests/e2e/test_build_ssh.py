@@ -17,7 +17,6 @@ from sshd_lab import TARGET, SshLab, run_in
 
 from labctl.build import BuildRequest, Step, build
 from labctl.build.manifest import BuilderKind
-from labctl.build.remote import watchdog
 from labctl.errors import CompileError, HostError, HostTimeout
 from labctl.files import cache_dir
 from labctl.retry import wait_until
@@ -159,10 +158,7 @@ def test_a_program_that_takes_too_long_is_ended_with_all_it_started(
         assert run_in(workspace, ["echo", "still here"]).text == "still here"
 
 
-def test_without_a_sign_of_labctl_a_host_clears_up(
-    lab: SshLab, x86: SshHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watchdog, "SILENCE_SECONDS", 1)
+def test_without_a_sign_of_labctl_a_host_clears_up(lab: SshLab, x86: SshHost) -> None:
     running = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         # No pulse within the host's patience: to it, the network is dead.
@@ -175,7 +171,7 @@ def test_without_a_sign_of_labctl_a_host_clears_up(
 
 
 def _lose(lab: SshLab, running: threading.Event) -> None:
-    with lab.workspace() as workspace:
+    with lab.workspace(silence_seconds=1) as workspace:
         run_in(workspace, ["sh", "-c", "echo go; sleep 305"], on_line=lambda _line: running.set())
 
 

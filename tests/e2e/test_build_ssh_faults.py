@@ -213,10 +213,12 @@ def test_a_workdir_that_is_a_link_is_refused(lab: SshLab, tmp_path: Path) -> Non
     assert not (tmp_path / "builds").exists()
 
 
-def test_a_log_without_end_is_cut_off(lab: SshLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("labctl.build.remote.workspace.LOG_BYTES", 1 << 20)
+def test_a_log_without_end_is_cut_off(lab: SshLab) -> None:
     with host_of(lab) as host:
-        with lab.workspace() as workspace, pytest.raises(HostError, match="prints without end"):
+        with (
+            lab.workspace(log_bytes=1 << 20) as workspace,
+            pytest.raises(HostError, match="prints without end"),
+        ):
             run_in(workspace, ["yes"])
         assert wait_until(lambda: is_clean(host), timeout=120, interval=0.1), host.working()
 

@@ -100,18 +100,18 @@ class SshLab:
         )
         return build(request, on_progress=self.events.append)
 
-    def builder(self, host: str = "x86") -> SshBuilder:
+    def builder(self, host: str = "x86", **limits: int) -> SshBuilder:
         lab = find_lab(self.root, TRANSPORTS)
-        return SshBuilder(host, lab.lab.build_hosts, lab.root)
+        return SshBuilder(host, lab.lab.build_hosts, lab.root, **limits)
 
     def inputs(self, name: str = f"{TARGET}/tiny-first-0123456789ab") -> WorkspaceInputs:
         return WorkspaceInputs(name, self.source, "0" * 64, self.root / "home")
 
     @contextmanager
-    def workspace(self, host: str = "x86") -> Iterator[Workspace]:
+    def workspace(self, host: str = "x86", **limits: int) -> Iterator[Workspace]:
         """A workspace for a build, and nothing built yet."""
-        opened = self.builder(host).open(self.inputs(), lock=0, on_progress=self.events.append)
-        with opened as workspace:
+        builder = self.builder(host, **limits)
+        with builder.open(self.inputs(), lock=0, on_progress=self.events.append) as workspace:
             yield workspace
 
     def labctl(self, *words: str, timeout: float = 500) -> process.Completed:

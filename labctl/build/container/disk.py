@@ -23,14 +23,23 @@ _BLOCK_BYTES = 512  # of st_blocks, whatever the file system
 
 
 @contextmanager
-def limited_disk(folders: Sequence[Path], most: int, end: Callable[[], object]) -> Iterator[None]:
+def limited_disk(
+    folders: Sequence[Path],
+    most: int,
+    end: Callable[[], object],
+    *,
+    most_files: int = MOST_FILES,
+    look_seconds: float = LOOK_SECONDS,
+) -> Iterator[None]:
     """While inside, call ``end`` as soon as ``folders`` take more than ``most`` bytes together.
 
     Files that were removed while they are open are in no folder: so neither may the file system
     lose as much. Raises CompileError, or HostError where others may have taken the space.
     """
-    watch = _Watch(folders, most, end)
-    thread = threading.Thread(target=watch.look_on, name="disk watch", daemon=True)
+    watch = _Watch(folders, most, most_files, end)
+    thread = threading.Thread(
+        target=watch.look_on, args=(look_seconds,), name="disk watch", daemon=True
+    )
     thread.start()
     try:
         yield
@@ -46,16 +55,19 @@ def limited_disk(folders: Sequence[Path], most: int, end: Callable[[], object]) 
 
 
 class _Watch:
-    def __init__(self, folders: Sequence[Path], most: int, end: Callable[[], object]):
+    def __init__(
+        self, folders: Sequence[Path], most: int, most_files: int, end: Callable[[], object]
+    ):
         self.over = threading.Event()
         self.failure: LabctlError | None = None
         self._folders = folders
         self._most = most
+        self._most_files = most_files
         self._end = end
         self._free = [_free(folder) for folder in folders]
 
-    def look_on(self) -> None:
-        while not self.over.wait(LOOK_SECONDS):
+    def look_on(self, seconds: float) -> None:
+        while not self.over.wait(seconds):
             try:
                 self.failure = self._failure()
             except OSError as error:  # who cannot look cannot let it go on
@@ -73,8 +85,8 @@ class _Watch:
                     return CompileError(
                         f"the build took more than {size(self._most)} of disk, and was ended"
                     )
-                if files > MOST_FILES:
-                    return CompileError(f"the build made more than {MOST_FILES:,} files")
+                if files > self._most_files:
+                    return CompileError(f"the build made more than {self._most_files:,} files")
         for folder, before in zip(self._folders, self._free, strict=True):
             free = _free(folder)
             if free < min(RESERVE_BYTES, before) or before - free > self._most:

@@ -54,7 +54,14 @@ def find_containerfile(target: str, lab_root: Path | None) -> Path:
     )
 
 
-def ensure_image(engine: Engine, target: str, path: Path, on_progress: OnProgress) -> str:
+def ensure_image(
+    engine: Engine,
+    target: str,
+    path: Path,
+    on_progress: OnProgress,
+    *,
+    seconds: float = IMAGE_SECONDS,
+) -> str:
     """Return the digest of a Containerfile's image, which is built if necessary.
 
     An image is known by the Containerfile's content and its base. Raises ConfigError (the
@@ -64,12 +71,12 @@ def ensure_image(engine: Engine, target: str, path: Path, on_progress: OnProgres
     base = _base(path, text)
     base_id = _base_id(engine, base, on_progress)
     digest = hashlib.sha256(json.dumps([text, base_id]).encode()).hexdigest()[:_TAG_DIGITS]
-    wanted = _Wanted(engine, target, path, base, f"localhost/labctl-{target}:{digest}")
+    wanted = _Wanted(engine, target, path, base, f"localhost/labctl-{target}:{digest}", seconds)
     image = engine.image_id(wanted.tag)
     if image is not None:
         return image
     lock = cache_dir() / "locks" / f"image-{digest}.lock"
-    with locked(lock, timeout=IMAGE_SECONDS, holder="another build of the container image") as held:
+    with locked(lock, timeout=seconds, holder="another build of the container image") as held:
         if engine.image_id(wanted.tag) is None:  # nobody else has built it while we waited
             wanted.build(held, on_progress)
         image = engine.image_id(wanted.tag)
@@ -120,6 +127,7 @@ class _Wanted:
     path: Path
     base: str
     tag: str
+    seconds: float
 
     def build(self, lock: int, on_progress: OnProgress) -> None:
         what = f"container image for {self.target}"
@@ -144,14 +152,14 @@ class _Wanted:
             try:
                 done = process.run_streaming(
                     [*guard, *words, empty],
-                    timeout=IMAGE_SECONDS,
+                    timeout=self.seconds,
                     on_line=see,
                     log=log,
                     keep_open=(lock,),
                 )
             except HostTimeout as error:
                 raise HostTimeout(
-                    f"the {what} was not built within {IMAGE_SECONDS:g} s", details=error.details
+                    f"the {what} was not built within {self.seconds:g} s", details=error.details
                 ) from error
         if done.exit_status == 0:
             return

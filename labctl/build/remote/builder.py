@@ -11,8 +11,8 @@ from labctl.build.manifest import BuilderKind, CompilerKind, Machine
 from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.remote.archive import known_digest, make_archive
 from labctl.build.remote.host import connected, refused, run_script
-from labctl.build.remote.watchdog import kept
-from labctl.build.remote.workspace import RemoteWorkspace
+from labctl.build.remote.watchdog import SILENCE_SECONDS, kept
+from labctl.build.remote.workspace import LOG_BYTES, RemoteWorkspace
 from labctl.build.toolchain import Needs, Toolchain
 from labctl.build.workspace import Builder, Folders, Workspace, WorkspaceInputs
 from labctl.config.lab import BuildHost
@@ -45,12 +45,24 @@ class SshBuilder(Builder):
         name: which of ``hosts``.
         hosts: the build hosts of devices.yaml; others may be on the way.
         root: the lab's folder.
+        silence_seconds: without a sign of life from labctl for so long, the host ends the build.
+        log_bytes: the most that a program may print.
     """
 
     kind = BuilderKind.SSH
 
-    def __init__(self, name: str, hosts: Mapping[str, BuildHost], root: Path):
+    def __init__(
+        self,
+        name: str,
+        hosts: Mapping[str, BuildHost],
+        root: Path,
+        *,
+        silence_seconds: int = SILENCE_SECONDS,
+        log_bytes: int = LOG_BYTES,
+    ):
         self.name = name
+        self._silence_seconds = silence_seconds
+        self._log_bytes = log_bytes
         self._hosts = hosts
         self._root = root
 
@@ -99,6 +111,7 @@ class SshBuilder(Builder):
                 link,
                 host.workdir,
                 inputs.name,
+                silence_seconds=self._silence_seconds,
                 keep_tree=host.keep_trees,
                 on_busy=lambda: on_progress(
                     BuildProgress(Step.WAIT, f"another build of this on {self.name} is at it")
@@ -106,7 +119,8 @@ class SshBuilder(Builder):
             ) as watchdog,
         ):
             self._bring(link, inputs, on_progress)
-            yield RemoteWorkspace(link, watchdog, self._folder(inputs), self.folders(inputs))
+            folder, folders = self._folder(inputs), self.folders(inputs)
+            yield RemoteWorkspace(link, watchdog, folder, folders, self._log_bytes)
 
     def _folder(self, inputs: WorkspaceInputs) -> str:
         return f"{self._hosts[self.name].workdir}/builds/{inputs.name}"

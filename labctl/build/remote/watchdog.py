@@ -78,7 +78,13 @@ class Watchdog:
 
 @contextmanager
 def kept(
-    link: SshLink, workdir: str, name: str, *, keep_tree: bool, on_busy: Callable[[], None]
+    link: SshLink,
+    workdir: str,
+    name: str,
+    *,
+    silence_seconds: int,
+    keep_tree: bool,
+    on_busy: Callable[[], None],
 ) -> Iterator[Watchdog]:
     """Hold a build's folder on a host; in the end nothing runs there, and nothing is left.
 
@@ -104,7 +110,7 @@ def kept(
             raise HostError(f"{where} sent an unexpected answer", details=answer)
 
     script = PROLOGUE + (SCRIPTS / "watchdog.sh").read_text()
-    words = (workdir, name, str(SILENCE_SECONDS), "1" if keep_tree else "0")
+    words = (workdir, name, str(silence_seconds), "1" if keep_tree else "0")
     with SshProgram(link, script, *words, timeout=BUILD_SECONDS) as program:
         watchdog = Watchdog(link, program)
         with link.pulsing(watchdog.beat):

@@ -43,8 +43,11 @@ _FETCH = 'sha256sum <"$1" && cat <"$1"'
 class RemoteWorkspace(Workspace):
     """A build's folders on a host, held by its watchdog."""
 
-    def __init__(self, link: SshLink, watchdog: Watchdog, folder: str, folders: Folders):
+    def __init__(
+        self, link: SshLink, watchdog: Watchdog, folder: str, folders: Folders, log_bytes: int
+    ):
         self.folders = folders
+        self._log_bytes = log_bytes
         self._link = link
         self._watchdog = watchdog
         self._folder = folder
@@ -66,7 +69,7 @@ class RemoteWorkspace(Workspace):
         job = next(self._jobs)
         variables = [f"{name}={value}" for name, value in env.items()]
         given = (self._folder, job, cwd or self.folders.tree, str(len(variables)))
-        output = _Output(self._link.name, log, on_line)
+        output = _Output(self._link.name, log, on_line, self._log_bytes)
         with SshProgram(
             self._link, self._job_script, *given, *variables, *words, timeout=timeout
         ) as program:
@@ -147,12 +150,12 @@ class RemoteWorkspace(Workspace):
 class _Output:
     """Output of a build program: made safe for terminals, logged and reported line by line."""
 
-    def __init__(self, host: str, log: Path, on_line: Callable[[str], None]):
+    def __init__(self, host: str, log: Path, on_line: Callable[[str], None], log_bytes: int):
         self._host = host
         self._log = log
         self._on_line = on_line
         self._rest = b""
-        self._room = LOG_BYTES
+        self._room = log_bytes
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
 
     @property
