@@ -148,7 +148,33 @@ class HostError(InfraError):
 
 
 class ToolMissing(HostError):
-    """A program that labctl needs is not installed on this host."""
+    """A program that labctl needs is not installed on this host.
+
+    ``program`` is its name or path: who waits for it can look for just that.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        details: str | None = None,
+        program: str | None = None,
+    ):
+        super().__init__(message, hint=hint, details=details)
+        self.program = program
+
+    def again(self) -> Self:
+        """Copy the error: each thread that raises it needs its own."""
+        copy = super().again()
+        copy.program = self.program
+        return copy
+
+    def during(self, what: str, *, details: str | None = None) -> Self:
+        """Add the step that failed to the message: ``what`` was being done."""
+        error = super().during(what, details=details)
+        error.program = self.program
+        return error
 
 
 class HostTimeout(HostError):

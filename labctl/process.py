@@ -108,6 +108,7 @@ def start(
         raise ToolMissing(
             f"program not found on this host: {words[0]}",
             hint="`labctl doctor` lists what is missing and how to get it",
+            program=words[0],
         ) from error
     except OSError as error:
         raise HostError(f"cannot start {words[0]}: {error.strerror}") from error

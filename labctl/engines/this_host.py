@@ -50,7 +50,7 @@ class ThisHost:
         """Start a server. Raises ToolMissing, HostError."""
         stdout, stderr = self.folder / "stdout", self.folder / "stderr"
         if shutil.which(argv[0]) is None:  # of which the shell would only speak in a log
-            raise ToolMissing(f"program not found on this host: {argv[0]}")
+            raise ToolMissing(f"program not found on this host: {argv[0]}", program=argv[0])
         words = ["sh", "-c", _WITH_THIS_PROCESS, "sh", *argv]
         watched, alive = os.pipe()
         try:

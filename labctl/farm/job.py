@@ -10,6 +10,7 @@ from labctl.errors import (
     ExitStatus,
     LabctlError,
     LeaseLost,
+    ToolMissing,
     lack_of_host,
     speaks_against_board,
 )
@@ -74,6 +75,8 @@ class JobResult:
     is_board_out: bool = False
     #: True if this host lacks a tool or a build: others may have it.
     is_host_lacking: bool = False
+    #: The program that it lacks, by name or path; None: it is something else, or not known.
+    lacks_program: str | None = None
     #: Time that it took; a simulation goes on by it.
     seconds: float = 0.0
 
@@ -82,7 +85,13 @@ class JobResult:
         """Return the result of an attempt that ended with an error."""
         if lack := lack_of_host(error):
             return cls(
-                ExitStatus.INFRA, run, Blame.INFRA, lack, is_host_lacking=True, seconds=seconds
+                ExitStatus.INFRA,
+                run,
+                Blame.INFRA,
+                lack,
+                is_host_lacking=True,
+                lacks_program=error.program if isinstance(error, ToolMissing) else None,
+                seconds=seconds,
             )
         return cls(
             error.exit_status,

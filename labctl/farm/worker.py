@@ -10,13 +10,14 @@ import importlib.metadata
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from labctl.errors import ExitStatus, HostError, LeaseLost
+from labctl.farm.host_lacks import HostLacks
 from labctl.farm.job import QUEUED_KINDS, Executor, FarmJob, JobResult
 from labctl.farm.queue_engine import (
     SERVE,
@@ -42,22 +43,8 @@ if TYPE_CHECKING:
 _MEND_SECONDS = 2.0
 #: A board on which infrastructure broke a job off is tried again from here after this.
 AWAY_SECONDS = 15.0
-#: A job that needs what this host lacks is tried again from here after this, other jobs of the same
-#: board after a pause: they may lack it too. All of them are once something was built here.
-_LACKING_SECONDS = 600.0
-_LACKING_PAUSE_SECONDS = 60.0
 _AGAIN_SECONDS = 2.0
 _DATABASE_AWAY_SECONDS = 7 * 86_400.0
-
-
-@dataclass(frozen=True)
-class _Lack:
-    """An attempt that lacked something of this host."""
-
-    #: By the monotonic clock; it is tried again then in any case.
-    until: float
-    #: What was built here when the attempt began.
-    builds: object
 
 
 @dataclass
@@ -105,15 +92,16 @@ class HostWorker:
     #: Job -> why somebody cancelled it while it ran.
     _cancelled: dict[str, str] = field(default_factory=dict)
     _left: set[str] = field(default_factory=set)
-    #: Job -> what it lacked here: it is left to other hosts.
-    _lacking: dict[str, _Lack] = field(default_factory=dict)
-    #: Board -> what its last job lacked here.
-    _lacking_on: dict[str, _Lack] = field(default_factory=dict)
+    _lacking: HostLacks = field(init=False)
     _told_lacks: set[str] = field(default_factory=set)
     _engine_worker: Any = None
     #: Tasks of the engine that are carried out, and those that are not and seem to be, by id.
     _tasks: set[int | None] = field(default_factory=set)
     _unowned: set[int | None] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Begin without any lack."""
+        self._lacking = HostLacks(self.builds)
 
     def run(self, *, drain: bool = False) -> None:
         """Serve until SIGTERM, Ctrl-C or, with ``drain``, until no job is left for its boards.
@@ -299,17 +287,7 @@ class HostWorker:
     def _is_away(self, board: str) -> bool:
         """Tell whether somebody else has a board, it broke lately or this host lacks its tools."""
         is_broken = time.monotonic() < self._away.get(board, 0.0)
-        return (
-            is_broken
-            or bool(self._still(self._lacking_on, [board]))
-            or self.state.leases.get(board) is not None
-        )
-
-    def _still(self, lacks: dict[str, _Lack], names: Iterable[str]) -> set[str]:
-        """Return which of the names have a lack that nothing mended, as far as is known."""
-        known = {name: lacks[name] for name in names if name in lacks}
-        builds, now = self.builds() if known else None, time.monotonic()
-        return {name for name, one in known.items() if now < one.until and one.builds == builds}
+        return is_broken or self._lacking.pauses(board) or self.state.leases.get(board) is not None
 
     def _is_in_service(self, board: str) -> bool:
         return any(map(self.state.health.get(board).may_do, QUEUED_KINDS))
@@ -323,12 +301,10 @@ class HostWorker:
             # The next attempt, wherever it is, takes the result that there is.
             result = JobResult(ExitStatus.INTERRUPTED, reason="another run had finished it before")
         elif not result.is_final and job.id not in self._cancelled:  # another host may be luckier
-            now = time.monotonic()
             if result.is_host_lacking:
-                self._lacking[job.id] = _Lack(now + _LACKING_SECONDS, builds)
-                self._lacking_on[board] = _Lack(now + _LACKING_PAUSE_SECONDS, builds)
+                self._lacking.note(job.id, board, result, builds)
             else:
-                self._away[board] = now + AWAY_SECONDS
+                self._away[board] = time.monotonic() + AWAY_SECONDS
         try:
             # The run is on this host's disk: its end may be told late, but has to be told.
             retry_infra(
@@ -364,7 +340,7 @@ class HostWorker:
         }
         for job in (job for name, job in strange.items() if name not in self._left):
             self.note(f"job {job.id} ({job.name}) is left to a worker of a newer labctl")
-        lacking = self._still(self._lacking, [job.id for job in waiting])
+        lacking = self._lacking.jobs(job.id for job in waiting)
         for job in waiting:
             if job.id not in strange and (what := self.lacks(job)):
                 lacking.add(job.id)

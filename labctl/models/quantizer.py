@@ -70,10 +70,12 @@ def _emulator(tool: str, target_name: str, lab_root: Path | None) -> tuple[str, 
     target = load_target(target_name, lab_root)
     if target.runs_here:
         return ()
-    if target.emulator is None or shutil.which(target.emulator.argv[0]) is None:
+    emulator = None if target.emulator is None else target.emulator.argv
+    if emulator is None or shutil.which(emulator[0]) is None:
         raise ToolMissing(
             f"the {tool} of target {target_name} needs an emulator on this host",
             hint=f"install it (`labctl doctor`), or: labctl build --target"
             f" host-{platform.machine()} --product {PRODUCT} --tool {tool}",
+            program=emulator[0] if emulator else None,
         )
-    return target.emulator.argv
+    return emulator

@@ -1,6 +1,7 @@
 """Workers of several hosts: dispatch by the engine, ends that are told, drained, left jobs."""
 
 import gc
+import os
 import platform
 import threading
 import time
@@ -15,12 +16,14 @@ from farm_lab import write_farm
 from postgres_server import PostgresServer, lab_in
 from tiny_gguf import write_tiny_gguf
 
+from labctl import process
 from labctl.config.lab import Board, Lab, LabFile, find_lab
 from labctl.config.target import load_target
 from labctl.deploy.plan import agent_artifact
 from labctl.errors import Blame, ConfigError, ExitStatus, HostError, ToolMissing
 from labctl.farm import run_executor
 from labctl.farm import worker as worker_module
+from labctl.farm.host_lacks import HostLacks
 from labctl.farm.host_setup import host_worker, missing_tools
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_engine import SERVE, QueueEngine, queue_of
@@ -574,6 +577,55 @@ def test_what_was_built_meanwhile_is_noticed_without_waiting_for_another_try(
         interval=0.05,
     ), executor.ran
     assert executor.ran == [("a lacks it", "rk1"), ("a", "rk1"), ("b", "rk1")]
+
+
+class _WithTool(Recorded):
+    """An executor that needs a program of this host."""
+
+    def run(self, job: FarmJob, board: str) -> JobResult:
+        try:
+            process.run(["quantize-it"], timeout=30)
+        except ToolMissing as error:
+            self.ran.append((f"{job.id} lacks it", board))
+            return JobResult.of(error.during("making the model"))
+        return super().run(job, board)
+
+
+def test_a_tool_that_is_installed_meanwhile_is_noticed_soon(
+    lab: LabFile,
+    state: LabState,
+    started: list[tuple[HostWorker, threading.Thread]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    state.jobs.submit(_job("a", "rk1"), _job("b", "rk1"))
+    executor = _WithTool()
+    _start(started, _worker(lab, executor, "rk1"))
+    assert wait_until(lambda: ("a lacks it", "rk1") in executor.ran, timeout=60, interval=0.05)
+    tool = tmp_path / "quantize-it"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    done = {"a": "done", "b": "done"}
+    assert wait_until(
+        lambda: {job.id: job.state for job in state.jobs.list(ended=9)} == done,
+        timeout=50,  # less than any pause
+        interval=0.05,
+    ), executor.ran
+    assert executor.ran == [("a lacks it", "rk1"), ("a", "rk1"), ("b", "rk1")]
+
+
+def test_a_program_that_is_here_and_cannot_run_is_not_tried_again_and_again(
+    tmp_path: Path,
+) -> None:
+    tool = tmp_path / "tool"
+    tool.write_text("#!/no/such/interpreter\n")
+    tool.chmod(0o755)
+    with pytest.raises(ToolMissing) as missing:
+        process.run([str(tool)], timeout=30)
+    lacks = HostLacks(lambda: None)
+    lacks.note("a", "rk1", JobResult.of(missing.value), None)
+    assert (lacks.jobs("ab"), lacks.pauses("rk1")) == ({"a"}, True)
 
 
 def test_a_host_that_lacks_something_is_not_asked_again_and_again(

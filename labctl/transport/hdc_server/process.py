@@ -149,6 +149,7 @@ def _run(argv: list[str], env: Mapping[str, str], output: int) -> "subprocess.Po
             raise ToolMissing(
                 "no program hdc on this host",
                 hint=f"it is part of the OpenHarmony SDK's toolchains; {_NO_HDC_NEEDED}",
+                program=argv[0],
             ) from error
         # Its loader is missing, or its format is unknown: both mean another machine's program.
         if isinstance(error, ToolMissing) or _errno(error) == errno.ENOEXEC:
