@@ -9,6 +9,7 @@ with ``LABCTL_TEST_FRESH=1`` (`make soak`, `make bench`) every command begins in
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import importlib
 import inspect
@@ -31,8 +32,8 @@ from typing import Any
 from labctl import process
 
 _TIMEOUT_SECONDS = 300.0
-#: What most commands import; nothing of it starts a thread.
-_PACKAGES = ("cli", "runs", "virtual", "hdc", "transport", "deploy", "board", "state", "results")
+#: What labctl imports where it needs it; like labctl itself, nothing of it starts a thread.
+_LATE = ("curses", "encodings.utf_8_sig", "pydantic.dataclasses", "rich._emoji_codes", "tenacity")
 #: Variables that an interpreter or the dynamic linker reads when it starts.
 _OF_THE_START = ("PYTHON", "LD_", "LC_", "LANG")
 #: The environment before any test changed it.
@@ -207,15 +208,34 @@ def _become(asked: dict[str, Any], files: list[int]) -> list[str]:
     return words
 
 
+def _keep_at_end(modules: dict[str, object]) -> None:
+    """Spare a fork that ends the clearing of ``modules``, for which it would copy most pages.
+
+    Its other steps to the end are as ever: this one, registered first, is the last of atexit's.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(modules))
+
+    def forget() -> None:
+        for name in modules.keys() - {"sys", "builtins", "__main__"}:
+            sys.modules.pop(name, None)
+
+    atexit.register(forget)
+
+
 def _main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    imported: dict[str, object] = {}
+    _keep_at_end(imported)
     import labctl
 
-    for package in _PACKAGES:
-        folder = [f"{labctl.__path__[0]}/{package}"]
-        for module in pkgutil.walk_packages(folder, f"labctl.{package}."):
+    for module in pkgutil.walk_packages(labctl.__path__, "labctl."):
+        if module.name != "labctl.__main__":
             importlib.import_module(module.name)
+    for name in _LATE:
+        importlib.import_module(name)
+    assert threading.active_count() == 1
+    imported |= sys.modules
     gc.collect()
     gc.freeze()
     words = _serve(connection)
