@@ -259,7 +259,8 @@ class Jobs:
         """
         with self._state.changing() as connection:
             found, now = self._check(connection, job), self._now(connection)
-            _again(connection, found, now, reason, blame_board=blame_board, counted=counted)
+            until = now + self._state.lease_seconds
+            _again(connection, found, now, reason, until, blame_board=blame_board, counted=counted)
             return _get(connection, job.id)
 
     def _check(self, connection: "Connection", job: Job) -> Job:
@@ -319,7 +320,7 @@ def _free_lost(connection: "Connection", now: float) -> None:
             _end(connection, job, now, reason, state="cancelled")
         else:
             reason = f"its worker {job.worker} gave no sign of life"
-            _again(connection, job, now, reason, blame_board=False)
+            _again(connection, job, now, reason, None, blame_board=False)
 
 
 def _again(
@@ -327,6 +328,7 @@ def _again(
     job: Job,
     now: float,
     reason: str,
+    until: float | None,
     *,
     blame_board: bool,
     counted: bool = True,
@@ -353,7 +355,7 @@ def _again(
         tried=json.dumps(sorted(tried)),
         reason=reason,
         failures=failures,
-        expires=None,  # it waits in the queue, whoever lives; no foreground job comes here
+        expires=until if job.kind == "foreground" else None,
     )
 
 

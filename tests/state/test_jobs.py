@@ -176,6 +176,17 @@ def test_a_board_is_kept_for_the_one_that_waits_in_the_foreground(
         state.jobs.claim_own(gone.id, ["rk1"], "killed")
 
 
+def test_a_foreground_job_that_was_refused_a_board_waits_while_its_process_lives(
+    state: LabState, dying: LabState
+) -> None:
+    (waits,) = state.jobs.submit(job(kind="foreground"))
+    for lab, is_kept in ((state, True), (dying, False)):
+        claimed = state.jobs.claim_own(waits.id, ["rk1"], "bob")
+        assert claimed is not None
+        lab.jobs.requeue(claimed, "in use", blame_board=False, counted=False)
+        assert state.jobs.somebody_waits(["rk1"]) is is_kept
+
+
 def test_concurrent_workers_take_each_job_once(state: LabState) -> None:
     boards = [f"rk{n}" for n in range(4)]
     state.jobs.submit(*(job(f"j{n}", boards=tuple(boards)) for n in range(24)))
