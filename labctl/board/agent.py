@@ -150,10 +150,11 @@ class BoardAgent:
         *,
         timeout_s: float,
         reattach_s: float = RETRY_SECONDS,
+        question_s: float = _WAIT_SECONDS,
         on_progress: Callable[[JobProgress], None] | None = None,
         on_link_loss: Callable[[InfraError], None] | None = None,
     ) -> JobStatus:
-        """Wait for the end of a job, asking at most every 10 s, and return how it ended.
+        """Wait for the end of a job, asking every ``question_s`` s, and return how it ended.
 
         ``timeout_s`` is the job's own; the agent holds it, and this waits a minute longer at most.
         A lost link is taken up again for ``reattach_s``: the job does not need it. Raises LinkError
@@ -162,7 +163,7 @@ class BoardAgent:
         until = time.monotonic() + timeout_s + _END_SECONDS
         while True:
             progress = retry_infra(
-                lambda: self._look("wait", started.directory, _WAIT_SECONDS),
+                lambda: self._look("wait", started.directory, question_s),
                 on=LINK_LOSSES,
                 timeout=reattach_s,
                 on_retry=on_link_loss,

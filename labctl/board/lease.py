@@ -165,19 +165,21 @@ class LeaseStatus:
 
     lease: Lease
     silent_seconds: float | None
+    alive_seconds: float = ALIVE_SECONDS
 
     @property
     def alive(self) -> bool:
         """True if the holder gave a sign of life lately. One that waits for its own job need
         not.
         """
-        return self.silent_seconds is not None and self.silent_seconds <= ALIVE_SECONDS
+        return self.silent_seconds is not None and self.silent_seconds <= self.alive_seconds
 
 
 class BoardLease:
     """The lease of one board. ``workdir`` is made when it is taken.
 
-    It is read without an agent; ``fence`` has the one that takes it, checks it and releases it.
+    It is read without an agent; ``fence`` has the one that takes it, checks it and releases it. A
+    holder that is silent for ``alive_seconds`` is dead.
     """
 
     def __init__(
@@ -187,10 +189,12 @@ class BoardLease:
         *,
         fence: Fence | None = None,
         timeout: float = 15.0,
+        alive_seconds: float = ALIVE_SECONDS,
     ):
         self._transport = transport
         self._workdir = workdir
         self._timeout = timeout
+        self._alive_seconds = alive_seconds
         self._fence = fence or Fence(transport, workdir)
         #: The file on the board, for the agent's ``--lease``.
         self.path = self._fence.lease
@@ -225,8 +229,8 @@ class BoardLease:
         if lease is None:
             return None
         if now is None or heard is None or boot != heard_boot or heard > now:
-            return LeaseStatus(lease, None)
-        return LeaseStatus(lease, float(now - heard))
+            return LeaseStatus(lease, None, self._alive_seconds)
+        return LeaseStatus(lease, float(now - heard), self._alive_seconds)
 
     def _lease_in(self, text: str) -> Lease | None:
         text = text.strip()

@@ -27,7 +27,6 @@ from labctl.board.agent import LINK_LOSSES
 from labctl.board.lease import Fence
 from labctl.board.upload.client import ChunkedFile
 from labctl.board.upload.transfer import (
-    CHUNKED_BYTES,
     PARTIAL,
     PREFIX,
     DeliveryOptions,
@@ -143,7 +142,7 @@ class BoardStore:
         )
         target = self.path(item.sha256)
         again(self._sweep)
-        if self._fence.agent is None or item.size_bytes < CHUNKED_BYTES:
+        if self._fence.agent is None or item.size_bytes < options.chunked_bytes:
             again(lambda: self._push_whole(source, item, executable=executable, options=options))
             return target
         ours = deliver(  # takes the link up again by itself

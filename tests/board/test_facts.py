@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sshd_host import ssh_host
 
-from labctl.board import facts, probe
+from labctl.board import probe
 from labctl.errors import BoardError
 from labctl.records import Execution
 from labctl.transport import HdcTcpConfig, LocalTransport, Transport
@@ -125,12 +125,15 @@ def test_no_text_of_a_board_controls_a_terminal() -> None:
     assert seen.os_version == "OpenHarmony \\x1b]0;owned\\x07"
 
 
-def test_a_serial_number_that_cannot_be_read_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = facts._SCRIPT.replace("/proc/device-tree/serial-number", str(tmp_path))
-    monkeypatch.setattr(facts, "_SCRIPT", script)
-    with LocalTransport() as here:  # cat of a folder fails, also for root
+def test_a_serial_number_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    class Unreadable(LocalTransport):
+        def run(self, command, **options):  # type: ignore[no-untyped-def]
+            # cat of a folder fails, also for root
+            serial = command.replace("/proc/device-tree/serial-number", str(tmp_path))
+            assert serial != command
+            return super().run(serial, **options)
+
+    with Unreadable() as here:
         assert probe(here, workdir=str(tmp_path), timeout=30).serial is None
 
 

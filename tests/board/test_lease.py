@@ -109,14 +109,9 @@ def test_only_the_holder_gives_signs_and_takes_them_away(
     ],
 )
 def test_what_was_heard_long_ago_or_in_another_boot_is_no_life(
-    transport: Transport,
-    workdir: str,
-    monkeypatch: pytest.MonkeyPatch,
-    text: str,
-    is_alive: bool,
+    transport: Transport, workdir: str, text: str, is_alive: bool
 ) -> None:
-    monkeypatch.setattr("labctl.board.lease.ALIVE_SECONDS", 5.0)  # this computer may be just on
-    lease = native_leases(transport, workdir)
+    lease = native_leases(transport, workdir, alive_seconds=5.0)  # this computer may be just on
     lease.acquire("lab")
     alive = Path(f"{lease.path}.alive")
     seconds, _, boot = alive.read_text().strip().partition(" ")

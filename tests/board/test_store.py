@@ -7,7 +7,6 @@ from agent_fences import native_fence
 from stored import publish
 
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, Fence, StoredObject
-from labctl.board import store as store_module
 from labctl.board.lease import knows_leases
 from labctl.board.store import STAT
 from labctl.board.upload.transfer import PREFIX, pushing
@@ -242,8 +241,7 @@ def test_a_delivery_that_gave_up_a_lost_link_is_not_begun_again(
         attempts.append(agent)
         raise DeviceLost("cable")
 
-    monkeypatch.setattr(store_module, "deliver", give_up)
-    monkeypatch.setattr(store_module, "CHUNKED_BYTES", 1)
+    monkeypatch.setattr("labctl.board.store.deliver", give_up)
     local, item = content(tmp_path)
     fence = native_fence(link, workdir)
     store = BoardStore(link, workdir, fence=fence)
@@ -251,7 +249,7 @@ def test_a_delivery_that_gave_up_a_lost_link_is_not_begun_again(
         ChunkedFile(local, item.sha256, item.size_bytes) as source,
         pytest.raises(DeviceLost),
     ):
-        store.receive(source, item, options=DeliveryOptions(retry_timeout=60))
+        store.receive(source, item, options=DeliveryOptions(retry_timeout=60, chunked_bytes=1))
     assert attempts == [fence.agent]
 
 
@@ -334,15 +332,9 @@ def test_a_name_of_several_lines_makes_no_objects(
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_nothing_is_written_or_removed_through_a_link(
-    store: BoardStore,
-    tmp_path: Path,
-    workdir: str,
-    monkeypatch: pytest.MonkeyPatch,
-    chunked: bool,
+    store: BoardStore, tmp_path: Path, workdir: str, chunked: bool
 ) -> None:
     """What a hostile job left in the store leads out of it."""
-    if chunked:
-        monkeypatch.setattr(store_module, "CHUNKED_BYTES", 1)
     local, item = content(tmp_path)
     named = StoredObject(item.sha256, item.size_bytes, "model")
     outside = tmp_path / "outside"
@@ -355,7 +347,7 @@ def test_nothing_is_written_or_removed_through_a_link(
         Path(f"{final}{suffix}").symlink_to(outside / "precious")
     if not chunked:
         final.symlink_to(outside)
-    publish(store, local, named)
+    publish(store, local, named, chunked_bytes=1 if chunked else 1 << 30)
     assert final.read_bytes() == local.read_bytes()
     assert not final.is_symlink()
     assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("precious", "mine")]

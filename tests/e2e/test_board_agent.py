@@ -109,11 +109,10 @@ def test_what_a_run_left_is_removed_but_for_the_job_that_is_under_way(desk: Desk
         desk.agent.remove_others("../", but=None)
 
 
-def test_waiting_ends_promptly(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("labctl.board.agent._WAIT_SECONDS", 60.0)
+def test_waiting_ends_promptly(desk: Desk) -> None:
     started = desk.agent.start(desk.spec("one", "/bin/sleep", "1"))
     began = time.monotonic()
-    desk.agent.wait(started, timeout_s=120)
+    desk.agent.wait(started, timeout_s=120, question_s=60.0)
     assert time.monotonic() - began < 30
 
 

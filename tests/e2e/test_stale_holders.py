@@ -27,7 +27,6 @@ HOLDER = """
 import itertools, os, secrets, sys
 from pathlib import Path
 from labctl.board import *
-from labctl.board import store as store_module
 from labctl.deploy import describe
 from labctl.deploy.send import deploy
 from labctl.deploy.plan import plan
@@ -44,9 +43,8 @@ def send():
     for name, chunked in (("small", 1 << 30), ("large", 1)):
         (folder / name).write_bytes(os.urandom(200_000))
         item = items[name] = describe(folder / name)
-        store_module.CHUNKED_BYTES = chunked
         with ChunkedFile(item.local, item.sha256, item.size_bytes, 20_000) as source:
-            store.receive(source, item.stored, options=DeliveryOptions())
+            store.receive(source, item.stored, options=DeliveryOptions(chunked_bytes=chunked))
     store.missing([item.stored for item in items.values()])
 
 def run():

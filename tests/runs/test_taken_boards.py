@@ -9,7 +9,7 @@ from pathlib import Path
 import agent_builds
 import pytest
 
-from labctl.board import BoardAgent
+from labctl.board import BoardAgent, BoardLease
 from labctl.config.lab import Board, Lab, LabFile
 from labctl.config.target import load_target
 from labctl.deploy import describe
@@ -101,10 +101,10 @@ def test_another_controller_is_not_driven_out(met: HeldBoard, held: HeldBoard) -
     held.leases.check(theirs)
 
 
-def test_a_dead_one_is_not_waited_for_for_ever(
-    held: HeldBoard, workdir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("labctl.board.lease.ALIVE_SECONDS", 5.0)  # this computer may be just on
+def test_a_dead_one_is_not_waited_for_for_ever(held: HeldBoard, workdir: Path) -> None:
+    held.leases = BoardLease(  # this computer may be just on
+        held.transport, str(workdir), fence=held.fence, alive_seconds=5.0
+    )
     theirs = held.leases.acquire("nightly")
     silent_for(workdir, 10)
     assert held.take_lease().epoch == theirs.epoch + 1
@@ -165,7 +165,7 @@ def test_who_sends_does_not_go_under_the_name_of_a_run_that_left_nothing(held: H
 
 
 def test_who_sends_gives_signs_of_life_until_he_loses_the_board(
-    held: HeldBoard, workdir: Path, monkeypatch: pytest.MonkeyPatch
+    held: HeldBoard, workdir: Path
 ) -> None:
     alive = workdir / "lease.alive"
     held.hold_to_send()
@@ -173,8 +173,7 @@ def test_who_sends_gives_signs_of_life_until_he_loses_the_board(
     alive.unlink()
     sign(1)
     assert not alive.exists()  # not for every piece
-    monkeypatch.setattr("labctl.runs.board.held_board.SIGN_SECONDS", 0.0)
-    sign = held.signs_of_life()
+    sign = held.signs_of_life(every=0.0)
     sign(1)
     assert alive.exists()
     held.leases.acquire("nightly")

@@ -19,6 +19,6 @@ def native_fence(link: Transport, workdir: str, *, epoch: int = 0) -> Fence:
     return Fence(link, workdir, str(agent_builds.native_agent()), epoch)
 
 
-def native_leases(link: Transport, workdir: str) -> BoardLease:
+def native_leases(link: Transport, workdir: str, **options: float) -> BoardLease:
     """The lease of such a board, as another controller has it."""
-    return BoardLease(link, workdir, fence=native_fence(link, workdir))
+    return BoardLease(link, workdir, fence=native_fence(link, workdir), **options)

@@ -29,8 +29,6 @@ from labctl.retry import RETRY_SECONDS, retry_infra, wait_until
 from labctl.transport import CommandResult, Transport, board_error, remote_words
 from labctl.units import size
 
-#: From this size on files come in chunks. Below, a transfer of hdc's own is quicker.
-CHUNKED_BYTES = 8 << 20
 #: On the board, a file that is not whole yet is this and its SHA-256.
 PARTIAL = ".part-"
 
@@ -77,6 +75,8 @@ class DeliveryOptions:
     watch_seconds: float = 5.0
     #: A slow card still reads this much, and syncs it where it was written behind a large cache.
     storage_bytes_per_second: float = 5_000_000
+    #: From this size on files come in chunks. Below, a transfer of hdc's own is quicker.
+    chunked_bytes: int = 8 << 20
 
 
 def deliver(

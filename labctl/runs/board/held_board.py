@@ -313,14 +313,14 @@ class HeldBoard:
         else:
             self.take_lease()
 
-    def signs_of_life(self) -> Callable[[int], None]:
+    def signs_of_life(self, every: float = SIGN_SECONDS) -> Callable[[int], None]:
         """Make the hook that gets bytes before they are sent; it raises LeaseLost."""
-        due = time.monotonic() + SIGN_SECONDS
+        due = time.monotonic() + every
 
         def sign(_count: int) -> None:
             nonlocal due
             if time.monotonic() >= due:
-                due = time.monotonic() + SIGN_SECONDS
+                due = time.monotonic() + every
                 with suppress(LinkError):  # who sends notices that, too, and takes it up again
                     self.check_lease()
 
