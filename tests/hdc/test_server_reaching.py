@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,14 +21,11 @@ from labctl.errors import (
 from labctl.hdc import HdcServer, ServerSession, shell
 from labctl.hdc.server_client import reaching
 from labctl.hdc.server_client.keys import address_of, check_key
+from labctl.hdc.server_client.reaching import Patience
 from labctl.transport import HdcServerConfig
 from labctl.virtual import VirtualBoard, serving
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reaching, "_PROBE_SECONDS", 0.5)
-    monkeypatch.setattr(reaching, "_SETTLE_SECONDS", 1.0)
+QUICK = Patience(probe=0.5, settle=1.0)
 
 
 @pytest.fixture
@@ -36,8 +34,12 @@ def address(tmp_path: Path) -> Iterator[str]:
         yield board.address
 
 
-def reach(server: StandInServer, key: str, timeout: float = 30) -> ServerSession:
-    return ServerSession.connect(HdcServer("127.0.0.1", server.port), key, timeout=timeout)
+def reach(
+    server: StandInServer, key: str, timeout: float = 30, patience: Patience = QUICK
+) -> ServerSession:
+    there = HdcServer("127.0.0.1", server.port)
+    reaching.reach(there, key, timeout=timeout, patience=patience)
+    return ServerSession(there, key)
 
 
 def echo(session: ServerSession) -> bytes:
@@ -75,23 +77,17 @@ def test_a_sign_of_life_is_heard_to_its_end_before_a_command_is_sent(address: st
         assert not board.was_left
 
 
-def test_a_sign_of_life_without_an_end_is_one(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reaching, "_END_SECONDS", 0.2)
+def test_a_sign_of_life_without_an_end_is_one(address: str) -> None:
     with connected(address) as (server, board):
         board.loses_ends = board.was_left = True
-        assert reach(server, address)
+        assert reach(server, address, patience=replace(QUICK, end=0.2))
 
 
-def test_the_end_of_a_sign_of_life_is_not_waited_for_beyond_the_time(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reaching, "_END_SECONDS", 60.0)
+def test_the_end_of_a_sign_of_life_is_not_waited_for_beyond_the_time(address: str) -> None:
     with connected(address) as (server, board):
         board.loses_ends = board.was_left = True
         began = time.monotonic()
-        assert reach(server, address, timeout=1)
+        assert reach(server, address, timeout=1, patience=replace(QUICK, end=60.0))
         assert time.monotonic() - began < 30
 
 

@@ -246,11 +246,10 @@ def test_the_other_end_of_a_tunnel_is_found_out(
 def test_a_rule_that_is_not_listed_does_not_stand(
     link: ServerSession, server: StandInServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labctl.hdc.server_client.forwarding._ENDING_SECONDS", 0.2)
     monkeypatch.setattr("hdc_server.forward", lambda *_: b"Forwardport result:OK\r\n")
     with (
         pytest.raises(ProtocolError, match="does not list it"),
-        link.forward("tcp:0", "tcp:1", timeout=30),
+        link.forward("tcp:0", "tcp:1", timeout=2),
     ):
         pass
 

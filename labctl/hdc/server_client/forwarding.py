@@ -155,7 +155,8 @@ def _verify(server: HdcServer, rule: Rule, timeout: float) -> None:
         return rule in server.rules(timeout=timeout)
 
     # A reverse rule is listed only once the board has answered the server, a moment later.
-    if not wait_until(listed, timeout=_ENDING_SECONDS, interval=_INTERVAL_SECONDS):
+    patience = min(_ENDING_SECONDS, timeout)
+    if not wait_until(listed, timeout=patience, interval=_INTERVAL_SECONDS):
         raise ProtocolError(f"{server.label} confirms {rule.listen}, but does not list it")
     if not rule.is_reverse and server.way is None and not _listens_here(rule):
         raise elsewhere(server)

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 
 from labctl.errors import (
     CommandTimeout,
@@ -29,35 +30,46 @@ MAX_TARGETS = 128
 
 #: States that do not change until somebody does something.
 _SETTLED = ("Connected", "Unauthorized")
-#: A server that makes its key first, for 2-3 s, says that a connection failed which then succeeds.
-_SETTLE_SECONDS = 5.0
 _INTERVAL_SECONDS = 0.1
 #: The least time for a small question.
 _QUESTION_SECONDS = 2.0
-#: How long a board may keep a sign of life back, and how much longer than one that came later.
-_PROBE_SECONDS = 4.0
-_GRACE_SECONDS = 1.0
-#: How long the end of a sign of life is waited for: usually 45 ms.
-_END_SECONDS = 5.0
 #: More than this is no echo of a word.
 _MAX_ECHO_BYTES = 4096
 
 
-def reach(server: HdcServer, key: str, *, timeout: float) -> None:
+@dataclass(frozen=True)
+class Patience:
+    """Seconds that are waited for a server and a board, within the time in all."""
+
+    #: A server that makes its key first, for 2-3 s, says that a connection failed which then
+    #: succeeds.
+    settle: float = 5.0
+    #: How long a board may keep a sign of life back, and how much longer than one that came later.
+    probe: float = 4.0
+    grace: float = 1.0
+    #: How long the end of a sign of life is waited for: usually 45 ms.
+    end: float = 5.0
+
+
+_USUAL = Patience()
+
+
+def reach(server: HdcServer, key: str, *, timeout: float, patience: Patience = _USUAL) -> None:
     """Return once the server has the board ready for commands, within about ``timeout`` seconds.
 
     A board on TCP that the server lost, never had, or holds by a dead connection is connected
     again. Raises LinkRefused (board unknown or offline), NotAuthorised, CommandTimeout (it is
     connected but does not answer, or accepts connections and stays silent), another LinkError.
     """
-    _Reaching(server, key, time.monotonic() + timeout).reach()
+    _Reaching(server, key, time.monotonic() + timeout, patience).reach()
 
 
 class _Reaching:
-    def __init__(self, server: HdcServer, key: str, deadline: float):
+    def __init__(self, server: HdcServer, key: str, deadline: float, patience: Patience):
         self._server = server
         self._key = key
         self._deadline = deadline
+        self._patience = patience
         self._said = ""  # by the server, when it connected to the board
 
     def reach(self) -> None:
@@ -87,13 +99,13 @@ class _Reaching:
         is not merely slow: by a command that it answered on another link, begun later.
         """
         with self._probing() as probe:
-            if probe.answered(min(_PROBE_SECONDS, self._left() / 2)):
-                probe.wait_for_end(min(_END_SECONDS, self._left()))
+            if probe.answered(min(self._patience.probe, self._left() / 2)):
+                probe.wait_for_end(min(self._patience.end, self._left()))
                 return target
             now = self._look()
             if now is None or now.state != "Connected":
                 return now  # it noticed, by our asking
-            if not self._answers_on_its_own() or probe.answered(_GRACE_SECONDS):
+            if not self._answers_on_its_own() or probe.answered(self._patience.grace):
                 raise CommandTimeout(
                     f"the board {self._key} is connected, says {self._server.label}, but it does"
                     " not answer",
@@ -112,7 +124,7 @@ class _Reaching:
         from labctl.hdc.host.session import Session
 
         host, port = address_of(self._key)
-        seconds = min(_PROBE_SECONDS, self._left() / 2)
+        seconds = min(self._patience.probe, self._left() / 2)
         try:
             if self._server.way is not None:
                 return self._greets_through(self._server.way, host, port, seconds)
@@ -179,7 +191,7 @@ class _Reaching:
             seen.append(self._look())
             return seen[-1] is not None and seen[-1].state in _SETTLED
 
-        seconds = min(_SETTLE_SECONDS, self._deadline - time.monotonic())
+        seconds = min(self._patience.settle, self._deadline - time.monotonic())
         wait_until(settled, timeout=seconds, interval=_INTERVAL_SECONDS)
         return seen[-1]
 
