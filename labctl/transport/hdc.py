@@ -38,12 +38,13 @@ if TYPE_CHECKING:  # a command does not wait for the import of what moves files
 #: Where the hdc server of this host listens when nobody tells it otherwise.
 HDC_SERVER = "127.0.0.1:8710"
 _USUAL = OpenOptions()
-#: Patience for the start of what then goes on: a forwarded port, a terminal.
-START_SECONDS = 10.0
 
 
 class HdcTransport(LinkedTransport[HostLink]):
     """A board over hdc, straight to its hdcd or through an hdc server."""
+
+    #: Patience for the start of a forwarding.
+    forward_seconds = 10.0
 
     def shell(self, link: HostLink, script: str, *, timeout: float) -> Generator[bytes, None, None]:
         """Run a script; see :class:`LinkedTransport`."""
@@ -77,7 +78,7 @@ class HdcTransport(LinkedTransport[HostLink]):
         """Carry connections; see :class:`Transport`."""
         link = self.connected()
         start = link.reverse if reverse else link.forward
-        with start(listen, connect, timeout=START_SECONDS) as forwarding:
+        with start(listen, connect, timeout=self.forward_seconds) as forwarding:
             yield _Forwarded(forwarding.listen, link)
 
     def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:

@@ -25,8 +25,6 @@ from labctl.transport.sentinel import ASIDE_SECONDS, NOT_UNDERSTOOD_HINT, SCRATC
 #: How long a link that breaks in its opening is opened again, and after which pause first.
 _OPENING_SECONDS = 2.0
 _OPENING_INTERVAL_SECONDS = 0.1
-#: A command that prints more is stopped: output is held in memory. Larger things are pulled.
-MAX_OUTPUT_BYTES = 64 << 20
 
 
 class Link(Protocol):
@@ -54,6 +52,8 @@ class LinkedTransport(Transport, Generic[L]):
     scratch = SCRATCH
     #: Longer commands are run from a file. hdc's command line takes 61,439 bytes.
     max_command_bytes = 60_000
+    #: A command that prints more is stopped: output is held in memory. Larger things are pulled.
+    max_output_bytes = 64 << 20
 
     def __init__(self, label: str, open_link: Callable[[], L]):
         self.label = label
@@ -65,7 +65,8 @@ class LinkedTransport(Transport, Generic[L]):
 
     def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
         """Run a shell command; see :class:`Transport`. On a time-out its whole tree is killed."""
-        output, errors = _Limited(command), _Limited(command)
+        most = self.max_output_bytes
+        output, errors = _Limited(command, most), _Limited(command, most)
         began = time.monotonic_ns()
         status = self._execute(command, timeout, output, errors if separate_stderr else None)
         return CommandResult(
@@ -201,15 +202,16 @@ class _Shell(Generic[L]):
 class _Limited:
     """Keeps an output, as long as it is no longer than what may be held in memory."""
 
-    def __init__(self, command: str):
+    def __init__(self, command: str, most_bytes: int):
         self.kept = bytearray()
         self._command = command
+        self._most_bytes = most_bytes
 
     def __call__(self, piece: bytes) -> None:
         self.kept += piece
-        if len(self.kept) > MAX_OUTPUT_BYTES:
+        if len(self.kept) > self._most_bytes:
             raise ConfigError(
-                f"the command printed more than {MAX_OUTPUT_BYTES} bytes: {brief(self._command)}",
+                f"the command printed more than {self._most_bytes} bytes: {brief(self._command)}",
                 hint="let it write a file, and pull that",
             )
 

@@ -24,16 +24,18 @@ _WAIT_SECONDS = 5.0
 
 
 @contextmanager
-def forwarded_port(transport: Transport, port: int) -> Iterator[int]:
+def forwarded_port(
+    transport: Transport, port: int, *, wait_seconds: float = _WAIT_SECONDS
+) -> Iterator[int]:
     """While held, connections to the port that this yields go to ``port`` on the board.
 
-    Raises HostError if this host has no free port.
+    Who has gone is noticed within ``wait_seconds``. Raises HostError if this host has no free port.
     """
     try:
         listener = socket.create_server((_LOOPBACK, 0))
     except OSError as error:
         raise HostError(f"this host has no free port: {error.strerror}") from error
-    carriers = _Carriers(transport, port)
+    carriers = _Carriers(transport, port, wait_seconds)
     accepting = threading.Thread(target=carriers.accept, args=(listener,), daemon=True)
     accepting.start()
     try:
@@ -50,9 +52,10 @@ def forwarded_port(transport: Transport, port: int) -> Iterator[int]:
 class _Carriers:
     """Connections under way, each with two threads of its own."""
 
-    def __init__(self, transport: Transport, port: int):
+    def __init__(self, transport: Transport, port: int, wait_seconds: float):
         self._transport = transport
         self._port = port
+        self._wait_seconds = wait_seconds
         self._clients: set[socket.socket] = set()
         self._threads: set[threading.Thread] = set()
         self._lock = threading.Lock()
@@ -86,7 +89,7 @@ class _Carriers:
                 suppress(InfraError, OSError),  # the client sees that it is closed
                 self._transport.connect(self._port, timeout=_START_SECONDS) as stream,
             ):
-                stream.timeout = _WAIT_SECONDS
+                stream.timeout = self._wait_seconds
                 _carry(client, stream)
         finally:
             with self._lock:

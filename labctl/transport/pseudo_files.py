@@ -73,6 +73,8 @@ def read_pseudo_files(
     seen: BytesDone,
     *,
     timeout: float,
+    file_seconds: float = FILE_SECONDS,
+    most_bytes: int = MOST_BYTES,
 ) -> list[str]:
     """Read files of the board, many with one command, as files here that do not exist yet.
 
@@ -83,7 +85,7 @@ def read_pseudo_files(
     unreadable: list[str] = []
     rest = list(files)
     while rest:
-        batch = _Batch(rest, seen)
+        batch = _Batch(rest, seen, most_bytes)
         words = remote_words(*(remote for remote, _ in rest))
         command = (
             f'for path in {words}; do cat "$path" 2>/dev/null;'
@@ -91,7 +93,7 @@ def read_pseudo_files(
         )
         try:
             with suppress(_WithoutEnd):
-                transport.stream(command, timeout=min(timeout, FILE_SECONDS), write=batch.take)
+                transport.stream(command, timeout=min(timeout, file_seconds), write=batch.take)
         except CommandTimeout:
             if not transport.is_alive():
                 raise
@@ -112,13 +114,14 @@ class _WithoutEnd(Exception):
 class _Batch:
     """Takes the output of a command that reads files one after the other, and keeps them."""
 
-    def __init__(self, files: Sequence[tuple[str, Path]], seen: BytesDone):
+    def __init__(self, files: Sequence[tuple[str, Path]], seen: BytesDone, most_bytes: int):
         # What `secrets` gives, as in the frames of commands.
         self.nonce = f"labctl-{os.urandom(16).hex()}"
         self.finished = 0
         self.unreadable: list[str] = []
         self._files = files
         self._seen = seen
+        self._most_bytes = most_bytes
         self._mark = _SEPARATOR + self.nonce.encode() + b":"
         self._pending = b""
         self._file: BinaryIO | None = None
@@ -158,7 +161,7 @@ class _Batch:
             self._file.write(data)
             size = self._file.tell()
         self._seen(len(data))
-        if size > MOST_BYTES:
+        if size > self._most_bytes:
             raise _WithoutEnd
 
     def _end(self, *, whole: bool) -> None:

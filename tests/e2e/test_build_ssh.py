@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from labctl.build.manifest import BuilderKind
 from labctl.errors import CompileError, HostError, HostTimeout
 from labctl.files import cache_dir
 from labctl.retry import wait_until
-from labctl.transport.ssh import link
+from labctl.transport.ssh.link import Watch
+from labctl.transport.ssh.login import log_in
 
 pytestmark = pytest.mark.e2e
 
@@ -114,7 +116,8 @@ def test_a_compile_error_is_the_sources(lab: SshLab, x86: SshHost) -> None:
 def test_two_builds_of_the_same_take_turns(
     lab: SshLab, x86: SshHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "KEEPALIVE_SECONDS", 0.1)  # a wait is looked after with it
+    watched = partial(log_in, watch=Watch(every=0.1))  # a wait is looked after with it
+    monkeypatch.setattr("labctl.build.remote.host.log_in", watched)
     turns: list[str] = []
 
     def second() -> None:

@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from sshd_lab import TARGET, SshLab, run_in
 
 from labctl import process
 from labctl.errors import ConfigError, HostError
-from labctl.transport.ssh import login
+from labctl.transport.ssh.login import log_in
 
 pytestmark = pytest.mark.e2e
 
@@ -122,7 +123,7 @@ def test_nothing_listens(lab: SshLab, x86: SshHost) -> None:
 def test_what_listens_says_nothing(
     lab: SshLab, x86: SshHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(login, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("labctl.build.remote.host.log_in", partial(log_in, timeout=1.0))
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         lab.write_hosts(x86=x86.entry(address=f"127.0.0.1:{silent.getsockname()[1]}"))
         assert "build host 'x86'" in refusal(lab).message

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from labctl import process
 from labctl.build import Artifact
 from labctl.errors import ConfigError, HostError, IntegrityError, ToolMissing
 from labctl.retry import wait_until
-from labctl.transport.ssh import link
+from labctl.transport.ssh.link import Watch
+from labctl.transport.ssh.login import log_in
 
 pytestmark = pytest.mark.e2e
 
@@ -79,8 +81,8 @@ def test_a_host_that_hangs_up_in_mid_build_is_an_infra_failure(lab: SshLab) -> N
 
 
 def test_a_frozen_host_is_noticed(lab: SshLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "KEEPALIVE_SECONDS", 0.2)
-    monkeypatch.setattr(link, "PATIENCE_SECONDS", 5.0)
+    watched = partial(log_in, watch=Watch(0.2, 5.0))
+    monkeypatch.setattr("labctl.build.remote.host.log_in", watched)
     with host_of(lab) as host, lasting_build(lab, host) as build:
         frozen = host.sessions()
         for pid in frozen:

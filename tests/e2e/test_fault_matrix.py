@@ -77,7 +77,9 @@ class Bench:
 
     def connect(self) -> Transport:
         options = OpenOptions(timeout=self.retry_timeout)
-        return HdcTcpConfig(address=self.board.address).open(options)
+        link = HdcTcpConfig(address=self.board.address).open(options)
+        link.forward_seconds = min(link.forward_seconds, self.retry_timeout)
+        return link
 
     def fresh(self, name: str) -> Path:
         """A name that no case had before."""
@@ -368,10 +370,7 @@ def test_a_fault_ends_in_its_error_or_in_proven_success(
     operation: Callable[[Bench, Transport], None],
     part: f.Kind,
     case: Case,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if case.silent:
-        monkeypatch.setattr("labctl.transport.hdc.START_SECONDS", SHORT_PATIENCE)
     faults = bench.board.faults
     bench.retry_timeout = SHORT_PATIENCE if case.silent else PATIENCE
     bench.restart_timeout = SHORT_PATIENCE if case.unrestarted else PATIENCE

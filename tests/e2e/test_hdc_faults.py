@@ -201,10 +201,8 @@ def test_commands_of_any_length_run(link: HdcTransport) -> None:
         assert link.run(f"echo {word}", timeout=30).output == f"{word}\n".encode()
 
 
-def test_output_without_an_end_is_bounded(
-    board: BoardProcess, link: HdcTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("labctl.transport.linked.MAX_OUTPUT_BYTES", 5_000_000)
+def test_output_without_an_end_is_bounded(board: BoardProcess, link: HdcTransport) -> None:
+    link.max_output_bytes = 5_000_000
     with pytest.raises(ConfigError, match="more than 5000000 bytes"):
         link.run("yes", timeout=30)
     assert wait_until(lambda: board.marked() == [], timeout=120, interval=0.02)

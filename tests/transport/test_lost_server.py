@@ -30,7 +30,6 @@ def address(tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def hdc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> Iterator[FakeHdc]:
     monkeypatch.setattr(shared, "_shared", {})
-    monkeypatch.setattr(shared, "_DISCOVERY_SECONDS", 0.1)
     hdc = install(tmp_path, monkeypatch)
     hdc.does(boards={KEY: address})
     yield hdc

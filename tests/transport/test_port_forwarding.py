@@ -5,15 +5,14 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
-from labctl.transport import Transport, forwarded_port, port_forwarding
+from labctl.transport import Transport
+from labctl.transport import forwarded_port as usual_forwarded_port
 
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(port_forwarding, "_WAIT_SECONDS", 0.5)
+forwarded_port = partial(usual_forwarded_port, wait_seconds=0.5)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from labctl.errors import BoardError, BoardPermission, IntegrityError
 from labctl.transport import HdcTcpConfig, LocalTransport, Transport, receive, remote_words
-from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file
+from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file, read_pseudo_files
 from labctl.virtual import VirtualBoard, serving
 
 _SYS = Path("/sys/kernel/mm/transparent_hugepage/khugepaged")
@@ -141,14 +141,12 @@ def test_processes_that_end_while_they_are_listed_do_not_stop_it(tmp_path: Path)
 
 
 @pytest.mark.parametrize("endless", ["while :; do printf %065536d 0; done", "sleep 60"])
-def test_files_without_end_do_not_stop_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endless: str
-) -> None:
-    monkeypatch.setattr("labctl.transport.pseudo_files.MOST_BYTES", 1 << 20)
-    monkeypatch.setattr("labctl.transport.pseudo_files.FILE_SECONDS", 0.5)
-    there = tmp_path / "there"
+def test_files_without_end_do_not_stop_the_others(tmp_path: Path, endless: str) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
     there.mkdir()
-    for name in ("a", "endless", "m", "endless2", "z"):
+    here.mkdir()
+    names = ("a", "endless", "m", "endless2", "z")
+    for name in names:
         (there / name).write_text(name)
 
     class Tracing(Kernel):
@@ -157,10 +155,16 @@ def test_files_without_end_do_not_stop_the_others(
             return super().stream(f"{cat}\n{command}", **options)
 
     with Tracing() as transport:
-        done = receive(transport, str(there), tmp_path / "back", timeout=30)
-    assert sorted(done.copied.unreadable) == ["endless", "endless2"]
-    here = {p.name: p.read_text() for p in (tmp_path / "back").iterdir()}
-    assert here == {"a": "a", "m": "m", "z": "z"}
+        unreadable = read_pseudo_files(
+            transport,
+            [(str(there / name), here / name) for name in names],
+            lambda _count: None,
+            timeout=30,
+            file_seconds=0.5,
+            most_bytes=1 << 20,
+        )
+    assert sorted(unreadable) == [str(there / name) for name in ("endless", "endless2")]
+    assert {p.name: p.read_text() for p in here.iterdir()} == {"a": "a", "m": "m", "z": "z"}
 
 
 def test_why_a_file_cannot_be_read_is_said(transport: Transport, tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from labctl.hdc import HdcServer, ServerSession, Target, shell
 from labctl.hdc.keys import HostKey
 from labctl.retry import wait_until
 from labctl.transport.hdc_server import private as private_servers
-from labctl.transport.hdc_server import process as hdc_program
 from labctl.transport.hdc_server import shared as serving
 from labctl.transport.hdc_server.private import ServerPool
+from labctl.transport.hdc_server.process import start_server
 from labctl.transport.hdc_server.shared import attached_boards, running_server
 from labctl.virtual import VirtualBoard
 from labctl.virtual import serving as serving_boards
@@ -39,8 +39,9 @@ def address(tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def hdc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHdc]:
     monkeypatch.setattr(serving, "_shared", {})
-    monkeypatch.setattr(serving, "_DISCOVERY_SECONDS", 0.1)
-    yield install(tmp_path, monkeypatch)
+    hdc = install(tmp_path, monkeypatch)
+    hdc.does(boards={"cable": "127.0.0.1:1"})  # a board is found at once
+    yield hdc
     for restarting in serving._shared.values():
         restarting.stop()
 
@@ -115,13 +116,11 @@ def test_it_is_not_run_again_without_an_end(hdc: FakeHdc, free_port: int) -> Non
         running_server("127.0.0.1", free_port, timeout=30)
 
 
-def test_a_server_that_does_not_come_up(
-    hdc: FakeHdc, free_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hdc_program, "_START_SECONDS", 1.0)
+def test_a_server_that_does_not_come_up(hdc: FakeHdc, free_port: int) -> None:
     hdc.does(silent=True)
+    log = hdc.tmpdir / "log"
     with pytest.raises(HostError, match="does not answer"):
-        running_server("127.0.0.1", free_port, timeout=30)
+        start_server(free_port, tmpdir=hdc.tmpdir, log=log, extra_env={}, timeout=1.0)
     assert servers_at(free_port) == []
 
 
@@ -211,8 +210,8 @@ def test_hdc_of_another_machine(hdc: FakeHdc, free_port: int, program: bytes) ->
 
 
 @pytest.fixture
-def pool() -> Iterator[ServerPool]:
-    pool = ServerPool(boards_per_server=2)
+def pool(free_port: int) -> Iterator[ServerPool]:
+    pool = ServerPool(boards_per_server=2, users_port=free_port)
     yield pool
     pool.close()
 
@@ -258,7 +257,7 @@ def test_boards_are_spread_and_stay(hdc: FakeHdc, pool: ServerPool) -> None:
 
 def test_more_boards_than_one_server_takes(hdc: FakeHdc, address: str, private_state: Path) -> None:
     """130 boards on TCP, each of which answers through its server."""
-    hdc.does(dial=address)
+    hdc.does(dial=address, boards={})
     keys = [f"10.0.{n // 100}.{n % 100}:5555" for n in range(130)]
     pool = ServerPool()
     try:
@@ -328,20 +327,16 @@ def test_a_private_server_is_run_again(
 
 
 def test_boards_on_cables_share_the_first_server(
-    hdc: FakeHdc, pool: ServerPool, address: str, monkeypatch: pytest.MonkeyPatch, free_port: int
+    hdc: FakeHdc, pool: ServerPool, address: str
 ) -> None:
-    monkeypatch.setattr(private_servers, "USERS_PORT", free_port)
     hdc.does(boards={f"cable{n}": address for n in range(4)})
     first = pool.server_for("10.0.0.1:1", timeout=30).port
     assert {pool.server_for(f"cable{n}", timeout=30).port for n in range(4)} == {first}
     assert pool.server_for("10.0.0.2:1", timeout=30).port != first  # that one is full
 
 
-def test_the_users_server_keeps_the_cables(
-    hdc: FakeHdc, pool: ServerPool, monkeypatch: pytest.MonkeyPatch, free_port: int
-) -> None:
+def test_the_users_server_keeps_the_cables(hdc: FakeHdc, pool: ServerPool, free_port: int) -> None:
     running_server("127.0.0.1", free_port, timeout=30)
-    monkeypatch.setattr(private_servers, "USERS_PORT", free_port)
     with pytest.raises(HostError, match="two servers fight") as caught:
         pool.server_for("cable1", timeout=30)
     assert "private" in (caught.value.hint or "")

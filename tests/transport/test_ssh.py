@@ -18,8 +18,10 @@ from sshd_host import SshHost, descendants, make_key, ssh_host
 from labctl import process
 from labctl.errors import CommandTimeout, ConfigError, DeviceLost, LinkRefused, NotAuthorised
 from labctl.retry import wait_until
-from labctl.transport.ssh import link
 from labctl.transport.ssh.config import SshConfig
+from labctl.transport.ssh.link import Watch
+from labctl.transport.ssh.login import Login, log_in
+from labctl.transport.ssh.transport import SshTransport
 
 
 @pytest.fixture
@@ -169,10 +171,16 @@ def test_a_link_that_was_cut_is_opened_again(host: SshHost, tmp_path: Path) -> N
         assert board.run("echo again", timeout=60).text == "again\n"
 
 
-def test_a_frozen_host_is_noticed(host: SshHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "KEEPALIVE_SECONDS", 0.2)
-    monkeypatch.setattr(link, "PATIENCE_SECONDS", 4.0)
-    with host.board().open() as board:
+def test_a_frozen_host_is_noticed(host: SshHost) -> None:
+    login = Login(
+        "host",
+        "127.0.0.1",
+        host.port,
+        host.board().user,
+        identity_file=host.key,
+        known_hosts=host.known_hosts,
+    )
+    with SshTransport("host", lambda: log_in(login, watch=Watch(0.2, 4.0))) as board:
         assert board.is_alive()
         frozen = host.sessions()
         for pid in frozen:

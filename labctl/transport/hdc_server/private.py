@@ -46,7 +46,8 @@ class ServerPool:
     Boards on cables all go to the first one: two servers would fight over the bus.
     """
 
-    def __init__(self, *, boards_per_server: int | None = None):
+    def __init__(self, *, boards_per_server: int | None = None, users_port: int = USERS_PORT):
+        self._users_port = users_port
         self._room = boards_per_server or _room_of_a_server()
         self._members: list[_Member] = []
         self._places: dict[str, _Member] = {}
@@ -82,7 +83,7 @@ class ServerPool:
 
     def _place_for(self, key: str) -> "_Member":
         if not is_tcp_key(key):
-            _check_bus()
+            _check_bus(self._users_port)
             return self._members[0] if self._members else self._added()
         with_room = (member for member in self._members if member.boards < self._room)
         return next(with_room, None) or self._added()
@@ -145,9 +146,9 @@ def _room_of_a_server() -> int:
     return room
 
 
-def _check_bus() -> None:
+def _check_bus(users_port: int) -> None:
     """Raise HostError when the user's server has the boards on cables already."""
-    server = HdcServer(LOOPBACK, USERS_PORT)
+    server = HdcServer(LOOPBACK, users_port)
     with suppress(LinkError):
         server.version(timeout=_QUESTION_SECONDS)
         raise HostError(

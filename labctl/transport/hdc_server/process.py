@@ -110,9 +110,14 @@ def is_installed() -> bool:
 
 
 def start_server(
-    port: int, *, tmpdir: Path, log: Path, extra_env: Mapping[str, str]
+    port: int,
+    *,
+    tmpdir: Path,
+    log: Path,
+    extra_env: Mapping[str, str],
+    timeout: float = _START_SECONDS,
 ) -> ServerProcess:
-    """Run a server on loopback; return once one answers there.
+    """Run a server on loopback; return once one answers there, within ``timeout`` seconds.
 
     The caller has made sure that nothing listens at the port. ``log`` gets what it prints.
     Raises ToolMissing (no hdc), HostError (not for this machine; another server has the
@@ -133,7 +138,7 @@ def start_server(
     running = ServerProcess(HdcServer(LOOPBACK, port), child, log)
     try:
         _allow_descriptors(running.pid)
-        _await(running, tmpdir)
+        _await(running, tmpdir, timeout)
     except BaseException:
         running.stop()
         raise
@@ -164,7 +169,7 @@ def _errno(error: HostError) -> int | None:
     return error.__cause__.errno if isinstance(error.__cause__, OSError) else None
 
 
-def _await(running: ServerProcess, tmpdir: Path) -> None:
+def _await(running: ServerProcess, tmpdir: Path, timeout: float) -> None:
     server = running.server
 
     def settled() -> bool:
@@ -172,7 +177,7 @@ def _await(running: ServerProcess, tmpdir: Path) -> None:
             return bool(server.version(timeout=_QUESTION_SECONDS))
         return not running.is_running
 
-    came = wait_until(settled, timeout=_START_SECONDS, interval=_INTERVAL_SECONDS)
+    came = wait_until(settled, timeout=timeout, interval=_INTERVAL_SECONDS)
     if came and running.is_running:
         return
     with suppress(LinkError):  # another one was faster: good as well

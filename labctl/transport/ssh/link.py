@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 import paramiko
 from paramiko.ssh_exception import ChannelException, SSHException
@@ -12,12 +13,16 @@ from labctl.errors import DeviceLost, LinkError, LinkRefused
 LOOPBACK = "127.0.0.1"
 #: For opening a channel.
 OPEN_SECONDS = 15.0
-#: A host is asked whether it is still there this often ...
-KEEPALIVE_SECONDS = 15.0
-#: ... and is given up when it does not answer for this long.
-PATIENCE_SECONDS = 30.0
 #: Between the end of a channel and that of the connection that it was lost with.
 TEARDOWN_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A host is asked this often (s) whether it is there; silent for that long, it is given up."""
+
+    every: float = 15.0
+    patience: float = 30.0
 
 
 class SshLink:
@@ -26,8 +31,9 @@ class SshLink:
     ``name`` is what messages call the host; ``closing`` ends what the connection goes through.
     """
 
-    def __init__(self, name: str, transport: paramiko.Transport, closing: ExitStack):
+    def __init__(self, name: str, transport: paramiko.Transport, closing: ExitStack, watch: Watch):
         self.name = name
+        self._watch = watch
         self._transport = transport
         self._through = closing
         self._silent = False
@@ -47,7 +53,7 @@ class SshLink:
         """The reason why the host accepts no more requests; None while none is known."""
         if self._silent:
             return DeviceLost(
-                f"{self.name} is gone: no answer for {PATIENCE_SECONDS:.0f} s",
+                f"{self.name} is gone: no answer for {self._watch.patience:.0f} s",
                 hint="see whether it is up and its network works, then try again",
             )
         if not self._transport.is_active():
@@ -119,8 +125,8 @@ class SshLink:
     def _keep_asking(self) -> None:
         # Transport.set_keepalive asks for no answer: it would not notice a frozen host. Nor do all
         # waits of paramiko have a time-out: closing the connection ends them.
-        while not self._closing.wait(KEEPALIVE_SECONDS):
-            giving_up = threading.Timer(PATIENCE_SECONDS, self._give_up)
+        while not self._closing.wait(self._watch.every):
+            giving_up = threading.Timer(self._watch.patience, self._give_up)
             giving_up.start()
             try:
                 self._transport.global_request("keepalive@openssh.com", wait=True)

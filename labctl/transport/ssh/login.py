@@ -30,11 +30,12 @@ from paramiko.ssh_exception import (
 from labctl import process
 from labctl.errors import ConfigError, LinkRefused, NotAuthorised
 from labctl.transport.ssh.known_hosts import KeyRevoked, KeyUnknown, KnownHosts
-from labctl.transport.ssh.link import SshLink
+from labctl.transport.ssh.link import SshLink, Watch
 
 #: For each of: the TCP connection, the greeting, the log-in.
 CONNECT_SECONDS = 15.0
 SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
+_USUAL = Watch()
 
 _ssh_says = logging.getLogger("paramiko")
 _ssh_says.addHandler(logging.NullHandler())  # what matters of it is in the errors raised here
@@ -90,20 +91,20 @@ class _Connection(Connection):  # type: ignore[misc]  # Fabric has no types
         return gateway
 
 
-def log_in(login: Login, *, timeout: float | None = None) -> SshLink:
+def log_in(login: Login, *, timeout: float = CONNECT_SECONDS, watch: Watch = _USUAL) -> SshLink:
     """Open a link to a host. ``timeout`` (s) bounds the TCP connection, the greeting, the log-in.
 
     Raises LinkRefused for a host that is not there, NotAuthorised for one that is not proven or
     does not let us in; ConfigError for a key or configuration of ssh that cannot be read.
     """
-    way = _way(login, CONNECT_SECONDS if timeout is None else timeout)
+    way = _way(login, timeout)
     with ExitStack() as stack:
         for hop in way:
             stack.callback(hop.connection.client.close)
             _start_proxy_command(hop.connection, stack)
             with _explained(hop):
                 hop.connection.open()
-        return SshLink(login.name, way[-1].connection.transport, stack.pop_all())
+        return SshLink(login.name, way[-1].connection.transport, stack.pop_all(), watch)
 
 
 def _start_proxy_command(connection: Connection, stack: ExitStack) -> None:
