@@ -16,8 +16,9 @@ _KINDS: tuple[EventKind, ...] = ("health",)
 class LabNews:
     """News since it was made; each is told once."""
 
-    def __init__(self, state: LabState):
+    def __init__(self, state: LabState, *, stuck_seconds: float = STUCK_SECONDS):
         self._state = state
+        self._stuck_seconds = stuck_seconds
         known = state.events.list(kinds=_KINDS, limit=1)
         self._last = known[-1].id if known else 0
         self._is_stuck = False
@@ -47,7 +48,8 @@ class LabNews:
     def _queue(self) -> list[LabEvent]:
         rows = self._state.ask(f"SELECT {self._state.now}", {})
         jobs = self._state.jobs.list(ended=1)
-        was, self._is_stuck = self._is_stuck, bool(rows) and is_stuck(jobs, rows[0][0])
+        was = self._is_stuck
+        self._is_stuck = bool(rows) and is_stuck(jobs, rows[0][0], self._stuck_seconds)
         if was or not self._is_stuck:
             return []
         waiting = [job for job in jobs if job.state == "waiting"]
@@ -56,16 +58,16 @@ class LabNews:
             LabEvent(
                 "queue-stuck",
                 "the queue stands still",
-                f"nothing has run for {STUCK_SECONDS / 60:.0f} minutes while jobs wait",
+                f"nothing has run for {self._stuck_seconds / 60:.0f} minutes while jobs wait",
                 {"waiting jobs": str(len(waiting)), "oldest": f"{oldest.id} {oldest.name}"},
             )
         ]
 
 
-def is_stuck(jobs: Sequence[Job], now: float) -> bool:
-    """Tell whether a queue stands still at ``now``, by the clock of its jobs (s since 1970)."""
+def is_stuck(jobs: Sequence[Job], now: float, seconds: float) -> bool:
+    """Tell whether a queue has stood still for so long, by the clock of its jobs (s since 1970)."""
     waiting = [job.submitted_at for job in jobs if job.state == "waiting"]
     if not waiting or any(job.state == "running" for job in jobs):
         return False
     ended = [job.ended_at for job in jobs if job.ended_at is not None]
-    return now - max(min(waiting), *ended, 0.0) >= STUCK_SECONDS
+    return now - max(min(waiting), *ended, 0.0) >= seconds

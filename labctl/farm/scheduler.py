@@ -52,11 +52,14 @@ class Scheduler:
         *,
         on_begin: OnBegin = lambda _job, _board: None,
         on_end: OnEnd = lambda _job, _board, _attempt, _result: None,
+        away_seconds: float = AWAY_SECONDS,
+        look_seconds: float = LOOK_SECONDS,
     ):
         self._source = source
         self._executor = executor
         self._on_begin = on_begin
         self._on_end = on_end
+        self._away_seconds, self._look_seconds = away_seconds, look_seconds
         self._ended: SimpleQueue[tuple[FarmJob, str, JobResult | Exception]] = SimpleQueue()
         self._threads: dict[str, threading.Thread] = {}
         #: When a board is tried again, and which.
@@ -72,7 +75,7 @@ class Scheduler:
                 for job, board in self._source.begin():
                     self._start(job, board)
                 try:
-                    self._note(*self._ended.get(timeout=LOOK_SECONDS))
+                    self._note(*self._ended.get(timeout=self._look_seconds))
                 except Empty:
                     continue
         finally:
@@ -107,7 +110,7 @@ class Scheduler:
             reason = f"a bug in labctl: {type(ended).__name__}: {ended}"
             ended = JobResult(ExitStatus.INFRA, blame=Blame.INFRA, reason=reason)
         if ended.needs_pause:
-            heapq.heappush(self._away, (time.monotonic() + AWAY_SECONDS, board))
+            heapq.heappush(self._away, (time.monotonic() + self._away_seconds, board))
         result = self._source.end(job, ended)
         if result is not None:
             self.results[job.id] = result

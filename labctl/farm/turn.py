@@ -51,6 +51,8 @@ class Turn:
         note: Callable[[str], None],
         *,
         untrusted: bool = False,
+        look_seconds: float = LOOK_SECONDS,
+        again_seconds: float = AGAIN_SECONDS,
     ):
         self._state = state
         self._root = lab_root
@@ -58,6 +60,7 @@ class Turn:
         self._tell = tell
         self._note = note
         self._untrusted = untrusted
+        self._look_seconds, self._again_seconds = look_seconds, again_seconds
         self._worker = worker_name()
         self._told: int | None = None
 
@@ -101,13 +104,13 @@ class Turn:
             if claimed := patiently(partial(self._look, job), self._note):
                 return claimed
             self._tell_place(job)
-            time.sleep(LOOK_SECONDS)
+            time.sleep(self._look_seconds)
 
     def _pause(self, job: Job) -> None:
         """Wait until a board that refused is asked again. Raises LeaseLost as soon as it is off."""
-        until = time.monotonic() + AGAIN_SECONDS
+        until = time.monotonic() + self._again_seconds
         while (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, LOOK_SECONDS))
+            time.sleep(min(left, self._look_seconds))
             still_waiting = partial(self._state.jobs.claim_own, job.id, (), self._worker)
             patiently(still_waiting, self._note)
 
@@ -148,7 +151,7 @@ class Turn:
         def renew() -> None:
             seconds = self._state.lease_seconds / 4
             due = time.monotonic() + seconds
-            while not over.wait(LOOK_SECONDS):
+            while not over.wait(self._look_seconds):
                 with suppress(HostError):
                     if time.monotonic() >= due:
                         self._state.jobs.renew(self._worker)

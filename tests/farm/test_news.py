@@ -7,7 +7,6 @@ import pytest
 from dashboards import made_lab, served
 from webhook_receiver import receiving
 
-from labctl.farm import news
 from labctl.farm.news import LabNews
 from labctl.retry import wait_until
 from labctl.state import Health, NewJob, lab_state
@@ -41,14 +40,11 @@ def test_an_untrusted_recipe_is_news_for_what_it_left_alone(tmp_path: Path, foun
     assert [event.reason for event in state.health.history("rk1")][-1] == found_out
 
 
-def test_a_queue_that_stands_is_news_until_it_moves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_queue_that_stands_is_news_until_it_moves(tmp_path: Path) -> None:
     state = lab_state(made_lab(tmp_path / "kitchen"))
-    found = LabNews(state)
+    found = LabNews(state, stuck_seconds=0.0)
     (job,) = state.jobs.submit(NewJob("q8", {}, ("rk1",)))
-    assert found.look() == []
-    monkeypatch.setattr(news, "STUCK_SECONDS", 0.0)
+    assert LabNews(state).look() == []
     (event,) = found.look()
     assert (event.kind, event.facts["oldest"]) == ("queue-stuck", f"{job.id} q8")
     assert found.look() == []

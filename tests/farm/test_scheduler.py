@@ -4,7 +4,6 @@ import threading
 
 import pytest
 
-from labctl.farm import scheduler as scheduler_module
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.schedule import Schedule
 from labctl.farm.scheduler import Scheduler
@@ -46,15 +45,17 @@ def test_jobs_of_several_boards_run_at_once() -> None:
     }
 
 
-def test_a_bug_breaks_off_its_own_job_alone_and_is_not_hidden(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(scheduler_module, "AWAY_SECONDS", 0.05)
-    monkeypatch.setattr(scheduler_module, "LOOK_SECONDS", 0.02)
+def test_a_bug_breaks_off_its_own_job_alone_and_is_not_hidden() -> None:
     executor = Blocking(1)
     source = made("bug", "a")
     attempts: list[JobResult] = []
-    scheduler = Scheduler(source, executor, on_end=lambda _j, _b, one, _r: attempts.append(one))
+    scheduler = Scheduler(
+        source,
+        executor,
+        on_end=lambda _j, _b, one, _r: attempts.append(one),
+        away_seconds=0.05,
+        look_seconds=0.02,
+    )
     with pytest.raises(ZeroDivisionError):
         scheduler.run()
     assert scheduler.results["j1"].exit_status == 0

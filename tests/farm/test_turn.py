@@ -7,17 +7,17 @@ import pytest
 
 from labctl.config.lab import Lab, LabFile
 from labctl.errors import BoardBusy, BoardOutOfService, LeaseLost
-from labctl.farm import turn as turns
 from labctl.farm.turn import Place, Turn
 from labctl.retry import wait_until
 from labctl.state import Health, LabState, NewJob, lab_state
 from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED
 
+#: Times (s) of a wait that looks often.
+OFTEN = {"look_seconds": 0.01, "again_seconds": 0.01}
+
 
 @pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabState:
-    monkeypatch.setattr(turns, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(turns, "AGAIN_SECONDS", 0.01)
+def state(tmp_path: Path) -> LabState:
     return lab_state(LabFile(tmp_path, Lab(boards={})))
 
 
@@ -30,7 +30,8 @@ def test_a_board_that_refuses_again_and_again_is_told_once(state: LabState, tmp_
             raise BoardBusy(f"board {board} is in use: a sign of life {seconds} s ago")
         return 0
 
-    assert Turn(state, tmp_path, job, places.append, notes.append).take(use, BoardBusy) == 0
+    turn = Turn(state, tmp_path, job, places.append, notes.append, **OFTEN)
+    assert turn.take(use, BoardBusy) == 0
     assert [place.number for place in places] == [1]
     assert notes == ["board rk1 is in use: a sign of life 0 s ago"]
 
@@ -44,16 +45,15 @@ def test_a_run_that_somebody_cancels_ends_at_once(state: LabState, tmp_path: Pat
         return 0
 
     with pytest.raises(KeyboardInterrupt):
-        Turn(state, tmp_path, job, lambda _: None, print).take(use, BoardBusy)
+        Turn(state, tmp_path, job, lambda _: None, print, **OFTEN).take(use, BoardBusy)
     ended = state.jobs.get(job.id)
     assert ended is not None
     assert (ended.state, ended.exit_status, ended.reason) == ("cancelled", 130, "wrong model")
 
 
 def test_a_wait_for_a_board_that_refuses_is_over_once_somebody_cancels_it(
-    state: LabState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: LabState, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(turns, "AGAIN_SECONDS", 20.0)
     job, tries = NewJob("q8", {}, ("rk1",), "foreground"), list[float]()
 
     def use(board: str) -> int:
@@ -63,8 +63,9 @@ def test_a_wait_for_a_board_that_refuses_is_over_once_somebody_cancels_it(
     def note(_line: str) -> None:
         state.jobs.cancel(job.id, "wrong model")
 
+    turn = Turn(state, tmp_path, job, print, note, look_seconds=0.01, again_seconds=20.0)
     with pytest.raises(LeaseLost, match="wrong model"):
-        Turn(state, tmp_path, job, lambda _: None, note).take(use, BoardBusy)
+        turn.take(use, BoardBusy)
     assert time.monotonic() - tries[-1] < 10
 
 
