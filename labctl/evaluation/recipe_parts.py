@@ -177,7 +177,8 @@ class EndpointSource(StrictModel):
     served_name: Line | None = None
     """Name of the model in its API; by default the only one that it reports."""
     key_env: Annotated[str, AfterValidator(_variable)] | None = None
-    """Environment variable that holds the key of its API; the key itself is kept nowhere."""
+    """Environment variable that holds the key of its API; the key itself is kept nowhere.
+    One under 8 characters (`EMPTY`) is not looked for in answers."""
     start: Literal["host", "board"] | None = None
     """Start llama-server on this host, or on a board: the model's hash is proven only so."""
     parameters: dict[str, Scalar] = Field(default_factory=dict)

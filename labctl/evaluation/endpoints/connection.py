@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ _MOST_ERROR_BYTES = 64 << 10
 _SHOWN = 500
 #: Statuses of a path that this server does not have.
 _ABSENT = (404, 405, 501)
+#: A shorter key, such as `x` or `EMPTY`, is a word of answers too: see :class:`Connection`.
+_DISTINCT_KEY = 8
 
 
 @dataclass(frozen=True)
@@ -41,14 +44,16 @@ class Exchange:
 class Connection:
     """Requests to one server, ``connections`` at once; others wait, and their time does not run.
 
-    The key is sent as a bearer token, to this server alone: redirects are not followed.
+    The key is sent as a bearer token, to this server alone: redirects are not followed. A server
+    may repeat it: it is replaced in all that is kept or shown. One of few characters is so in error
+    messages alone, where it is a word of its own: answers are not garbled.
     """
 
     def __init__(
         self, address: str, *, key: str | None, connections: int, silence_s: float | None = None
     ):
         self.address = address
-        self._key = key
+        self._in_messages, self._in_records = _patterns(key)
         parts = urlsplit(address)
         host = parts.hostname or ""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -126,7 +131,7 @@ class Connection:
 
     def _server(self, answer: "httpx.Response") -> str | None:
         name = answer.headers.get("Server")
-        return None if name is None else self._shown(name)
+        return None if name is None else self._without_key(name.encode()).decode()[:_SHOWN]
 
     def error_in_stream(self, error: object) -> Exception:
         """Return the failure that an event reports; servers that are in trouble are asked again."""
@@ -175,12 +180,22 @@ class Connection:
 
     def _without_key(self, data: bytes) -> bytes:
         """Keep the key out of records, which a server may repeat."""
-        return data.replace(self._key.encode(), b"***") if self._key else data
+        return data if self._in_records is None else self._in_records.sub(b"***", data)
 
     def _shown(self, text: str) -> str:
         """Return a server's words for a message, without the key, which it may repeat."""
-        text = text.replace(self._key, "***") if self._key else text
+        text = text if self._in_messages is None else self._in_messages.sub("***", text)
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _patterns(key: str | None) -> "tuple[re.Pattern[str] | None, re.Pattern[bytes] | None]":
+    """Return what finds a key in messages, and in what is kept of answers."""
+    if not key:
+        return None, None
+    word = re.escape(key)
+    if len(key) >= _DISTINCT_KEY:
+        return re.compile(word), re.compile(word.encode())
+    return re.compile(rf"(?<![\w-]){word}(?![\w-])"), None
 
 
 def refused(message: str, status: int) -> Refused:

@@ -15,8 +15,6 @@ CONNECTIONS = 64
 _PASTED = re.compile(
     r"(/(chat/completions|completions|completion|generate_stream|generate|models))?/*$"
 )
-#: A shorter key is found in any answer, and could not be kept out of records without harm to them.
-_SHORTEST_KEY = 8
 _VERSION = re.compile(r"/v[0-9]+$")
 
 
@@ -32,7 +30,8 @@ def open_client(
     """Return a client of a server; nothing is asked yet. Use it in one event loop, then ``aclose``.
 
     ``address``: ``http://host:8000``, also with ``/v1`` or the whole path of a request behind it.
-    ``key_env``: the environment variable that holds the key; its value is in no record or message.
+    ``key_env``: the environment variable that holds the key; its value is in no record or message,
+    but for a short one that an answer repeats (:class:`Connection`).
     ``served_name``: the model's name in the API; None: the only one that is served.
     ``connections``: requests at once; the others wait, and their times do not run.
     ``silence_s``: the longest silence in an answer; None: as long as the whole answer may take.
@@ -88,11 +87,4 @@ def _key(name: str | None) -> str | None:
         )
     if not re.fullmatch(r"[!-~]+", key):
         raise ConfigError(f"the key in {name} holds what a header of HTTP does not allow")
-    if len(key) < _SHORTEST_KEY:
-        raise ConfigError(
-            f"the key in {name} has fewer than {_SHORTEST_KEY} characters: it could not be told"
-            " from the words of an answer, and kept out of the records",
-            hint="leave key_env out where the server needs no key; else give the server a longer"
-            " one",
-        )
     return key

@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import email.utils
+import re
 import ssl
 import time
 from collections.abc import Callable
@@ -224,6 +225,28 @@ def test_the_key_goes_to_its_server_alone_and_nowhere_else(
     assert "key_env" in (wrong.value.hint or "")
 
 
+@every_api
+@pytest.mark.parametrize("key", ["x", "EMPTY", "sk-1234"])
+def test_a_short_key_is_kept_out_of_messages_and_garbles_no_answer(
+    api: Api, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """Local servers take such ones, which are words of any answer."""
+    monkeypatch.setenv("LAB_KEY", key)
+    answer = f"the next {key} of EMPTY boxes; {key}, x{key}y"
+
+    async def use(client: EndpointClient) -> str:
+        return (await client.generate(request(api), timeout=10)).text
+
+    with scripted_endpoint({"": answer}) as server:
+        server.key = key
+        assert with_client(server.address, api, use, key_env="LAB_KEY") == answer
+        server.key = "another"
+        with pytest.raises(ConfigError, match=r"status 401: no such key: Bearer \*\*\*$") as wrong:
+            with_client(server.address, api, use, key_env="LAB_KEY")
+    shown = f"{wrong.value.details} {wrong.value.__cause__!r} {wrong.value.message}"
+    assert key not in re.split(r"[^\w-]+", shown)
+
+
 def test_a_server_that_is_named_like_the_key_is_not_recorded_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -263,7 +286,6 @@ def test_a_redirect_takes_no_key_along(monkeypatch: pytest.MonkeyPatch) -> None:
         (None, "LAB_KEY, .* is not set"),
         ("", "is not set"),
         ("a\nb", "the key in LAB_KEY holds"),
-        ("~42~", "fewer than 8 characters"),
     ],
 )
 def test_a_key_that_cannot_be_used(
