@@ -14,11 +14,10 @@
 
 #include "util.h"
 
-/* The proportional set is asked for this seldom, and never for more than 1/1000 of the time. */
+/* What is slow to ask for is asked during 1/1000 of the time at most: the job's proportional set,
+ * which is asked for this seldom as well, and the times of its tree. */
+#define SLOW_SHARE 1000
 #define PSS_EVERY_NS (10 * NS_PER_SECOND)
-#define PSS_SHARE 1000
-/* The times of the job's tree are looked for during 1/500 of the time at most. */
-#define TREE_SHARE 500
 #define THREADS_MAX 64
 #define SECTOR_BYTES 512 /* of the block layer's counters, whatever the device has */
 
@@ -194,7 +193,7 @@ static void sample_pss(struct telemetry *t, struct json *json)
         write_known(json, "pss_bytes", kilobytes(text, "Pss"));
         write_known(json, "locked_bytes", kilobytes(text, "Locked"));
     }
-    int64_t now = monotonic_ns(), pause = (now - began) * PSS_SHARE;
+    int64_t now = monotonic_ns(), pause = (now - began) * SLOW_SHARE;
     t->pss_due_ns = now + (pause > PSS_EVERY_NS ? pause : PSS_EVERY_NS);
 }
 
@@ -298,7 +297,7 @@ static void sample_tree(struct telemetry *t, struct json *json)
     if (began < t->tree_due_ns || !cputimes_look(&t->times))
         return;
     const int64_t now = monotonic_ns();
-    t->tree_due_ns = now + (now - began) * TREE_SHARE;
+    t->tree_due_ns = now + (now - began) * SLOW_SHARE;
     json_member_int(json, "tree_cpu_ns", t->times.tree_ns);
     write_known(json, "reclaim_cpu_ns", t->times.reclaim_ns);
 }
