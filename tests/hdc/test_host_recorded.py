@@ -351,7 +351,13 @@ def carry(
     for place, packet in enumerate(conversation):
         context = packet.data[:4]
         if packet.command == Command.FORWARD_ACTIVE_SLAVE and context not in refused_here:
-            sock = connect()
+            try:
+                sock = connect()
+            except ConnectionResetError:  # the board refused it before connect(2) returned
+                after = [p for p in conversation[place + 1 :] if p.data[:4] == context]
+                assert (after[0].sender, after[0].command) == ("board", Command.FORWARD_FREE_CONTEXT)
+                refused_here.add(context)
+                continue
             assert sock is not None
             opened.discard(context)
             if not opened:
