@@ -225,11 +225,19 @@ def append_line(path: Path, line: str) -> None:
             sync_directory(path.parent)
 
 
+def open_whole(path: Path) -> BinaryIO:
+    """Open a file to read it to its end. Raises OSError, also for a pipe or a device."""
+    # Asked before: a pipe that nobody writes to would never open, and a device may never end.
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return path.open("rb")
+
+
 def sha256_file(path: Path, progress: BytesDone | None = None) -> str:
     """Return the SHA-256 of a file in hex. ``progress`` gets the bytes read so far."""
     digest = hashlib.sha256()
     done = 0
-    with path.open("rb") as file:
+    with open_whole(path) as file:
         while block := file.read(HASH_BLOCK_BYTES):
             digest.update(block)
             done += len(block)

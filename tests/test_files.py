@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from labctl.files import (
     cache_dir,
     host_writes,
     locked,
+    open_whole,
     remove_tree,
     settled_stamp,
     sha256_file,
@@ -46,6 +48,14 @@ def test_sha256_with_progress(tmp_path: Path) -> None:
     seen: list[int] = []
     assert sha256_file(path, seen.append) == hashlib.sha256(b"x" * 3_000_000).hexdigest()
     assert seen[-1] == 3_000_000
+
+
+@pytest.mark.parametrize("read", [sha256_file, open_whole])
+def test_what_has_no_end_is_not_read(read: Callable[[Path], object], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # it would wait for a writer for ever
+    for path in (Path("/dev/null"), tmp_path / "pipe"):
+        with pytest.raises(OSError, match="it is no regular file"):
+            read(path)
 
 
 def test_a_lock_keeps_other_processes_out_and_dies_with_its_holder(tmp_path: Path) -> None:

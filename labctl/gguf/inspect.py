@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labctl.errors import ConfigError, printable
-from labctl.files import cached_sha256
+from labctl.files import cached_sha256, open_whole
 from labctl.gguf.header import Header, Skipped, Tensor, Value, read_beginning, read_header
 from labctl.progress import BytesDone
 from labctl.records import ModelIdentity, TensorMix
@@ -200,7 +200,7 @@ def _identity(key: str, info: GgufInfo, sha256: str, requantized_from: str | Non
 def is_gguf(path: Path) -> bool:
     """Return True if a file begins as GGUF does. Raises ConfigError if it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_whole(path) as file:
             return file.read(4) == b"GGUF"
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error

@@ -17,6 +17,7 @@ from labctl.models import (
     ModelFile,
     ModelsLock,
     Quantizer,
+    check_files,
     expect,
 )
 from labctl.models.cache import Derivation
@@ -212,3 +213,9 @@ def test_what_was_made_once_has_the_size_that_is_locked(site: Hub, tmp_path: Pat
     assert found is not None
     assert (found.identity.sha256, found.identity.size_bytes) == ("b" * 64, 45)
     assert not found.estimated
+
+
+def test_a_model_that_is_a_device_is_refused(tmp_path: Path) -> None:
+    source = {"m": ModelSource(file="/dev/null")}
+    with pytest.raises(ConfigError, match="cannot read /dev/null: it is no regular file"):
+        check_files(source, ["m"], root=tmp_path, gguf_only=False)
