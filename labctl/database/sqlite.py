@@ -18,6 +18,7 @@ from labctl.database.base import (
     UnwritableDatabase,
 )
 from labctl.errors import HostError
+from labctl.system_errors import FULL_NUMBERS
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -30,6 +31,7 @@ _UNWRITABLE = (
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_READONLY,
 )
+_BUSY = "another program writes to it: try again"
 
 
 class SqliteDatabase(Database):
@@ -38,7 +40,7 @@ class SqliteDatabase(Database):
     Args:
         path: the file; the first writer makes it.
         name: word for people: ``the index``.
-        hint: help where it cannot be used.
+        hint: help where it is damaged.
     """
 
     is_shared = False
@@ -103,22 +105,28 @@ class SqliteDatabase(Database):
         """Wait for the other writers of this process: SQLite asks again and again, in no order."""
         turn = _turn_of(path)
         if not turn.acquire(timeout=LOCK_SECONDS):
-            raise DatabaseAway(f"cannot use {self}: database is locked", hint=self._hint)
+            raise DatabaseAway(f"cannot use {self}: database is locked", hint=_BUSY)
         try:
             yield
         finally:
             turn.release()
 
     def _typed(self, error: BaseException) -> HostError:
-        # What is operational (locked, full, not allowed) says nothing against the file.
+        # What is operational (locked, full, not allowed) says nothing against the file: nobody is
+        # told to move it away.
         kind: type[HostError] = HostError
+        hint, code = self._hint, _primary_code(error)
         if type(error) is sqlite3.DatabaseError:
             kind = DamagedDatabase
-        elif isinstance(error, OSError) or _primary_code(error) in _UNWRITABLE:
+        elif isinstance(error, OSError) or code in _UNWRITABLE:
             kind = UnwritableDatabase
-        elif _primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            kind = DatabaseAway
-        return kind(f"cannot use {self}: {error}", hint=self._hint)
+            if code == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) in FULL_NUMBERS:
+                hint = "free some space on this host"
+            elif code != sqlite3.SQLITE_IOERR:
+                hint = "check who may write to the file and its folder"
+        elif code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            kind, hint = DatabaseAway, _BUSY
+        return kind(f"cannot use {self}: {error}", hint=hint)
 
 
 @lru_cache(maxsize=16)
