@@ -10,7 +10,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,20 @@ class Batch:
         #: As text: most of them wait for long.
         self._contents = {digest: json.dumps(one) for digest, one in document["contents"].items()}
         self._of = {one.job.id: one.content for one in self.jobs}
+        self._lock = threading.Lock()
+        self._read()
+
+    def _read(self) -> None:
         self._runs: dict[str, str] = {}
+        #: Job -> the last board that it was on.
+        self._boards: dict[str, str] = {}
         #: Results of the jobs that have ended.
         self.results: dict[str, JobResult] = {}
-        self._lock = threading.Lock()
+        #: What was read without a torn last line; None: nothing is torn.
+        self._whole: bytes | None = None
         for line in self._lines():
             self._runs[line["job"]] = line["run"] or self._runs.get(line["job"], "")
+            self._boards[line["job"]] = line["board"] or self._boards.get(line["job"], "")
             if "exit_status" in line:
                 blame = Blame(line["blame"]) if line["blame"] else None
                 self.results[line["job"]] = JobResult(
@@ -75,13 +83,20 @@ class Batch:
 
     @property
     def remaining(self) -> list[FarmJob]:
-        """The jobs that have not ended."""
-        return [one.job for one in self.jobs if one.job.id not in self.results]
+        """The jobs that have not ended; the rest of a group stays on the board of its first."""
+        jobs = [one.job for one in self.jobs]
+        begun = {job.group: board for job in jobs if (board := self._boards.get(job.id))}
+        begun.pop(None, None)
+        left = (job for job in jobs if job.id not in self.results)
+        return [
+            replace(job, boards=(begun[job.group],)) if job.group in begun else job for job in left
+        ]
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other processes out. Raises HostTimeout."""
         with locked(self.path / _LOCK, timeout=0.5, holder="another labctl that runs this batch"):
+            self._read()  # another may have ended jobs since
             yield
 
     def content(self, job: FarmJob) -> RunContent:
@@ -114,6 +129,9 @@ class Batch:
 
     def _write(self, line: Mapping[str, Any]) -> None:
         with self._lock:
+            if self._whole is not None:
+                write_atomic(self.path / _JOURNAL, self._whole)
+                self._whole = None
             append_line(self.path / _JOURNAL, json.dumps(line))
 
     def _lines(self) -> Iterator[Mapping[str, Any]]:
@@ -121,14 +139,16 @@ class Batch:
         if not path.exists():
             return
         with host_reads(path):
-            lines = path.read_text().splitlines()
+            lines = path.read_bytes().splitlines(keepends=True)
+        if lines and not lines[-1].endswith(b"\n"):
+            # Torn by a power cut: the record of its run tells the same.
+            lines.pop()
+            self._whole = b"".join(lines)
         for number, line in enumerate(lines, 1):
             try:
                 yield json.loads(line)
             except ValueError as error:
-                if number < len(lines):
-                    raise ConfigError(f"{path}:{number}: not a line of a batch") from error
-                # The last line, torn by a power cut: the record of its run tells the same.
+                raise ConfigError(f"{path}:{number}: not a line of a batch") from error
 
 
 def _job(document: Mapping[str, Any], pools: dict[tuple[str, ...], tuple[str, ...]]) -> PlannedJob:
