@@ -56,5 +56,5 @@ def test_a_line_that_a_power_cut_tore_spoils_none_that_come_after(tmp_path: Path
     last = Batch(batch.path)
     assert [job.id for job in last.remaining] == ["1.2"]
     journal.write_text("{\n" + journal.read_text())
-    with pytest.raises(ConfigError, match="journal.jsonl:1: not a line of a batch"):
+    with pytest.raises(ConfigError, match=r"journal\.jsonl:1: not a line"):
         Batch(batch.path)

@@ -355,7 +355,10 @@ def carry(
                 sock = connect()
             except ConnectionResetError:  # the board refused it before connect(2) returned
                 after = [p for p in conversation[place + 1 :] if p.data[:4] == context]
-                assert (after[0].sender, after[0].command) == ("board", Command.FORWARD_FREE_CONTEXT)
+                assert (after[0].sender, after[0].command) == (
+                    "board",
+                    Command.FORWARD_FREE_CONTEXT,
+                )
                 refused_here.add(context)
                 continue
             assert sock is not None
