@@ -10,8 +10,8 @@ from labctl.retry import retry_infra
 
 #: A database that is away for longer ends who needs it.
 DATABASE_AWAY_SECONDS = 600.0
-#: The first pause; the next ones are longer.
-_AGAIN_SECONDS = 0.5
+#: The first pause; the next ones are longer. Most restarts of a database are over soon.
+_AGAIN_SECONDS = 0.1
 T = TypeVar("T")
 
 

@@ -56,8 +56,9 @@ class SharedStore:
     where the Python package is missing.
     """
 
-    def __init__(self, url: str):
+    def __init__(self, url: str, *, piece_bytes: int = _PIECE_BYTES):
         self.url = url
+        self._piece_bytes = piece_bytes
 
     def __str__(self) -> str:
         return f"the store {self.url}"
@@ -160,8 +161,10 @@ class SharedStore:
                 hint="use S3 or a folder as the store of large files",
             )
         with self._typed_errors(), path.open("rb") as file:
-            multipart = size > _PIECE_BYTES and not is_http
-            obstore.put(self._store, key, file, use_multipart=multipart, chunk_size=_PIECE_BYTES)
+            multipart = size > self._piece_bytes and not is_http
+            obstore.put(
+                self._store, key, file, use_multipart=multipart, chunk_size=self._piece_bytes
+            )
 
     def _gives_back(self, sha256: str, size: int) -> bool:
         """Read a file of the store; return True if it is what its name says."""
@@ -173,8 +176,8 @@ class SharedStore:
     def _pieces(self, key: str, size: int) -> Iterator[bytes]:
         """Yield a file in requests of their own, each of which is tried again by itself."""
         obstore = _obstore()
-        for start in range(0, size, _PIECE_BYTES):
-            length = min(_PIECE_BYTES, size - start)
+        for start in range(0, size, self._piece_bytes):
+            length = min(self._piece_bytes, size - start)
             with self._typed_errors():
                 piece = bytes(obstore.get_range(self._store, key, start=start, length=length))
             yield piece

@@ -5,28 +5,23 @@ import re
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-import failing_boards
 import pytest
 from failing_boards import command, connect, lab_of_boards, load, thawing
 from fake_hdc import FakeHdc, install
 
 from labctl.config.lab import LabFile
 from labctl.farm.health import CheckResult, Finding, check
-from labctl.farm.recovery import ladder
 from labctl.runs import Observer
 from labctl.state import Health, lab_state
 from labctl.transport.hdc_server import shared
 
-pytestmark = pytest.mark.usefixtures("private_state", "little_patience")
+pytestmark = pytest.mark.usefixtures("private_state")
 
-
-@pytest.fixture
-def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that stands still is given up soon."""
-    monkeypatch.setattr(failing_boards, "PATIENCE", 1.0)
-    monkeypatch.setattr(ladder, "_RECONNECT_SECONDS", 0.1)
+#: A server that stands still is given up soon.
+PATIENCE = 1.0
 
 
 @pytest.fixture
@@ -63,12 +58,12 @@ def lab(tmp_path: Path, port: int) -> Iterator[Callable[[str], LabFile]]:
 
 
 def checked(lab: LabFile) -> CheckResult:
-    return check(lab, lab.board("b0"), connect, Observer())
+    return check(lab, lab.board("b0"), partial(connect, patience=PATIENCE), Observer())
 
 
 def hang(lab: LabFile, hdc: FakeHdc) -> None:
     """Let the server run, and then stand still."""
-    with connect(lab.board("b0")) as link:
+    with connect(lab.board("b0"), PATIENCE) as link:
         assert link.run("true", timeout=30).exit_status == 0
     os.kill(hdc.server_pid(), signal.SIGSTOP)
 

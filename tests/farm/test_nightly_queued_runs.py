@@ -25,7 +25,6 @@ from labctl.errors import (
     LabctlError,
     ProgramFailed,
 )
-from labctl.farm import patience
 from labctl.farm.nightly import queued_runs
 from labctl.farm.nightly.executor import Built
 from labctl.farm.nightly.hosts import check_reach
@@ -102,10 +101,10 @@ class Farm:
     def sign(self) -> None:
         self.state.workers.give_sign("lab2:1:ab", "lab2", ["rk2"], "1.0")
 
-    def runs(self, *steps: Callable[[], object]) -> QueuedRuns:
+    def runs(self, *steps: Callable[[], object], **limits: float) -> QueuedRuns:
         """The jobs of the night, in a process of its own that begins now."""
-        script = Script(*steps)
-        return QueuedRuns(self.lab, "n1", "lab1", self.said.append, self.recipe, stopping=script)
+        given = (self.lab, "n1", "lab1", self.said.append, self.recipe)
+        return QueuedRuns(*given, stopping=Script(*steps), **limits)
 
     def recipe(self, row: NightRow, built: Built) -> Recipe:
         return read_recipe(find_recipe(row.recipe, self.lab.root), lab_root=self.lab.root)
@@ -143,11 +142,6 @@ class Farm:
 
     def states(self) -> dict[str, str]:
         return {job.id: job.state for job in self.state.jobs.list(ended=9)}
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "_AGAIN_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -335,14 +329,14 @@ def test_a_hold_of_somebody_else_is_no_hold_of_the_pair(farm: Farm) -> None:
 
 
 def test_a_board_that_cannot_be_kept_is_told_once(
-    farm: Farm, monkeypatch: pytest.MonkeyPatch
+    farm: Farm,
 ) -> None:
-    monkeypatch.setattr(queued_runs, "_HOLD_AGAIN_SECONDS", 0.0)
     soon = farm.state.moment() + 700  # the first run ends before, the second may not
     farm.state.reservations.add("rk2", soon, soon + 60, holder="ann@desk", by="ann@desk")
     looks = [lambda: None] * 3
+    runs = farm.runs(farm.claim, *looks, hold_again_seconds=0.0)
     with pytest.raises(KeyboardInterrupt):
-        farm.runs(farm.claim, *looks).run(ROW, "rk2", PAIR, farm.began.append)
+        runs.run(ROW, "rk2", PAIR, farm.began.append)
     (line,) = farm.said
     assert "board rk2 is not kept for both runs of a pair: board rk2 is reserved for ann" in line
 
@@ -433,7 +427,6 @@ def test_a_night_that_is_stopped_waits_no_longer_for_its_database(
         raise DatabaseAway("the database is away")
 
     monkeypatch.setattr(Reservations, "in_force", in_force)
-    monkeypatch.setattr(patience, "DATABASE_AWAY_SECONDS", 3.0)
     with pytest.raises(KeyboardInterrupt):
         runs.run(ROW, "rk2", PAIR, farm.began.append)
 
@@ -464,13 +457,10 @@ def test_the_health_of_a_board_is_asked_for_until_the_database_answers(
     assert farm.said == ["the database is away; it is asked again"] * 2
 
 
-def test_a_board_that_others_keep_is_busy_and_nothing_runs_later(
-    farm: Farm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(queued_runs, "BUSY_SECONDS", 0.0)
+def test_a_board_that_others_keep_is_busy_and_nothing_runs_later(farm: Farm) -> None:
     farm.state.leases.acquire("rk2", purpose="debugging", holder="ann@desk")
     with pytest.raises(BoardBusy, match="board rk2 is in use by ann@desk"):
-        farm.runs().run(ROW, "rk2", {"a": GOOD}, farm.began.append)
+        farm.runs(busy_seconds=0.0).run(ROW, "rk2", {"a": GOOD}, farm.began.append)
     assert farm.states() == {"a": "cancelled"}
 
 
@@ -531,9 +521,7 @@ def test_a_job_that_its_host_cannot_run_is_given_up_though_it_is_tried_again(
         farm.runs(*steps * 5).run(ROW, "rk2", {"a": GOOD}, farm.began.append)
 
 
-def test_a_host_whose_worker_is_away_is_waited_for_and_then_infra(
-    farm: Farm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_whose_worker_is_away_is_waited_for_and_then_infra(farm: Farm) -> None:
     def silence() -> None:
         with farm.state.changing() as connection:
             connection.exec_driver_sql("UPDATE worker SET alive_at = alive_at - 7200")
@@ -541,8 +529,7 @@ def test_a_host_whose_worker_is_away_is_waited_for_and_then_infra(
     silence()
     runs = farm.runs(farm.sign, farm.work)  # it came back in time
     runs.run(ROW, "rk2", {"a": GOOD}, farm.began.append)
-    monkeypatch.setattr(queued_runs, "_AWAY_SECONDS", 0.0)
-    runs.stopping = Script(farm.claim, silence)
+    runs = farm.runs(farm.claim, silence, away_seconds=0.0)
     with pytest.raises(HostError, match="no worker of host lab2 serves board rk2, the last one is"):
         runs.run(ROW, "rk2", {"b": HEAD}, farm.began.append)
     assert "silent for 120 min" in str(runs.away("rk2"))

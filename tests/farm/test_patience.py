@@ -9,18 +9,12 @@ import pytest
 from labctl.config.lab import Lab, LabFile
 from labctl.database import DamagedDatabase, DatabaseAway
 from labctl.errors import BoardBusy, HostError
-from labctl.farm import patience
 from labctl.farm.job import JobResult
 from labctl.farm.patience import patiently
 from labctl.farm.queue_source import QueueSource
 from labctl.farm.turn import Turn
 from labctl.state import LabState, NewJob, lab_state
 from labctl.state.jobs import Jobs
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "_AGAIN_SECONDS", 0.01)
 
 
 @pytest.fixture

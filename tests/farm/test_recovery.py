@@ -4,10 +4,10 @@ import os
 import re
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import agent_builds
-import failing_boards
 import pytest
 from failing_boards import PowerSwitch, command, connect, lab_of_boards, load, thawing
 
@@ -23,7 +23,7 @@ from labctl.errors import (
 )
 from labctl.farm.health import Finding, check
 from labctl.farm.health.verdict import Verdict
-from labctl.farm.recovery import recover
+from labctl.farm.recovery import Climb, recover
 from labctl.farm.recovery.host_fault import find_host_fault
 from labctl.runs import Observer
 from labctl.runs.board import held_board
@@ -38,11 +38,9 @@ pytestmark = pytest.mark.usefixtures("private_state", "little_patience")
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hanging board is given up after 2 s."""
     from labctl.board import status
-    from labctl.farm.recovery import ladder
 
     monkeypatch.setattr(held_board, "PROBE_SECONDS", 2.0)
     monkeypatch.setattr(status, "_TIMEOUT_SECONDS", 2.0)
-    monkeypatch.setattr(ladder, "_RECONNECT_SECONDS", 0.5)
 
 
 def hang(board: Served) -> None:
@@ -54,8 +52,20 @@ def silence(board: Served) -> None:
     board.faults.add(Truncate(on="shell", after_bytes=0, times=None))
 
 
-def climb(lab: LabFile, name: str = "b0") -> list[tuple[str, bool]]:
-    found = recover(lab, lab.board(name), connect, Observer(), why="it hangs", by="test")
+def recovered(lab: LabFile, *, patience: float = 2.0, reconnect_seconds: float = 0.5) -> Climb:
+    return recover(
+        lab,
+        lab.board("b0"),
+        partial(connect, patience=patience),
+        Observer(),
+        why="it hangs",
+        by="test",
+        reconnect_seconds=reconnect_seconds,
+    )
+
+
+def climb(lab: LabFile, **limits: float) -> list[tuple[str, bool]]:
+    found = recovered(lab, **limits)
     return [(step.rung, step.helped) for step in found.steps]
 
 
@@ -74,17 +84,12 @@ def test_a_board_that_answers_is_only_contacted(tmp_path: Path) -> None:
         assert lab_state(lab).leases.get("b0") is None
 
 
-def test_a_board_is_not_waited_for_longer_than_after_a_switch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from labctl.farm.recovery import ladder
-
-    monkeypatch.setattr(ladder, "_RECONNECT_SECONDS", 600.0)
+def test_a_board_is_not_waited_for_longer_than_after_a_switch(tmp_path: Path) -> None:
     with lab_of_boards(tmp_path) as (_, (board,)):
         devices = tmp_path / "devices.yaml"
         devices.write_text(devices.read_text().replace("wait: 5s", "wait: 100ms"))
         silence(board)
-        assert climb(load(tmp_path)) == [("reconnect", False)]
+        assert climb(load(tmp_path), reconnect_seconds=600.0) == [("reconnect", False)]
 
 
 @pytest.mark.parametrize("rung", ["usb", "reboot", "reflash"])
@@ -144,7 +149,6 @@ def test_the_hdc_server_is_ended_before_the_next_contact(
     program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/told\n[ "$3" = kill ]\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr(failing_boards, "PATIENCE", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as hung:  # it accepts, and says nothing
         server = f"127.0.0.1:{hung.getsockname()[1]}"
         (tmp_path / "devices.yaml").write_text(
@@ -158,7 +162,7 @@ boards:
 """
         )
         with pytest.raises(CommandTimeout, match="does not greet"):  # no board is to blame
-            climb(load(tmp_path))
+            climb(load(tmp_path), patience=0.5)
         events = lab_state(load(tmp_path)).events.list("b0", kinds=["recovery"])
         assert [(event.value, event.details["helped"]) for event in events] == [
             ("reconnect", False)
@@ -175,7 +179,7 @@ def test_a_switch_that_refuses_is_told(tmp_path: Path, switch: PowerSwitch, stat
         devices.write_text(devices.read_text().replace("wait: 5s, ", f"wait: 100ms, {action}"))
         lab = load(tmp_path)  # noqa: PLW2901 - the switches are known now
         silence(board)
-        found = recover(lab, lab.board("b0"), connect, Observer(), why="it hangs", by="test")
+        found = recovered(lab)
         assert found.helped is None
         assert str(found) == "nothing helped (tried: reconnect, reboot)"
         assert f"answers with status {status}" in (found.steps[-1].reason or "")
@@ -270,7 +274,7 @@ def test_a_board_behind_a_host_that_is_down_is_not_switched(tmp_path: Path) -> N
         assert (state.health.get("b0").check_wanted_for or "").startswith("host: ")
         assert find_host_fault(lab, lab.board("b2"), connect, state) is None
         with pytest.raises(LinkRefused):
-            recover(lab, lab.board("b0"), connect, Observer(), why="it hangs", by="test")
+            recovered(lab)
         assert not (tmp_path / "reboot.told").exists()
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from labctl.errors import ConfigError, HostError, IntegrityError
-from labctl.farm import store as stores
 from labctl.farm.store import SharedStore
 from tests.support.file_stores import http_files, s3_server
 from tests.support.small_disk import fill, small_disk
+
+_PIECE_BYTES = 6 << 20  # S3 takes parts of 5 MiB at least
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +24,12 @@ def s3() -> Iterator[str]:
 @pytest.fixture(params=["folder", "s3", "http"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SharedStore]:
     if request.param == "folder":
-        yield SharedStore(str(tmp_path / "store"))
+        yield SharedStore(str(tmp_path / "store"), piece_bytes=_PIECE_BYTES)
     elif request.param == "s3":
-        yield SharedStore(request.getfixturevalue("s3"))
+        yield SharedStore(request.getfixturevalue("s3"), piece_bytes=_PIECE_BYTES)
     else:
         with http_files() as server:
-            yield SharedStore(server.url)
+            yield SharedStore(server.url, piece_bytes=_PIECE_BYTES)
 
 
 def _file(folder: Path, content: bytes) -> tuple[Path, str]:
@@ -37,10 +38,7 @@ def _file(folder: Path, content: bytes) -> tuple[Path, str]:
     return path, hashlib.sha256(content).hexdigest()
 
 
-def test_a_file_comes_back_whole(
-    store: SharedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stores, "_PIECE_BYTES", 6 << 20)  # S3 takes parts of 5 MiB at least
+def test_a_file_comes_back_whole(store: SharedStore, tmp_path: Path) -> None:
     path, digest = _file(tmp_path, os.urandom(100) + bytes(13 << 20))
     assert store.size_of(digest) is None
     assert store.put(path) == digest

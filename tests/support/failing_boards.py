@@ -16,13 +16,10 @@ from labctl.transport import OpenOptions, Transport
 from labctl.transport.registry import TRANSPORTS
 from labctl.virtual import Control, Served, VirtualBoard, serving
 
-#: A silent board is given up after this (s).
-PATIENCE = 2.0
 
-
-def connect(board: Board) -> Transport:
-    """Open a board with little patience."""
-    link: Transport = board.transport.open(OpenOptions(timeout=PATIENCE))
+def connect(board: Board, patience: float = 2.0) -> Transport:
+    """Open a board; one that is silent is given up after ``patience`` s."""
+    link: Transport = board.transport.open(OpenOptions(timeout=patience))
     return link
 
 

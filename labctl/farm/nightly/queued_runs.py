@@ -49,11 +49,7 @@ from labctl.units import duration
 
 #: A board that others use is waited for so long (s), if there is time; then it has failed.
 BUSY_SECONDS = 1800.0
-#: A host may start again: its worker is waited for so long (s) once it is missed.
-_AWAY_SECONDS = 180.0
 _LOOK_SECONDS = 1.0
-#: A hold that is refused is asked for again after this (s).
-_HOLD_AGAIN_SECONDS = 10.0
 #: Bringing a build and models to a host and its board may take this (s) beside both runs.
 _HOLD_MARGIN_SECONDS = 300.0
 #: A store that is away is waited for so long (s): nothing is measured again for it.
@@ -78,6 +74,9 @@ class QueuedRuns:
         recipe: returns the recipe of a row, with its program.
         deadline: end of the night, in seconds since 1970.
         stopping: set when the night is to end.
+        busy_seconds: how long others' use of a board is waited for.
+        away_seconds: how long a worker is waited for once it is missed: a host may start again.
+        hold_again_seconds: when a hold that is refused is asked for again.
     """
 
     lab: LabFile
@@ -87,6 +86,9 @@ class QueuedRuns:
     recipe: Callable[[NightRow, Built], Recipe]
     deadline: float = math.inf
     stopping: Event = field(default_factory=Event)
+    busy_seconds: float = BUSY_SECONDS
+    away_seconds: float = 180.0
+    hold_again_seconds: float = 10.0
     #: Board -> when it was first missed that no worker serves it, by the monotonic clock.
     _missed: dict[str, float] = field(default_factory=dict)
     #: Board -> when it is to be held again, by the monotonic clock.
@@ -185,7 +187,7 @@ class QueuedRuns:
             self._missed.pop(board, None)
             return None
         now = time.monotonic()
-        if now - self._missed.setdefault(board, now) < _AWAY_SECONDS:
+        if now - self._missed.setdefault(board, now) < self.away_seconds:
             return None
         silent = min((worker.silent_seconds for worker in serving), default=None)
         since = "" if silent is None else f", the last one is silent for {duration(silent * 1e9)}"
@@ -241,7 +243,7 @@ class QueuedRuns:
         name = next(iter(queued))
         left = max(_LEAST_WAIT_SECONDS, self.deadline - time.time() - row.seconds)
         looked = time.monotonic()
-        until, told = looked + min(BUSY_SECONDS, left), None
+        until, told = looked + min(self.busy_seconds, left), None
         self._submit(row, board, queued)
         while True:
             if self.stopping.is_set():
@@ -297,7 +299,7 @@ class QueuedRuns:
         if now < self._hold_due.get(board, -math.inf):
             return
         if any(one.reason != self._reason and one.lets_in(this_user()) for one in self._on(board)):
-            self._hold_due[board] = now + _HOLD_AGAIN_SECONDS
+            self._hold_due[board] = now + self.hold_again_seconds
             return
         try:
             self._state.holds.hold(
@@ -312,7 +314,7 @@ class QueuedRuns:
             if self._hold_refused.get(board) != error.message:
                 self.say(f"board {board} is not kept for both runs of a pair: {error.message}")
             self._hold_refused[board] = error.message
-            self._hold_due[board] = now + _HOLD_AGAIN_SECONDS
+            self._hold_due[board] = now + self.hold_again_seconds
         else:
             self._hold_due[board] = now + seconds / 2
 

@@ -89,6 +89,7 @@ def recover(
     why: str,
     by: str,
     look: Callable[[], str | None] | None = None,
+    reconnect_seconds: float = _RECONNECT_SECONDS,
 ) -> Climb:
     """Bring a failing board back under the lab's lease; return what was tried.
 
@@ -107,7 +108,7 @@ def recover(
         state.events.add(board.name, "recovery", rung, by=by, reason=reason, details=details)
 
     try:
-        for rung in _rungs(lab, board, connect):
+        for rung in _rungs(lab, board, connect, reconnect_seconds):
             observer.measuring(f"recovery: {rung.name}")
             began = time.monotonic()
             lease = lease or state.leases.acquire(
@@ -200,10 +201,12 @@ def contact(lab: LabFile, board: Board, connect: Connect) -> int:
         return 0 if now is None else now.epoch
 
 
-def _rungs(lab: LabFile, board: Board, connect: Connect) -> Iterator[_Rung]:
+def _rungs(
+    lab: LabFile, board: Board, connect: Connect, reconnect_seconds: float
+) -> Iterator[_Rung]:
     switches, wait = board.switches, board.switches.wait
     restarts = switches.restart_hdc
-    patience = min(_RECONNECT_SECONDS, wait)
+    patience = min(reconnect_seconds, wait)
     yield _Rung("reconnect", 0.0, lambda: None, patience, before_server=restarts)
     if switches.restart_hdc:
         yield _Rung("restart hdc", _KILL_SECONDS, lambda: _end_server(board), wait)
