@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 SERVE = "labctl.serve"
 #: A channel of PostgreSQL has 63 characters, of which procrastinate takes 23.
 _LONGEST_QUEUE = 40
-#: A worker without a sign of life for so long has stalled.
-STALL_SECONDS = 30.0
 # What matters of what these say is in the errors raised here.
 for _name in ("procrastinate", "psycopg.pool"):
     logging.getLogger(_name).addHandler(logging.NullHandler())

@@ -21,7 +21,6 @@ from labctl.farm.host_lacks import HostLacks
 from labctl.farm.job import QUEUED_KINDS, Executor, FarmJob, JobResult
 from labctl.farm.queue_engine import (
     SERVE,
-    STALL_SECONDS,
     QueueEngine,
     already_awake,
     engine_error_types,
@@ -39,11 +38,6 @@ if TYPE_CHECKING:
     from procrastinate import App, JobContext
     from procrastinate.jobs import Job as EngineTask
 
-#: Each worker looks so often (s) for what was left over.
-_MEND_SECONDS = 2.0
-#: A board on which infrastructure broke a job off is tried again from here after this.
-AWAY_SECONDS = 15.0
-_AGAIN_SECONDS = 2.0
 _DATABASE_AWAY_SECONDS = 7 * 86_400.0
 
 
@@ -83,6 +77,13 @@ class HostWorker:
     stop_job: Callable[[str], None] = lambda _job: None
     look_after: Callable[[str], object] = lambda _board: None
     name: str = field(default_factory=worker_name)
+    #: So often (s) it looks for what was left over, and for a database that is away.
+    mend_seconds: float = 2.0
+    again_seconds: float = 2.0
+    #: A board on which infrastructure broke a job off is tried again from here after this (s).
+    away_seconds: float = 15.0
+    #: A worker without a sign of life for so long (s) has stalled, for the engine.
+    stall_seconds: float = 30.0
     _stopping: threading.Event = field(default_factory=threading.Event)
     _ended: threading.Event = field(default_factory=threading.Event)
     _broken: BaseException | None = None
@@ -159,10 +160,10 @@ class HostWorker:
                             shutdown_graceful_timeout=1.0,
                             delete_jobs="always",
                             install_signal_handlers=False,
-                            update_heartbeat_interval=STALL_SECONDS / 3,
-                            stalled_worker_timeout=STALL_SECONDS,
+                            update_heartbeat_interval=self.stall_seconds / 3,
+                            stalled_worker_timeout=self.stall_seconds,
                             # Nobody is told that a dead worker's task no longer locks its board.
-                            fetch_job_polling_interval=_MEND_SECONDS / 2,
+                            fetch_job_polling_interval=self.mend_seconds / 2,
                         )
                         for board in self.boards:
                             with already_awake():
@@ -180,7 +181,7 @@ class HostWorker:
                     return
             except HostError as error:
                 self.note(f"{error.message}; the running jobs go on")
-            await asyncio.to_thread(self._stopping.wait, _AGAIN_SECONDS)
+            await asyncio.to_thread(self._stopping.wait, self.again_seconds)
         running = [asyncio.wrap_future(future) for future in self._running.values()]
         await asyncio.gather(*running, return_exceptions=True)
 
@@ -219,13 +220,14 @@ class HostWorker:
                 self._engine_worker.stop()
             with suppress(HostError), engine_errors():
                 await self._mend(app)
-            await asyncio.sleep(_MEND_SECONDS)
+            await asyncio.sleep(self.mend_seconds)
 
     async def _mend(self, app: "App") -> None:
         """Free what a dead worker left, stop what was cancelled, wake boards that nobody woke."""
         from procrastinate.jobs import Status
 
-        stalled = await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALL_SECONDS)
+        seconds = self.stall_seconds
+        stalled = await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=seconds)
         for task in [*stalled, *await self._unowned_tasks(app)]:
             await app.job_manager.finish_job(task, Status.FAILED, delete_job=True)
         loop = asyncio.get_running_loop()
@@ -304,7 +306,7 @@ class HostWorker:
             if result.is_host_lacking:
                 self._lacking.note(job.id, board, result, builds)
             else:
-                self._away[board] = time.monotonic() + AWAY_SECONDS
+                self._away[board] = time.monotonic() + self.away_seconds
         try:
             # The run is on this host's disk: its end may be told late, but has to be told.
             retry_infra(

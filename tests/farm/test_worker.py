@@ -90,9 +90,8 @@ def test_a_drained_worker_runs_what_its_boards_may_run(lab: LabFile, state: LabS
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[HostWorker, threading.Thread]]]:
+def started() -> Iterator[list[tuple[HostWorker, threading.Thread]]]:
     """Workers that run in threads of this process; they are stopped at the end."""
-    monkeypatch.setattr(worker_module, "_MEND_SECONDS", 0.2)
     workers: list[tuple[HostWorker, threading.Thread]] = []
     yield workers
     for worker, thread in workers:
@@ -175,8 +174,8 @@ def test_a_worker_that_is_stopped_makes_no_pause(
     is_away: bool,
 ) -> None:
     """Also while it waits for a database that is away."""
-    monkeypatch.setattr(worker_module, "_AGAIN_SECONDS", 3600.0)
     worker, paused = _worker(lab, Recorded(), "rk1"), threading.Event()
+    worker.again_seconds = 3600.0
 
     def away(*_: object, **__: object) -> NoReturn:
         paused.set()
@@ -246,10 +245,8 @@ def test_a_job_that_somebody_cancels_is_stopped_before_its_next_sign_of_life(
     lab: LabFile,
     state: LabState,
     started: list[tuple[HostWorker, threading.Thread]],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its board is well: the next job begins without a pause."""
-    monkeypatch.setattr(worker_module, "AWAY_SECONDS", 3600.0)
     executor, told = Recorded(), threading.Event()
     plain = executor.run
 
@@ -261,6 +258,7 @@ def test_a_job_that_somebody_cancels_is_stopped_before_its_next_sign_of_life(
 
     executor.run = run  # type: ignore[method-assign]
     worker = _worker(lab, executor, "rk1")
+    worker.away_seconds = 3600.0
     worker.stop_job = lambda _job: told.set()
     _start(started, worker)
     state.jobs.submit(_job("a", "rk1"))
@@ -451,6 +449,7 @@ def test_a_lost_attempt_is_not_told_as_a_result(lab: LabFile, state: LabState) -
 
 
 def _start(started: list[tuple[HostWorker, threading.Thread]], worker: HostWorker) -> None:
+    worker.mend_seconds = 0.2
     thread = threading.Thread(target=worker.run)
     started.append((worker, thread))
     thread.start()

@@ -17,7 +17,6 @@ from labctl.cli.lab import connect_board
 from labctl.config.lab import LabFile, find_lab
 from labctl.database import postgresql
 from labctl.errors import LabctlError
-from labctl.farm import queue_engine, worker
 from labctl.farm.host_setup import host_worker
 from labctl.results.gates import leave_open
 from labctl.transport.registry import TRANSPORTS
@@ -38,8 +37,6 @@ _LATER = (
 def main() -> None:
     """Start and end workers as the input says."""
     folder, host, seconds, *boards = sys.argv[1:]
-    queue_engine.STALL_SECONDS = worker.STALL_SECONDS = float(seconds)
-    worker.AWAY_SECONDS = 1.0
     postgresql.IDLE_SECONDS = float(seconds) / 2
     for module in _LATER:
         importlib.import_module(module)
@@ -70,7 +67,11 @@ def _serve(lab: LabFile, host: str, boards: list[str]) -> int:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     try:
-        host_worker(lab, host, boards, connect=connect_board, compare=leave_open, note=_say).run()
+        worker = host_worker(
+            lab, host, boards, connect=connect_board, compare=leave_open, note=_say
+        )
+        worker.stall_seconds, worker.away_seconds = lab.lease_seconds, 1.0
+        worker.run()
     except LabctlError as error:
         _say(f"error: {error.message}")
         return error.exit_status
