@@ -188,6 +188,8 @@ class QueueSource:
         def suits(job: Waiting, board: str) -> bool:
             if not (job.is_foreground or job.kind in QUEUED_KINDS):
                 return False
+            if job.id in self._running:
+                return False  # this process stood still, and it was taken for lost: it goes on
             limits = [one for one in self._boards[board] if one in self._limits]
             if any(used[limit] >= self._limits[limit] for limit in limits):
                 return False

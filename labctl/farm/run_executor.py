@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from labctl.config.lab import Board, LabFile
-from labctl.errors import Blame, ConfigError, ExitStatus, LabctlError
+from labctl.errors import Blame, BoardBusy, ConfigError, ExitStatus, LabctlError
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_content import RunContent
 from labctl.records.events import AnyEvent, Contact, Trial
@@ -136,6 +136,9 @@ class RunExecutor:
         queued = job.id if job.submitter else None
         if job.untrusted:
             return self._untrusted(job, board, noted, observer)
+        if noted is not None and self._directory(noted).is_held():
+            # Of an attempt that was taken for dead: it stood still for a while.
+            raise BoardBusy(f"run {noted} of job {job.id} goes on in another process or thread")
         if noted is not None and (before := self._directory(noted)).is_planned:
             if (ended := _finished(before)) is not None:
                 return ended

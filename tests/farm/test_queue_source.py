@@ -1,10 +1,25 @@
 """The queue of one host as the source of its scheduler."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from labctl.config.lab import Lab, LabFile
+from labctl.farm.job import JobResult
 from labctl.farm.queue_source import QueueSource
 from labctl.state import NewJob, lab_state
+
+
+def test_a_job_whose_process_stood_still_is_not_begun_twice_by_it(tmp_path: Path) -> None:
+    """It is taken for lost, as after a night in a closed laptop; another may have it then."""
+    lab = LabFile(tmp_path, Lab(boards={}))
+    dying = lab_state(replace(lab, lease_seconds=-1.0))
+    (job,) = dying.jobs.submit(NewJob("q8", {}, ("rk1", "rk2")))
+    source = QueueSource(dying, tmp_path / "runs", {"rk1": (), "rk2": ()}, {})
+    ((begun, board),) = source.begin()
+    assert (begun.id, board) == (job.id, "rk1")
+    assert source.begin() == []
+    assert source.end(begun, JobResult(0, "run")) is None  # the queue no longer knows the attempt
+    assert [one.id for one, _ in source.begin()] == [job.id]  # which finds its run finished
 
 
 def test_a_job_that_somebody_cancels_is_stopped_at_the_next_look(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from farm_lab import write_farm
+from records_made import plan, planned_run, run, trial
 
 from labctl.config.lab import LabFile, find_lab
 from labctl.errors import ConfigError, ExitStatus
@@ -13,6 +14,7 @@ from labctl.farm import run_executor
 from labctl.farm.job import FarmJob
 from labctl.farm.run_content import RunContent
 from labctl.farm.run_executor import RunExecutor
+from labctl.records import RunEnd
 from labctl.records.events import Trial
 from labctl.retry import wait_until
 from labctl.runs import Observer
@@ -21,6 +23,22 @@ from labctl.transport import Transport
 from labctl.transport.registry import TRANSPORTS
 
 JOBS = [FarmJob(str(number), "job", ("b-1",)) for number in range(6)]
+
+
+class Noted:
+    """Knows a run of every job."""
+
+    def __init__(self, run: str):
+        self.run = run
+
+    def run_of(self, job: FarmJob) -> str:
+        return self.run
+
+    def content(self, job: FarmJob) -> RunContent:
+        raise AssertionError(job)
+
+    def note_run(self, job: FarmJob, board: str, run: str) -> None:
+        raise AssertionError((job, board, run))
 
 
 class Ledger:
@@ -111,3 +129,19 @@ def test_a_job_that_waits_for_its_turn_ends_at_once_when_all_are_stopped(lab: La
             ledger.go.set()
     assert first.result().exit_status is ExitStatus.CONFIG
     assert ledger.inside == ["0"]
+
+
+def test_an_attempt_whose_run_goes_on_elsewhere_is_none_and_waits_for_its_end(
+    lab: LabFile,
+) -> None:
+    """A host that stood still is taken for dead, and wakes up beside its successor."""
+    record = run("20260728T100000Z-q2-aaaaaa", job="0")
+    made = planned_run(lab.root / "runs", record, plan())
+    executor = RunExecutor(lab, Noted(record.id), _connect)
+    with made.held():
+        refused = executor.run(JOBS[0], "b-1")
+    assert (refused.is_board_taken, refused.is_counted, refused.needs_pause) == (True, False, True)
+    assert "goes on in another process" in (refused.reason or "")
+    made.add(trial(1))
+    made.finish(RunEnd.model_validate({"state": "finished", "finished": trial(1).finished}))
+    assert executor.run(JOBS[0], "b-1").exit_status is ExitStatus.OK
