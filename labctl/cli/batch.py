@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import click
@@ -20,6 +21,7 @@ from labctl.farm.batch_plan import BatchPlan, PlannedBatch, plan_batch, without_
 from labctl.farm.expected import expected_seconds
 from labctl.farm.health import require_health
 from labctl.farm.job import FarmJob, JobResult
+from labctl.farm.patience import patiently
 from labctl.farm.run_executor import RunExecutor
 from labctl.farm.schedule import Schedule
 from labctl.farm.scheduler import Scheduler
@@ -121,10 +123,10 @@ def _run(lab: LabFile, current: Batch, lacking: Mapping[str, ConfigError]) -> No
     )
 
     def ended(job: FarmJob, board: str, attempt: JobResult, result: JobResult | None) -> None:
-        if attempt.is_final:
-            state.health.job_done(board)
         if result is not None:
             current.note_result(job, board, result)
+        if attempt.is_final:
+            patiently(partial(state.health.job_done, board), note)
         _tell(current, job, board, attempt, again=result is None)
 
     Scheduler(schedule, executor, on_end=ended).run()

@@ -15,6 +15,7 @@ from typing import Protocol
 from labctl.config.lab import Board, LabFile
 from labctl.errors import Blame, BoardBusy, ConfigError, ExitStatus, LabctlError
 from labctl.farm.job import FarmJob, JobResult
+from labctl.farm.patience import patiently
 from labctl.farm.run_content import RunContent
 from labctl.records.events import AnyEvent, Contact, Trial
 from labctl.results.gates import CompareGates, leave_open
@@ -56,7 +57,7 @@ class RunExecutor:
     """Runs recipes on the boards of a lab; ``readying`` jobs at once get their boards ready.
 
     ``before_job`` gets the board of each job first, and the job's submitter; it raises
-    BoardOutOfService where the board may not work.
+    BoardOutOfService where the board may not work. A database that it asks may be away for a while.
     """
 
     def __init__(
@@ -105,7 +106,8 @@ class RunExecutor:
             watcher.stop_if_wanted()
             noted = watcher.run = self._ledger.run_of(job)
             if not job.untrusted:  # whose run looks at the board's health itself
-                self._before_job(board, job.submitter)
+                ready = partial(self._before_job, board, job.submitter)
+                patiently(ready, Observer(watcher).note, self._all_stop)
             outcome = self._outcome(job, self._lab.board(board), noted, watcher)
         except LabctlError as error:
             return JobResult.of(error, watcher.run, time.monotonic() - began)

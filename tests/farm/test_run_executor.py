@@ -9,8 +9,9 @@ from farm_lab import write_farm
 from records_made import plan, planned_run, run, trial
 
 from labctl.config.lab import LabFile, find_lab
+from labctl.database import DatabaseAway
 from labctl.errors import ConfigError, ExitStatus
-from labctl.farm import run_executor
+from labctl.farm import patience, run_executor
 from labctl.farm.job import FarmJob
 from labctl.farm.run_content import RunContent
 from labctl.farm.run_executor import RunExecutor
@@ -145,3 +146,27 @@ def test_an_attempt_whose_run_goes_on_elsewhere_is_none_and_waits_for_its_end(
     made.add(trial(1))
     made.finish(RunEnd.model_validate({"state": "finished", "finished": trial(1).finished}))
     assert executor.run(JOBS[0], "b-1").exit_status is ExitStatus.OK
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_database_that_is_away_costs_a_job_no_attempt(
+    lab: LabFile, monkeypatch: pytest.MonkeyPatch, *, is_stopped: bool
+) -> None:
+    monkeypatch.setattr(patience, "_AGAIN_SECONDS", 0.01)
+    asked: list[str] = []
+
+    def ready(board: str, _by: str | None) -> None:
+        asked.append(board)
+        if is_stopped:
+            executor.stop()
+        if len(asked) < 4:
+            raise DatabaseAway("the database is started again")
+
+    ledger = Ledger()
+    ledger.go.set()
+    executor = RunExecutor(lab, ledger, _connect, before_job=ready)
+    result = executor.run(JOBS[0], "b-1")
+    if is_stopped:
+        assert (result.exit_status, len(asked)) == (ExitStatus.INTERRUPTED, 1)
+    else:
+        assert (result.reason, len(asked)) == ("job 0 runs nothing", 4)

@@ -1,0 +1,44 @@
+"""``labctl batch`` without a board: what its jobs need of the lab."""
+
+import json
+from pathlib import Path
+
+import agent_builds
+import pytest
+from artifacts_made import make_artifact
+from farm_lab import write_farm
+
+from labctl.cli.root import run_cli
+from labctl.database import DatabaseAway
+from labctl.errors import ConfigError
+from labctl.farm import patience, run_executor
+from labctl.state.health import Healths
+
+
+def test_a_database_that_is_away_for_a_moment_ends_no_batch(
+    tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
+    make_artifact(tmp_path, "agent", target=agent_builds.HOST, product="agent", version="current")
+    write_farm(tmp_path, [{"name": "b-1", "address": "127.0.0.1:1", "workdir": "/w"}])
+    (tmp_path / "night.yaml").write_text("name: night\njobs:\n  - {recipe: sleeping, times: 3}\n")
+
+    def run_recipe(*_: object) -> None:
+        raise ConfigError("it ran")
+
+    monkeypatch.setattr(run_executor, "run_recipe", run_recipe)
+    job_done, asked = Healths.job_done, list[str]()
+
+    def away(self: Healths, board: str) -> None:
+        asked.append(board)
+        if len(asked) % 2:
+            raise DatabaseAway("the database is started again")
+        job_done(self, board)
+
+    monkeypatch.setattr(Healths, "job_done", away)
+    assert run_cli(["--lab", str(tmp_path), "batch", str(tmp_path / "night.yaml")]) == 2
+    (journal,) = tmp_path.glob("batches/*/journal.jsonl")
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert [line["reason"] for line in lines] == ["it ran"] * 3
+    assert len(asked) == 6
