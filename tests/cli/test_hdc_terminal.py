@@ -40,8 +40,7 @@ class SlowShell:
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowShell]:
-    monkeypatch.setattr(terminal, "_REPEAT_SECONDS", 0.2)
+def slow() -> Iterator[SlowShell]:
     shell = SlowShell()
     yield shell
     os.close(shell.ours)
@@ -68,7 +67,7 @@ def test_a_slow_shell_shows_nothing_of_how_its_status_comes(
     os.write(writing, typed.encode())
     with os.fdopen(reading) as keys:
         monkeypatch.setattr(sys, "stdin", keys)
-        assert terminal.converse(slow) == status
+        assert terminal.converse(slow, repeat_seconds=0.2) == status
     os.close(writing)
     shown, said = capfdbinary.readouterr()
     assert b"42" in shown

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import matched_lab as matched
 import pytest
 from matched_lab import EVALUATION, MODELS, TIMING, evaluation, matched_lab, timing_run
 from records_made import model, plan, planned_run, run, trial
@@ -224,13 +223,10 @@ def test_a_model_timed_in_several_variants(own: Path, capsys: Printed) -> None:
 OTHER = "20261121T223000Z-other-777777"
 
 
-def other_run(own: Path, monkeypatch: pytest.MonkeyPatch, *names: str, **changes: Any) -> None:
+def other_run(own: Path, *names: str, **changes: Any) -> None:
     """Measure these models once more, ten times as fast."""
-    chosen = tuple(one for one in MODELS if one.key in names)
-    monkeypatch.setattr(matched, "MODELS", chosen)
-    monkeypatch.setattr(matched, "TOKEN_MS", {"q2_k": 10.0, "q8_0": 27.3})
-    timing_run(own, OTHER, **changes)
-    monkeypatch.setattr(matched, "MODELS", MODELS)
+    chosen = [one for one in MODELS if one.key in names]
+    timing_run(own, OTHER, models=chosen, speed=10.0, **changes)
 
 
 @pytest.mark.parametrize(
@@ -244,9 +240,9 @@ def other_run(own: Path, monkeypatch: pytest.MonkeyPatch, *names: str, **changes
     ],
 )
 def test_runs_under_different_conditions_are_not_pooled(
-    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed, changes: dict[str, Any], says: str
+    own: Path, capsys: Printed, changes: dict[str, Any], says: str
 ) -> None:
-    other_run(own, monkeypatch, "q2_k", "q8_0", **changes)
+    other_run(own, "q2_k", "q8_0", **changes)
     evaluation(own, questions=40)
     assert run_cli(["latency-match", EVALUATION, TIMING, OTHER]) == 2
     told = capsys.readouterr().err
@@ -271,10 +267,8 @@ def test_every_pooled_trial_must_agree_with_the_evaluation(own: Path, capsys: Pr
     assert "temperature of q2_k: evaluated with 0, timed with 0, 1" in capsys.readouterr().err
 
 
-def test_models_timed_on_different_boards_are_refused(
-    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
-) -> None:
-    other_run(own, monkeypatch, "q8_0", board="rk9")
+def test_models_timed_on_different_boards_are_refused(own: Path, capsys: Printed) -> None:
+    other_run(own, "q8_0", board="rk9")
     evaluation(own, questions=40)
     assert run_cli(["latency-match"]) == 2
     assert "board: q2_k rk1 (board), q8_0 rk9 (board)" in capsys.readouterr().err
@@ -282,20 +276,16 @@ def test_models_timed_on_different_boards_are_refused(
     assert capsys.readouterr().out.startswith("DIFFERENT BOARDS: board: q2_k rk1 (board), q8_0 rk9")
 
 
-def test_models_timed_with_different_settings_are_headed(
-    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
-) -> None:
-    other_run(own, monkeypatch, "q8_0", variants=({"threads": 2},))
+def test_models_timed_with_different_settings_are_headed(own: Path, capsys: Printed) -> None:
+    other_run(own, "q8_0", variants=({"threads": 2},))
     evaluation(own, questions=40)
     assert run_cli(["latency-match"]) == 0
     text = capsys.readouterr().out
     assert "timed under different conditions: threads: q2_k not set, q8_0 2" in text
 
 
-def test_the_newest_run_of_each_model_alone_is_taken(
-    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
-) -> None:
-    other_run(own, monkeypatch, "q8_0")  # the older run has q8_0, too
+def test_the_newest_run_of_each_model_alone_is_taken(own: Path, capsys: Printed) -> None:
+    other_run(own, "q8_0")  # the older run has q8_0, too
     evaluation(own, questions=40)
     assert run_cli(["latency-match", "--json"]) == 0
     timings = {one["model"]: one for one in json.loads(capsys.readouterr().out)["timings"]}
@@ -342,9 +332,7 @@ def test_a_timing_run_that_has_not_ended_says_so(own: Path, capsys: Printed) -> 
     assert capsys.readouterr().out.count(f"timing run {TIMING} has not ended") == 1
 
 
-def test_a_choice_names_what_is_left_out_of_it(
-    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
-) -> None:
+def test_a_choice_names_what_is_left_out_of_it(own: Path, capsys: Printed) -> None:
     short = "20261121T223000Z-short-444444"
     timing_run(own, short, tokens=100)  # position 164: q2_k gets there after 10 s, q8_0 after 27 s
     evaluation(own, questions=100)

@@ -10,7 +10,7 @@ from records_made import model
 
 from labctl.config.recipe import EngineChoice
 from labctl.engines import Inputs, RawOutput, Tool, make_engine
-from labctl.engines.command import Command, matching
+from labctl.engines.command import Command
 from labctl.engines.command.arguments import filled, placeholders
 from labctl.engines.command.matching import find_all
 from labctl.engines.command.numbers import in_base_unit
@@ -231,10 +231,9 @@ def test_too_many_matches_are_refused() -> None:
         find_all([("(?P<x>.)", b"x" * 100_001)])
 
 
-def test_a_search_that_wants_too_much_memory_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matching, "_MEMORY_BYTES", 120 << 20)
+def test_a_search_that_wants_too_much_memory_is_given_up() -> None:
     with pytest.raises(OutputNotUnderstood, match="too much memory"):
-        find_all([("(?P<x>b)", b"a" * (100 << 20))])
+        find_all([("(?P<x>b)", b"a" * (100 << 20))], memory_bytes=120 << 20)
 
 
 def test_long_output_and_any_bytes_are_searched() -> None:

@@ -51,6 +51,7 @@ class Board:
             native_fence(self.link, str(self.workdir)),
             Conditions(**wanted),
             self.notes.append,
+            look_seconds=0.05,
         )
 
     @property
@@ -67,7 +68,6 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
     board = Board(tmp_path)
     monkeypatch.setenv("LABCTL_SANDBOX_FAKES", str(board.fakes))
     monkeypatch.setenv("LABCTL_SANDBOX", "this-test")
-    monkeypatch.setattr("labctl.runs.board.conditions._LOOK_SECONDS", 0.05)
     return board
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import agent_builds
@@ -17,7 +18,7 @@ from labctl.errors import BoardBusy, ConfigError, HostError, LeaseLost
 from labctl.records import BoardFacts, Execution
 from labctl.retry import wait_until
 from labctl.runs import BoardUse, HeldBoard
-from labctl.runs.board.in_use import lab_lease
+from labctl.runs.board.in_use import LabLease, LeaseKeeper, lab_lease
 from labctl.state import BoardLeases, LabState, StateLease, lab_state
 from labctl.transport import LocalConfig
 from labctl.transport.registry import TRANSPORTS
@@ -41,12 +42,20 @@ def state(lab: LabFile) -> LabState:
     return lab_state(lab)
 
 
+def renewed_often(lab: LabFile, renewals: int) -> LabLease:
+    state = lab_state(lab)
+    keeper = LeaseKeeper(state.leases, renewals=renewals)
+    return LabLease(state, keeper, lab.board("b"), BoardUse("run q2"), "")
+
+
 @pytest.fixture
 def hold(lab: LabFile, tmp_path: Path) -> Iterator[Callable[..., HeldBoard]]:
     """Meet the board in a process of this host."""
     with ExitStack() as ending:
 
-        def held(use: BoardUse | None = None, *, lease_seconds: float = 60.0) -> HeldBoard:
+        def held(
+            use: BoardUse | None = None, *, lease_seconds: float = 60.0, renewals: int = 0
+        ) -> HeldBoard:
             here, board = replace(lab, lease_seconds=lease_seconds), lab.board("b")
             link = ending.enter_context(LocalConfig().open())
             met = HeldBoard(
@@ -60,6 +69,8 @@ def hold(lab: LabFile, tmp_path: Path) -> Iterator[Callable[..., HeldBoard]]:
             )
             met.fence.agent = str(agent_builds.native_agent())
             met.in_lab = lab_lease(here, board, use or BoardUse("run q2"))
+            if renewals:
+                met.in_lab = renewed_often(here, renewals)
             return met
 
         yield held
@@ -185,12 +196,10 @@ def test_a_run_that_is_taken_up_keeps_the_epoch_of_its_job(
 
 
 def test_a_lease_is_renewed_while_its_holder_lives(
-    hold: Callable[..., HeldBoard], state: LabState, monkeypatch: pytest.MonkeyPatch
+    hold: Callable[..., HeldBoard], state: LabState
 ) -> None:
-    held = hold(lease_seconds=30.0)
-    with monkeypatch.context() as patch:
-        patch.setattr("labctl.runs.board.in_use._RENEWALS", 300)
-        held.take_lease()
+    held = hold(lease_seconds=30.0, renewals=300)
+    held.take_lease()
     first = state.leases.get("b")
     assert first is not None
 
@@ -279,10 +288,9 @@ def test_a_holder_that_was_stopped_and_comes_back_is_refused(lab: LabFile, state
 
 
 def test_a_reservation_that_begins_is_told_to_the_holder(
-    hold: Callable[..., HeldBoard], state: LabState, monkeypatch: pytest.MonkeyPatch
+    hold: Callable[..., HeldBoard], state: LabState
 ) -> None:
-    monkeypatch.setattr("labctl.runs.board.in_use._RENEWALS", 600)
-    held = hold()
+    held = hold(renewals=600)
     held.take_lease()
     held.refuse_if_kept_for_another()
     now = (state.leases.get("b") or pytest.fail("no lease")).since
@@ -335,7 +343,8 @@ def test_a_database_that_is_gone_gives_no_board(
 def test_all_leases_of_a_process_are_renewed_in_one_transaction(
     lab: LabFile, state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labctl.runs.board.in_use._RENEWALS", 600)
+    often = partial(LeaseKeeper, renewals=600)
+    monkeypatch.setattr("labctl.runs.board.in_use.LeaseKeeper", often)
     rounds: list[set[str]] = []
     renew_all = BoardLeases.renew_all
 

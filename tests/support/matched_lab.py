@@ -19,6 +19,7 @@ from labctl.records import (
     Execution,
     GenerationRecord,
     GradeRecord,
+    ModelIdentity,
     RunEnd,
 )
 
@@ -36,17 +37,19 @@ def timing_run(
     *,
     tokens: int = 512,
     variants: Sequence[dict[str, Any]] = ({},),
+    models: Sequence[ModelIdentity] = MODELS,
+    speed: float = 1.0,
     **changes: Any,
 ) -> None:
     """Three repeats of each model; each of ``variants`` adds to the parameters."""
-    directory = planned_run(root / "runs", run(run_id, models=MODELS), plan())
+    directory = planned_run(root / "runs", run(run_id, models=tuple(models)), plan())
     number = 0
-    for identity in MODELS:
+    for identity in models:
         for k, more in enumerate(variants):
             for repeat in (1, 2, 3):
                 number += 1
                 slow = 1 + 0.004 * (repeat - 2)
-                gaps = [slow * TOKEN_MS[identity.key]] * (tokens - 1)
+                gaps = [slow * TOKEN_MS[identity.key] / speed] * (tokens - 1)
                 directory.add(
                     trial(
                         number,

@@ -88,16 +88,17 @@ class _Marks:
         return self._pending[:end] if self.started.is_set() else b""
 
 
-def converse(remote: Terminal) -> int:
+def converse(remote: Terminal, *, repeat_seconds: float = _REPEAT_SECONDS) -> int:
     """Carry keys and output until the shell ends or somebody leaves it; return the exit status.
 
-    That is the shell's own; 255 when it was left, or ended without telling one. Raises LinkError.
+    That is the shell's own; 255 when it was left, or ended without telling one. The first line is
+    said again each ``repeat_seconds`` until it is heard. Raises LinkError.
     """
     keys, marks = sys.stdin.fileno(), _Marks()
     with _raw(keys) as is_terminal, _printing(remote, marks) as ended:
         if is_terminal:
             note("Ctrl-] leaves\r")
-        _start(remote, marks, ended)
+        _start(remote, marks, ended, repeat_seconds)
         while True:
             ready, _, _ = select.select([keys, ended], [], [])
             if ended in ready:
@@ -116,15 +117,15 @@ def converse(remote: Terminal) -> int:
     return marks.exit_status
 
 
-def _start(remote: Terminal, marks: _Marks, ended: int) -> None:
+def _start(remote: Terminal, marks: _Marks, ended: int, repeat_seconds: float) -> None:
     """Make the shell tell its status at its end. Raises CommandTimeout."""
-    marks.prompted.wait(_REPEAT_SECONDS)
+    marks.prompted.wait(repeat_seconds)
 
     def is_started() -> bool:
         if select.select([ended], [], [], 0)[0]:
             return True
         remote.send(marks.next_line())
-        return marks.started.wait(_REPEAT_SECONDS)
+        return marks.started.wait(repeat_seconds)
 
     if not wait_until(is_started, timeout=_START_SECONDS, interval=0):
         raise CommandTimeout(f"the board's shell did not start within {_START_SECONDS:g} s")

@@ -29,7 +29,10 @@ Groups = dict[str, str | None]
 
 
 def find_all(
-    searches: Sequence[tuple[str, bytes]], *, cpu_seconds: int = SEARCH_SECONDS
+    searches: Sequence[tuple[str, bytes]],
+    *,
+    cpu_seconds: int = SEARCH_SECONDS,
+    memory_bytes: int = _MEMORY_BYTES,
 ) -> list[list[Groups]]:
     """Return the named groups of every match, cut at a bound, for each pattern and its text.
 
@@ -42,7 +45,7 @@ def find_all(
     places = {id(text): index for index, text in enumerate(texts)}
     request = {
         "cpu_seconds": cpu_seconds,
-        "memory_bytes": _MEMORY_BYTES,
+        "memory_bytes": memory_bytes,
         "searches": [(pattern, places[id(text)]) for pattern, text in searches],
         "sizes": [len(text) for text in texts],
         "most": MOST_MATCHES,

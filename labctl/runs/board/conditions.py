@@ -19,8 +19,6 @@ from labctl.units import duration
 
 #: How long a lost link is taken up again, to put back what was changed.
 _RESTORE_SECONDS = 30.0
-#: Between two looks at a board that has to cool: as seldom as a job is looked at.
-_LOOK_SECONDS = 5.0
 
 
 def _nobody_else() -> None:
@@ -35,6 +33,8 @@ class BoardConditions:
     fence: Fence
     wanted: Conditions
     note: Callable[[str], None]
+    #: Between two looks at a board that has to cool: as seldom as a job is looked at.
+    look_seconds: float = 5.0
     _once: list[ConditionRecord] = field(default_factory=list)
     _noted: set[str] = field(default_factory=set)
 
@@ -138,7 +138,7 @@ class BoardConditions:
             return not bad
 
         if self.wanted.waits:
-            wait_until(good, timeout=limit, interval=_LOOK_SECONDS)
+            wait_until(good, timeout=limit, interval=self.look_seconds)
         if self.wanted.strict and (bad := _missed(seen)):
             raise BoardNotReady(
                 f"the board did not become ready within {duration(limit * 1e9)}: {bad}",

@@ -34,8 +34,6 @@ from labctl.state.leases import steady_seconds
 from labctl.state.reservations import Reservation, other_keeps
 from labctl.transport import Transport
 
-#: A lease is renewed so often in its time.
-_RENEWALS = 3
 #: Patience with a database that does not answer while a board is let go.
 _LEAVE_SECONDS = 10.0
 
@@ -150,10 +148,14 @@ class Kept(Protocol):
 
 
 class LeaseKeeper:
-    """Renews the leases that it has; the thread lives as long as there are any."""
+    """Renews the leases that it has; the thread lives as long as there are any.
 
-    def __init__(self, leases: BoardLeases):
+    A lease is renewed ``renewals`` times in its time.
+    """
+
+    def __init__(self, leases: BoardLeases, *, renewals: int = 3):
         self._leases = leases
+        self._renewals = renewals
         self._kept: list[Kept] = []
         self._changed = threading.Condition()
         #: Held during a transaction, and until all have its result.
@@ -177,7 +179,7 @@ class LeaseKeeper:
     def _keep(self) -> None:
         while True:
             with self._changed:
-                period = self._leases.seconds / _RENEWALS
+                period = self._leases.seconds / self._renewals
                 self._changed.wait_for(lambda: not self._kept, timeout=period)
                 if not self._kept:
                     self._thread = None
