@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from clocks import an_hour_later
 
 from labctl import process
 from labctl.errors import HostError, HostTimeout
@@ -145,7 +146,7 @@ def test_a_stamp_is_given_once_a_file_is_at_rest(
     assert settled_stamp(file) is None
     file.write_text("x")
     assert settled_stamp(file) is None  # another change could have the same times
-    monkeypatch.setattr("labctl.files._SETTLED_NS", -1)
+    an_hour_later(monkeypatch)
     before = settled_stamp(file)
     assert before is not None
     assert before == settled_stamp(file)

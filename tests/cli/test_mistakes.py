@@ -11,6 +11,7 @@ from typing import Any
 import gguf
 import pytest
 import yaml
+from clocks import skip_waits
 from tiny_gguf import write_tiny_gguf
 
 from labctl.cli.root import run_cli
@@ -127,8 +128,7 @@ def test_a_mistake_is_named_with_its_place_and_cure(
     monkeypatch.chdir(lab)
     monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))  # nothing is built
     monkeypatch.setenv("HF_ENDPOINT", f"http://{places['closed']}")
-    monkeypatch.setattr("labctl.models.hub.LOOK_UP_SECONDS", 0.1)
-    monkeypatch.setattr("labctl.models.hub_files.LOOK_UP_SECONDS", 0.1)
+    skip_waits(monkeypatch)
     for name, value in case.get("environment", {}).items():
         monkeypatch.setenv(name, value)
     prepare(case, lab)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
+from clocks import an_hour_later
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, model_validator
@@ -349,7 +350,7 @@ def test_any_bytes_are_a_model_or_a_config_error(raw: bytes) -> None:
 
 
 def test_a_file_at_rest_is_read_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("labctl.files._SETTLED_NS", -1)
+    an_hour_later(monkeypatch)
     file = tmp_path / "zoo.yaml"
     write_atomic(file, "name: a\n")
     reads: list[str] = []

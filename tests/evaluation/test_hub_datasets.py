@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clocks import skip_waits
 from model_hub import COMMIT, Hub, model_hub
 
 from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.evaluation.datasets import DatasetSource, load_dataset
 from labctl.evaluation.question import Dataset
-from labctl.models import hub_files
 
 QUESTIONS = "".join(
     json.dumps({"question": f"{n} + 1?", "answer": f"sum\n#### {n + 1}"}) + "\n" for n in range(4)
@@ -22,7 +22,7 @@ GSM8K = {"repository": "someone/sums", "config": "main", "split": "test"}
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(hub_files, "LOOK_UP_SECONDS", 0.2)
+    skip_waits(monkeypatch)
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "http_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clocks import skip_waits
 from model_hub import Hub, model_hub
 from tiny_gguf import write_tiny_gguf
 
@@ -79,17 +80,15 @@ def test_a_file_is_known_by_its_header_as_if_it_were_here(
         assert site.sent_bytes == MEBIBYTE
 
 
-def test_more_is_asked_for_where_the_header_goes_on(
-    site: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("labctl.models.expected._BEGINNINGS", (100, 1000, 1 << 20))
+def test_more_is_asked_for_where_the_header_goes_on(site: Hub, tmp_path: Path) -> None:
+    long = write_tiny_gguf(tmp_path / "long.gguf", name="n" * 2 * MEBIBYTE)
+    site.content = long.read_bytes()
     found = expected(tmp_path, {"t": by_address(site)}, "t")
     assert found is not None
     assert found.identity.architecture == "llama"
     assert [wanted for _, _, wanted in site.requests] == [
-        "bytes=0-99",
-        "bytes=0-999",
         f"bytes=0-{MEBIBYTE - 1}",
+        f"bytes=0-{8 * MEBIBYTE - 1}",
     ]
 
 
@@ -109,7 +108,7 @@ def test_a_server_that_has_no_such_file_is_told(site: Hub, tmp_path: Path) -> No
 def test_a_server_in_trouble_is_left_to_the_fetch_which_waits_longer(
     site: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labctl.models.expected._BEGINNING_SECONDS", 0.0)
+    skip_waits(monkeypatch)
     site.status = 503
     assert expected(tmp_path, {"t": by_address(site)}, "t") is None
     known = LockedModel(sha256=site.sha256, size_bytes=123)

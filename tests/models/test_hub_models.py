@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from clocks import skip_waits
 from model_hub import COMMIT, Hub, model_hub
 from tiny_gguf import write_tiny_gguf
 
@@ -16,10 +19,8 @@ from labctl.models import (
     ModelFile,
     ModelsLock,
     Quantizer,
-    download,
     find_reference,
     hub,
-    hub_files,
     parse_reference,
 )
 from labctl.models.resolve import resolve
@@ -31,9 +32,7 @@ from labctl.runs.inputs.bench import model_entries
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(download, "RETRY_SECONDS", 0.2)
-    monkeypatch.setattr(hub, "LOOK_UP_SECONDS", 0.2)
-    monkeypatch.setattr(hub_files, "LOOK_UP_SECONDS", 0.2)
+    skip_waits(monkeypatch)
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "MODELSCOPE_API_TOKEN", "http_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -389,21 +388,21 @@ def test_a_next_page_elsewhere_is_the_hubs_fault(site: Hub, address: str) -> Non
         find_reference("hf:a/b")
 
 
-def test_a_list_without_end_is_not_kept(site: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_files, "_MOST_BYTES", 10_000)
-    site.listing = b"[" + b" " * 4000 + b"]"
+def test_a_list_without_end_is_not_kept(site: Hub) -> None:
+    site.listing = b"[" + b" " * 8_000_000 + b"]"
     site.next_page = f"{site.address}/api/models/a/b/tree/main?cursor=2"
     with pytest.raises(HostError, match="answers without end"):
         find_reference("hf:a/b")
     assert len({path for _, path, _ in site.requests}) == 2
-    site.next_page, site.listing = None, b"[" + b" " * 10_000 + b"]"
+    site.next_page, site.listing = None, b"[" + b" " * 20_000_000 + b"]"
     for prefix in ("hf", "ms"):
         with pytest.raises(HostError, match="answers without end"):
             find_reference(f"{prefix}:a/b")
 
 
 def test_a_list_has_a_time_for_all_its_pages(site: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_files, "_LIST_SECONDS", 0.0)
+    minutes = count(step=61)
+    monkeypatch.setattr("labctl.http.time", SimpleNamespace(monotonic=lambda: next(minutes)))
     for prefix in ("hf", "ms"):
         with pytest.raises(HostError, match="did not finish its answer"):
             find_reference(f"{prefix}:a/b")

