@@ -1,6 +1,8 @@
 """Commands with boards behind an hdc server."""
 
 import json
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,14 +53,24 @@ def test_init_takes_what_the_server_lists(
     assert "left out: 192.168.1.21:5555 (TCP) is offline" in said.err
 
 
-def test_init_goes_on_without_an_answer(
+def test_init_goes_on_where_another_program_listens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serving(VirtualBoard("b", tmp_path / "board")) as (board,):  # a board is no server
-        monkeypatch.setattr("labctl.cli.init.HDC_SERVER", board.address)
-        monkeypatch.setattr("labctl.cli.init._SERVER_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def greet() -> None:
+            client, _ = other.accept()
+            with client:
+                client.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+
+        greeting = threading.Thread(target=greet)
+        greeting.start()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        monkeypatch.setattr("labctl.cli.init.HDC_SERVER", address)
         assert run_cli(["init", str(tmp_path / "lab")]) == 0
-    assert "no boards were looked for through hdc: no answer" in capsys.readouterr().err
+        greeting.join()
+    said = capsys.readouterr().err
+    assert f"no boards were looked for through hdc: the hdc server at {address} sent" in said
     assert set(find_lab(tmp_path / "lab", TRANSPORTS).lab.boards) == {"virtual"}
 
 

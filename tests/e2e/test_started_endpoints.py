@@ -29,7 +29,6 @@ from labctl.errors import (
 from labctl.evaluation.servers import ServerRequest, StartedEndpoint, started_endpoint
 from labctl.records import Execution
 from labctl.retry import wait_until
-from labctl.runs.board import server_host
 from labctl.runs.observer import Observer
 from labctl.transport import OpenOptions
 from labctl.transport.registry import TRANSPORTS
@@ -50,7 +49,6 @@ def shouting(
     shouter.give_shouter(native_lab.root)
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", f"{site}:{SUPPORT}")
-    monkeypatch.setattr(server_host, "_LOOK_SECONDS", 0.1)
     return native_lab
 
 

@@ -34,8 +34,9 @@ def port() -> int:
 @pytest.fixture
 def hdc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHdc]:
     monkeypatch.setattr(shared, "_shared", {})
-    monkeypatch.setattr(shared, "_DISCOVERY_SECONDS", 0.1)
-    yield install(tmp_path, monkeypatch)
+    hdc = install(tmp_path, monkeypatch)
+    hdc.does(boards={"cable": "127.0.0.1:1"})  # a board is found at once
+    yield hdc
     for restarting in shared._shared.values():
         restarting.stop()
 
