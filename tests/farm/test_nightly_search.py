@@ -95,6 +95,25 @@ def test_a_search_that_was_killed_goes_on_and_measures_nothing_twice(tmp_path: P
     assert len(measured) == sum(farm.measured.values())
 
 
+def test_a_search_that_goes_on_sees_each_pair_as_it_was_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    farm, row = farm_with(7)
+    night_of(tmp_path, farm, [row]).run()
+    observe, seen = Bisection.observe, list[tuple[int, float, int]]()
+
+    def noted(self: Bisection, place: int, change: float, before: int = -1) -> None:
+        seen.append((place, change, before))
+        observe(self, place, change, before)
+
+    monkeypatch.setattr(Bisection, "observe", noted)
+    found = search_commits(night_of(tmp_path, farm, [row]))
+    before, runs = list(seen), dict(farm.runs)
+    seen.clear()
+    assert search_commits(night_of(tmp_path, farm, [row])) == found
+    assert (seen, farm.runs) == (before, runs)
+
+
 def test_without_measurements_all_commits_are_possible() -> None:
     search = Bisection(8, slowdown=0.05, noise=0.02)
     assert search.likely() is None

@@ -132,10 +132,14 @@ class _Search:
                     return True
                 return False
             self._number += 1
-            values = [self.state.done[Stage.BISECT, number, side].values for side in sides]
-            good, other = (one[self.variant] for one in values if one)
+            good, other = self._values(Stage.BISECT, number, sides)
             self.bisection.observe(place, math.log(other / good))
         return True
+
+    def _values(self, stage: Stage, number: int, sides: tuple[str, str]) -> list[float]:
+        """Return what a pair found, in the order of its sides."""
+        values = [self.state.done[stage, number, side].values for side in sides]
+        return [one[self.variant] for one in values if one]
 
     def _is_proven(self, places: Places) -> bool:
         """Compare the first slow commit with the last one before it, in turns."""
@@ -153,12 +157,16 @@ class _Search:
         )
         look = max(_LEAST_PROOF, least or MOST_REPEATS)
         start = len(self._refuted) * 2 * _LOOKS * MOST_REPEATS
+        earlier, later = list[float](), list[float]()
         for count in range(1, _LOOKS * look + 1):
             if not self.night.measure_pair(self.state, Stage.PROVE, start + count, sides):
                 self.why = self._end()
                 return False
-            earlier, later = self.state.pairs(Stage.PROVE, self.variant, sides)
-            search.observe(places.last, math.log(later[-1] / earlier[-1]), places.first - 1)
+            # The journal of a search that goes on may have further pairs already.
+            one, other = self._values(Stage.PROVE, start + count, sides)
+            earlier.append(one)
+            later.append(other)
+            search.observe(places.last, math.log(other / one), places.first - 1)
             if count % look == 0:
                 proof = compare_pairs(row, earlier, later, _ERROR)
                 if proof.verdict is Verdict.SLOWER:
