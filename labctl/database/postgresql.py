@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -41,19 +42,31 @@ LINK: dict[str, Any] = {
     "application_name": "labctl",
     "prepare_threshold": None,  # tables that are made again change under a plan
 }
-#: A connection for writing that is older is made again: to connect has a time limit, an answer has
-#: none. So a server that stands still is noticed before a lease is over.
-_FRESH_SECONDS = 15
-#: A question without an answer for so long meets a server that stands still: one that is well tells
-#: of a lock before. Its connection ends then.
-ANSWER_SECONDS = LOCK_SECONDS + 10.0
-#: A writer that says nothing for so long was stopped, or its host is gone: its transaction ends, so
-#: that others renew their leases in time, and take what it had.
-IDLE_SECONDS = 10.0
 #: SQLSTATEs: a right is missing; tables are not as labctl made them.
 _REFUSED = "42501"  # insufficient_privilege
 _FOREIGN_TABLES = ("42P01", "42703")  # undefined_table, undefined_column
 _NAME = re.compile(r"(?<!:):(\w+)")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long (s) labctl, the server and other writers wait for each other."""
+
+    #: For other writers.
+    lock: float = LOCK_SECONDS
+    #: A question without an answer for so long meets a server that stands still: one that is well
+    #: tells of a lock before. Its connection ends then.
+    answer: float = LOCK_SECONDS + 10.0
+    #: A connection for writing that is older is made again: to connect has a time limit, an answer
+    #: has none. So a server that stands still is noticed before a lease is over.
+    fresh: int = 15
+    #: A writer that says nothing for so long was stopped, or its host is gone: its transaction
+    #: ends, so that others renew their leases in time, and take what it had.
+    idle: float = 10.0
+
+
+#: Of all that are given none.
+USUAL = Patience()
 
 
 class PostgresDatabase(Database):
@@ -63,18 +76,20 @@ class PostgresDatabase(Database):
         url: ``postgresql://[user[:password]@][host][:port]/database[?parameters of libpq]``.
         lab: name of the lab; its schema is ``labctl_<lab>``.
         root: its folder here; who has the same one shares connections.
+        patience: that of its connections.
     """
 
     is_shared = True
     now = "CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
 
-    def __init__(self, url: str, lab: str, root: Path):
+    def __init__(self, url: str, lab: str, root: Path, patience: Patience | None = None):
         self._url = url
         self.schema = f"labctl_{lab}"
+        self._patience = patience or USUAL
         with _making:
-            key = (url, self.schema, root.absolute())
+            key = (url, self.schema, root.absolute(), self._patience)
             if (shared := _shared.get(key)) is None:
-                shared = _shared[key] = _Connections(url, self.schema)
+                shared = _shared[key] = _Connections(url, self.schema, self._patience)
         self._connections = shared
 
     def __str__(self) -> str:
@@ -128,7 +143,7 @@ class PostgresDatabase(Database):
         except PoolTimeout:
             raise DatabaseAway(
                 f"cannot write to {self}: other threads of this process have its only connection"
-                f" for writing since {LOCK_SECONDS:.0f} s",
+                f" for writing since {self._patience.lock:.0f} s",
                 hint="the server is slow, or another labctl keeps the lab's lock; try again",
             ) from None
 
@@ -159,9 +174,10 @@ class PostgresDatabase(Database):
 class _Connections:
     """The connections of this process to one lab's schema, for all threads."""
 
-    def __init__(self, url: str, schema: str):
+    def __init__(self, url: str, schema: str, patience: Patience):
         self._url = url
         self._schema = schema
+        self._patience = patience
         self._init_process()
 
     def _init_process(self) -> None:
@@ -194,7 +210,8 @@ class _Connections:
                 except operational_error:
                     if not self._asking.connection.closed:
                         raise
-            self._asking = _Questions(_connect(self._url, self._schema))
+            connection = _connect(self._url, self._schema, self._patience)
+            self._asking = _Questions(connection, self._patience.answer)
             return self._asking.ask(statement, values)
 
     @property
@@ -202,10 +219,10 @@ class _Connections:
         """Engine for transactions: other threads wait for the end of one."""
         from sqlalchemy import QueuePool, create_engine
 
-        url, schema = self._url, self._schema
+        url, schema, patience = self._url, self._schema, self._patience
 
         def connect() -> "psycopg.Connection[Row]":  # without self: it ends when nobody has that
-            connection = _connect(url, schema)
+            connection = _connect(url, schema, patience)
             connection.autocommit = False
             return connection
 
@@ -217,9 +234,9 @@ class _Connections:
                     poolclass=QueuePool,
                     pool_size=1,
                     max_overflow=0,
-                    pool_timeout=LOCK_SECONDS,
+                    pool_timeout=patience.lock,
                     pool_pre_ping=True,
-                    pool_recycle=_FRESH_SECONDS,
+                    pool_recycle=patience.fresh,
                 )
                 self._disposing = weakref.finalize(self, self._engine.dispose)
             return self._engine
@@ -228,8 +245,9 @@ class _Connections:
 class _Questions:
     """A connection for questions that are answered in time, or end it."""
 
-    def __init__(self, connection: "psycopg.Connection[Row]"):
+    def __init__(self, connection: "psycopg.Connection[Row]", answer_seconds: float):
         self.connection = connection
+        self._answer_seconds = answer_seconds
         # The connection's own descriptor may be another file's when it is ended.
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
         #: Of this connection alone: one that is made again leaves nothing behind.
@@ -237,7 +255,7 @@ class _Questions:
 
     def ask(self, statement: str, values: Mapping[str, object]) -> list[Row]:
         """Return the rows. Raises OperationalError where no answer comes."""
-        ending = threading.Timer(ANSWER_SECONDS, self._end)
+        ending = threading.Timer(self._answer_seconds, self._end)
         ending.daemon = True  # a process ends though one of its daemon threads asks
         ending.start()
         try:
@@ -255,18 +273,20 @@ def _close(connection: "psycopg.Connection[Row]", duplicate: socket.socket) -> N
     duplicate.close()
 
 
-def _connect(url: str, schema: str) -> "psycopg.Connection[Row]":
-    limit, longer = (f"{LOCK_SECONDS * 1000 * times:.0f}ms" for times in (1, 2))
+def _connect(url: str, schema: str, patience: Patience) -> "psycopg.Connection[Row]":
+    limit, longer = (f"{patience.lock * 1000 * times:.0f}ms" for times in (1, 2))
     connection: psycopg.Connection[Row] = _psycopg().connect(url, autocommit=True, **LINK)
     connection.execute(
         f"SET search_path TO \"{schema}\"; SET lock_timeout TO '{limit}';"
         f" SET statement_timeout TO '{longer}';"
-        f" SET idle_in_transaction_session_timeout TO '{IDLE_SECONDS * 1000:.0f}ms'"
+        f" SET idle_in_transaction_session_timeout TO '{patience.idle * 1000:.0f}ms'"
     )
     return connection
 
 
-_shared: "WeakValueDictionary[tuple[str, str, Path], _Connections]" = WeakValueDictionary()
+_shared: "WeakValueDictionary[tuple[str, str, Path, Patience], _Connections]" = (
+    WeakValueDictionary()
+)
 _making = threading.Lock()
 #: The parent's connections in a forked process; to close one would end it for the parent, too.
 _inherited: list[object] = []

@@ -41,15 +41,17 @@ class SqliteDatabase(Database):
         path: the file; the first writer makes it.
         name: word for people: ``the index``.
         hint: help where it is damaged.
+        lock_seconds: how long other writers are waited for.
     """
 
     is_shared = False
     now = "((julianday('now') - 2440587.5) * 86400.0)"
 
-    def __init__(self, path: Path, name: str, hint: str):
+    def __init__(self, path: Path, name: str, hint: str, *, lock_seconds: float = LOCK_SECONDS):
         self.path = path
         self._name = name
         self._hint = hint
+        self._lock_seconds = lock_seconds
 
     def __str__(self) -> str:
         return f"{self._name} {self.path}"
@@ -72,7 +74,7 @@ class SqliteDatabase(Database):
         # Not read-only: what a killed writer left in its journal has to be rolled back.
         uri = f"{self.path.absolute().as_uri()}?mode=rw"
         try:
-            with closing(sqlite3.connect(uri, uri=True, timeout=LOCK_SECONDS)) as db:
+            with closing(sqlite3.connect(uri, uri=True, timeout=self._lock_seconds)) as db:
                 yield lambda question, values: db.execute(question, values).fetchall()
         except sqlite3.Error as error:
             raise self._typed(error) from error
@@ -85,7 +87,7 @@ class SqliteDatabase(Database):
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             path = self.path.absolute()
-            with self._turn(path), _engine(path).begin() as connection:
+            with self._turn(path), _engine(path, self._lock_seconds).begin() as connection:
                 yield connection
         except DBAPIError as error:
             raise self._typed(error.orig or error) from error
@@ -104,7 +106,7 @@ class SqliteDatabase(Database):
     def _turn(self, path: Path) -> Iterator[None]:
         """Wait for the other writers of this process: SQLite asks again and again, in no order."""
         turn = _turn_of(path)
-        if not turn.acquire(timeout=LOCK_SECONDS):
+        if not turn.acquire(timeout=self._lock_seconds):
             raise DatabaseAway(f"cannot use {self}: database is locked", hint=_BUSY)
         try:
             yield
@@ -130,7 +132,7 @@ class SqliteDatabase(Database):
 
 
 @lru_cache(maxsize=16)
-def _engine(path: Path) -> "Engine":
+def _engine(path: Path, lock_seconds: float) -> "Engine":
     """Return the engine of a file: it compiles each statement once for all users of a process.
 
     A connection lives as long as its transaction: none is shared with a child or outlives the file.
@@ -138,7 +140,7 @@ def _engine(path: Path) -> "Engine":
     from sqlalchemy import URL, NullPool, create_engine, event
 
     url = URL.create("sqlite", database=str(path))
-    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": LOCK_SECONDS})
+    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": lock_seconds})
 
     # Python's sqlite3 would begin a transaction late, and fail where two of them began to read.
     @event.listens_for(engine, "connect")

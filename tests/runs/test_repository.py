@@ -18,8 +18,9 @@ from records_made import BEGAN, energy, model, plan, planned_run, probe, run, ti
 
 from labctl.board.probe_files import save_probe
 from labctl.config.lab import find_lab
+from labctl.database import SqliteDatabase
 from labctl.errors import Blame, DeviceLost, HostError, ProgramFailed
-from labctl.index import SCHEMA_VERSION, Filter
+from labctl.index import SCHEMA_VERSION, Filter, Index
 from labctl.records import (
     Annotations,
     ArtifactIdentity,
@@ -355,15 +356,15 @@ def test_runs_in_a_folder_that_cannot_be_written_are_found(index: str) -> None:
         assert sorted(path.name for path in runs.iterdir()) == before
 
 
-def test_an_index_in_use_is_not_taken_for_damaged(
-    in_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_in_use_is_not_taken_for_damaged(in_file: Path) -> None:
     ids(in_file)
-    monkeypatch.setattr("labctl.database.sqlite.LOCK_SECONDS", 0.1)
+    file = SqliteDatabase(in_file / "index.sqlite", "the index", "", lock_seconds=0.1)
+    repository = RunRepository(in_file)
+    repository._index = Index(file)
     db = sqlite3.connect(in_file / "index.sqlite", isolation_level=None)
     db.execute("BEGIN EXCLUSIVE")
     with pytest.raises(HostError, match=r"cannot use the index .*: database is locked"):
-        ids(in_file)
+        repository.query()
     db.execute("COMMIT")
     db.close()
     assert len(ids(in_file)) == 2

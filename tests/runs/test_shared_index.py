@@ -11,12 +11,14 @@ from test_repository import FIRST, SECOND
 
 from labctl.board.probe_files import save_probe
 from labctl.cli.root import run_cli
-from labctl.database.postgresql import LINK
+from labctl.config.lab import find_lab
+from labctl.database.postgresql import LINK, Patience, PostgresDatabase
 from labctl.errors import ConfigError, HostError
-from labctl.index import SCHEMA_VERSION, Filter
+from labctl.index import SCHEMA_VERSION, Filter, Index
 from labctl.runs.record.annotations import add_tags
 from labctl.runs.record.directory import find_run
 from labctl.runs.record.repository import RunRepository, note_in_index
+from labctl.transport.registry import TRANSPORTS
 
 
 @pytest.fixture
@@ -154,15 +156,15 @@ def test_what_postgresql_cannot_hold_is_held_otherwise(hosts: tuple[Path, Path])
     assert RunRepository(here).trials(wanted)[0].trial.parameters == {"prompt": prompt}
 
 
-def test_a_writer_waits_for_another_and_not_for_ever(
-    hosts: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_waits_for_another_and_not_for_ever(hosts: tuple[Path, Path]) -> None:
     here, there = hosts
     ids(here)
+    lab = find_lab(here, TRANSPORTS)
+    assert lab.database is not None
+    impatient = PostgresDatabase(lab.database, lab.name, lab.root, Patience(lock=0.2))
     with RunRepository(there)._index._database.writing():
-        monkeypatch.setattr("labctl.database.postgresql.LOCK_SECONDS", 0.2)
         with pytest.raises(HostError, match="canceling statement due to lock timeout"):
-            RunRepository(here).add(find_run(here, FIRST))
+            Index(impatient).remove([FIRST])
         assert ids(here) == [FIRST]  # who reads waits for nobody
 
 

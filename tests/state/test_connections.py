@@ -21,6 +21,7 @@ from postgres_server import PostgresServer
 from labctl import process
 from labctl.config.lab import Lab, LabFile
 from labctl.database import DatabaseAway, postgresql
+from labctl.database.postgresql import Patience, PostgresDatabase
 from labctl.errors import HostError
 from labctl.retry import wait_until
 from labctl.state import LabState, lab_state
@@ -41,6 +42,12 @@ def connections(server: "psycopg.Connection[tuple[Any, ...]]") -> set[int]:
     """The server's processes for labctl: those of this test, and of what earlier ones left."""
     question = "SELECT pid FROM pg_stat_activity WHERE application_name = 'labctl'"
     return {pid for (pid,) in server.execute(question).fetchall()}
+
+
+def with_patience(lab: LabFile, patience: Patience) -> LabState:
+    """The state of a lab by connections of their own."""
+    assert lab.database is not None
+    return LabState(lab, PostgresDatabase(lab.database, lab.name, lab.root, patience))
 
 
 def use(state: LabState, number: int) -> None:
@@ -142,9 +149,7 @@ def timers() -> list[threading.Timer]:
 def test_a_question_to_a_server_that_stands_still_ends(
     lab: LabFile, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgresql, "_FRESH_SECONDS", 600)
-    monkeypatch.setattr(postgresql, "ANSWER_SECONDS", 3.0)
-    state = lab_state(lab)
+    state = with_patience(lab, Patience(answer=2.0, fresh=600))
     use(state, 1)
 
     def process() -> int:
@@ -154,7 +159,6 @@ def test_a_question_to_a_server_that_stands_still_ends(
     with frozen(first):
         assert process() != first  # one that stands still alone is replaced
     second = process()
-    monkeypatch.setattr(postgresql, "ANSWER_SECONDS", 0.5)
     monkeypatch.setitem(postgresql.LINK, "connect_timeout", 2)
     with frozen(postgres.process.pid, second), ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(process) for _ in range(2)]
@@ -169,24 +173,12 @@ def test_a_question_to_a_server_that_stands_still_ends(
     use(state, 1)
 
 
-def test_who_waits_too_long_to_write_is_told_why(
-    lab: LabFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state = lab_state(lab)
-    engine_of = postgresql._Connections.engine.fget
-    assert engine_of is not None
-
-    def impatient(connections: postgresql._Connections) -> object:
-        engine = engine_of(connections)
-        monkeypatch.setattr(engine.pool, "_timeout", 0.2)
-        return engine
-
-    monkeypatch.setattr(postgresql._Connections, "engine", property(impatient))
+def test_who_waits_too_long_to_write_is_told_why(lab: LabFile) -> None:
+    state = with_patience(lab, Patience(lock=1.0))
     with ThreadPoolExecutor(1) as pool, state.changing():
         refused = pool.submit(use, state, 1)
         with pytest.raises(HostError, match="other threads of this process have its only connec"):
             refused.result(60)
-    monkeypatch.undo()
     use(state, 1)
 
 
@@ -221,11 +213,11 @@ def test_a_question_to_a_file_is_one_connection(
 
 
 def test_a_writer_that_was_stopped_does_not_keep_the_others_from_their_leases(
-    lab: LabFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: LabFile, tmp_path: Path
 ) -> None:
-    assert lab.lease_seconds / 4 > postgresql.IDLE_SECONDS  # others renew theirs meanwhile
-    monkeypatch.setattr(postgresql, "IDLE_SECONDS", 0.2)
-    stopped, other = lab_state(lab), lab_state(replace(lab, root=tmp_path / "other"))
+    assert lab.lease_seconds / 4 > Patience().idle  # others renew theirs meanwhile
+    stopped = with_patience(lab, Patience(idle=0.2))
+    other = lab_state(replace(lab, root=tmp_path / "other"))
     lease = other.leases.acquire("rk1", purpose="test", seconds=30.0)
 
     def stop_in_the_middle() -> None:
