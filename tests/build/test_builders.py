@@ -32,7 +32,6 @@ class Offers(LocalBuilder):
 def offering(
     monkeypatch: pytest.MonkeyPatch, offers: Mapping[BuilderKind, Exception | None]
 ) -> None:
-    monkeypatch.setattr(builders, "AUTO", tuple(offers))
     monkeypatch.setattr(builders, "make", lambda kind, *_, **_options: Offers(offers[kind]))
 
 

@@ -11,14 +11,13 @@ from farm_lab import write_farm
 from labctl.cli.root import run_cli
 from labctl.database import DatabaseAway
 from labctl.errors import ConfigError
-from labctl.farm import patience, run_executor
+from labctl.farm import run_executor
 from labctl.state.health import Healths
 
 
 def test_a_database_that_is_away_for_a_moment_ends_no_batch(
     tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "_AGAIN_SECONDS", 0.01)
     monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
     make_artifact(tmp_path, "agent", target=agent_builds.HOST, product="agent", version="current")
     write_farm(tmp_path, [{"name": "b-1", "address": "127.0.0.1:1", "workdir": "/w"}])

@@ -11,7 +11,7 @@ from records_made import plan, planned_run, run, trial
 from labctl.config.lab import LabFile, find_lab
 from labctl.database import DatabaseAway
 from labctl.errors import ConfigError, ExitStatus
-from labctl.farm import patience, run_executor
+from labctl.farm import run_executor
 from labctl.farm.job import FarmJob
 from labctl.farm.run_content import RunContent
 from labctl.farm.run_executor import RunExecutor
@@ -149,10 +149,7 @@ def test_an_attempt_whose_run_goes_on_elsewhere_is_none_and_waits_for_its_end(
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
-def test_a_database_that_is_away_costs_a_job_no_attempt(
-    lab: LabFile, monkeypatch: pytest.MonkeyPatch, *, is_stopped: bool
-) -> None:
-    monkeypatch.setattr(patience, "_AGAIN_SECONDS", 0.01)
+def test_a_database_that_is_away_costs_a_job_no_attempt(lab: LabFile, *, is_stopped: bool) -> None:
     asked: list[str] = []
 
     def ready(board: str, _by: str | None) -> None:
