@@ -7,7 +7,6 @@ and they were given to another.
 
 import importlib.metadata
 import socket
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from labctl.state import Job, LabState
 from labctl.state.health import BoardHealth
 from labctl.state.job import worker_name
 from labctl.state.job_order import Waiting
+from labctl.state.leases import steady_seconds
 
 
 class QueueSource:
@@ -167,7 +167,7 @@ class QueueSource:
         self._running[job.id] = patiently(start, self.note)
 
     def _give_sign(self) -> None:
-        now = time.monotonic()
+        now = steady_seconds()  # a host that slept renews its jobs before it gives any out
         if now < self._sign_due:
             return
         version = importlib.metadata.version("labctl")

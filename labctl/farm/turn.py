@@ -17,6 +17,7 @@ from labctl.runs.record.directory import RunDirectory, run_directories
 from labctl.runs.resume import last_board
 from labctl.state import Job, LabState, NewJob
 from labctl.state.job import worker_name
+from labctl.state.leases import steady_seconds
 
 LOOK_SECONDS = 2.0
 #: A board that refused is tried again after this: a holder that is no labctl of this lab is seen
@@ -150,12 +151,12 @@ class Turn:
 
         def renew() -> None:
             seconds = self._state.lease_seconds / 4
-            due = time.monotonic() + seconds
+            due = steady_seconds() + seconds
             while not over.wait(self._look_seconds):
                 with suppress(HostError):
-                    if time.monotonic() >= due:
+                    if steady_seconds() >= due:
                         self._state.jobs.renew(self._worker)
-                        due = time.monotonic() + seconds
+                        due = steady_seconds() + seconds
                     if self._state.jobs.to_stop(self._worker):
                         os.kill(os.getpid(), signal.SIGINT)
                         return

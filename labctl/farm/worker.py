@@ -33,6 +33,7 @@ from labctl.retry import retry_infra
 from labctl.state import Job, LabState
 from labctl.state.job import worker_name
 from labctl.state.job_order import Waiting
+from labctl.state.leases import steady_seconds
 
 if TYPE_CHECKING:
     from procrastinate import App, JobContext
@@ -86,6 +87,8 @@ class HostWorker:
     stall_seconds: float = 30.0
     _stopping: threading.Event = field(default_factory=threading.Event)
     _ended: threading.Event = field(default_factory=threading.Event)
+    #: When a sign of life is overdue, by a clock that counts while the host sleeps.
+    _sign_due: float = 0.0
     _broken: BaseException | None = None
     _running: dict[str, "Future[None]"] = field(default_factory=dict)
     #: Board -> when it is tried again, by the monotonic clock.
@@ -231,6 +234,8 @@ class HostWorker:
         for task in [*stalled, *await self._unowned_tasks(app)]:
             await app.job_manager.finish_job(task, Status.FAILED, delete_job=True)
         loop = asyncio.get_running_loop()
+        if steady_seconds() >= self._sign_due:  # this host slept: its own jobs are not lost
+            await loop.run_in_executor(None, self._show_life)
         await loop.run_in_executor(None, self.state.jobs.free_lost)
         self._break_off(await loop.run_in_executor(None, self.state.jobs.to_stop, self.name))
         wanted = await loop.run_in_executor(None, self.state.jobs.wanted_boards)
@@ -355,8 +360,11 @@ class HostWorker:
     def _stay_alive(self) -> None:
         while not self._ended.wait(self.state.lease_seconds / 4):
             with suppress(HostError):
-                self._give_sign()
-                self._break_off(self.state.jobs.renew(self.name))
+                self._show_life()
+
+    def _show_life(self) -> None:
+        self._give_sign()
+        self._break_off(self.state.jobs.renew(self.name))
 
     def _break_off(self, jobs: Sequence[Job]) -> None:
         """Break jobs off that somebody cancelled."""
@@ -365,5 +373,6 @@ class HostWorker:
             self.stop_job(job.id)
 
     def _give_sign(self) -> None:
-        version = importlib.metadata.version("labctl")
+        version, now = importlib.metadata.version("labctl"), steady_seconds()
         self.state.workers.give_sign(self.name, self.host, list(self.boards), version)
+        self._sign_due = now + self.state.lease_seconds / 2

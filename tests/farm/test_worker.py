@@ -1,6 +1,7 @@
 """Workers of several hosts: dispatch by the engine, ends that are told, drained, left jobs."""
 
 import gc
+import itertools
 import os
 import platform
 import threading
@@ -34,7 +35,7 @@ from labctl.farm.worker import HostWorker
 from labctl.results.gates import leave_open
 from labctl.retry import wait_until
 from labctl.runs import read_recipe
-from labctl.state import Health, LabState, NewJob, lab_state
+from labctl.state import Health, LabState, NewJob, lab_state, leases, sql
 from labctl.state.health import Healths
 from labctl.transport import Transport
 from labctl.transport.registry import TRANSPORTS
@@ -268,6 +269,39 @@ def test_a_job_that_somebody_cancels_is_stopped_before_its_next_sign_of_life(
     assert state.jobs.find("a").reason == "wrong model"
     state.jobs.submit(_job("b", "rk1"))
     assert wait_until(lambda: state.jobs.find("b").state == "done", timeout=20, interval=0.05)
+
+
+def test_a_worker_whose_host_slept_does_not_take_its_own_jobs_for_lost(
+    lab: LabFile,
+    state: LabState,
+    started: list[tuple[HostWorker, threading.Thread]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on, hours, executor = threading.Event(), itertools.count(1), Recorded()
+    plain, began = executor.run, leases.steady_seconds()
+
+    def run(job: FarmJob, board: str) -> JobResult:
+        result = plain(job, board)
+        assert go_on.wait(60)
+        return result
+
+    def after_sleep() -> float:
+        """The time each time that somebody asks, an hour after the last; so all leases are over."""
+        with state.changing() as connection:
+            sql.run(connection, "UPDATE job SET expires = 0 WHERE state = 'running'", {})
+        return began + 3600.0 * next(hours)
+
+    executor.run = run  # type: ignore[method-assign]
+    seldom = replace(lab, lease_seconds=3600.0)  # the thread of its signs has none to give
+    _start(started, _worker(seldom, executor, "rk1", "rk2"))
+    state.jobs.submit(_job("a", "rk1", "rk2"))
+    assert wait_until(lambda: len(executor.ran) == 1, timeout=60, interval=0.05)
+    monkeypatch.setattr(worker_module, "steady_seconds", after_sleep)
+    assert wait_until(lambda: next(hours) > 20, timeout=60, interval=0.2)
+    monkeypatch.undo()
+    go_on.set()
+    assert wait_until(lambda: state.jobs.find("a").state == "done", timeout=60, interval=0.05)
+    assert state.jobs.find("a").attempts == len(executor.ran) == 1
 
 
 def test_jobs_that_nobody_woke_a_worker_for_are_found(
