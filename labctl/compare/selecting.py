@@ -39,10 +39,11 @@ def find_pairs(words: Sequence[str], lab: LabFile, runs: Path, note: Note = sile
                 f" (of {', '.join(side.variant for side in others)})",
             )
         for left, right in found:
-            if left.runs != right.runs and (shared := left.runs & right.runs):
+            shared = left.runs & right.runs
+            if shared and (left.runs != right.runs or left.variant == right.variant):
                 raise ConfigError(
                     f"{words[0]} and {word} both have run {', '.join(sorted(shared))}",
-                    hint="compare runs with a baseline that was made without them",
+                    hint="name two runs, or a baseline that was made without the run",
                 )
             if left.copies(right):
                 raise ConfigError(

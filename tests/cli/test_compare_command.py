@@ -242,6 +242,14 @@ def test_a_run_is_not_compared_with_a_baseline_that_has_it(lab: Path, labctl) ->
     assert f"rel and 000001 both have run {runs[1]}" in text
 
 
+def test_a_run_is_not_compared_with_itself(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    run = made(lab, "00000a")
+    lab_state(find_lab(lab, TRANSPORTS)).baselines.set("rel", [run])
+    for words in (("rel", "latest"), ("latest", "00000a"), ("00000a:q2_k", "rel:q2_k")):
+        assert f"both have run {run}" in labctl(*words, status=2)
+    assert "slower" in labctl("rel:q2_k", "00000a:q8_0")
+
+
 def test_names_of_others_are_no_pictures(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
     made(lab, "00000a", board=":warning:")
     made(lab, "00000b", board=":a:")
