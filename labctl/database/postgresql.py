@@ -50,7 +50,7 @@ _NAME = re.compile(r"(?<!:):(\w+)")
 
 @dataclass(frozen=True)
 class Patience:
-    """How long (s) labctl, the server and other writers wait for each other."""
+    """Times (s) for which labctl, the server and other writers wait for each other."""
 
     #: For other writers.
     lock: float = LOCK_SECONDS

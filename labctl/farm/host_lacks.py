@@ -1,4 +1,4 @@
-"""What this host lacked for jobs: they are left to other hosts until it is here."""
+"""Things that a host lacked for jobs: it leaves those to other hosts until it has them."""
 
 import shutil
 import time

@@ -39,7 +39,7 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """What clients may take of a server. Times are in s."""
+    """Limits of what clients may take of a server. Times are in s."""
 
     #: Connections at a time; a further one is answered with 503.
     connections: int = 200

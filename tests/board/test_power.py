@@ -8,17 +8,16 @@ import pytest
 
 from labctl.board import BoardLease
 from labctl.board.power import BoardPower
-from labctl.database import SqliteDatabase
+from labctl.config.lab import Lab, LabFile
 from labctl.errors import BoardBusy, LeaseLost
-from labctl.state import LabState
+from labctl.state import LabState, lab_state
 from labctl.transport import LocalConfig
 from labctl.virtual.marks import BOOT_ID
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> LabState:
-    database = SqliteDatabase(tmp_path / "labctl.sqlite", "the lab's state", "")
-    return LabState(database, tmp_path / "backups")
+    return lab_state(LabFile(tmp_path, Lab(lab="lab", boards={})))
 
 
 def write_lease(workdir: Path, epoch: int, **more: str) -> None:
