@@ -11,7 +11,7 @@ from labctl.cli.lab import lab_or_own, runs_folder
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.errors import printable_line
-from labctl.runs.record.directory import find_run
+from labctl.runs.record.lookup import find_run
 from labctl.state import Baseline, lab_state
 
 

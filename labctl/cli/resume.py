@@ -15,7 +15,8 @@ from labctl.cli.run import comparing_with
 from labctl.cli.run_view import RunView
 from labctl.errors import LabctlError
 from labctl.runs import Observer, ResumeRequest
-from labctl.runs.record.directory import RunDirectory, find_run
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.lookup import find_run
 from labctl.runs.record.unfinished import find_unfinished
 from labctl.runs.resume import last_board
 from labctl.runs.resume import resume as resume_run

@@ -15,7 +15,8 @@ from labctl.cli.runs_prune import prune, trash
 from labctl.errors import printable_line
 from labctl.index import Filter
 from labctl.runs.record.annotations import add_tags, remove_tags, set_note
-from labctl.runs.record.directory import RunDirectory, find_run
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.lookup import find_run
 from labctl.runs.record.repository import note_in_index
 
 #: Number of runs in a list by default.

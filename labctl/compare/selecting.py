@@ -10,7 +10,8 @@ from labctl.compare.sides import Pair, Side, match_sides, pool_sides, run_sides
 from labctl.config.lab import LabFile
 from labctl.errors import ConfigError
 from labctl.runs.record.baselines import find_named
-from labctl.runs.record.directory import RunDirectory, find_run
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.lookup import find_run
 from labctl.runs.record.repository import Note, silent
 from labctl.state import Baseline
 

@@ -338,8 +338,7 @@ class LabFile:
 
     root: Path
     lab: Lab
-    #: A board's lease, or a job's attempt, that is not renewed for so long is over.
-    lease_seconds: float = 60.0
+    lease_seconds: float = 60.0  # without renewal a board's lease, or a job's attempt, is over
 
     @property
     def name(self) -> str:

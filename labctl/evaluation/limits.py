@@ -8,7 +8,7 @@ from labctl.evaluation.budgets import equal_tokens, tokens_within
 from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.records import ModelIdentity, TrialRecord
 from labctl.results.summary import good_trials, token_time
-from labctl.runs.record.directory import find_run
+from labctl.runs.record.lookup import find_run
 from labctl.stats import median
 
 

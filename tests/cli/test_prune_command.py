@@ -10,7 +10,8 @@ from records_made import BEGAN, plan, planned_run, probe, run, timing, trial
 
 from labctl.board.probe_files import save_probe
 from labctl.records import Origin, RunEnd, TrialState
-from labctl.runs.record.directory import RunDirectory, find_run
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.lookup import find_run
 
 
 def run_id(number: int, recipe: str = "q2") -> str:

@@ -24,7 +24,7 @@ from labctl.records import (
 )
 from labctl.report import print_experiment, print_timing_table
 from labctl.results.summary import summarise
-from labctl.runs.record.directory import find_run
+from labctl.runs.record.lookup import find_run
 from labctl.runs.record.repository import RunRepository
 
 LAB = Path(__file__).parent.parent / "fixtures" / "records_v1"

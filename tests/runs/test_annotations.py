@@ -12,7 +12,8 @@ from records_made import plan, planned_run, run, trial
 from labctl.errors import ConfigError
 from labctl.index import Filter
 from labctl.runs.record.annotations import add_tags, remove_tags, set_note
-from labctl.runs.record.directory import RunDirectory, find_run
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.lookup import find_run
 from labctl.runs.record.repository import RunRepository
 from labctl.runs.record.trash import empty_trash, move_to_trash, restore, trashed_runs
 

@@ -34,7 +34,8 @@ from labctl.records import (
 )
 from labctl.retry import wait_until
 from labctl.runs.record.annotations import add_tags, set_note
-from labctl.runs.record.directory import RunDirectory, find_run
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.lookup import find_run
 from labctl.runs.record.repository import RunRepository
 from labctl.runs.record.trash import move_to_trash
 from labctl.state import lab_state

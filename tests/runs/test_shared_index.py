@@ -16,7 +16,7 @@ from labctl.database.postgresql import LINK, Patience, PostgresDatabase
 from labctl.errors import ConfigError, HostError
 from labctl.index import SCHEMA_VERSION, Filter, Index
 from labctl.runs.record.annotations import add_tags
-from labctl.runs.record.directory import find_run
+from labctl.runs.record.lookup import find_run
 from labctl.runs.record.repository import RunRepository, note_in_index
 from labctl.transport.registry import TRANSPORTS
 

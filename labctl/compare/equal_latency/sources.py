@@ -13,7 +13,8 @@ from labctl.evaluation.directory import GRADES, EvaluationDirectory
 from labctl.evaluation.ending import without_checks
 from labctl.evaluation.results import table_of
 from labctl.records import EvaluationRecord, RunRecord, TrialRecord
-from labctl.runs.record.directory import RunDirectory, find_run, run_directories
+from labctl.runs.record.directory import RunDirectory, run_directories
+from labctl.runs.record.lookup import find_run
 
 #: ``RUN:VARIANT``: one variant of a timing run.
 _VARIANT = re.compile(r"(?P<run>.+):(?P<variant>[^:]+)")

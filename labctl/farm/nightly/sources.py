@@ -25,7 +25,7 @@ from labctl.farm.nightly.plan_file import NightBuild, NightPlan, NightSource
 from labctl.farm.nightly.planning import Planned
 from labctl.files import cache_dir, locked
 from labctl.runs.inputs.programs import needed_program
-from labctl.runs.record.directory import find_run
+from labctl.runs.record.lookup import find_run
 from labctl.state import lab_state
 
 _GIT_SECONDS = 600.0

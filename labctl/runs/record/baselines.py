@@ -7,7 +7,8 @@ from labctl.checked import unknown
 from labctl.config.lab import FILE_NAME, Lab, LabFile, find_lab
 from labctl.errors import ConfigError
 from labctl.results.summary import good_trials
-from labctl.runs.record.directory import RunDirectory, find_run, is_run_id
+from labctl.runs.record.directory import RunDirectory, is_run_id
+from labctl.runs.record.lookup import find_run
 from labctl.state import Baseline, lab_state
 from labctl.transport.registry import TRANSPORTS
 

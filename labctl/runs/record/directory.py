@@ -16,7 +16,7 @@ evaluation has ``evaluation.json`` in place of it, and ``generations.jsonl`` for
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -25,7 +25,6 @@ from pathlib import Path
 from labctl.errors import BoardBusy, BoardNoSpace, BoardPermission, ConfigError
 from labctl.files import (
     append_line,
-    host_reads,
     host_writes,
     is_locked,
     locked,
@@ -328,72 +327,6 @@ def run_directories(runs: Path) -> list[RunDirectory]:
     return [directory for directory in all_directories(runs) if directory.is_planned]
 
 
-def find_run(runs: Path, name: str) -> RunDirectory:
-    """Return a planned run by path, id, the start or end of its id, or ``latest``.
-
-    Raises ConfigError when there is none, or more than one.
-    """
-    direct = _at(name)
-    with host_reads(name):
-        if direct.is_planned:
-            return direct
-    if found := _one_of(run_directories(runs), name):
-        return found
-    if ended := _one_of(all_directories(runs), name):
-        run = ended.path.name
-        raise ConfigError(
-            f"run {run} has no trial: it is still being prepared, or ended before",
-            hint=f"`labctl watch {run}` shows which; `labctl run` makes a new one",
-        )
-    raise _no_run(run_directories(runs), runs, name)
-
-
 def unfinished_runs(runs: Path) -> list[RunDirectory]:
     """All planned runs that did not come to their end, oldest first; not those in progress."""
     return [found for found in run_directories(runs) if found.is_unfinished and not found.is_held()]
-
-
-def find_directory(runs: Path, name: str) -> RunDirectory:
-    """Return a run as :func:`find_run` does, planned or not."""
-    direct = _at(name)
-    with host_reads(name):
-        if direct.is_planned or (direct.path / LOCK).is_file():
-            return direct
-    known = all_directories(runs)
-    if found := _one_of(known, name):
-        return found
-    raise _no_run(known, runs, name)
-
-
-def _at(path: str) -> RunDirectory:
-    if not path:  # of an unset shell variable, say: not the folder that one is in
-        raise ConfigError("the name of a run is empty", hint="name one, or `latest`")
-    return RunDirectory(Path(path))
-
-
-def _one_of(known: Sequence[RunDirectory], name: str) -> RunDirectory | None:
-    if name == "latest":
-        return known[-1] if known else None
-    ids = {directory.path.name: directory for directory in known}
-    if name in ids:
-        return ids[name]
-    matches = [i for i in ids if i.startswith(name) or i.endswith(name)]
-    if len(matches) > 1:
-        raise ConfigError(f"{name!r} is the name of {len(matches)} runs: {', '.join(matches)}")
-    return ids[matches[0]] if matches else None
-
-
-def _no_run(known: Sequence[RunDirectory], runs: Path, name: str) -> ConfigError:
-    from labctl.runs.record.repository import run_elsewhere
-
-    if elsewhere := run_elsewhere(runs, name):
-        return ConfigError(
-            f"run {elsewhere.id} is not on this host",
-            hint=f"host {elsewhere.host} measured it: use it there, or copy its directory to here",
-        )
-    if not known:
-        return ConfigError(f"no runs in {runs}", hint="make one: `labctl run recipes/NAME.yaml`")
-    return ConfigError(
-        f"no run {name!r} in {runs}",
-        hint=f"the newest is {known[-1].path.name}; `labctl runs` shows them",
-    )

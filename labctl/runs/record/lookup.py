@@ -1,0 +1,73 @@
+"""Look a run up by its name: a path, an id or the beginning or end of one, or ``latest``."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from labctl.errors import ConfigError
+from labctl.files import host_reads
+from labctl.runs.record.directory import LOCK, RunDirectory, all_directories, run_directories
+from labctl.runs.record.repository import run_elsewhere
+
+
+def find_run(runs: Path, name: str) -> RunDirectory:
+    """Return a planned run by path, id, the start or end of its id, or ``latest``.
+
+    Raises ConfigError when there is none, or more than one.
+    """
+    direct = _at(name)
+    with host_reads(name):
+        if direct.is_planned:
+            return direct
+    if found := _one_of(run_directories(runs), name):
+        return found
+    if ended := _one_of(all_directories(runs), name):
+        run = ended.path.name
+        raise ConfigError(
+            f"run {run} has no trial: it is still being prepared, or ended before",
+            hint=f"`labctl watch {run}` shows which; `labctl run` makes a new one",
+        )
+    raise _no_run(run_directories(runs), runs, name)
+
+
+def find_directory(runs: Path, name: str) -> RunDirectory:
+    """Return a run as :func:`find_run` does, planned or not."""
+    direct = _at(name)
+    with host_reads(name):
+        if direct.is_planned or (direct.path / LOCK).is_file():
+            return direct
+    known = all_directories(runs)
+    if found := _one_of(known, name):
+        return found
+    raise _no_run(known, runs, name)
+
+
+def _at(path: str) -> RunDirectory:
+    if not path:  # of an unset shell variable, say: not the folder that one is in
+        raise ConfigError("the name of a run is empty", hint="name one, or `latest`")
+    return RunDirectory(Path(path))
+
+
+def _one_of(known: Sequence[RunDirectory], name: str) -> RunDirectory | None:
+    if name == "latest":
+        return known[-1] if known else None
+    ids = {directory.path.name: directory for directory in known}
+    if name in ids:
+        return ids[name]
+    matches = [i for i in ids if i.startswith(name) or i.endswith(name)]
+    if len(matches) > 1:
+        raise ConfigError(f"{name!r} is the name of {len(matches)} runs: {', '.join(matches)}")
+    return ids[matches[0]] if matches else None
+
+
+def _no_run(known: Sequence[RunDirectory], runs: Path, name: str) -> ConfigError:
+    if elsewhere := run_elsewhere(runs, name):
+        return ConfigError(
+            f"run {elsewhere.id} is not on this host",
+            hint=f"host {elsewhere.host} measured it: use it there, or copy its directory to here",
+        )
+    if not known:
+        return ConfigError(f"no runs in {runs}", hint="make one: `labctl run recipes/NAME.yaml`")
+    return ConfigError(
+        f"no run {name!r} in {runs}",
+        hint=f"the newest is {known[-1].path.name}; `labctl runs` shows them",
+    )
