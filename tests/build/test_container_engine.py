@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 from fake_engine import FakeEngine
 
-from labctl.build.container import engine as engine_module
 from labctl.build.container.engine import Engine, Mount, find_engine
 from labctl.errors import ConfigError, HostError, ToolMissing
 
@@ -73,13 +72,14 @@ def test_files_of_docker_belong_to_who_asked(
 
 @pytest.mark.parametrize(("enforce", "disabled"), [("1\n", True), ("0\n", False), (None, False)])
 def test_selinux_lets_containers_at_the_mounted_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, enforce: str | None, disabled: bool
+    programs: Path, tmp_path: Path, enforce: str | None, disabled: bool
 ) -> None:
+    FakeEngine.install("podman", programs).reply("^version", "5.4.2\n")
     path = tmp_path / "enforce"
     if enforce is not None:
         path.write_text(enforce)
-    monkeypatch.setattr(engine_module, "_ENFORCE", path)
-    assert ("--security-opt label=disable" in run_words(Engine("podman", "5"))) == disabled
+    words = run_words(find_engine(path))
+    assert ("--security-opt label=disable" in words) == disabled
 
 
 def test_the_network_is_cut_off_unless_it_cannot_be() -> None:

@@ -26,21 +26,11 @@ from labctl.farm.health.verdict import Verdict
 from labctl.farm.recovery import Climb, recover
 from labctl.farm.recovery.host_fault import find_host_fault
 from labctl.runs import Observer
-from labctl.runs.board import held_board
 from labctl.state import Health, lab_state
 from labctl.virtual import Served
 from labctl.virtual.fault_script import Freeze, Truncate
 
-pytestmark = pytest.mark.usefixtures("private_state", "little_patience")
-
-
-@pytest.fixture
-def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hanging board is given up after 2 s."""
-    from labctl.board import status
-
-    monkeypatch.setattr(held_board, "PROBE_SECONDS", 2.0)
-    monkeypatch.setattr(status, "_TIMEOUT_SECONDS", 2.0)
+pytestmark = pytest.mark.usefixtures("private_state")
 
 
 def hang(board: Served) -> None:

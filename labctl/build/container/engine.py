@@ -10,7 +10,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labctl import process
@@ -78,11 +78,13 @@ class Engine:
         version: what it says of itself.
         user: ``UID:GID`` to run as, so that files belong to who invoked labctl; ``None`` where root
             in a container is that user already.
+        selinux: True where the kernel enforces it.
     """
 
     program: str
     version: str
     user: str | None = None
+    selinux: bool = False
 
     def __str__(self) -> str:
         return f"{self.program} {self.version}"
@@ -125,7 +127,7 @@ class Engine:
         words += [] if restrictions is None else restrictions.words
         words += [] if self.user is None else ["--user", self.user]
         # Relabelling (:z) would change the user's own folders for good.
-        words += ["--security-opt", "label=disable"] if _selinux_enforces() else []
+        words += ["--security-opt", "label=disable"] if self.selinux else []
         words += [word for mount in mounts for word in mount.words]
         return [*words, "--entrypoint", "sh", image]
 
@@ -161,8 +163,8 @@ class Engine:
         return done.text.split()
 
 
-def find_engine() -> Engine:
-    """Find the container engine of this host.
+def find_engine(enforce: Path = _ENFORCE) -> Engine:
+    """Find the container engine of this host; ``enforce`` is the kernel's file of SELinux.
 
     Raises ToolMissing when there is none, HostError when none of those that are installed works.
     """
@@ -171,7 +173,7 @@ def find_engine() -> Engine:
         if shutil.which(program) is None:
             continue
         try:
-            return examine()
+            return replace(examine(), selinux=_is_enforcing(enforce))
         except HostError as error:
             broken.append(f"{error.message}\n{error.details or ''}".strip())
     if broken:
@@ -204,7 +206,7 @@ def _said(program: str, *words: str) -> str:
     return done.text.strip()
 
 
-def _selinux_enforces() -> bool:
+def _is_enforcing(enforce: Path) -> bool:
     with suppress(OSError):  # there is no SELinux
-        return _ENFORCE.read_text().strip() == "1"
+        return enforce.read_text().strip() == "1"
     return False
