@@ -4,8 +4,7 @@ import json
 import os
 import re
 import signal
-import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,8 +29,10 @@ from labctl.virtual import fault_script as f
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 
-#: Long enough to be struck in mid-trial: some seconds each.
-MANY = ("--set", "repeats=500", "--set", "tokens=12")
+#: A short trial, and one that is struck before it ends: it takes minutes.
+TWO = ("--set", "parameters.tokens=", "--set", "matrix.tokens=[2, 1000]")
+FOR_BOARD = TALKING.replace(agent_builds.HOST, "rk3568")
+SHORT = ("--set", "tokens=2", "--set", "repeats=2")
 IMPATIENT = ("--set", "timeouts.reattach=1s")
 
 
@@ -40,12 +41,20 @@ def kill(lab: LabUnderTest) -> None:
     lab.board.process.wait()
 
 
-def in_mid_trial(lab: LabUnderTest, *words: str) -> RunningLabctl:
+def in_mid_trial(
+    lab: LabUnderTest, *words: str, limits: Mapping[str, float] | None = None
+) -> RunningLabctl:
     """A run whose first trial is finished, and whose second is on the board."""
-    give_talker(lab, TALKING.replace(agent_builds.HOST, "rk3568"))
-    running = lab.start("run", "talking", *MANY, *IMPATIENT, *words)
+    give_talker(lab, FOR_BOARD)
+    running = lab.start("run", "talking", *TWO, *IMPATIENT, *words, limits=limits)
     running.waiting_for(lambda: lab.is_under_way(2))
     return running
+
+
+def events(lab: LabUnderTest) -> str:
+    """What the only run has told so far."""
+    (path,) = lab.root.glob("runs/*/events.jsonl")
+    return path.read_text()
 
 
 def kept(lab: LabUnderTest, kind: str, states: tuple[str, ...] = ("ok", "failed")) -> None:
@@ -61,7 +70,9 @@ def kept(lab: LabUnderTest, kind: str, states: tuple[str, ...] = ("ok", "failed"
     assert tuple(trial["state"] for trial in trials) == states
     assert {trial["failure"]["blame"] for trial in trials if trial["failure"]} <= {"infra"}
     assert trials[0]["timing"]["generated_tokens"] == trials[0]["parameters"]["tokens"]
-    assert f"{states.count('ok')}/{len(states)}" in report.text
+    for trial in trials:
+        row = rf"^{trial['variant']} +{int(trial['state'] == 'ok')}/1 "
+        assert re.search(row, report.text, re.MULTILINE), report.text
 
 
 def test_the_board_is_killed_in_mid_run(lab: LabUnderTest) -> None:
@@ -75,11 +86,11 @@ def test_the_board_is_killed_in_mid_run(lab: LabUnderTest) -> None:
 
 def test_the_link_is_lost_while_a_finished_trial_is_tidied_up(lab: LabUnderTest) -> None:
     """No other trial has begun: none is blamed."""
+    give_talker(lab, FOR_BOARD)
     Control(lab.board.directory).add(f.Drop(on="shell", matching="rm -rf .*/jobs/", times=None))
-    done = lab.run("run", lab.recipe(), "--set", "repeats=2", *IMPATIENT)
+    done = lab.run("run", "talking", *SHORT, *IMPATIENT)
     blamed(done, 3, "infra", "lost the board", "stays on the board")
-    # The tiny model's tokens take microseconds: on a busy host their rate may be withheld.
-    assert re.search(r"trial 1/2 tiny-r1: (.* per token|ok) \(", said(done))
+    assert re.search(r"trial 1/2 none-r1: (.* per token|ok) \(", said(done))
     kept(lab, "DeviceLost", ("ok",))
     Control(lab.board.directory).clear()
     resumed = lab.run("resume", "latest")
@@ -89,9 +100,10 @@ def test_the_link_is_lost_while_a_finished_trial_is_tidied_up(lab: LabUnderTest)
 
 def test_the_link_is_lost_after_the_last_trial(lab: LabUnderTest) -> None:
     """All that was asked for is measured: the run is good."""
+    give_talker(lab, FOR_BOARD)
     lost = f.Drop(on="shell", matching="rm -rf .*/jobs/[^/]*-2(?![0-9a-f])", times=None)
     Control(lab.board.directory).add(lost)
-    done = lab.run("run", lab.recipe(), "--set", "repeats=2", *IMPATIENT)
+    done = lab.run("run", "talking", *SHORT, *IMPATIENT)
     assert done.exit_status == 0, said(done)
     assert "stays on the board: " in said(done)
     assert lab.end()["state"] == "finished"
@@ -99,12 +111,13 @@ def test_the_link_is_lost_after_the_last_trial(lab: LabUnderTest) -> None:
 
 
 def test_the_board_freezes_in_mid_run(lab: LabUnderTest) -> None:
-    running = in_mid_trial(lab)
+    running = in_mid_trial(lab, limits={"labctl.board.agent._ANSWER_SECONDS": 6.0})
     os.kill(lab.board.process.pid, signal.SIGSTOP)
     try:
-        done = running.finish()
+        running.waiting_for(lambda: '"failed"' in events(lab))
     finally:
         os.kill(lab.board.process.pid, signal.SIGCONT)
+    done = running.finish()
     blamed(done, 3, "infra", "within")
     kept(lab, "CommandTimeout")
 
@@ -209,14 +222,6 @@ def test_nothing_listens_where_the_board_should_be(lab: LabUnderTest) -> None:
     assert (listed.exit_status, listed.text.split()[:2]) == (3, ["vb", "offline"])
     # 255, as ssh has it: any other status would be the command's.
     blamed(lab.run("shell", "vb", "--", "true"), 255, "infra", "Connection refused")
-
-
-def test_what_listens_there_never_answers(lab: LabUnderTest) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        write_devices(lab.root, address, lab.board.workdir)
-        done = lab.run("run", lab.recipe())
-    blamed(done, 3, "infra", f"{address} accepts connections but does not speak hdc")
 
 
 def test_the_board_is_another_machine_than_its_target(

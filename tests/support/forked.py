@@ -47,13 +47,19 @@ def start(
     stdout: int | None = subprocess.PIPE,
     stderr: int | None = subprocess.PIPE,
     env: Mapping[str, str] = os.environ,
+    limits: Mapping[str, float] | None = None,
 ) -> "subprocess.Popen[bytes]":
-    """Start ``labctl WORDS``, as ``labctl.process.start`` does."""
+    """Start ``labctl WORDS``, as ``labctl.process.start`` does.
+
+    ``limits`` are constants of its modules (``labctl.MODULE.NAME``) for a fork: waits that would
+    be most of a test's time. A new interpreter waits as long as users do.
+    """
     argv = [sys.executable, "-m", "labctl", *words]
     if os.environ.get("LABCTL_TEST_FRESH") or _start(env) != _start(_FIRST):
         return process.start(argv, cwd=cwd, stdout=stdout, stderr=stderr, env=env)
     return _Forked(
-        argv,
+        [*argv[3:]],
+        limits or {},
         cwd=cwd,
         env=dict(env),
         stdin=subprocess.DEVNULL,
@@ -83,13 +89,19 @@ def _start(env: Mapping[str, str]) -> dict[str, str]:
 class _Forked(subprocess.Popen[bytes]):
     """A process that the server forks and reaps; its exit status comes through a pipe."""
 
+    def __init__(self, words: list[str], limits: Mapping[str, float], **options: Any):
+        self._limits = dict(limits)
+        super().__init__(words, **options)
+
     def _execute_child(self, *given: Any) -> None:
         names = inspect.signature(subprocess.Popen._execute_child).bind(self, *given).arguments
         streams = [names["p2cread"], names["c2pwrite"], names["errwrite"]]
         streams = [own if own != -1 else number for number, own in enumerate(streams)]
         self._ended, told = os.pipe()
         try:
-            self.pid = _server().fork(names["args"], names["cwd"], names["env"], [*streams, told])
+            asked = {"argv": names["args"], "limits": self._limits, "env": names["env"]}
+            asked["cwd"] = str(names["cwd"])
+            self.pid = _server().fork(asked, [*streams, told])
         except BaseException:
             os.close(self._ended)
             raise
@@ -137,10 +149,9 @@ class _Server:
             )
         atexit.register(self.end)
 
-    def fork(self, argv: list[str], cwd: Path, env: dict[str, str], files: list[int]) -> int:
-        asked = json.dumps({"argv": argv[3:], "cwd": str(cwd), "env": env}).encode()
+    def fork(self, asked: dict[str, Any], files: list[int]) -> int:
         with self.lock:
-            socket.send_fds(self.socket, [asked], files)
+            socket.send_fds(self.socket, [json.dumps(asked).encode()], files)
             answer = self.socket.recv(100)
         assert answer, "the server of forks has ended"
         return int(answer)
@@ -204,6 +215,10 @@ def _become(asked: dict[str, Any], files: list[int]) -> list[str]:
     os.environ.clear()
     os.environ.update(asked["env"])
     sys.path[0] = asked["cwd"]
+    for path, value in asked["limits"].items():
+        module, _, name = path.rpartition(".")
+        assert isinstance(getattr(sys.modules[module], name), float), path
+        setattr(sys.modules[module], name, value)
     words: list[str] = asked["argv"]
     return words
 

@@ -3,7 +3,7 @@
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,9 +59,12 @@ class LabUnderTest:
         """``labctl WORDS`` in the lab, as a user types it."""
         return forked.run(words, cwd=self.root, timeout=timeout)
 
-    def start(self, *words: str) -> "RunningLabctl":
-        """``labctl WORDS``, which goes on while the test does something else."""
-        return RunningLabctl(self, forked.start(words, cwd=self.root))
+    def start(self, *words: str, limits: Mapping[str, float] | None = None) -> "RunningLabctl":
+        """``labctl WORDS``, which goes on while the test does something else.
+
+        ``limits``: see :func:`forked.start`.
+        """
+        return RunningLabctl(self, forked.start(words, cwd=self.root, limits=limits))
 
     def finished_trials(self) -> list[Path]:
         """Folders of trials that are on disk, of all runs."""
