@@ -265,12 +265,13 @@ def speaks_against_board(error: BaseException) -> bool:
 
 
 def lack_of_host(error: LabctlError) -> str | None:
-    """Return what this host lacks (a tool, a build), with its remedy; None for other errors.
+    """Return what this host lacks (a tool, a build, the lab's store), with its remedy, or None.
 
     It is no fault of a job in the queue. Who runs a recipe by hand gets a ConfigError for a build
     that he has to make.
     """
-    if isinstance(error, ToolMissing) or (isinstance(error, ConfigError) and error.is_of_host):
+    is_of_host = error.is_of_host and isinstance(error, ConfigError | HostError)
+    if is_of_host or isinstance(error, ToolMissing):
         return f"{error.message}; to mend it: {error.hint}" if error.hint else error.message
     return None
 

@@ -8,6 +8,7 @@ from labctl.errors import (
     BoardBusy,
     BoardOutOfService,
     ExitStatus,
+    HostError,
     LabctlError,
     LeaseLost,
     ToolMissing,
@@ -75,6 +76,8 @@ class JobResult:
     is_board_out: bool = False
     #: True if this host lacks a tool or a build: others may have it.
     is_host_lacking: bool = False
+    #: True if that comes back by itself, as a store that does not answer.
+    is_passing: bool = False
     #: The program that it lacks, by name or path; None: it is something else, or not known.
     lacks_program: str | None = None
     #: Time that it took; a simulation goes on by it.
@@ -90,6 +93,7 @@ class JobResult:
                 Blame.INFRA,
                 lack,
                 is_host_lacking=True,
+                is_passing=isinstance(error, HostError) and not isinstance(error, ToolMissing),
                 lacks_program=error.program if isinstance(error, ToolMissing) else None,
                 seconds=seconds,
             )

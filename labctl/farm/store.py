@@ -88,14 +88,15 @@ class SharedStore:
     def get(self, sha256: str, path: Path) -> None:
         """Fetch a file; it gets its name only once its bytes are proven.
 
-        Raises ConfigError where the store has no such file, IntegrityError where its bytes differ.
+        Raises ConfigError where the store has no such file, HostError where it is away, both of the
+        host: it may be mounted later. IntegrityError where its bytes differ.
         """
         size = self.size_of(sha256)
         if size is None:
             raise ConfigError(
                 f"{self} has no file {sha256[:12]}…",
                 hint="the host that made it puts it there: is its `labctl worker` running?",
-            )
+            ).of_host()
         digest = hashlib.sha256()
         with appearing(path) as file:
             for piece in self._pieces(_key(sha256), size):
@@ -194,12 +195,12 @@ class SharedStore:
         try:
             yield
         except FileNotFoundError as error:
-            raise HostError(f"{self} has lost a file: {_first_line(error)}") from None
+            raise HostError(f"{self} has lost a file: {_first_line(error)}").of_host() from None
         except (base_error, OSError) as error:
             raise HostError(
                 f"cannot use {self}: {_first_line(error)}",
                 hint="`store` in devices.yaml says where it is; keys come from the environment",
-            ) from None
+            ).of_host() from None
 
     @cached_property
     def _store(self) -> Any:

@@ -308,7 +308,7 @@ class HostWorker:
             # The next attempt, wherever it is, takes the result that there is.
             result = JobResult(ExitStatus.INTERRUPTED, reason="another run had finished it before")
         elif not result.is_final and job.id not in self._cancelled:  # another host may be luckier
-            if result.is_host_lacking:
+            if result.is_host_lacking and not result.is_passing:
                 self._lacking.note(job.id, board, result, builds)
             else:
                 self._away[board] = time.monotonic() + self.away_seconds

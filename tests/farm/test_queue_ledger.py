@@ -5,25 +5,29 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from artifacts_made import make_artifact
+from farm_lab import write_farm
 from postgres_server import PostgresServer, lab_in
 from tiny_gguf import write_tiny_gguf
 
 from labctl.build import find_artifacts
 from labctl.build.artifact import artifacts_dir, publish
-from labctl.config.lab import LabFile, find_lab
+from labctl.config.lab import Board, LabFile, find_lab
 from labctl.config.recipe import find_recipe
-from labctl.errors import ConfigError, IntegrityError
+from labctl.errors import Blame, ConfigError, IntegrityError
 from labctl.farm.job import FarmJob
 from labctl.farm.queue_ledger import QueueLedger, share_inputs
 from labctl.farm.run_content import RunContent
+from labctl.farm.run_executor import RunExecutor
 from labctl.farm.store import SharedStore
 from labctl.runs import read_recipe
 from labctl.runs.inputs.prepare import recipe_files
 from labctl.state import NewJob, lab_state
+from labctl.transport import Transport
 from labctl.transport.registry import TRANSPORTS
 
 RECIPE = """\
@@ -106,6 +110,30 @@ def test_a_file_that_two_jobs_need_at_once_is_fetched_once(
         for content in begun:
             content.result().check(host.root)
     assert len(fetched) == len(set(fetched)) == 2
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_store_that_is_away_costs_no_job_an_attempt(
+    labs: tuple[LabFile, LabFile], tmp_path: Path, *, is_there: bool
+) -> None:
+    """Its folder is empty while it is not mounted, or cannot be used at all."""
+    desk, host = labs
+    share_inputs(desk, SharedStore(str(tmp_path / "store")), _submitted(desk))
+    (tmp_path / "store").rename(tmp_path / "not mounted")
+    if not is_there:
+        (tmp_path / "store").write_text("no folder")
+    store, state = SharedStore(str(tmp_path / "store")), lab_state(host)
+    write_farm(desk.root, [{"name": "rk1", "address": "127.0.0.1:1", "workdir": "/w"}])
+    boards = replace(host, lab=find_lab(desk.root, TRANSPORTS).lab)
+    executor = RunExecutor(boards, QueueLedger(host, state, store, print), _no_connection)
+    result = executor.run(FarmJob("a", "a", ("rk1",), submitter="ann@desk"), "rk1")
+    assert (result.is_host_lacking, result.blame) == (True, Blame.INFRA), result.reason
+    assert result.is_passing is not is_there  # a folder that is empty may be the right one
+    assert "the store" in (result.reason or "")
+
+
+def _no_connection(board: Board) -> Transport:
+    raise AssertionError(board)
 
 
 def test_a_build_of_the_desk_comes_to_the_host_and_no_newer_one_takes_its_place(

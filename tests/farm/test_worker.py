@@ -673,6 +673,19 @@ def test_a_host_that_lacks_something_is_not_asked_again_and_again(
     assert sorted(executor.ran) == [("a", "rk1"), ("b", "rk2")]
 
 
+def test_a_store_that_comes_back_is_asked_again_soon_and_costs_no_attempt(
+    lab: LabFile, state: LabState, started: list[tuple[HostWorker, threading.Thread]]
+) -> None:
+    away = JobResult.of(HostError("cannot use the store").of_host())
+    state.jobs.submit(_job("a", "rk1"))
+    executor = Recorded({"a": [away] * 4})
+    worker = _worker(lab, executor, "rk1")
+    worker.away_seconds = 0.1
+    _start(started, worker)
+    assert wait_until(lambda: state.jobs.find("a").state == "done", timeout=50, interval=0.05)
+    assert (len(executor.ran), state.jobs.find("a").failures) == (5, 0)
+
+
 class _NoRuns:
     def run_of(self, job: FarmJob) -> None:
         pass
