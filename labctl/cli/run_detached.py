@@ -13,6 +13,7 @@ from labctl.cli.output import note
 from labctl.config.lab import FILE_NAME, Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError, ExitStatus
+from labctl.farm.batch_plan import without_agent
 from labctl.farm.expected import expected_seconds, longest_seconds
 from labctl.farm.run_content import RunContent
 from labctl.files import host_writes
@@ -34,7 +35,7 @@ def submit(
     """Put a run into the queue and print its job; start a process that serves it if none does.
 
     Of an ``untrusted`` recipe the lab keeps the files. Raises ConfigError: what the run needs is
-    not on this host.
+    not on this host, or none of its boards can have an agent.
     """
     for board in pool:
         if board.name not in lab.lab.boards:
@@ -50,6 +51,8 @@ def submit(
             )
         if untrusted:
             check_board(board)
+    if lab.database is None:  # all boards are of this host
+        without_agent(lab, {board.name for board in pool})
     names, state, job_id = tuple(board.name for board in pool), lab_state(lab), new_job_id()
     expected = expected_seconds(lab, recipe, names, untrusted=untrusted)
     if untrusted:

@@ -1,4 +1,4 @@
-"""``labctl batch`` without a board: what its jobs need of the lab."""
+"""``labctl batch`` and ``run --detach`` without a board: what jobs need of the lab."""
 
 import json
 from pathlib import Path
@@ -9,10 +9,13 @@ from artifacts_made import make_artifact
 from farm_lab import write_farm
 
 from labctl.cli.root import run_cli
+from labctl.config.lab import find_lab
 from labctl.database import DatabaseAway
 from labctl.errors import ConfigError
 from labctl.farm import run_executor
+from labctl.state import lab_state
 from labctl.state.health import Healths
+from labctl.transport.registry import TRANSPORTS
 
 
 def test_a_database_that_is_away_for_a_moment_ends_no_batch(
@@ -41,3 +44,18 @@ def test_a_database_that_is_away_for_a_moment_ends_no_batch(
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     assert [line["reason"] for line in lines] == ["it ran"] * 3
     assert len(asked) == 6
+
+
+def test_a_detached_run_without_an_agent_is_refused_before_it_waits(
+    tmp_path: Path,
+    private_state: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
+    write_farm(tmp_path, [{"name": "b-1", "address": "127.0.0.1:1", "workdir": "/w"}])
+    words = ["--lab", str(tmp_path), "run", "sleeping", "-b", "b-1", "--detach"]
+    assert run_cli(words) == 2
+    assert f"no agent (current) is built for target {agent_builds.HOST}" in capsys.readouterr().err
+    assert not (tmp_path / "queue.log").exists()
+    assert lab_state(find_lab(tmp_path, TRANSPORTS)).jobs.list(ended=9) == []
