@@ -213,14 +213,24 @@ def publish(made: Path, path: Path) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append one line durably; a reader sees whole lines except after a power cut."""
+    """Append one line durably; a reader sees whole lines except after a power cut.
+
+    A piece of a line that a full disk cuts off is taken back: the next line is none with it.
+    """
     with host_writes(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         is_new = not path.exists()
-        with path.open("ab") as file:
-            file.write(line.encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        with path.open("ab", buffering=0) as file:
+            data, done, before = line.encode() + b"\n", 0, os.fstat(file.fileno()).st_size
+            try:
+                while done < len(data):
+                    done += file.write(data[done:])
+                os.fsync(file.fileno())
+            except OSError:
+                with suppress(OSError):  # the first error is the one to tell
+                    if os.fstat(file.fileno()).st_size == before + done:  # nobody wrote meanwhile
+                        os.ftruncate(file.fileno(), before)
+                raise
         if is_new:
             sync_directory(path.parent)
 

@@ -2,6 +2,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import resource
 import subprocess
 import sys
 import textwrap
@@ -25,6 +26,20 @@ from labctl.files import (
     state_dir,
     write_atomic,
 )
+
+
+def test_a_line_that_a_full_disk_cuts_off_spoils_none_that_comes_after(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    append_line(path, "first")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 3, hard))
+    try:
+        with pytest.raises(HostError):
+            append_line(path, "second")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    append_line(path, "third")
+    assert path.read_text() == "first\nthird\n"
 
 
 def test_write_atomic_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
