@@ -64,6 +64,16 @@ def test_a_run_of_another_host_is_fetched_when_it_is_named(
     assert sorted(path.name for path in here.iterdir() if path.name.startswith(".")) == []
 
 
+def test_a_host_without_runs_is_told_where_the_newest_is(
+    hosts: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (["report"], ["show", "latest"]):
+        assert run_cli(["--lab", str(hosts[0].parent), *command]) == 2
+        told = capsys.readouterr().err
+        assert "no run is on this host" in told
+        assert f"its newest is {RUN}, of host h" in told
+
+
 def test_a_run_that_went_on_is_fetched_again(hosts: tuple[Path, Path]) -> None:
     here, there = hosts
     archives(there).put(RUN)

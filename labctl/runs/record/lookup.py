@@ -6,7 +6,7 @@ from pathlib import Path
 from labctl.errors import ConfigError
 from labctl.files import host_reads
 from labctl.runs.record.directory import LOCK, RunDirectory, all_directories, run_directories
-from labctl.runs.record.repository import run_elsewhere
+from labctl.runs.record.repository import newest_elsewhere, run_elsewhere
 
 
 def find_run(runs: Path, name: str) -> RunDirectory:
@@ -60,6 +60,11 @@ def _one_of(known: Sequence[RunDirectory], name: str) -> RunDirectory | None:
 
 
 def _no_run(known: Sequence[RunDirectory], runs: Path, name: str) -> ConfigError:
+    if not known and name == "latest" and (newest := newest_elsewhere(runs)):
+        return ConfigError(
+            f"no run is on this host, and `latest` is the newest that is: {runs}",
+            hint=f"name one of `labctl runs`: its newest is {newest.id}, of host {newest.host}",
+        )
     if elsewhere := run_elsewhere(runs, name):
         return ConfigError(
             f"run {elsewhere.id} is not on this host",

@@ -245,6 +245,13 @@ def run_elsewhere(runs: Path, name: str) -> RunRow | None:
     return found[0] if len(found) == 1 else None
 
 
+def newest_elsewhere(runs: Path) -> RunRow | None:
+    """Return the newest run that a shared index knows."""
+    if _shared_database(runs) is None:
+        return None
+    return next((one.run for one in RunRepository(runs).query(limit=1)), None)
+
+
 def _entry(directory: RunDirectory, stamp: str) -> Entry:
     entry = _facts(directory, stamp)
     with suppress(ConfigError):  # of a folder that nobody here may read no size is known
