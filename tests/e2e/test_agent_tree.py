@@ -43,7 +43,7 @@ def used_ns(status: dict[str, int]) -> int:
 
 def test_a_program_behind_a_shell_is_the_job(job: Job, tmp_path: Path) -> None:
     program = tmp_path / "program"
-    # Long: a look at all processes of a busy host takes 1/500 of the time, and no more.
+    # Long: a look at all processes of a host with many takes 1/1000 of the time, and no more.
     program.write_text(BUSY.format(seconds=6))
     job.start(
         *("/bin/sh", "-c", f"{sys.executable} {program}\ntrue"), options=("--sample-ms", "100")
