@@ -13,7 +13,7 @@ from labctl.web.dashboard import dashboard_of, may_read, page, still_reads, user
 from labctl.web.guard import Refused
 from labctl.web.render import FILES, file_of
 from labctl.web.run_filter import filter_words, page_number, pages
-from labctl.web.run_pages import run_facts
+from labctl.web.run_pages import accuracy_words, run_facts, spread
 
 router = APIRouter(include_in_schema=False)
 _ENDED_JOBS = 50
@@ -88,6 +88,7 @@ def runs(request: Request) -> Response:
         last=pages(count),
         asked=dict(query),
         choices={"state": STATES, "verdict": VERDICTS, "kind": KINDS},
+        spread=spread,
     )
 
 
@@ -119,7 +120,15 @@ def accuracy(request: Request) -> Response:
     number = page_number(request.query_params.get("page"))
     wanted = filter_words([("kind", "evaluation")])
     found, count = dashboard_of(request).view.runs(wanted, number)
-    return page(request, "accuracy", topics="runs", runs=found, number=number, last=pages(count))
+    return page(
+        request,
+        "accuracy",
+        topics="runs",
+        runs=found,
+        number=number,
+        last=pages(count),
+        accuracy_words=accuracy_words,
+    )
 
 
 @router.get("/audit")

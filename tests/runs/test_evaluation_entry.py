@@ -9,6 +9,7 @@ from labctl.errors import ConfigError, ExitStatus, HostError, LabctlError, Progr
 from labctl.evaluation.run import status_of
 from labctl.index.evaluation_entry import evaluation_entry
 from labctl.records import AccuracyRecord, Annotations, Failure
+from labctl.runs.record.repository import RunRepository
 
 RIGHT = AccuracyRecord(
     variant="a/p", budget=None, grader="boxed", correct=1, graded=2, low=0.1, high=0.9
@@ -32,6 +33,21 @@ def test_the_verdict_is_that_of_the_exit_status(
     found = evaluation_entry("x", made.record, end, annotations=Annotations(), stamp="", recorded=2)
     assert found.run.verdict == verdict
     assert (status_of(end) == ExitStatus.OK) == (verdict == "passed")
+
+
+def test_answers_are_counted_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "20261122T093000Z-arithmetic-aaaaaa"
+    made = made_evaluation(folder, right={"a/p": (1.0,)}, budgets=(None,), questions=3)
+    folder.mkdir(parents=True)
+    (folder / "evaluation.json").write_text(made.record.model_dump_json())
+    first, second, third = made.generations
+    refused = third.model_copy(update={"failure": Failure.of(HostError("x")), "text": ""})
+    quoting = second.model_copy(update={"text": '"check":"one"'})
+    held = first.model_copy(update={"check": "one"})
+    lines = [one.model_dump_json() for one in (first, quoting, held, refused)]
+    (folder / "generations.jsonl").write_text("\n".join([*lines, '{"torn']))
+    (found,) = RunRepository(tmp_path / "runs").query()
+    assert (found.run.trials_recorded, found.run.trials_planned) == (2, 3)
 
 
 @pytest.mark.parametrize("error", [ProgramFailed("x"), ConfigError("x"), HostError("x")])

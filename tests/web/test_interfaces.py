@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from dashboards import Served, made_lab, served
+from evaluations_made import made_evaluation
 from prometheus_client.parser import text_string_to_metric_families
 
 from labctl.cli.root import run_cli
+from labctl.records import AccuracyRecord
 from labctl.state import Health, NewJob, lab_state, this_user
 from labctl.web.render import PACKAGE, Renderer
 
@@ -169,3 +171,24 @@ def test_words_of_records_are_chinese_on_chinese_pages(tmp_path: Path) -> None:
     assert "<td>健康</td><td><bdi>故障</bdi></td>" in history
     assert "<td>命令行</td><td>取消任务</td>" in audit
     assert "<td>{unheard of}</td>" in audit
+
+
+def test_one_value_is_no_range(tmp_path: Path) -> None:
+    lab = made_lab(tmp_path / "kitchen")
+    folder = lab.root / "runs" / "20261122T093000Z-arithmetic-aaaaaa"
+    share = AccuracyRecord(
+        variant="a/p", budget=None, grader="boxed", correct=3, graded=4, low=0.1, high=0.9
+    )
+    made = made_evaluation(folder, right={"a/p": (1.0,)}, budgets=(None,), questions=4)
+    assert made.end
+    folder.mkdir(parents=True)
+    (folder / "evaluation.json").write_text(made.record.model_dump_json())
+    end = made.end.model_copy(update={"accuracies": (share,)})
+    (folder / "end.json").write_text(end.model_dump_json())
+    answers = [one.model_dump_json() + "\n" for one in made.generations]
+    held = [one.model_copy(update={"check": "one"}).model_dump_json() for one in made.generations]
+    (folder / "generations.jsonl").write_text("".join(answers) + "\n".join(held) + "\n")
+    with served(lab) as own, own.client() as client:
+        page = client.get("/accuracy").text
+        assert "</meter> 75.0 %</td>" in page
+        assert '<td class="number">4/4</td>' in page

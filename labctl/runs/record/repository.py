@@ -300,10 +300,10 @@ def _evaluation_facts(directory: RunDirectory, stamp: str, annotations: Annotati
     from labctl.index.evaluation_entry import evaluation_entry
 
     end = directory.path / "end.json"
-    with host_reads(directory.path), suppress(FileNotFoundError):
-        recorded = 0
-        with (directory.path / GENERATIONS).open("rb") as file:
-            recorded = sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+    recorded = 0
+    answers = directory.path / GENERATIONS
+    with host_reads(directory.path), suppress(FileNotFoundError), answers.open("rb") as file:
+        recorded = sum(map(_is_answer, file))
     return evaluation_entry(
         directory.path.name,
         directory.evaluation(),
@@ -312,6 +312,15 @@ def _evaluation_facts(directory: RunDirectory, stamp: str, annotations: Annotati
         stamp=stamp,
         recorded=recorded,
     )
+
+
+def _is_answer(line: bytes) -> bool:
+    """Tell a whole answer from a check against a real limit, from a failure, from a torn line.
+
+    Not parsed, since there may be many. Quotes in a text are escaped: only keys are found.
+    """
+    others = (key in line and key + b"null" not in line for key in (b'"check":', b'"failure":'))
+    return line.endswith(b"\n") and not any(others)
 
 
 def _stamps(runs: Path) -> dict[str, str]:
