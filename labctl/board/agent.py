@@ -58,7 +58,6 @@ _NOT_EXECUTABLE = (126, 128 + 4)
 #: ... or takes a program of another machine for a script: mksh, bash, dash.
 _NOT_A_PROGRAM = ("not executable", "xec format error", "yntax error")
 
-
 #: Facts that the agent knows better than the shell.
 _BETTER_KNOWN = (
     "machine",
@@ -231,10 +230,7 @@ class BoardAgent:
         if len(here) < len(pulled):
             again(pull_missing)
         if status is not None and status.outcome not in OUTPUT_LOST:
-            for name, size_bytes in (
-                (STDOUT, status.stdout_bytes),
-                (STDERR, status.stderr_bytes),
-            ):
+            for name, size_bytes in ((STDOUT, status.stdout_bytes), (STDERR, status.stderr_bytes)):
                 actual = pulled[name].stat().st_size if name in pulled else None
                 if actual != size_bytes:
                     raise IntegrityError(
@@ -302,9 +298,12 @@ class BoardAgent:
             return None
         words = remote_words("cat", f"{directory}/{STARTED}")
         result = self._transport.run(words, timeout=_ANSWER_SECONDS)
-        if progress.state is JobState.LOST and result.exit_status != 0:
-            raise self._killed()  # before it could say anything
-        return self._answer(result, "run", what)
+        try:
+            return self._answer(result, "run", what)
+        except (ProtocolError, BoardError) as error:
+            if progress.state is JobState.LOST:  # it said nothing, or a power cut took that
+                raise self._killed() from error
+            raise
 
     def _look(
         self, command: str, directory: str, seconds: float, options: tuple[str, ...] = ()
@@ -387,7 +386,7 @@ class BoardAgent:
         return BoardError(
             f"{self._transport.label}: the agent was killed on the board while it ran a job;"
             " nothing is known of its end",
-            hint="the board may be short of memory",
+            hint="the board may be short of memory, or have lost its power",
         )
 
     def _vanished(self, started: Started, state: JobState) -> BoardError:

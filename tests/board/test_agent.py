@@ -166,6 +166,15 @@ def test_a_supervisor_killed_before_the_start_is_told_as_such(
     assert type(caught.value) is BoardError
 
 
+@pytest.mark.parametrize("left", ["", "\0" * 40, STARTED[:20]])
+def test_a_start_whose_words_a_power_cut_took_is_over(left: str) -> None:
+    """As if the link had failed, it would be asked for again by each resume, for ever."""
+    board, _ = agent(look("lost", boot_id="another"), left)
+    with pytest.raises(BoardError, match="nothing is known of its end") as caught:
+        board.start(SPEC, again=True)
+    assert type(caught.value) is BoardError
+
+
 def test_a_job_of_somebody_else_is_not_waited_for() -> None:
     board, link = agent(USED)
     with pytest.raises(BoardError, match="already holds a job") as caught:
