@@ -99,6 +99,27 @@ def test_the_choice_at_a_deadline() -> None:
     assert "no model has a right and complete answer" in none.sentence
 
 
+def test_a_time_before_the_first_limit_has_no_choice() -> None:
+    chance = np.random.default_rng(2)
+    times = {m.name: timed(m, chance, repeats=3, noise=0) for m in (SMALL, LARGE)}
+    hardness = chance.random(400)
+    sets = [answered(m, chance, hardness) for m in (SMALL, LARGE)]
+    # without the lengths of the prompts there are budget times alone; the first limit takes 5 s
+    blind = [
+        replace(one, cells=tuple(replace(cell, prompt_tokens=None) for cell in one.cells))
+        for one in sets
+    ]
+    alone = match(blind, times, 400, resamples=100).crossings
+    found = match(blind, times, 400, deadlines=[0.001, 4.9, 6.0, 7.5], resamples=100)
+    for early in found.choices[:2]:
+        assert (early.candidates, early.best) == ((), None)
+        assert "no accuracy is known" in early.sentence
+    first, second = (cell.correct.mean() for cell in sets[0].cells[:2])
+    known = [choice.candidates[0].accuracy for choice in found.choices[2:]]
+    assert known == pytest.approx([0.8 * first + 0.2 * second, (first + second) / 2])
+    assert found.crossings == alone
+
+
 @pytest.mark.parametrize("count", [2, 3])
 def test_equal_models_are_seldom_shown_to_be_best(count: int) -> None:
     questions, rounds = 100, 600

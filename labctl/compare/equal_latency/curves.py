@@ -116,13 +116,16 @@ def _finite(value: float) -> float | None:
 
 
 def budget_curves(
-    sets: Sequence[AnswerSet], times: Sequence[AnswerTimes], draws: Draws
+    sets: Sequence[AnswerSet],
+    times: Sequence[AnswerTimes],
+    draws: Draws,
+    deadlines: Sequence[float] = (),
 ) -> list[DrawnCurve]:
     """Return curves over limit x mean time per token; of two limits or more each.
 
     Between limits the accuracy is interpolated in a straight line. After the last one it is known
-    where no answer was cut. ``times`` has the timing of each
-    set's model.
+    where no answer was cut. ``times`` has the timing of each set's model. ``deadlines`` are among
+    the times where limits lie around them.
     """
     import numpy as np
 
@@ -131,8 +134,11 @@ def budget_curves(
         return []
     ends = [(budget_seconds(s, t)[0], budget_seconds(s, t)[-1]) for s, t in pairs]
     marks = [time for s, t in pairs for time in budget_seconds(s, t)]
-    common = np.linspace(min(a for a, _ in ends), max(b for _, b in ends), STEPS + 1)
-    common = np.union1d(common, marks)
+    first, last = min(a for a, _ in ends), max(b for _, b in ends)
+    even = np.union1d(np.linspace(first, last, STEPS + 1), marks)
+    asked = [seconds for seconds in deadlines if first <= seconds <= last]
+    common = np.union1d(even, np.array(asked, dtype=float))
+    compared = np.isin(common, even)
     numbers = _numbers(pairs)
     found = []
     for (one, timing), (start, end) in zip(pairs, ends, strict=True):
@@ -155,7 +161,9 @@ def budget_curves(
         room = timing.timing.longest_position - _mean_prompt(one)
         budgets = [(int(n), float(n * token)) for n in limits]
         until = np.inf if limits[-1] <= room else max(0.0, room) * token
-        found.append(DrawnCurve(one, "budget", common, values, drawn, until, known, tuple(budgets)))
+        found.append(
+            DrawnCurve(one, "budget", common, values, drawn, until, known, tuple(budgets), compared)
+        )
     return found
 
 

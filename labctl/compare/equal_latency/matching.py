@@ -68,7 +68,7 @@ def match(
     draws = Draws.of(questions, resamples, seed)
     of_sets = [times[one.model] for one in sets]
     axes = (
-        budget_curves(sets, of_sets, draws),
+        budget_curves(sets, of_sets, draws, deadlines),
         deadline_curves(sets, of_sets, draws, deadlines),
     )
     crossings: list[Crossing] = []
@@ -211,7 +211,8 @@ def choose(curves: Sequence[DrawnCurve], seconds: float, questions: int) -> Choi
     here = []
     for one in curves:
         k = int(np.searchsorted(one.times, seconds))
-        if k < len(one.times) and not np.isnan(one.values[k]):
+        # Another time than that one, as the first of limits that all take longer, tells nothing.
+        if k < len(one.times) and one.times[k] == seconds and not np.isnan(one.values[k]):
             here.append((one, k))
     here.sort(key=lambda pair: -pair[0].values[pair[1]])
     candidates = []
