@@ -5,7 +5,7 @@ rest of an answer. Identity is not required: it is reported, with what it does t
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -22,7 +22,7 @@ from labctl.records import (
     ModelIdentity,
     PromptRecord,
 )
-from labctl.stats import Interval, paired_difference, wilson_interval
+from labctl.stats import Interval, interval_of_variance, paired_difference
 
 #: Fewer common answers say little.
 ENOUGH = 50
@@ -93,7 +93,8 @@ class AccuracyGap:
 class Agreement:
     """Answers of two servers to the same questions, put in the same way.
 
-    ``compared`` counts the pairs of answers; ``unpaired`` those that one side alone has.
+    ``compared`` counts the pairs of answers, ``by_question`` those of each question; ``unpaired``
+    counts the answers that one side alone has.
     """
 
     prompt: str
@@ -104,11 +105,21 @@ class Agreement:
     differences: tuple[Difference, ...]
     gaps: tuple[AccuracyGap, ...]
     notes: tuple[str, ...]
+    by_question: Mapping[str, int]
 
     @cached_property
     def identical(self) -> Interval:
-        """Share of identical answers, with its 95 % interval."""
-        return wilson_interval(self.compared - len(self.differences), self.compared)
+        """Share of identical answers, with its 95 % interval: a question is one cluster.
+
+        Answers to a question within several limits begin alike, and so differ together.
+        """
+        share = 1 - len(self.differences) / self.compared
+        unlike = Counter(one.question for one in self.differences)
+        off = (
+            count * (1 - share) - unlike[question] for question, count in self.by_question.items()
+        )
+        variance = max(sum(one**2 for one in off) / self.compared, share * (1 - share))
+        return interval_of_variance(share, variance / self.compared, len(self.by_question))
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -220,6 +231,7 @@ def _agreement(
         differences=differences,
         gaps=tuple(_gaps(first, variants[0], second, variants[1])),
         notes=tuple(_notes(first.record, sides, len({key[0] for key in both}))),
+        by_question=Counter(key[0] for key in both),
     )
 
 

@@ -24,6 +24,7 @@ from labctl.records import (
     SamplingRecord,
 )
 from labctl.runs.record.directory import RunDirectory
+from labctl.stats import wilson_interval
 
 Printed = pytest.CaptureFixture[str]
 BEGAN = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
@@ -164,6 +165,35 @@ def test_planted_differences_are_found_where_they_are() -> None:
     assert (gap.first, gap.second) == (0.5, pytest.approx(28 / 60))
     assert gap.interval.mean == pytest.approx(-2 / 60)
     assert gap.interval.low < -2 / 60 < gap.interval.high
+
+
+def test_answers_to_a_question_within_several_limits_are_one_cluster() -> None:
+    def at_limits(side: Answers, limits: Sequence[int]) -> Answers:
+        # As greedy servers answer: within a smaller limit the same text, cut off.
+        cut = [
+            one.model_copy(update={"max_tokens": n, "text": one.text[: 2 * n], "token_ids": None})
+            for one in side.generations
+            for n in limits
+        ]
+        return Answers(side.record, cut, ())
+
+    host = answers(record("a", 60, endpoints=[HOST]), right=set())
+    differing = dict.fromkeys(range(1, 16), 1)
+    board = answers(record("b", 60, endpoints=[BOARD]), differing=differing, right=set())
+    (one,) = agreements(at_limits(host, [8]), at_limits(board, [8]))
+    (four,) = agreements(at_limits(host, [2, 4, 6, 8]), at_limits(board, [2, 4, 6, 8]))
+    assert (one.compared, four.compared) == (60, 240)
+    known = wilson_interval(45, 60)
+    for found in (one.identical, four.identical):
+        assert (found.mean, found.low, found.high) == pytest.approx(
+            (known.mean, known.low, known.high)
+        )
+    (same,) = agreements(at_limits(host, [2, 4, 6, 8]), at_limits(host_again(), [2, 4, 6, 8]))
+    assert same.identical.low == pytest.approx(wilson_interval(60, 60).low)
+
+
+def host_again() -> Answers:
+    return answers(record("b", 60, endpoints=[BOARD]), right=set())
 
 
 def test_without_tokens_the_characters_tell() -> None:
