@@ -65,7 +65,8 @@ def _of_variant(group: Sequence[TrialRecord]) -> Iterator[str]:
     near = [text for trial in group if (text := _between_predictions(trial))]
     if near:
         yield f"{group[0].variant}: {near[0]}"
-    reclaimed = [t.evidence.reclaim_share for t in group if t.evidence and t.evidence.reclaim_share]
+    shares = [trial.evidence.reclaim_share for trial in group if trial.evidence]
+    reclaimed = [share for share in shares if share is not None]  # 0 is a share too
     if reclaimed and (share := median(reclaimed)) >= RECLAIMING:
         yield (
             f"{group[0].variant}: the kernel used {share:.0%} of a CPU to free memory (kswapd),"

@@ -80,6 +80,11 @@ def test_what_the_kernel_used_to_free_memory_is_said() -> None:
         "q2_k: the kernel used 18% of a CPU to free memory (kswapd), as it does when more is read"
         " than stays in memory; it is not part of quiet"
     )
+    rarely = [
+        trial(n, evidence=TelemetrySummary(samples=9, reclaim_share=share))
+        for n, share in enumerate((0.0, 0.0, 0.3), 1)
+    ]
+    assert reasons(run(), rarely) == []  # the median trial had none of it
     little = trial(1, evidence=TelemetrySummary(samples=9, reclaim_share=0.01))
     assert reasons(run(), [little]) == []
 
