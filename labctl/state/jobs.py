@@ -207,12 +207,7 @@ class Jobs:
     def renew(self, worker: str) -> Sequence[Job]:
         """Say that a worker lives; return its jobs that somebody wants stopped."""
         with self._state.changing() as connection:
-            expires = self._now(connection) + self._state.lease_seconds
-            sql.run(
-                connection,
-                "UPDATE job SET expires = :expires WHERE worker = :worker AND state = 'running'",
-                {"worker": worker, "expires": expires},
-            )
+            _renew(connection, worker, self._now(connection) + self._state.lease_seconds)
         return self.to_stop(worker)
 
     def to_stop(self, worker: str) -> Sequence[Job]:
@@ -286,6 +281,7 @@ class Jobs:
         from labctl.state.admission import next_jobs
 
         now = self._now(connection)
+        _renew(connection, worker, now + self._state.lease_seconds)  # who asks for jobs lives
         _free_lost(connection, now)
         claimed = [
             (job.id, board)
@@ -308,6 +304,11 @@ class Jobs:
 
     def _now(self, connection: "Connection") -> float:
         return float(sql.rows(connection, f"SELECT {self._state.now} AS now")[0]["now"])
+
+
+def _renew(connection: "Connection", worker: str, expires: float) -> None:
+    question = "UPDATE job SET expires = :expires WHERE worker = :worker AND state = 'running'"
+    sql.run(connection, question, {"worker": worker, "expires": expires})
 
 
 def _free_lost(connection: "Connection", now: float) -> None:

@@ -187,6 +187,16 @@ def test_a_foreground_job_that_was_refused_a_board_waits_while_its_process_lives
         assert state.jobs.somebody_waits(["rk1"]) is is_kept
 
 
+def test_a_worker_that_asks_for_jobs_does_not_lose_its_own_to_itself(
+    state: LabState, dying: LabState
+) -> None:
+    """Its host slept: the lease of its job is over, and it looks for work before it says so."""
+    state.jobs.submit(job(boards=("rk1", "rk2")))
+    (claimed,) = dying.jobs.claim(["rk1"], "w")
+    assert state.jobs.claim(["rk2"], "w") == []
+    assert state.jobs.finish(claimed, 0).state == "done"
+
+
 def test_concurrent_workers_take_each_job_once(state: LabState) -> None:
     boards = [f"rk{n}" for n in range(4)]
     state.jobs.submit(*(job(f"j{n}", boards=tuple(boards)) for n in range(24)))
