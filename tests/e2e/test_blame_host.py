@@ -39,9 +39,10 @@ def test_the_disk_of_the_runs_is_full_before_the_run(lab: LabUnderTest) -> None:
         blamed(done, 3, "infra", f"cannot write {runs}/", "No space left on device")
 
 
-def test_the_disk_of_the_runs_fills_up_in_mid_run(lab: LabUnderTest) -> None:
+def test_the_disk_of_the_runs_fills_up_in_mid_run(talking: LabUnderTest) -> None:
+    lab = talking
     with small_disk(lab.root / "runs", 400):
-        done = lab.run("run", lab.recipe(), "--set", "repeats=50")
+        done = lab.run("run", "talking", "--set", "tokens=1", "--set", "repeats=50")
         blamed(done, 3, "infra", "is nearly full", "free some space on this host")
         finished = len(lab.finished_trials())
         assert 1 < finished < 50
@@ -146,9 +147,10 @@ def test_the_git_host_cannot_be_reached(lab: LabUnderTest, own_cache: Path) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_is_interrupted(lab: LabUnderTest, number: signal.Signals) -> None:
-    words = ("--set", "matrix.tokens=[8, 100000]", "--set", "parameters.tokens=")
-    running = lab.start("run", lab.recipe(), *words, "--set", "context=131072").after_a_trial()
+def test_a_run_is_interrupted(talking: LabUnderTest, number: signal.Signals) -> None:
+    lab = talking
+    words = ("--set", "matrix.tokens=[2, 1000]", "--set", "parameters.tokens=")
+    running = lab.start("run", "talking", *words).after_a_trial()
     running.waiting_for(lambda: lab.is_under_way(2))
     running.process.send_signal(number)
     done = running.finish()
@@ -161,12 +163,12 @@ def test_a_run_is_interrupted(lab: LabUnderTest, number: signal.Signals) -> None
     report = lab.run("report")
     assert (report.exit_status, report.text.splitlines()[-1]) == (0, "interrupted")
     assert "1/1" in report.text
-    again = lab.run("run", lab.recipe())
+    again = lab.run("run", "talking", "--set", "tokens=2")
     assert again.exit_status == 0, said(again)
 
 
 def test_the_time_of_the_recipe_is_used_up(talking: LabUnderTest) -> None:
-    words = ("--set", "max_time=15s", "--set", "repeats=1000", "--set", "tokens=2")
+    words = ("--set", "max_time=8s", "--set", "repeats=1000", "--set", "tokens=2")
     done = talking.run("run", "talking", *words)
     assert done.exit_status == 0, said(done)
     lines = [line for line in said(done).splitlines() if "not measured: max_time: " in line]
