@@ -105,6 +105,13 @@ def test_a_reference_that_nobody_knows(lab: Path, capsys: Printed) -> None:
     assert "did you mean 'rk3568-llama31-8b-q2-k'" in capsys.readouterr().err
 
 
+def test_a_declared_model_has_no_file_that_is_known(own: Path, capsys: Printed) -> None:
+    declared = tuple(one.model_copy(update={"file": "", "sha256": ""}) for one in MODELS)
+    evaluation(own, questions=1, models=declared)
+    assert run_cli(["latency-match", TIMING, EVALUATION]) == 2
+    assert "the evaluation's file is not known, the timing's q2_k.gguf" in capsys.readouterr().err
+
+
 def test_another_file_of_the_model_is_refused(own: Path, capsys: Printed) -> None:
     other = tuple(one.model_copy(update={"sha256": "f" * 64}) for one in MODELS)
     evaluation(own, questions=40, models=other)

@@ -171,9 +171,9 @@ def _trials_of(
             f"{one.model.file} {one.model.sha256[:_DIGITS] or 'unknown'}"
             for _, one in (named or good)
         )
-        mine = model.sha256[:_DIGITS] or "not known"
+        mine = f"{model.file} {model.sha256[:_DIGITS] or 'not known'}".lstrip()
         findings.differences.append(
-            f"model {model.key}: the evaluation's file is {model.file} {mine}, the timing's"
+            f"model {model.key}: the evaluation's file is {mine}, the timing's"
             f" {', '.join(known) or 'none'}"
         )
         found = named if assume else []
