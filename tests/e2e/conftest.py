@@ -5,10 +5,14 @@ from pathlib import Path
 
 import agent_builds
 import pytest
+from cli_calls import LabctlIn
 from labs import LabUnderTest, give_talker, lab_with_board
 
+from labctl.board.measuring import Effort
 from labctl.build import BuildRequest, build
+from labctl.cli.root import run_cli
 from labctl.config.target import load_target
+from labctl.runs import probe
 
 
 @pytest.fixture(scope="session")
@@ -55,3 +59,20 @@ def native_llama() -> None:
     """Programs of llama.cpp for this host: minutes the first time, then cached."""
     tools = ("llama-bench", "llama-perplexity")
     build(BuildRequest(target=agent_builds.HOST, version="new", tools=tools))
+
+
+@pytest.fixture
+def measuring_briefly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> LabctlIn:
+    """Call labctl in this process, where probes take a second: the rates are not the point."""
+    effort = Effort(memory_s=0.2, storage_s=0.5, file_bytes=8 << 20)
+    monkeypatch.setattr(probe, "QUICK", effort)
+
+    def call(root: Path, *words: str, status: int = 0) -> tuple[str, str]:
+        ended = run_cli(["--lab", str(root), *words])
+        shown = capsys.readouterr()
+        assert ended == status, shown.err
+        return shown.out, shown.err
+
+    return call

@@ -18,10 +18,13 @@ from labctl.virtual import fault_script as f
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 
-#: Long enough to be struck in the middle of a trial: some seconds each on an emulated board.
-EMULATED = ("--set", "repeats=4", "--set", "tokens=120", "--set", "context=200")
-#: As long, of a program that costs nothing.
-TRIALS = ("--set", "repeats=4", "--set", "tokens=12")
+
+def trials(*tokens: int) -> tuple[str, ...]:
+    """Options for a trial of each number of tokens.
+
+    Of 12, one lasts three seconds on any host: long enough to be struck in the middle.
+    """
+    return "--set", f"matrix.tokens={list(tokens)}", "--set", "parameters.tokens="
 
 
 def trials_of(lab: LabUnderTest) -> list[dict[str, Any]]:
@@ -50,7 +53,7 @@ def essence(lab: LabUnderTest) -> list[tuple[object, ...]]:
     return found
 
 
-def one_line_a_trial(lab: LabUnderTest, count: int = 4) -> None:
+def one_line_a_trial(lab: LabUnderTest, count: int) -> None:
     """No trial is lost, none is there twice, wherever one looks."""
     (path,) = lab.root.glob("runs/*/records.jsonl")
     numbers = [json.loads(line)["number"] for line in path.read_text().splitlines()]
@@ -65,7 +68,8 @@ def kill(running: RunningLabctl) -> None:
 
 
 def test_a_killed_controller_leaves_a_run_that_another_one_finishes(lab: LabUnderTest) -> None:
-    running = lab.start("run", lab.recipe(), *EMULATED)
+    # The second lasts some seconds on an emulated board.
+    running = lab.start("run", lab.recipe(), *trials(4, 120, 8), "--set", "context=200")
     running.waiting_for(lambda: lab.is_under_way(2))
     kill(running)
     assert len(lab.finished_trials()) == 1
@@ -75,9 +79,9 @@ def test_a_killed_controller_leaves_a_run_that_another_one_finishes(lab: LabUnde
     Path(lab.board.workdir, "jobs", f"{run.name}-1").mkdir()
     done = lab.run("resume", "latest")
     assert done.exit_status == 0, said(done)
-    assert "1 of 4 trials were finished" in said(done)
-    one_line_a_trial(lab)
-    first, second, third, _ = trials_of(lab)
+    assert "1 of 3 trials were finished" in said(done)
+    one_line_a_trial(lab, 3)
+    first, second, third = trials_of(lab)
     assert (first["resumed"], second["resumed"], third["resumed"]) == (0, 1, 1)
     # The job that was under way was taken over: it began before the controller died.
     assert second["attempt"] == 1
@@ -87,7 +91,7 @@ def test_a_killed_controller_leaves_a_run_that_another_one_finishes(lab: LabUnde
 
 
 def test_ctrl_c_stops_the_board_and_says_how_to_go_on(talking: LabUnderTest) -> None:
-    running = talking.start("run", "talking", *TRIALS)
+    running = talking.start("run", "talking", *trials(2, 12, 3))
     running.waiting_for(lambda: talking.is_under_way(2))
     running.process.send_signal(signal.SIGINT)
     interrupted = running.finish()
@@ -97,16 +101,16 @@ def test_ctrl_c_stops_the_board_and_says_how_to_go_on(talking: LabUnderTest) -> 
     assert talking.run("shell", "vb", "--", "ls", f"{talking.board.workdir}/jobs").text == ""
     done = talking.run("resume", run)
     assert done.exit_status == 0, said(done)
-    one_line_a_trial(talking)
+    one_line_a_trial(talking, 3)
 
 
 def test_a_board_that_restarts_in_mid_trial_costs_that_trial_once(talking: LabUnderTest) -> None:
-    running = talking.start("run", "talking", *TRIALS)
+    running = talking.start("run", "talking", *trials(2, 12, 3))
     running.waiting_for(lambda: talking.is_under_way(2))
     Control(talking.board.directory).add(f.Reboot(on="now"))
     done = running.finish()
     assert done.exit_status == 0, said(done)
-    one_line_a_trial(talking)
+    one_line_a_trial(talking, 3)
     second = trials_of(talking)[1]
     assert (second["state"], second["attempt"]) == ("ok", 2)
     (cut,) = second["earlier_failures"]
@@ -121,8 +125,7 @@ def test_a_board_that_restarts_under_a_resumed_run_costs_that_trial_once(
     talking: LabUnderTest,
 ) -> None:
     """What takes the board anew after the first trial knows the boot that it is in by then."""
-    few = (*TRIALS, "--set", "repeats=2")
-    running = talking.start("run", "talking", *few)
+    running = talking.start("run", "talking", *trials(12, 2))
     running.waiting_for(lambda: talking.is_under_way(1))
     running.process.send_signal(signal.SIGINT)
     assert running.finish().exit_status == 130
@@ -138,23 +141,24 @@ def test_a_board_that_restarts_under_a_resumed_run_costs_that_trial_once(
     assert second["job"]["boot_id"] == first["job"]["boot_id"]
 
 
-def test_another_program_is_another_run(lab: LabUnderTest) -> None:
-    running = lab.start("run", lab.recipe(), *EMULATED).after_a_trial()
+def test_another_program_is_another_run(talking: LabUnderTest) -> None:
+    running = talking.start("run", "talking", *trials(2, 12)).after_a_trial()
     kill(running)
-    model = lab.root / "models" / "tiny.gguf"
+    model = talking.root / "models" / "any.bin"
     model.write_bytes(model.read_bytes() + b"\0")
-    (lab.root / "models.lock.yaml").unlink()  # which would refuse it before
-    done = lab.run("resume")
-    blamed(done, 2, "config", "cannot be resumed: model tiny was", "start a new run: `labctl run`")
-    assert len(lab.finished_trials()) == 1
+    (talking.root / "models.lock.yaml").unlink()  # which would refuse it before
+    done = talking.run("resume")
+    blamed(done, 2, "config", "cannot be resumed: model none was", "start a new run: `labctl run`")
+    assert len(talking.finished_trials()) == 1
 
 
-def killed_at_random(lab: LabUnderTest, kills: int, seed: int) -> None:
+def killed_at_random(lab: LabUnderTest, kills: int, seed: int, tokens: tuple[int, ...]) -> None:
     """Kill controllers of one run until none is left to kill; its records are as if none had been.
 
     Raises AssertionError.
     """
-    undisturbed = lab.run("run", "talking", *TRIALS)
+    words = trials(*tokens)
+    undisturbed = lab.run("run", "talking", *words)
     assert undisturbed.exit_status == 0, said(undisturbed)
     wanted = essence(lab)
     seconds = undisturbed.duration_ns / 1e9
@@ -162,14 +166,16 @@ def killed_at_random(lab: LabUnderTest, kills: int, seed: int) -> None:
     left = kills
     while left:
         shutil.rmtree(lab.root / "runs")
-        left = killed_until_it_ends(lab, left, lambda: chance.uniform(0.2, seconds))
-        one_line_a_trial(lab)
+        left = killed_until_it_ends(lab, words, left, lambda: chance.uniform(0.2, seconds))
+        one_line_a_trial(lab, len(tokens))
         assert essence(lab) == wanted
 
 
-def killed_until_it_ends(lab: LabUnderTest, kills: int, moment: Callable[[], float]) -> int:
+def killed_until_it_ends(
+    lab: LabUnderTest, options: tuple[str, ...], kills: int, moment: Callable[[], float]
+) -> int:
     """One run, gone on with after each kill; how many kills were not needed for it."""
-    words: tuple[str, ...] = ("run", "talking", *TRIALS)
+    words: tuple[str, ...] = ("run", "talking", *options)
     while kills:
         before = len(lab.finished_trials())
         running = lab.start(*words)
@@ -190,11 +196,14 @@ def killed_until_it_ends(lab: LabUnderTest, kills: int, moment: Callable[[], flo
     return 0
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("kills", "tokens"),
+    [(2, (3, 5, 4)), pytest.param(50, (11, 12, 13, 14), marks=pytest.mark.soak)],
+)
 def test_a_run_whose_controllers_are_killed_is_as_an_undisturbed_one(
-    talking: LabUnderTest, kills: int
+    talking: LabUnderTest, kills: int, tokens: tuple[int, ...]
 ) -> None:
-    killed_at_random(talking, kills, seed=kills)
+    killed_at_random(talking, kills, kills, tokens)
 
 
 def reached(lab: LabUnderTest, number: int) -> bool:
@@ -206,13 +215,14 @@ def has_struck(board: Control, times: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("drops", "repeats"), [(3, 4), pytest.param(30, 15, marks=pytest.mark.soak)]
+    ("drops", "repeats", "tokens"), [(3, 4, 4), pytest.param(30, 15, 12, marks=pytest.mark.soak)]
 )
 def test_a_link_that_is_dropped_again_and_again_costs_nothing(
-    talking: LabUnderTest, drops: int, repeats: int
+    talking: LabUnderTest, drops: int, repeats: int, tokens: int
 ) -> None:
     """All through a run, at the begin or in the midst of whatever comes over the link."""
-    words = ("run", "talking", *TRIALS, "--set", f"repeats={repeats}")
+    sizes = ("--set", f"repeats={repeats}", "--set", f"tokens={tokens}")
+    words = ("run", "talking", *sizes)
     undisturbed = talking.run(*words)
     assert undisturbed.exit_status == 0, said(undisturbed)
     wanted = essence(talking)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import agent_builds
 import pytest
+from cli_calls import LabctlIn
 from labs import TALKING, LabUnderTest, blamed, give_talker, lab_with_board, said
 from sshd_host import SshHost, ssh_host
 
@@ -14,8 +15,8 @@ from labctl.transport import HdcTcpConfig
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 
-#: Long enough to be struck in the middle of a trial.
-TRIALS = ("--set", "repeats=3", "--set", "tokens=12")
+#: A trial of each number of tokens; that of 12 is long enough to be struck in the middle.
+TRIALS = ("--set", "matrix.tokens=[4, 12, 3]", "--set", "parameters.tokens=")
 
 
 @pytest.fixture
@@ -112,9 +113,8 @@ def test_a_run_that_loses_its_board_for_good_is_resumed(lab: LabUnderTest, host:
     one_line_a_trial(lab)
 
 
-def test_a_board_is_probed(lab: LabUnderTest, host: SshHost) -> None:
-    done = lab.run("boards", "probe", "--json")
-    assert done.exit_status == 0, said(done)
+def test_a_board_is_probed(lab: LabUnderTest, host: SshHost, measuring_briefly: LabctlIn) -> None:
+    measuring_briefly(lab.root, "boards", "probe", "--json")
     assert list(lab.root.glob("boards/*/probe-*.json"))
 
 
