@@ -40,19 +40,9 @@ class Lab:
     root: Path
     boards: tuple[Served, ...]
 
-    def run(self, *words: str, status: int = 0, **variables: str) -> process.Completed:
-        done = process.run(
-            [
-                sys.executable,
-                "-m",
-                "labctl",
-                *(() if words[:1] == ("store",) else ("deploy",)),
-                *words,
-            ],
-            timeout=280,
-            cwd=self.root,
-            env={**os.environ, **variables},
-        )
+    def run(self, *words: str, status: int = 0) -> process.Completed:
+        command = () if words[:1] == ("store",) else ("deploy",)
+        done = forked.run((*command, *words), cwd=self.root, timeout=280)
         assert done.exit_status == status, said(done)
         assert "Traceback" not in said(done)
         return done
