@@ -26,6 +26,11 @@ from labctl.transport.ssh.login import log_in
 
 pytestmark = pytest.mark.e2e
 
+#: One source of a line, and the thirty of the agent.
+PRODUCTS = pytest.mark.parametrize(
+    "product", ["plain", pytest.param("agent", marks=pytest.mark.soak)]
+)
+
 
 @pytest.fixture
 def x86(tmp_path: Path) -> Iterator[SshHost]:
@@ -178,19 +183,27 @@ def _lose(lab: SshLab, running: threading.Event) -> None:
         run_in(workspace, ["sh", "-c", "echo go; sleep 305"], on_line=lambda _line: running.set())
 
 
-def test_the_agent_is_built_from_the_command_line(lab: SshLab, x86: SshHost) -> None:
+def test_what_is_built_names_no_folder_of_the_host(lab: SshLab, x86: SshHost) -> None:
+    """CMake and a compiler for the board; the program holds the name of its source."""
+    content = lab.build("one", target="rk3568").tool("one").read_bytes()
+    assert b"main.c" in content
+    assert str(x86.workdir).encode() not in content
+
+
+@PRODUCTS
+def test_a_product_is_built_from_the_command_line(lab: SshLab, x86: SshHost, product: str) -> None:
     lab.copy_agent()
-    words = ("build", "--target", "rk3568", "--product", "agent", "--builder", "ssh", "--json")
+    words = ("build", "--target", "rk3568", "--product", product, "--builder", "ssh", "--json")
     done = lab.labctl(*words)
     assert done.exit_status == 0, done.tail()
     manifest = json.loads(done.stdout)
-    assert manifest["tools"]["agent"]["elf"]["machine"] == "EM_AARCH64"
-    assert manifest["tools"]["agent"]["smoke"]["exit_status"] == 0
+    assert manifest["tools"][product]["elf"]["machine"] == "EM_AARCH64"
+    assert manifest["tools"][product]["smoke"]["exit_status"] == 0
     assert manifest["toolchain"]["on"]["host"] == "x86"
     assert x86.working() == []
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.soak
 def test_a_small_tool_of_ggml_is_built(lab: SshLab, x86: SshHost) -> None:
     request = BuildRequest(target="rk3568", product="gguf-tools", lab_root=lab.root)
     there = build(replace(request, builder=BuilderKind.SSH, host="x86"))
@@ -201,14 +214,15 @@ def test_a_small_tool_of_ggml_is_built(lab: SshLab, x86: SshHost) -> None:
         assert str(x86.workdir).encode() not in there.tool(name).read_bytes()
 
 
+@PRODUCTS
 @pytest.mark.timeout(900)
-def test_an_arm64_host_builds_the_agent_with_its_own_gcc(
-    arm64_userland: Path, lab: SshLab, tmp_path: Path
+def test_an_arm64_host_builds_with_its_own_gcc(
+    arm64_userland: Path, lab: SshLab, tmp_path: Path, product: str
 ) -> None:
     with arm64_host(tmp_path / "arm", arm64_userland) as arm:
         lab.write_hosts(arm=arm.entry())
         lab.copy_agent()
-        words = ("build", "--target", "rk3568", "--product", "agent", "--host", "arm", "--json")
+        words = ("build", "--target", "rk3568", "--product", product, "--host", "arm", "--json")
         done = lab.labctl(*words)
     assert done.exit_status == 0, done.tail()
     manifest = json.loads(done.stdout)
@@ -216,7 +230,7 @@ def test_an_arm64_host_builds_the_agent_with_its_own_gcc(
     assert (on["builder"], on["machine"], on["host"]) == ("ssh", "aarch64", "arm")
     assert manifest["toolchain"]["cmake"] is None
     assert "-march=armv8.2-a+dotprod+fp16" in manifest["flags"]
-    tool = manifest["tools"]["agent"]
+    tool = manifest["tools"][product]
     assert (tool["elf"]["machine"], tool["elf"]["interpreter"]) == ("EM_AARCH64", None)
     assert tool["smoke"]["exit_status"] == 0
     left = [path.name for path in (tmp_path / "arm" / "srv" / "labctl").iterdir()]

@@ -43,8 +43,25 @@ foreach(tool one two)
   add_executable(${tool} main.c)
 endforeach()
 """
+#: It has the name of its source in it, as assertions of real programs have.
 _PROGRAM = """\
-int main(void) { return 0; }
+#include <stdio.h>
+int main(void) { return puts(__FILE__) < 0; }
+"""
+#: What needs a compiler alone, as the agent does.
+_PLAIN = """\
+product: plain
+description: One small program, without CMake
+builder: compile
+default_version: first
+versions:
+  first:
+    source: {folder: ../../tiny}
+tools:
+  plain:
+    smoke: [--version]
+    flags: [-std=c11, -O2, -static]
+    sources: [main.c]
 """
 #: Makes a build last until something ends it.
 _LASTING = "add_custom_target(lasting COMMAND sleep 297)\nadd_dependencies(one lasting)\n"
@@ -58,9 +75,10 @@ class SshLab:
         self.root = root
         self.source = root / "tiny"
         self.source.mkdir(parents=True)
-        spec = root / "toolchains" / TARGET / "tiny.yaml"
-        spec.parent.mkdir(parents=True)
-        spec.write_text(_SPEC)
+        products = root / "toolchains" / "products"
+        products.mkdir(parents=True)
+        (products / "tiny.yaml").write_text(_SPEC)
+        (products / "plain.yaml").write_text(_PLAIN)
         (self.source / "CMakeLists.txt").write_text(_CMAKE)
         (self.source / "main.c").write_text(_PROGRAM)
         self.write_hosts(**hosts)
@@ -75,9 +93,7 @@ class SshLab:
     def copy_agent(self) -> None:
         """Make the agent a product of this lab, whose source is at rest."""
         shutil.copytree(TOOLCHAINS / "agent", self.root / "toolchains" / "agent")
-        products = self.root / "toolchains" / "products"
-        products.mkdir()
-        shutil.copy(TOOLCHAINS / "products" / "agent.yaml", products)
+        shutil.copy(TOOLCHAINS / "products" / "agent.yaml", self.root / "toolchains" / "products")
 
     def let_builds_last(self) -> None:
         with (self.source / "CMakeLists.txt").open("a") as file:
@@ -88,10 +104,10 @@ class SshLab:
         """The steps that builds went through."""
         return list(dict.fromkeys(event.step for event in self.events))
 
-    def build(self, *tools: str, host: str = "x86") -> Artifact:
+    def build(self, *tools: str, host: str = "x86", target: str = TARGET) -> Artifact:
         """Build tools of the product, in this process."""
         request = BuildRequest(
-            target=TARGET,
+            target=target,
             product="tiny",
             tools=tools or ("one",),
             builder=BuilderKind.SSH,
