@@ -5,8 +5,8 @@
 
 .PHONY: setup setup-tests demo check test soak bench clean
 PYTEST = .venv/bin/python -m pytest
-# One more than there are processors, for tests wait a lot; at most 4.
-WORKERS = $$(n=$$(($$(nproc) + 1)); echo $$((n < 4 ? n : 4)))
+# Two more than there are processors, for tests wait a lot; at most 4.
+WORKERS = $$(n=$$(($$(nproc) + 2)); echo $$((n < 4 ? n : 4)))
 
 setup:
 	scripts/setup
