@@ -120,6 +120,8 @@ class Growing:
         told = max(self.told, len(self.ids))
         if count is not None and told > count:
             raise OutputNotUnderstood(f"the server counts {count} tokens, but sent {told}")
+        if count == 0 and self.arrivals:  # it would fit in every budget, whole
+            raise OutputNotUnderstood("the server counts 0 tokens, but sent text")
         if most is not None and (count or told) > most:
             raise OutputNotUnderstood(
                 f"the server generated {count or told} tokens, the limit was {most}",

@@ -93,7 +93,7 @@ class _Cached(Told):
 
 class _Usage(Told):
     prompt_tokens: int = Field(ge=0)
-    completion_tokens: int = Field(0, ge=0)
+    completion_tokens: int | None = Field(None, ge=0)
     prompt_tokens_details: _Cached | None = None
 
 

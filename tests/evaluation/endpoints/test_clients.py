@@ -169,6 +169,24 @@ def test_a_count_below_the_tokens_that_came_is_a_lie(api: Api) -> None:
         ask(server.address, api)
 
 
+@pytest.mark.parametrize("api", ["openai-chat", "openai-completions"])
+def test_no_tokens_make_no_text(api: Api) -> None:
+    """The whole answer would count as one within the smallest budget."""
+    with (
+        scripted_endpoint({"": Answer("one two three", usage=0, no_tokens=True)}) as server,
+        pytest.raises(OutputNotUnderstood, match="counts 0 tokens, but sent text"),
+    ):
+        ask(server.address, api)
+
+
+def test_a_usage_without_the_count_of_the_answer_is_none() -> None:
+    body = b'{"choices": [{"index": 0, "text": "It is four", "finish_reason": "stop"}],'
+    body += b'"usage": {"prompt_tokens": 3, "total_tokens": 3}}'
+    with scripted_endpoint({"": Answer(body=body)}) as server:
+        counted = ask(server.address, "openai-completions")
+    assert (counted.completion_tokens, counted.counted_by) == (3, "tokenizer")
+
+
 def test_a_count_that_is_no_count_of_tokens_gives_no_ends() -> None:
     """A count is held against the events; a billion of them fills no memory."""
     with scripted_endpoint({"": Answer("one two", usage=10**9)}) as server:
