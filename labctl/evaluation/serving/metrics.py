@@ -82,10 +82,19 @@ class StageMetrics:
     tokens_per_piece: float | None
 
 
-def describe(values: Sequence[float]) -> Distribution | None:
-    """Return the distribution of a sample; None for no values."""
+def describe(values: Sequence[float], answers: int | None = None) -> Distribution | None:
+    """Return the distribution of a sample; None for no values.
+
+    ``answers``: the number of those that the values come from, several of each. These are not
+    independent, and the limit of p99 is that of so many values.
+    """
     if not values:
         return None
+    if answers is None:
+        p99_high = quantile_interval(values, 99).high
+    else:
+        rank = quantile_interval(range(1, answers + 1), 99).high
+        p99_high = None if rank is None else percentile(values, 100 * rank / answers)
     return Distribution(
         count=len(values),
         mean=statistics.fmean(values),
@@ -93,7 +102,7 @@ def describe(values: Sequence[float]) -> Distribution | None:
         p50=percentile(values, 50),
         p90=percentile(values, 90),
         p99=percentile(values, 99),
-        p99_high=quantile_interval(values, 99).high,
+        p99_high=p99_high,
         high=max(values),
     )
 
@@ -171,7 +180,10 @@ def measure(
         departures=_departures(measured),
         ttft_ns=describe(_known([ttft_ns(row) for row in done])),
         tpot_ns=describe(_known([tpot_ns(row) for row in done])),
-        itl_ns=describe([gap for row in done for gap in _gaps(row)]),
+        itl_ns=describe(
+            [gap for row in done for gap in _gaps(row)],
+            answers=sum(len(row.arrivals_ns) > 1 for row in done),
+        ),
         latency_ns=describe([row.done_ns - start_ns(row) for row in done]),
         lateness_ns=describe(
             [row.sent_ns - row.intended_ns for row in measured if row.intended_ns is not None]

@@ -122,5 +122,24 @@ def test_a_p99_of_few_requests_is_not_bounded() -> None:
     assert many.latency_ns.p99_high == 51 * MS
 
 
+def test_many_pieces_of_few_answers_do_not_bound_the_p99_of_their_gaps() -> None:
+    """The pieces of an answer share its moment: a stall meets them together."""
+
+    def pieces(number: int) -> RequestRecord:
+        took = 90 if number <= 8 else 10  # 2 % of 400 answers met a stall
+        stamps = tuple(took * n * MS for n in range(1, 102))
+        return row(number, arrivals_ns=stamps, done_ns=stamps[-1], completion_tokens=101)
+
+    few = measure([pieces(n) for n in range(1, 5)], LatencyLimits())
+    many = measure([pieces(n) for n in range(1, 401)], LatencyLimits())
+    assert few
+    assert few.itl_ns
+    assert few.itl_ns.count == 400
+    assert few.itl_ns.p99_high is None
+    assert many
+    assert many.itl_ns
+    assert many.itl_ns.p99_high == 90 * MS
+
+
 def test_only_warm_up_has_no_figures() -> None:
     assert measure([row(warm_up=True)], LatencyLimits()) is None
