@@ -100,8 +100,7 @@ def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o644) -> None:
 def write_named(path: Path, data: str | bytes) -> None:
     """Write to a file that the user named: as :func:`write_atomic`, but what is there stays.
 
-    Links and modes stay, and what is no regular file (a device, a FIFO) is written to. Raises
-    HostError.
+    Links and modes stay; what is no regular file (device, FIFO) is written to. Raises HostError.
     """
     if path.exists() and not path.is_file():
         with host_writes(path), path.open("wb") as file:
@@ -135,6 +134,11 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def short_name(name: str) -> str:
+    """Return as much of a file's name as leaves room for a temporary one's end: 255 bytes each."""
+    return os.fsencode(name)[:200].decode(errors="ignore")
+
+
 @contextmanager
 def appearing(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
     """Open a file for writing that gets its name ``path`` only if the block ends without an error.
@@ -144,7 +148,7 @@ def appearing(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
     """
     with host_writes(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:200]}.")
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{short_name(path.name)}.")
         temporary = Path(name)
         try:
             with os.fdopen(descriptor, "wb") as file:

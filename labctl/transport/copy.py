@@ -5,7 +5,6 @@ hdc, a file or a new directory appears under its final name only when every byte
 """
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +15,7 @@ from labctl.errors import BoardError, ConfigError, LinkError, ProtocolError
 from labctl.files import appearing, host_reads, host_writes
 from labctl.progress import BytesDone
 from labctl.transport.base import Copied, Transport, check_remote_path, remote_words, require
-from labctl.transport.directories import pull_directory, push_directory
+from labctl.transport.directories import beside, pull_directory, push_directory
 from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file, why_not_proven
 
 #: Patience for small questions.
@@ -141,7 +140,7 @@ def receive(
 @contextmanager
 def appearing_on_board(transport: Transport, path: str) -> Iterator[str]:
     """Yield a path beside ``path``, renamed to it if the block ends without an error."""
-    temporary = f"{path}.labctl-{secrets.token_hex(8)}"
+    temporary = beside(path)
     try:
         yield temporary
         moved = transport.run(remote_words("mv", "-f", temporary, path), timeout=_ANSWER_SECONDS)

@@ -25,7 +25,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from labctl.errors import BoardError, ConfigError, IntegrityError, LinkError, ProtocolError
-from labctl.files import host_writes, sync_directory
+from labctl.files import host_writes, short_name, sync_directory
 from labctl.progress import BytesDone
 from labctl.transport.base import Copied, Transport, check_remote_path, remote_words, require
 from labctl.transport.file_transfer import Digest, FileTransfer, hash_patience
@@ -74,7 +74,7 @@ def push_directory(
     board = _Board(transport, timeout)
     if not board.is_missing(remote):
         board.require_no_directories([_place(remote, name) for name in tree.files])
-    staged = f"{remote}.labctl-{secrets.token_hex(8)}"
+    staged = beside(remote)
     places = {name: _place(staged, name) for name in (*tree.directories, *tree.files)}
     sent: dict[str, Digest] = {}
     try:
@@ -205,6 +205,12 @@ class _Counter:
         self.done += count
         if self._progress:
             self._progress(self.done)
+
+
+def beside(path: str) -> str:
+    """Return a new path of a board in the same folder, by which people know what is being made."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/{short_name(name)}.labctl-{secrets.token_hex(8)}"
 
 
 def _place(root: str, name: str) -> str:
@@ -343,7 +349,8 @@ def _appearing_directory(path: Path) -> Iterator[Path]:
         )
     with host_writes(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        prefix = f".{short_name(path.name)}."
+        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=prefix))
         try:
             yield folder
             folder.replace(path)

@@ -31,6 +31,27 @@ def test_a_file_goes_into_a_directory_or_gets_a_name(
     assert sorted(path.name for path in Path(folder).iterdir()) == ["file", "x"]
 
 
+@pytest.mark.parametrize("name", ["x" * 255, "\u4e2d" * 85], ids=["ASCII", "Chinese"])
+def test_the_longest_name_is_carried_both_ways(
+    transport: Transport, folder: str, tmp_path: Path, name: str
+) -> None:
+    """A name has 255 bytes at most, on each file system of boards and of hosts."""
+    for local, make in ((tmp_path / "one" / name, "file"), (tmp_path / "two" / name, "tree")):
+        local.parent.mkdir()
+        if make == "tree":
+            local.mkdir()
+        (local / "leaf" if make == "tree" else local).write_text("content")
+        remote = f"{folder}/{make}"
+        Path(remote).mkdir()
+        back = tmp_path / f"{make} back"
+        back.mkdir()
+        assert sent(transport, local, remote).path == f"{remote}/{name}"
+        receive(transport, f"{remote}/{name}", back, timeout=30)
+        copied = back / name / "leaf" if make == "tree" else back / name
+        assert copied.read_text() == "content"
+        assert [path.name for path in (*Path(remote).iterdir(), *back.iterdir())] == [name, name]
+
+
 def test_modes_are_kept_where_wanted(
     transport: Transport, folder: str, file: Path, tmp_path: Path
 ) -> None:
