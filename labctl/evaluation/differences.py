@@ -1,11 +1,11 @@
 """Differences of models on the same questions, and what several samples of a question give."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
-from labctl.evaluation.accuracy import Accuracy, AccuracyTable, in_both
+from labctl.evaluation.accuracy import Accuracy, AccuracyTable, Budget, in_both
 from labctl.records import GradeRecord
 from labctl.stats import (
     Interval,
@@ -41,13 +41,21 @@ class Difference:
         return self.gain.low > 0 or self.gain.high < 0
 
 
-def model_differences(table: AccuracyTable, grader: str) -> Iterator[Difference]:
-    """Yield the differences of every two models with one prompt, at their largest common limit."""
+def model_differences(
+    table: AccuracyTable, grader: str, model_budgets: Mapping[str, Sequence[Budget]]
+) -> Iterator[Difference]:
+    """Yield the differences of every two models with one prompt, at their largest common limit.
+
+    ``model_budgets`` are those of the evaluation's record: limits at one position are common, as
+    they are of the same time.
+    """
     for one, other in combinations(table.variants, 2):
-        if one.partition("/")[2] != other.partition("/")[2]:
+        models, prompts = zip(*(name.partition("/")[::2] for name in (one, other)), strict=True)
+        if prompts[0] != prompts[1]:
             continue
-        for budget in reversed(table.budgets):
-            first, second = (table.cell(variant, budget, grader) for variant in (one, other))
+        limits = (model_budgets.get(model, table.budgets) for model in models)
+        for pair in reversed(list(zip(*limits, strict=True))):
+            first, second = map(table.cell, (one, other), pair, (grader, grader))
             if first and second:
                 if (found := _difference(first, second)) is not None:
                     yield found

@@ -61,6 +61,7 @@ def document(
                 "first": one.first.variant,
                 "second": one.second.variant,
                 "budget": one.first.budget,
+                "second_budget": one.second.budget,
                 "grader": grader,
                 "difference": one.gain.mean,
                 "low": one.gain.low,
@@ -72,7 +73,7 @@ def document(
                 "questions_needed": one.needed,
             }
             for grader in table.graders
-            for one in model_differences(table, grader)
+            for one in model_differences(table, grader, record.model_budgets)
         ],
     }
 

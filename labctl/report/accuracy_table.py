@@ -46,7 +46,7 @@ def print_accuracies(
     else:
         _print_by_budget(console, record, table)
     print_lines(console, [escape(line) for line in _lines(record, table, end)])
-    print_lines(console, [escape(line) for line in _together(table)])
+    print_lines(console, [escape(line) for line in _together(record, table)])
 
 
 def print_disagreements(console: Console, table: AccuracyTable, answers: Mapping[str, str]) -> None:
@@ -162,13 +162,18 @@ def _marks(record: EvaluationRecord, variant: str) -> str:
     return ", ".join(marks)
 
 
-def _together(table: AccuracyTable) -> Iterator[str]:
+def _together(record: EvaluationRecord, table: AccuracyTable) -> Iterator[str]:
     """Tell the differences of models by the first grader, and what several samples give."""
     grader = table.graders[0] if table.graders else ""
-    for one in model_differences(table, grader):
+    for one in model_differences(table, grader, record.model_budgets):
+        names = [each.variant for each in (one.second, one.first)]
+        if record.model_budgets:
+            names = [
+                f"{each.variant} at {_budget(record, each)}" for each in (one.second, one.first)
+            ]
         low, high, points = (100 * end for end in (one.gain.low, one.gain.high, one.gain.mean))
         yield (
-            f"{one.second.variant} less {one.first.variant}: {points:+.1f} points (95 % interval"
+            f"{' less '.join(names)}: {points:+.1f} points (95 % interval"
             f" {low:+.1f} to {high:+.1f}), McNemar mid-p {one.test.mid_p:.2g}"
         ) + (f"; {one.needed} questions would show it" if one.needed else "")
     for cell in table.cells:

@@ -35,6 +35,21 @@ def test_the_answer_names_the_best_and_the_difference_on_the_same_questions(tmp_
     assert float(told[2]) < float(told[1]) < float(told[3])
 
 
+def test_models_are_held_against_each_other_at_the_limits_of_one_time(tmp_path: Path) -> None:
+    made = made_evaluation(
+        tmp_path,
+        right={"q2_k/step": (0.1, 0.4), "q8_0/step": (0.3, 0.8)},
+        model_budgets={"q2_k": (150, 300), "q8_0": (55, 110)},
+        questions=200,
+    )
+    report = evaluation_report(made, EN)
+    best, difference = report.answers
+    assert best.startswith("Most right answers, the tokens of 60.0 s: q8_0/step, ")
+    assert difference.startswith("q8_0/step is better than q2_k/step by ")
+    graded = {answer.grade.text for shown in report.transcripts for answer in shown.answers}
+    assert "not graded" not in graded
+
+
 def test_equal_models_are_not_told_apart_and_share_the_lead(tmp_path: Path) -> None:
     alike = {"a/p": (0.2, 0.3, 0.4, 0.5), "b/p": (0.2, 0.3, 0.4, 0.5)}
     best, difference = evaluation_report(made_evaluation(tmp_path, right=alike), EN).answers

@@ -1,7 +1,7 @@
 """Evaluations that nobody ran: answers of which accuracy and lengths are known."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,11 +31,18 @@ def made_evaluation(
     questions: int = 60,
     graders: Sequence[str] = ("boxed", "numeric"),
     budgets: Sequence[int | None] = BUDGETS,
+    model_budgets: Mapping[str, Sequence[int | None]] | None = None,
     execution: Execution | None = Execution.NATIVE_HOST,
     text: str = "We add. \\boxed{%s}",
     seed: int = 1,
 ) -> MeasuredEvaluation:
-    """Make an evaluation; ``right`` has each variant's share of right answers at each budget."""
+    """Make an evaluation; ``right`` has each variant's share of right answers at each budget.
+
+    ``model_budgets``: each model's own limits; those at one position are of 30 s, 60 s ...
+    """
+    own = {model: tuple(limits) for model, limits in (model_budgets or {}).items()}
+    if own:
+        budgets = sorted({one for limits in own.values() for one in limits if one is not None})
     chance = random.Random(seed)
     ids = [f"q-{number:04d}" for number in range(1, questions + 1)]
     ease = {question: chance.random() for question in ids}
@@ -43,7 +50,8 @@ def made_evaluation(
     for variant, shares in right.items():
         for question in ids:
             length = chance.randint(60, 420)
-            for budget, share in zip(budgets, shares, strict=True):
+            limits = own.get(variant.partition("/")[0], budgets)
+            for budget, share in zip(limits, shares, strict=True):
                 good = ease[question] < share
                 answer = "7" if good else "9"
                 tokens = length if budget is None else min(length, budget)
@@ -104,6 +112,10 @@ def made_evaluation(
         budgets=tuple(budgets),
         graders=tuple(graders),
         variants=tuple(right),
+        model_budgets=own,
+        budget_seconds=tuple(
+            30.0 * n for n in range(1, max(map(len, own.values()), default=0) + 1)
+        ),
         planned=len(generations),
         labctl_version="0.1.0",
         host="lab",

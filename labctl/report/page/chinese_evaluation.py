@@ -14,6 +14,7 @@ CHINESE_EVALUATION = {
     "Nothing is graded yet.": "尚无评分。",
     "no limit": "无限制",
     "{count} tokens": "{count} 个词元",
+    "the tokens of {time}": "{time} 内的词元",
     (
         "Most right answers, {limit}: {names}, {share} ({low} to {high}; {right} of {total})."
     ): "{limit}时答对最多：{names}，{share}（{low} 至 {high}；{total} 题中 {right} 题）。",

@@ -16,7 +16,6 @@ from labctl.report.page.content import Remark, Report, RunSection
 from labctl.report.page.evaluation_tables import (
     MeasuredEvaluation,
     evaluation_tables,
-    limit_text,
     transcripts,
 )
 from labctl.report.page.language import Language
@@ -110,13 +109,10 @@ def _marks(one: MeasuredEvaluation, words: Language) -> list[str]:
 
 
 def _answers(one: MeasuredEvaluation, words: Language) -> list[str]:
-    """Return the accuracy of every variant at the largest limit, and the differences of models."""
+    """Return the accuracy of every variant at its largest limit, and the differences of models."""
     if not one.table.graders:
         return [words("Nothing is graded yet.")]
-    grader, budget = one.table.graders[0], one.table.budgets[-1]
-    cells = [
-        cell for variant in one.table.variants if (cell := one.table.cell(variant, budget, grader))
-    ]
+    cells, limit = one.at_largest_limit(one.table.graders[0]), one.largest_text(words)
     known = [cell for cell in cells if cell.share is not None and cell.interval]
     if not known:
         return [words("Nothing is graded yet.")]
@@ -126,14 +122,14 @@ def _answers(one: MeasuredEvaluation, words: Language) -> list[str]:
             words(
                 "None of the {total} answers of any variant is right, {limit}.",
                 total=max(cell.total for cell in known),
-                limit=limit_text(budget, words),
+                limit=limit,
             )
         ]
     best = [cell for cell in known if cell.share == most]
     assert best[0].interval
     told = words(
         "Most right answers, {limit}: {names}, {share} ({low} to {high}; {right} of {total}).",
-        limit=limit_text(budget, words),
+        limit=limit,
         names=words.listed(cell.variant for cell in best),
         share=f"{most:.1%}",
         low=f"{best[0].interval.low:.1%}",

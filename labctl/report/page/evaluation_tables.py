@@ -15,6 +15,7 @@ from labctl.report.page.language import Language
 from labctl.report.page.tables import ABSENT, quantity
 from labctl.runs.record.directory import RunDirectory
 from labctl.stats import median
+from labctl.units import duration
 
 #: Questions whose answers a page shows, and code points of one answer.
 _MOST_TRANSCRIPTS, _MOST_TEXT = 100, 4000
@@ -37,6 +38,25 @@ class MeasuredEvaluation:
     def executions(self) -> set[Execution]:
         """Machines on which labctl started servers."""
         return {one.execution for one in self.record.endpoints if one.execution}
+
+    def largest_limit(self, variant: str) -> Budget:
+        """Return the largest limit of a variant; those of all variants are of the same time."""
+        own = self.record.model_budgets.get(variant.partition("/")[0])
+        return own[-1] if own else self.table.budgets[-1]
+
+    def at_largest_limit(self, grader: str) -> list[Accuracy]:
+        """Return the accuracies at the largest limits."""
+        cells = (self.table.cell(v, self.largest_limit(v), grader) for v in self.table.variants)
+        return [cell for cell in cells if cell is not None]
+
+    def largest_text(self, words: Language) -> str:
+        """Return the largest limits in words: tokens, or the time that they come from."""
+        if not self.record.model_budgets:
+            return limit_text(self.table.budgets[-1], words)
+        seconds = self.record.budget_seconds[-1]
+        if seconds is None:
+            return limit_text(None, words)
+        return words("the tokens of {time}", time=duration(seconds * 1e9))
 
     @property
     def declared(self) -> list[str]:
@@ -172,10 +192,7 @@ def transcripts(one: MeasuredEvaluation, words: Language) -> Iterator[Transcript
     """Yield questions with the answers within the largest limit; those first that tell most."""
     if not one.table.graders:
         return
-    grader, budget = one.table.graders[0], one.table.budgets[-1]
-    cells = [
-        cell for variant in one.table.variants if (cell := one.table.cell(variant, budget, grader))
-    ]
+    cells = one.at_largest_limit(one.table.graders[0])
     grades = {
         (cell.variant, grade.question): grade
         for cell in cells
