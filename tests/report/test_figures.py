@@ -18,7 +18,7 @@ from labctl.records import Execution, TelemetrySample, TrialRecord, TrialState
 from labctl.report.figures import Figure, Language, MeasuredRun, figures_of, write_figure
 from labctl.report.figures.catalogue import NAMES
 from labctl.report.figures.theme import MOST_SERIES
-from labctl.stats import median
+from labctl.stats import geometric_interval, median
 
 HOSTILE = "</script><b onload='x'>\"&=cmd|' /C calc'!A0\\"
 
@@ -208,6 +208,25 @@ def test_one_repeat_has_no_interval() -> None:
     (row,) = rows(figure("estimates", measured(PAIR[:1], repeats=1)), "estimate")
     assert "low" not in row
     assert "±" not in row["text"]
+
+
+def test_many_runs_have_an_interval_over_runs_and_not_over_all_repeats() -> None:
+    times = [380.0 * 1.1 ** (n % 3) for n in range(12)]
+    runs = [
+        measured([Made(token_ms=ms)], run_id=f"20261120T2230{n:02d}Z-q2-{n:06x}", seed=n)
+        for n, ms in enumerate(times)
+    ]
+    found = figure("estimates", *runs)
+    (row,) = rows(found, "estimate")
+    medians = [
+        median([one.timing.mean_ns for one in run.trials if one.timing and one.timing.mean_ns])
+        for run in runs
+    ]
+    over_runs = geometric_interval(medians)
+    unit = float(row["low"]) / over_runs.low
+    assert float(row["high"]) == pytest.approx(over_runs.high * unit, rel=1e-4)
+    assert unit == pytest.approx(float(row["time"]) / median(medians), rel=1e-4)
+    assert "interval is over the runs" in found.caption
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,8 @@ def estimates(
     several = any(row["kind"] == "repeat" for row in rows)
     level = f"{until.level if until else LEVEL:.0%}"
     caption = words(f"{NAME}.{'caption' if several else 'single'}", level=level)
+    if any(len(one.runs) > 1 for one in shown):
+        caption += words(f"{NAME}.runs", level=level)
     if quoted:
         sources = dict.fromkeys(f"{one.name}: {one.source}" for one in quoted)
         caption += words(f"{NAME}.quoted", sources="; ".join(sources))
@@ -67,14 +69,13 @@ def _precision(one: Series) -> Precision | None:
 
 def _interval(one: Series) -> Interval | None:
     """Return the interval of its estimate; None where it has none, or one that tells nothing."""
-    found = interval_of(one.token_times, _precision(one))
+    found = interval_of(one.independent_times, _precision(one))
     return None if found is None or found.is_vague else found
 
 
 def _estimate(one: Series, scale: TimeScale, words: Words) -> tuple[Row, str]:
     """Return the row of an estimate, and the sentence that tells it."""
-    times = one.token_times
-    value = median(times)
+    value = median(one.independent_times)
     found = _interval(one)
     row: dict[str, float | str] = {
         "kind": "estimate",

@@ -62,6 +62,20 @@ class Series:
         """Mean time of a token of each trial that has one, in ns."""
         return [time for trial in self.trials if (time := token_time(trial))]
 
+    @property
+    def independent_times(self) -> list[float]:
+        """Token times of the repeats; of several runs the median of each, in ns.
+
+        The repeats of a run share what makes runs differ: only runs tell how much that is.
+        """
+        if len(self.runs) == 1:
+            return [*self.token_times]
+        by_run: dict[str, list[int]] = {}
+        for trial in self.trials:
+            if time := token_time(trial):
+                by_run.setdefault(self.run_of(trial).run.id, []).append(time)
+        return [median(times) for times in by_run.values()]
+
     def run_of(self, trial: TrialRecord) -> MeasuredRun:
         """Return the run that a trial of the series belongs to."""
         return next(run for run in self.runs if any(one is trial for one in run.trials))

@@ -97,6 +97,10 @@ _WORDS: dict[str, tuple[str, str]] = {
         "The mean of the only repeat of each variant: one repeat has no interval.",
         "各变体仅有一次重复的平均值：一次重复没有区间。",
     ),
+    "estimates.runs": (
+        " Of several runs it is the median of theirs, and the {level} interval is over the runs.",
+        "多次运行时取各次运行中位数的中位数，{level} 区间基于各次运行。",
+    ),
     "estimates.quoted": (
         " ◇ quoted from publications, not measured here: {sources}.",
         "◇ 引自文献，非此处测得：{sources}。",
