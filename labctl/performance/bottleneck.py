@@ -114,6 +114,7 @@ def explain(
         bytes_per_second=nearest.bytes_per_second,
         ceiling_bytes_per_second=nearest.rate.value,
         storage_bytes_per_token=read,
+        measured=nearest.rate.measured,
         sentence=sentence,
     )
 

@@ -269,7 +269,7 @@ class TrialBound(Record):
     """Explanation of a result by its nearest bound."""
 
     kind: Literal["dram", "storage", "compute"] | None = Field(
-        description="resource that limits it; None: no measured rate of this board does"
+        description="resource that limits it; None: no known rate of this board does"
     )
     share: float = Field(
         description="the time of the nearest bound over the measured time: 1 = at the bound, more ="
@@ -286,6 +286,11 @@ class TrialBound(Record):
     )
     storage_bytes_per_token: int | None = Field(
         None, description="bytes that the process read from storage, from telemetry"
+    )
+    measured: bool | None = Field(
+        None,
+        description="True: that rate was measured on the board; False: its target expects it;"
+        " None = an older record",
     )
     sentence: str
 

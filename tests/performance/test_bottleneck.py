@@ -225,6 +225,8 @@ def test_an_expectation_is_not_called_the_boards_own() -> None:
     expected = Rates(Rate(175e6, "the target's expectations", measured=False))
     found = told(18.18, baseline(rates=expected), seen(3_180_000_000))
     assert "100% of the expected 175 MB/s (the target's expectations)" in found.sentence
+    assert found.measured is False
+    assert told(18.18, baseline(), seen(3_180_000_000)).measured is True
 
 
 def test_a_clock_that_was_held_back_is_told() -> None:

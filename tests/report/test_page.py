@@ -202,6 +202,22 @@ def test_the_answer_names_the_bound_and_failed_checks(tmp_path: Path) -> None:
     assert "Checks failed, see the table: clock." in text
 
 
+@pytest.mark.parametrize("words", [EN, ZH])
+def test_a_bound_by_an_expected_rate_is_not_called_measured(
+    tmp_path: Path, words: Language
+) -> None:
+    made = measured([Made("a")])
+    bound = TrialBound(
+        kind="storage", share=0.9, bytes_per_token=1, bytes_per_second=1.0, measured=False,
+        sentence="s",
+    )  # fmt: skip
+    trials = [one.model_copy(update={"bound": bound}) for one in made.trials]
+    text = answer_of(tmp_path, MeasuredRun(made.run, trials), words=words)
+    assert ("if the board is as expected" if words is EN else "若开发板符合预期") in text
+    assert "the measured rate" not in text
+    assert "实测速率" not in text
+
+
 def test_a_run_without_a_result_says_why(tmp_path: Path) -> None:
     failure = Failure(kind="ProgramFailed", blame="job", message="it crashed")
     failed = trial(1, state=TrialState.FAILED, timing=None, failure=failure, checks=())

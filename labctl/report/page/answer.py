@@ -48,6 +48,12 @@ _TOO_FEW = (
 )
 _UNLIKE = "{best} ({time} a token) and {other} ({against}) are not compared {where}: {reason}."
 
+_BOUND = "{variant} is bound by {name}: at {share} of what the measured rate of the board allows."
+_PERHAPS_BOUND = (
+    "{variant} is bound by {name} if the board is as expected: at {share} of what the rate allows"
+    " that its target expects; `labctl boards probe` measures the board's own."
+)
+
 
 def answers(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
     """Return the answer of each run, or of all together where they are many."""
@@ -245,10 +251,10 @@ def _bound(variant: str, bound: TrialBound | None, words: Language) -> Iterator[
         "compute": words("arithmetic"),
     }
     if bound.kind is None:
-        yield words("No measured rate of this board bounds {variant}.", variant=variant)
+        yield words("No known rate of this board bounds {variant}.", variant=variant)
         return
     yield words(
-        "{variant} is bound by {name}: at {share} of what the measured rate of the board allows.",
+        _BOUND if bound.measured is not False else _PERHAPS_BOUND,
         variant=variant,
         name=names[bound.kind],
         share=f"{bound.share:.0%}",

@@ -128,8 +128,15 @@ CHINESE = {
     "{variant} is bound by {name}: at {share} of what the measured rate of the board allows.": (
         "{variant} 受{name}限制：达到该开发板实测速率所允许的 {share}。"
     ),
-    "No measured rate of this board bounds {variant}.": (
-        "该开发板的实测速率都不构成 {variant} 的限制。"
+    (
+        "{variant} is bound by {name} if the board is as expected: at {share} of what the rate"
+        " allows that its target expects; `labctl boards probe` measures the board's own."
+    ): (
+        "若开发板符合预期，{variant} 受{name}限制：达到其目标平台预期速率所允许的 {share}；"
+        "`labctl boards probe` 可测得该板自身的速率。"
+    ),
+    "No known rate of this board bounds {variant}.": (
+        "该开发板的已知速率都不构成 {variant} 的限制。"
     ),
     "{count} of its trials have no result.": "有 {count} 次试验没有结果。",
     "Checks failed, see the table: {names}.": "未通过的检查见表：{names}。",
