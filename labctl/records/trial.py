@@ -327,6 +327,12 @@ class TrialRecord(FileRecord):
     resumed: int = Field(0, description="number of resumes of the run before this trial")
     started: Moment
     finished: Moment
+    took_ns: int | None = Field(
+        None,
+        ge=0,
+        description="from start to record by a clock of the host that nobody sets, as long as its"
+        " last controller looked; None = an older record, or a skipped trial",
+    )
     waited_ns: int | None = Field(
         None,
         description="wait for the board to become ready; None: an earlier controller started the"

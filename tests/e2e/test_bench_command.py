@@ -27,6 +27,7 @@ MEASURED = [
     "evidence",
     "checks",
     "conditions",
+    "took_ns",
     "waited_ns",
     "limit",
     "started",

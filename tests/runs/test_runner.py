@@ -362,6 +362,7 @@ def test_waiting_for_the_board_counts_against_the_run_but_is_no_part_of_a_trial(
     assert limit is not None
     assert (limit.seconds, limit.source) == (35, "max_time: the remaining time")
     assert outcome.trials[0].waited_ns is not None
+    assert [trial.took_ns for trial in outcome.trials] == [50 * 10**9, None, None, None]
 
 
 def test_a_wait_that_the_link_interrupts_takes_no_time_of_the_trial(

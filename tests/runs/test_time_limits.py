@@ -155,6 +155,17 @@ def test_what_an_earlier_controller_took_over_took_of_the_runs_time() -> None:
     assert clock.spent == pytest.approx(3630, abs=5)
 
 
+def test_a_clock_of_the_host_that_was_set_takes_nothing_of_the_runs_time() -> None:
+    """A host that starts without the time gets it from the network, perhaps during a trial."""
+    clock = RunClock(10_000, {}, lambda _trial: None)
+    years = BEGAN + timedelta(days=700)
+    clock.remember(trial(finished=years, job=None, took_ns=30 * 10**9, waited_ns=10 * 10**9))
+    assert clock.spent == pytest.approx(30, abs=5)
+    next_one = PlannedTrial(2, Variant("q2_k", "m", {}), 2, 8, False)
+    assert clock.expected(next_one) == pytest.approx(20)
+    assert clock.reason_to_skip(next_one) is None
+
+
 def test_what_is_left_of_a_run_is_known_as_soon_as_one_trial_has_ended() -> None:
     variants = [Variant(name, name, {}) for name in ("a", "b")]
     trials = [PlannedTrial(n, v, 1, 8, False) for n, v in enumerate([*variants, *variants], 1)]

@@ -95,6 +95,8 @@ def trial_seconds(record: TrialRecord, looked_s: float | None = None) -> float:
     Waiting for the board is no part of it. A trial that was taken over was looked at for a part of
     its time only. ``looked_s``: as long as that was, by a better clock than the record's.
     """
+    if looked_s is None and record.took_ns is not None:
+        looked_s = record.took_ns / 1e9
     if looked_s is None:
         looked_s = (record.finished - record.started).total_seconds()
     ran = record.job.wall_ns / 1e9 if record.job else 0.0

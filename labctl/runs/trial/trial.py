@@ -46,6 +46,7 @@ class Found:
     argv: tuple[str, ...] = ()
     comparability: dict[str, JsonValue] = field(default_factory=dict)
     conditions: tuple[ConditionRecord, ...] = ()
+    took_ns: int | None = None
     waited_ns: int | None = None
     limit: TrialLimit | None = None
     job: JobStatus | None = None
@@ -65,12 +66,13 @@ def run_trial(
     the record whatever happens, and the error that made it a failure, if any; the caller raises
     what is no job's. An interruption stops the job on the board and goes on upwards.
     """
-    found, started = Found(), datetime.now(UTC)
+    found, started, began = Found(), datetime.now(UTC), time.monotonic()
     error: Exception | None = None
     try:
         _measure(context, trial, attempt, found)
     except Exception as caught:  # a bug too: what was found before it stays
         error = caught
+    found.took_ns = round((time.monotonic() - began) * 1e9)
     return _record(context, trial, attempt, found, started, error=error), error
 
 
