@@ -271,6 +271,9 @@ def _notes(rows: Sequence[VariantSummary], run: RunRecord) -> list[str]:
     for row in rows:
         if row.token_interval and row.token_interval.is_vague:
             notes.append(f"{row.variant}: {vague(row.token_interval, 'trials')}")
+        if 0 < row.trials_timed < row.trials_ok:
+            of = f"{row.trials_timed} of {row.trials_ok} good trials"
+            notes.append(f"{row.variant}: the time per token is of {of}: the others have none")
         notes += [f"{row.variant}: {failure}" for failure in row.failures]
         if row.skip_reason:
             what = f"{row.trials_skipped} of its trials were not measured"

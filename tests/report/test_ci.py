@@ -191,6 +191,9 @@ def test_what_was_skipped_or_emulated_or_not_checked_has_not_passed(played: Play
         "skipped",
         "110 ms per token (1 good trial), but 1 trial skipped: max_time is over",
     )
+    one_token = timing([100], mean_ns=None, p50_ns=None, tokens_per_second=None)
+    some = Played(played.runs / "s")(trial(1), trial(2, timing=one_token), facts=EMULATED).cases()
+    assert "110 ms per token (1 of 2 good trials)" in some[ROW][1]
     emulated = Played(played.runs / "e")(trial(1), trial(2, **Q8), facts=EMULATED).cases()
     assert emulated[ROW] == ("skipped", "110 ms per token (1 good trial), but emulated: not judged")
 

@@ -492,6 +492,17 @@ def test_the_wide_table_and_a_pipe_have_whole_names() -> None:
     assert "FAILED: frequency" in "\n".join(wide)
 
 
+def test_an_estimate_of_some_of_the_trials_says_so() -> None:
+    """A program that stops at its first token has no time per token, and no failed check."""
+    one = TimingRecord(generated_tokens=1, arrivals=1, ttft_ns=2_000_000_000)
+    trials = [trial(1), trial(2), trial(3, timing=one)]
+    told = "q2_k: the time per token is of 2 of 3 good trials: the others have none"
+    assert told in drawn(print_timing_table, run(), trials)
+    assert "the others have none" not in drawn(print_timing_table, run(), trials[:2])
+    nothing = [trial(n, timing=one) for n in (1, 2)]
+    assert "the others have none" not in drawn(print_timing_table, run(), nothing)
+
+
 def test_details_need_wide_and_results_do_not() -> None:
     timed = [trial(1, timing=timing([100, 110], load_ns=5), energy=energy())]
     assert "tokens inside" not in drawn(print_timing_table, run(), timed)

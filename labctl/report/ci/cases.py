@@ -227,7 +227,9 @@ def _value(row: VariantSummary) -> str:
     spread = ""
     if known and not known.is_vague:
         spread = f" {plus_minus(row.token_ns, known.low, known.high)}"
-    return f"{duration(row.token_ns)} per token{spread} ({counted(row.trials_ok, 'good trial')})"
+    few = "" if row.trials_timed == row.trials_ok else f"{row.trials_timed} of "
+    of = f"{few}{counted(row.trials_ok, 'good trial')}"
+    return f"{duration(row.token_ns)} per token{spread} ({of})"
 
 
 def _figures(row: VariantSummary | None) -> dict[str, float]:
