@@ -119,6 +119,7 @@ class Plan:
             source=self.source.home,
             source_digest=self.source.identity.digest,
             home=cache_dir() / "build" / self.target.name / self.name,
+            verify_source=self.source.verify_unchanged,
             sdks=tuple(self.order.values[name] for name in self.spec.paths),
         )
 

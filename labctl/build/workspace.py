@@ -31,6 +31,8 @@ class WorkspaceInputs:
     """SHA-256 of the source: a builder that has it from before need not send it again."""
     home: Path
     """The folder of this build on this host, which stays; the log lies in it."""
+    verify_source: Callable[[], None]
+    """Raises ConfigError when the source is no longer what ``source_digest`` says."""
     sdks: tuple[str, ...] = ()
     """Absolute folders on the builder's own machine that the user supplies; builds may write."""
 

@@ -16,9 +16,12 @@ from sshd_arm64 import arm64_host, userland
 from sshd_host import SshHost, ssh_host
 from sshd_lab import TARGET, SshLab, run_in
 
+from labctl import process
 from labctl.build import BuildRequest, Step, build
 from labctl.build.manifest import BuilderKind
-from labctl.errors import CompileError, HostError, HostTimeout
+from labctl.build.progress import OnProgress
+from labctl.build.source import Folder
+from labctl.errors import CompileError, ConfigError, HostError, HostTimeout
 from labctl.files import cache_dir
 from labctl.retry import wait_until
 from labctl.transport.ssh.link import Watch
@@ -93,6 +96,26 @@ def test_archives_of_old_sources_go(lab: SshLab, x86: SshHost) -> None:
     assert {path.name for path in sources.iterdir()} == {new} | {
         f"{number}.tar.gz" for number in (3, 4, 5)
     }
+
+
+def test_what_was_edited_while_it_was_sent_is_in_no_later_build(
+    lab: SshLab, x86: SshHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.write_hosts(x86=x86.entry(keep_trees=True))
+    program, fetch = lab.source / "main.c", Folder.fetch
+    before = program.read_text()
+
+    def edited(self: Folder, on_progress: OnProgress) -> Path:
+        program.write_text("int main(int count, char **words) { return count > 1 ? 0 : 7; }\n")
+        return fetch(self, on_progress)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "fetch", edited)
+        with pytest.raises(ConfigError, match="was changed while"):
+            lab.build()
+    program.write_text(before)
+    tool = lab.build().tool("one")
+    assert process.run([str(tool)], timeout=60).exit_status == 0
 
 
 def test_a_tree_stays_when_asked_for(lab: SshLab, x86: SshHost) -> None:

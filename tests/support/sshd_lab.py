@@ -15,6 +15,7 @@ from labctl import process
 from labctl.build import Artifact, BuildProgress, BuildRequest, Step, build
 from labctl.build.manifest import BuilderKind
 from labctl.build.remote import SshBuilder
+from labctl.build.source import Folder
 from labctl.build.workspace import Workspace, WorkspaceInputs
 from labctl.config.lab import find_lab
 from labctl.shipped import TOOLCHAINS
@@ -121,7 +122,8 @@ class SshLab:
         return SshBuilder(host, lab.lab.build_hosts, lab.root, **limits)
 
     def inputs(self, name: str = f"{TARGET}/tiny-first-0123456789ab") -> WorkspaceInputs:
-        return WorkspaceInputs(name, self.source, "0" * 64, self.root / "home")
+        unchanged = Folder(self.source).verify_unchanged
+        return WorkspaceInputs(name, self.source, "0" * 64, self.root / "home", unchanged)
 
     @contextmanager
     def workspace(self, host: str = "x86", **limits: int) -> Iterator[Workspace]:

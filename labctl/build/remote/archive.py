@@ -2,6 +2,7 @@
 
 import gzip
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 from labctl.build.source import source_files
@@ -23,8 +24,15 @@ def known_digest(source_digest: str) -> str | None:
     return digest if is_digest else None
 
 
-def make_archive(source: Path, source_digest: str, archive: Path) -> str:
-    """Pack a source; the archive's SHA-256. Raises HostError, ConfigError."""
+def make_archive(
+    source: Path, source_digest: str, archive: Path, verify_source: Callable[[], None]
+) -> str:
+    """Pack a source; the archive's SHA-256.
+
+    The archive stands for ``source_digest`` from now on, also in later builds. So ``verify_source``
+    has to find, after all is read, that the source is still what that says. Raises what it raises,
+    and HostError, ConfigError.
+    """
     with (
         host_writes(archive),
         archive.open("wb") as raw,
@@ -33,6 +41,7 @@ def make_archive(source: Path, source_digest: str, archive: Path) -> str:
     ):
         for name in sorted(source_files(source)):
             _add(tar, source, name)
+    verify_source()
     digest = sha256_file(archive)
     write_atomic(_record(source_digest), f"{digest}\n")
     return digest

@@ -131,7 +131,9 @@ class SshBuilder(Builder):
         if digest is None or not self._has(link, digest):
             with scratch(inputs.home, "send-") as folder:
                 archive = folder / "source.tar.gz"
-                digest = make_archive(inputs.source, inputs.source_digest, archive)
+                digest = make_archive(
+                    inputs.source, inputs.source_digest, archive, inputs.verify_source
+                )
                 if not self._has(link, digest):
                     self._send(link, inputs, archive, digest, on_progress)
         folders = self.folders(inputs)
