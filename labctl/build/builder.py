@@ -1,7 +1,7 @@
 """``build``: from a request to an artifact that is proven, and shared by all who ask for it."""
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
@@ -12,6 +12,8 @@ from labctl.build.manifest import Manifest, ToolRecord
 from labctl.build.plan import KEY_DIGITS, BuildRequest, Plan, make_plan
 from labctl.build.progress import BuildProgress, OnProgress, Step, ignore
 from labctl.build.proof import examine, is_proven
+from labctl.build.source import Source
+from labctl.build.workspace import Workspace
 from labctl.errors import ConfigError, HostTimeout
 from labctl.files import cache_dir, locked
 
@@ -65,9 +67,11 @@ def _build_missing(plan: Plan, lock: int, on_progress: OnProgress) -> Artifact:
     source = plan.source.fetch(on_progress)
     _check_sources(plan, source, missing)
     inputs = plan.inputs
-    with plan.choice.builder.open(inputs, lock=lock, on_progress=on_progress) as workspace:
+    with (
+        plan.choice.builder.open(inputs, lock=lock, on_progress=on_progress) as workspace,
+        _unchanged(plan.source, workspace),
+    ):
         made = Job(plan.order, workspace, inputs.home, on_progress).run(missing)
-    plan.source.verify_unchanged()
     records: dict[str, ToolRecord] = {}
     for name, file in made.items():
         on_progress(BuildProgress(Step.CHECK, name))
@@ -89,6 +93,25 @@ def _build_missing(plan: Plan, lock: int, on_progress: OnProgress) -> Artifact:
         untrusted=plan.untrusted,
     )
     return publish(plan.artifact, manifest, {name: file.file for name, file in made.items()})
+
+
+@contextmanager
+def _unchanged(source: Source, workspace: Workspace) -> Iterator[None]:
+    """Raise ConfigError if the source changes meanwhile, and leave nothing of that in the tree.
+
+    A source that is put back with its old times would not be compiled again.
+    """
+    try:
+        yield
+        source.verify_unchanged()
+    except BaseException as error:  # on Ctrl-C too
+        try:
+            source.verify_unchanged()
+        except ConfigError as changed:
+            workspace.clear()
+            if isinstance(error, Exception):
+                raise changed from error
+        raise
 
 
 def _check_sources(plan: Plan, source: Path, tools: Sequence[str]) -> None:

@@ -272,6 +272,28 @@ def test_a_source_edited_during_the_build_is_refused(tiny_lab) -> None:  # type:
     assert list_artifacts() == []
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_was_edited_during_a_build_is_in_no_later_one(tiny_lab, own_cache, fails) -> None:  # type: ignore[no-untyped-def]
+    shared, one = tiny_lab.source / "shared.c", tiny_lab.source / "one.c"
+    originals = [(path, path.read_text(), path.stat()) for path in (shared, one)]
+
+    def edit(event: BuildProgress) -> None:
+        if event.step is Step.CONFIGURE:
+            shared.write_text("int add(int a, int b) { return a - b; }\n")
+            if fails:
+                one.write_text("int main(void) { return wrong; }\n")
+
+    with pytest.raises(ConfigError, match="was changed while it was being built"):
+        build(tiny_lab.request("one"), on_progress=edit)
+    for path, text, status in originals:  # as `mv one.c.orig one.c` does
+        path.write_text(text)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    after = build(tiny_lab.request("one")).manifest.tools["one"]
+    shutil.rmtree(own_cache / "artifacts")
+    shutil.rmtree(own_cache / "build")
+    assert build(tiny_lab.request("one")).manifest.tools["one"].sha256 == after.sha256
+
+
 def test_own_sources_get_labels_of_their_own(tiny_lab, tmp_path) -> None:  # type: ignore[no-untyped-def]
     artifact = build(tiny_lab.request("one", source=tiny_lab.source))
     assert artifact.manifest.version == "folder"
