@@ -25,6 +25,15 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_a_lab_that_records_cannot_name_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    """A folder that came from a system with another encoding, such as GBK or Latin-1."""
+    lab = tmp_path / os.fsdecode(b"caf\xe9")
+    with pytest.raises(ConfigError, match=r"path is not: .*/caf\\xe9/runs") as caught:
+        RunDirectory(lab / "runs" / FIRST).begin()
+    assert "rename" in str(caught.value.hint)
+    assert not lab.exists()
+
+
 def test_the_size_of_what_goes_meanwhile_is_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ evaluation has ``evaluation.json`` in place of it, and ``generations.jsonl`` for
 :mod:`labctl.evaluation.directory`.
 """
 
+import os
 import re
 import secrets
 import shutil
@@ -76,7 +77,19 @@ class RunDirectory:
         self.path = path
 
     def begin(self) -> None:
-        """Make the directory of a new run, with nothing in it."""
+        """Make the directory of a new run, with nothing in it.
+
+        Raises ConfigError in a lab whose path no record can hold, before anything is done for it.
+        """
+        raw = os.fsencode(self.path.absolute())
+        try:
+            raw.decode()
+        except UnicodeDecodeError as error:
+            raise ConfigError(
+                f"records are UTF-8, and this lab's path is not: "
+                f"{raw.decode(errors='backslashreplace')}",
+                hint="rename that folder, or copy the lab elsewhere",
+            ) from error
         with host_writes(self.path):
             self.path.mkdir(parents=True)
             sync_directory(self.path.parent)
