@@ -200,7 +200,8 @@ class OpenAiClient(EndpointClient):
                 part = choice.part
                 if part.reasoning_content or part.reasoning:
                     thinks = True
-                    answer.arrivals.append(stamp_ns)
+                    if not part.content:  # else it is one piece with the text
+                        answer.arrivals.append(stamp_ns)
                 answer.add(stamp_ns, part.content)
                 answer.finish = choice.finish_reason or answer.finish
                 if choice.logprobs:

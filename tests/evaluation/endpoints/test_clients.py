@@ -221,6 +221,15 @@ def test_a_server_that_does_not_stream_is_read_in_one_piece() -> None:
     assert (answer.text, answer.completion_tokens, len(answer.arrivals)) == ("four", 2, 1)
 
 
+def test_a_thought_and_its_answer_in_one_piece_arrive_once() -> None:
+    """Two arrivals at one moment would be 0 ns a token, within every limit."""
+    body = b'{"choices": [{"message": {"reasoning_content": "two and two", "content": "four"},'
+    body += b'"finish_reason": "stop"}], "usage": {"prompt_tokens": 3, "completion_tokens": 9}}'
+    with scripted_endpoint({"": Answer(body=body)}) as server:
+        answer = ask(server.address, "openai-chat")
+    assert (answer.text, answer.completion_tokens, len(answer.arrivals)) == ("four", 9, 1)
+
+
 @every_api
 def test_a_server_says_what_it_is(api: Api) -> None:
     async def use(client: EndpointClient) -> tuple[ServerIdentity, object]:
