@@ -120,7 +120,8 @@ def ttft_ns(row: RequestRecord) -> int | None:
 def tpot_ns(row: RequestRecord) -> float | None:
     """Return the time of a token after the first; None where it cannot be told."""
     tokens = tokens_of(row)
-    if tokens is None or tokens < 2 or len(row.arrivals_ns) < 2:
+    # Pieces that were read together, as a proxy that buffers sends them, are one.
+    if tokens is None or tokens < 2 or len(set(row.arrivals_ns)) < 2:
         return None
     return (row.done_ns - row.arrivals_ns[0]) / (tokens - 1)
 

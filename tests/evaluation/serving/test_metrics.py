@@ -38,6 +38,7 @@ def test_time_per_token_is_without_the_first_and_by_the_servers_count() -> None:
     assert tpot_ns(row(completion_tokens=1)) is None
     assert tpot_ns(row(arrivals_ns=(11 * MS,))) is None
     assert tpot_ns(row(counted_by="stream")) is None  # pieces are not tokens
+    assert tpot_ns(row(arrivals_ns=(51 * MS,) * 3)) is None  # else 0 ns, which keeps every limit
 
 
 def test_rates_are_of_what_was_completed_over_the_whole_time() -> None:
@@ -87,6 +88,7 @@ def test_a_count_that_the_server_did_not_tell_is_no_rate_of_tokens() -> None:
         ({"arrivals_ns": ()}, {"ttft_ns": 1000 * MS}, False),
         ({"completion_tokens": 1}, {"tpot_ns": 1}, True),
         ({"counted_by": "stream"}, {"tpot_ns": 1000 * MS}, False),
+        ({"arrivals_ns": (51 * MS,) * 3}, {"tpot_ns": 1000 * MS}, False),
     ],
 )
 def test_a_good_request_keeps_every_limit(
