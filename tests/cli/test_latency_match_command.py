@@ -12,7 +12,7 @@ from matched_lab import EVALUATION, MODELS, TIMING, evaluation, matched_lab, tim
 from records_made import model, plan, planned_run, run, trial
 
 from labctl.cli.root import run_cli
-from labctl.records import EndpointRecord, Execution, Measure, TimingRecord
+from labctl.records import Check, EndpointRecord, Execution, Measure, TimingRecord
 
 Printed = pytest.CaptureFixture[str]
 #: 0.5 / 0.9 of the answers of q8_0, of 10 to 400 tokens, take so long
@@ -289,6 +289,14 @@ def test_models_timed_with_different_settings_are_headed(own: Path, capsys: Prin
     assert run_cli(["latency-match"]) == 0
     text = capsys.readouterr().out
     assert "timed under different conditions: threads: q2_k not set, q8_0 2" in text
+
+
+def test_times_that_their_own_checks_contradict_are_headed(own: Path, capsys: Printed) -> None:
+    other_run(own, "q8_0", checks=(Check(name="frequency", ok=False, detail="down"),))
+    evaluation(own, questions=40)
+    assert run_cli(["latency-match"]) == 0
+    told = f"CHECKS FAILED in 3 of 3 trials of q8_0 ({OTHER}): frequency"
+    assert told in capsys.readouterr().out
 
 
 def test_the_newest_run_of_each_model_alone_is_taken(own: Path, capsys: Printed) -> None:

@@ -55,6 +55,7 @@ class Joined:
 class _Findings:
     differences: list[str] = field(default_factory=list)
     untold: list[str] = field(default_factory=list)
+    contradicted: list[str] = field(default_factory=list)
 
 
 def join(sources: Sources, *, grader: str | None = None, assume: bool = False) -> Joined:
@@ -74,6 +75,7 @@ def join(sources: Sources, *, grader: str | None = None, assume: bool = False) -
             if trials:
                 _agree(evaluation, model, trials, findings)
                 timed[model.key] = conditions(trials)
+                findings.contradicted += _contradicted(model.key, trials, runs)
                 try:
                     times[model.key] = answer_times(model.key, trials, runs)
                 except ValueError as error:
@@ -233,6 +235,23 @@ def _check_templates(
         findings.untold.append("chat template (that of a declared server may not be the file's)")
 
 
+def _contradicted(model: str, trials: Sequence[TrialRecord], runs: Sequence[str]) -> list[str]:
+    """Say which of a model's trials their own checks contradict: they count, as in every table."""
+    failed = [names for one in trials if (names := [c.name for c in one.checks if c.ok is False])]
+    if not failed:
+        return []
+    return [
+        sentence(
+            "CHECKS FAILED in {count} of {trials} trials of {model} ({runs}): {names}",
+            count=len(failed),
+            trials=len(trials),
+            model=model,
+            runs=", ".join(runs),
+            names=", ".join(sorted({name for names in failed for name in names})),
+        )
+    ]
+
+
 def _timed(trial: TrialRecord, key: str) -> JsonValue:
     return trial.parameters.get(key, trial.comparability.get(key))
 
@@ -302,6 +321,7 @@ def _heading(sources: Sources, times: dict[str, AnswerTimes], findings: _Finding
     if declared:
         names = ", ".join(sorted(declared))
         lines.append(sentence("model as declared, not proven: {names}", names=names))
+    lines += findings.contradicted
     if findings.untold:
         untold = ", ".join(dict.fromkeys(findings.untold))
         lines.append(sentence("not compared: {found}", found=untold))

@@ -12,6 +12,9 @@ CHINESE_LATENCY = {
     ),
     "DIFFERENT BOARDS: {found}": "DIFFERENT BOARDS（开发板不同）：{found}",
     "ASSUMED SAME MODEL: {found}": "ASSUMED SAME MODEL（假定为同一模型）：{found}",
+    "CHECKS FAILED in {count} of {trials} trials of {model} ({runs}): {names}": (
+        "CHECKS FAILED（检查未通过）：{model} 的 {trials} 次试验中有 {count} 次（{runs}）：{names}"
+    ),
     "timed under different conditions: {found}": "计时条件不同：{found}",
     "model as declared, not proven: {names}": "模型以声明为准，未经证实：{names}",
     "not compared: {found}": "未比较：{found}",
