@@ -6,7 +6,7 @@ from pathlib import Path
 
 from labctl.evaluation.budgets import equal_tokens, tokens_within
 from labctl.evaluation.recipe import EvaluationRecipe
-from labctl.records import ModelIdentity, TrialRecord
+from labctl.records import Execution, ModelIdentity, TrialRecord
 from labctl.results.summary import good_trials, token_time
 from labctl.runs.record.lookup import find_run
 from labctl.stats import median
@@ -17,7 +17,8 @@ class Limits:
     """Limits of all models, ascending, None (= no limit) last.
 
     ``by_model`` is empty where they are the same for all; otherwise those at one position are the
-    same time, ``seconds``. ``run``: id of the timing run that measured ``token_seconds``.
+    same time, ``seconds``. ``run``: id of the timing run that measured ``token_seconds``, and
+    ``notes`` what makes its times doubtful.
     """
 
     all_tokens: tuple[int | None, ...]
@@ -25,6 +26,7 @@ class Limits:
     seconds: tuple[float | None, ...] = ()
     token_seconds: dict[str, float] = field(default_factory=dict)
     run: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def limits_of(recipe: EvaluationRecipe, runs: Path, models: Mapping[str, ModelIdentity]) -> Limits:
@@ -38,8 +40,9 @@ def limits_of(recipe: EvaluationRecipe, runs: Path, models: Mapping[str, ModelId
         assert budgets.tokens is not None
         return Limits(budgets.tokens)
     measured_in, times = None, dict(budgets.time_per_token)
+    notes: list[str] = []
     if budgets.timing_run is not None:
-        measured_in, times = _measured(recipe, budgets.timing_run, runs, models)
+        measured_in, times, notes = _measured(recipe, budgets.timing_run, runs, models)
     times_ns = {model: round(seconds * 1e9) for model, seconds in times.items()}
     by_model: dict[str, tuple[int | None, ...]] = {}
     if budgets.seconds is not None:
@@ -69,15 +72,20 @@ def limits_of(recipe: EvaluationRecipe, runs: Path, models: Mapping[str, ModelId
             raise recipe.refusal(path, f"{model} makes not even one token in that time")
     every = {limit for limits in by_model.values() for limit in limits}
     in_order = tuple(sorted(every, key=lambda one: (one is None, one or 0)))
-    return Limits(in_order, by_model, tuple(seconds), times, measured_in)
+    return Limits(in_order, by_model, tuple(seconds), times, measured_in, tuple(notes))
 
 
 def _measured(
     recipe: EvaluationRecipe, name: str, runs: Path, models: Mapping[str, ModelIdentity]
-) -> tuple[str, dict[str, float]]:
+) -> tuple[str, dict[str, float], list[str]]:
     directory = find_run(runs, name)
     record, trials = directory.run(), good_trials(directory.trials())
     found = {}
+    notes = []
+    if record.facts.execution is not Execution.BOARD:
+        notes.append(
+            f"limits are of times of {record.id}, not of a board's: {record.facts.execution}"
+        )
     for key in recipe.evaluated_models():
         of_model = _of_model(trials, models[key])
         if len({trial.variant for trial in of_model}) != 1:
@@ -93,7 +101,13 @@ def _measured(
             problem = f"run {record.id} tells no time per token of {key}"
             raise recipe.refusal(("budgets", "timing_run"), problem)
         found[key] = median(times) / 1e9
-    return record.id, found
+        failed = {c.name for trial in of_model for c in trial.checks if c.ok is False}
+        if failed:
+            names = ", ".join(sorted(failed))
+            notes.append(
+                f"limits of {key} are of times whose checks failed in {record.id}: {names}"
+            )
+    return record.id, found, notes
 
 
 def _of_model(trials: Sequence[TrialRecord], model: ModelIdentity) -> list[TrialRecord]:

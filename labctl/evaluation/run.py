@@ -123,7 +123,8 @@ def run_evaluation(request: EvaluationRequest, observer: Observer) -> Evaluation
         run.begin()
         session.begin(run)
         observer.note(f"run directory: {run.path}")
-        for note in dataset.notes:
+        notes = (*dataset.notes, *limits.notes)
+        for note in notes:
             observer.note(f"note: {note}")
         started = start_servers(
             recipe,
@@ -152,7 +153,7 @@ def run_evaluation(request: EvaluationRequest, observer: Observer) -> Evaluation
             graders=recipe.graders,
             variants=tuple(f"{m}/{p}" for m in recipe.evaluated_models() for p in recipe.prompts),
             planned=0,
-            plan_notes=dataset.notes,
+            plan_notes=notes,
             labctl_version=importlib.metadata.version("labctl"),
             lab_revision=lab_revision(lab.root),
             host=platform.node(),
