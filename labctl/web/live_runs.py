@@ -59,8 +59,8 @@ def after(live: LiveRun, event: AnyEvent) -> LiveRun:
     """Return what a run does after an event."""
     new: dict[str, Any] = {}
     match event:
-        case Contact():
-            new = {"recipe": event.recipe, "board": event.board, "lost": False}
+        case Contact():  # of another controller or board: nothing from before is true of it
+            return LiveRun(live.run, event.recipe, event.board)
         case Evaluation():
             new = {"recipe": event.recipe, "total": event.planned, "done": event.done}
         case Fetch() | Deploy():
