@@ -214,10 +214,12 @@ class LabState:
         """Replace the whole state by a backup; what was there is backed up first.
 
         Leases are those that hold now, if the state still knows them: none of the backup's holds.
+        Tokens that were revoked after the backup stay so.
         Raises ConfigError while workers or holders of boards live, unless ``force``.
         """
         from labctl.state.backup import read_backup, replace_rows
         from labctl.state.leases import leases_kept
+        from labctl.state.tokens import revoked_kept
 
         rows = read_backup(path)
         if not force:
@@ -226,7 +228,7 @@ class LabState:
             self.backup()
         with self._database.writing() as connection:
             SCHEMA.migrate(connection)
-            with leases_kept(connection):
+            with leases_kept(connection), revoked_kept(connection):
                 replace_rows(connection, rows)
 
     def _refuse_if_in_use(self) -> None:

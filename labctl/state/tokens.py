@@ -6,6 +6,8 @@ A token has 256 random bits, so that its plain SHA-256 cannot be turned back.
 import hashlib
 import hmac
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +16,14 @@ from labctl.state.audit import add_audit
 from labctl.state.events import clock
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from labctl.config.web import Role
     from labctl.state.sql import StateDatabase
 
 #: Tells people, and programs that look for secrets in texts, what it is.
 PREFIX = "labctl_"
+_REVOKE = "token revoke"
 _COLUMNS = "sha256, name, role, made_by, made_at, expires"
 
 
@@ -91,7 +96,7 @@ class AccessTokens:
             )
             if gone.rowcount:
                 now = clock(connection, self._state.now)
-                add_audit(connection, now, by, "cli", "token revoke", subject=name)
+                add_audit(connection, now, by, "cli", _REVOKE, subject=name)
         if not gone.rowcount:
             names = ", ".join(one.name for one in self.list()) or "there are none"
             raise ConfigError(f"no token {name!r}", hint=f"tokens: {names}")
@@ -110,6 +115,24 @@ class AccessTokens:
         )
         found = AccessToken(*rows[0]) if rows else None
         return found if found and hmac.compare_digest(found.sha256, sha256) else None
+
+
+@contextmanager
+def revoked_kept(connection: "Connection") -> Iterator[None]:
+    """Replace all tables inside: no token of a backup holds that was revoked since.
+
+    The audit log that is replaced tells which were; their lines go into the new one.
+    """
+    from sqlalchemy import text
+
+    question = "SELECT subject, at, actor, via FROM audit WHERE action = :action ORDER BY id"
+    found = connection.execute(text(question), {"action": _REVOKE})
+    revoked = {name: (at, actor, via) for name, at, actor, via in found}
+    yield
+    for name, made_at in connection.execute(text("SELECT name, made_at FROM access_token")).all():
+        if name in revoked and revoked[name][0] >= made_at:
+            connection.execute(text("DELETE FROM access_token WHERE name = :name"), {"name": name})
+            add_audit(connection, *revoked[name], _REVOKE, subject=name)
 
 
 def new_token() -> str:

@@ -105,6 +105,24 @@ def test_a_backup_is_brought_back_whole(lab: LabFile, state: LabState) -> None:
     assert state.baselines.list() == [kept]
 
 
+def test_a_backup_brings_no_revoked_token_back(lab: LabFile, state: LabState) -> None:
+    stolen, own = (state.tokens.add(name, "admin", by="ann@desk") for name in ("ann", "ben"))
+    copy = state.backup(lab.root / "copy.sqlite")
+    state.tokens.revoke("ann", by="ben@desk")
+    new = state.tokens.add("ann", "run", by="ben@desk")
+    after = state.backup(lab.root / "after.sqlite")
+    state.restore(copy)
+    assert state.tokens.find(stolen) is None
+    assert state.tokens.find(own) is not None
+    assert [one.action for one in state.audit.list(subject="ann")] == ["token add", "token revoke"]
+    state.restore(copy)
+    assert state.tokens.find(stolen) is None
+    state.tokens.revoke("ben", by="ann@desk")
+    state.restore(after)
+    assert state.tokens.find(own) is None
+    assert state.tokens.find(new) is not None
+
+
 def test_no_state_is_replaced_under_those_who_work_with_it(lab: LabFile, state: LabState) -> None:
     state.baselines.set("a", [RUN])
     copy = state.backup(lab.root / "copy.sqlite")
