@@ -1,5 +1,6 @@
 """Whole runs of programs that tell themselves when they printed what: the records say the same."""
 
+import itertools
 import json
 import platform
 import statistics
@@ -104,18 +105,22 @@ def test_a_record_says_when_the_program_printed_what(
     done = lab.run("run", "truth", "--json")
     assert done.exit_status == 0, said(done)
     found = []
+    on_time = []
     for trial in json.loads(done.stdout)["trials"]:
         (stdout,) = lab.root.glob(f"runs/*/trials/{trial['number']:03d}-*/stdout")
         told_ns = [int(line) for line in stdout.read_text().split()]
         assert len(told_ns) == trial["timing"]["generated_tokens"] == len(GAPS)
         found += errors(trial, told_ns)
+        slept_ns = zip(GAPS[1:], itertools.pairwise(told_ns), strict=True)
+        on_time += [end - start < gap * 1e9 + 1_000_000 for gap, (start, end) in slept_ns]
         span_ns = told_ns[-1] - told_ns[0]
         rate = (len(GAPS) - 1) / (span_ns / 1e9)
         assert trial["timing"]["tokens_per_second"] == pytest.approx(rate, rel=0.01)
         assert trial["timing"]["ttft_ns"] >= GAPS[0] * 1e9
-    # On a shared machine a single time can be wrong because nothing at all ran.
+    # A busy host wakes the agent as late as it wakes the program: at both ends of a gap.
+    punctual = statistics.mean(on_time) ** 2
     assert statistics.median(found) < 1
-    assert sum(error < 1 for error in found) >= 2 * len(GAPS) * 0.9, sorted(found)
+    assert statistics.mean(error < 1 for error in found) >= 0.9 * punctual, sorted(found)
 
 
 def test_without_a_count_a_trial_has_no_figures_of_tokens_and_no_check(
