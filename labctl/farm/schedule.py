@@ -1,15 +1,20 @@
 """The choice of what runs where and when. It knows no clock, thread or board.
 
-Greater priority first, and within one priority the longest first: on equal boards the end of all is
-then at most 4/3 of the best that could be (Graham 1969). A job waits while its
-board, or a shared limit, has no room; those behind it go on. Of several free boards it gets the one
-that the fewest waiting jobs can use.
+Greater priority first. Within a priority, jobs are dealt to the boards beforehand, the longest
+first, each to the board with the least to do: on equal boards the end of all is then at most 4/3 of
+the best that could be (Graham 1969). A board begins with what is far longer than others, then runs
+its jobs in random order: boards that all begin with their longest change jobs in the same second,
+and wait for their host. A board with none left takes the longest that waits elsewhere. A job waits
+while its board, or a shared limit, has no room; those behind it go on. Of several boards it gets
+the one that the fewest waiting jobs can use.
 """
 
-from bisect import insort
+import heapq
+from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from zlib import crc32
 
 from labctl.errors import Blame, ExitStatus
 from labctl.farm.job import FarmJob, JobResult
@@ -17,6 +22,8 @@ from labctl.state.blame import BrokenBoard, blame_reason, broken_by_job
 
 #: A job that infrastructure broke off so often is given up.
 MOST_ATTEMPTS = 3
+#: Times the mean of all: so long a job begins before the others of its board.
+_FAR_LONGER = 2
 
 
 @dataclass
@@ -28,12 +35,28 @@ class _Unit:
     #: Boards that broke under it.
     broken: dict[str, "_Break"] = field(default_factory=dict)
     attempts: int = 0
+    #: Board that it was dealt to; None: whichever is free first.
+    home: str | None = None
+    is_far_longer: bool = False
 
     @property
-    def rank(self) -> tuple[int, bool, float, str]:
-        first, seconds = self.jobs[0], sum(job.expected_seconds for job in self.jobs)
+    def seconds(self) -> float:
+        return sum(job.expected_seconds for job in self.jobs)
+
+    @property
+    def urgency(self) -> tuple[int, bool]:
         # What broke two boards goes last: whether they are well shows by other jobs first.
-        return -first.priority, len(self.broken) > 1, -seconds, first.id
+        return -self.jobs[0].priority, len(self.broken) > 1
+
+    @property
+    def by_length(self) -> tuple[int, bool, float, str]:
+        return *self.urgency, -self.seconds, self.jobs[0].id
+
+    @property
+    def rank(self) -> tuple[int, bool, float, int, str]:
+        first = self.jobs[0].id
+        begins = -self.seconds if self.is_far_longer else 0.0
+        return *self.urgency, begins, crc32(first.encode()), first
 
 
 @dataclass
@@ -107,6 +130,7 @@ class Schedule:
             if job.group is not None:
                 groups[job.group] = unit
         self._demand = Counter(board for unit in self._waiting for board in unit.boards)
+        self._deal()
         self._waiting.sort(key=lambda unit: unit.rank)
 
     @property
@@ -136,18 +160,13 @@ class Schedule:
             else:
                 self._kept.append((unit, board))
         left: list[_Unit] = []
-        for place, unit in enumerate(self._waiting):
-            if not self._free:
-                left += self._waiting[place:]
-                break
-            board_for_it = self._board_for(unit)
-            if board_for_it is None:
-                left.append(unit)
-                continue
-            self._free.remove(board_for_it)
-            self._demand.subtract(unit.boards)
-            begun.append(self._start(unit, board_for_it))
-        self._waiting = left
+        place = 0
+        while self._free and place < len(self._waiting):
+            urgency = self._waiting[place].urgency
+            end = bisect_right(self._waiting, urgency, lo=place, key=lambda unit: unit.urgency)
+            left += self._begin_some(self._waiting[place:end], begun)
+            place = end
+        self._waiting = left + self._waiting[place:]
         return begun
 
     def end(self, job: FarmJob, result: JobResult) -> JobResult | None:
@@ -185,6 +204,67 @@ class Schedule:
         self._boards.add(board)
         self._broken.pop(board, None)
         self._release(board, is_free=board not in busy)
+
+    def _deal(self) -> None:
+        """Deal what waits to the boards, the longest first."""
+        mean = sum(unit.seconds for unit in self._waiting) / max(1, len(self._waiting))
+        loads = {board: (0.0, 0) for board in self._boards}
+        #: Pool -> its boards, the one with the least to do first; what was dealt since may lack.
+        heaps: dict[frozenset[str], list[tuple[tuple[float, int], int, int, str]]] = {}
+        for unit in sorted(self._waiting, key=lambda unit: unit.by_length):
+            unit.is_far_longer = unit.seconds >= _FAR_LONGER * mean
+            if unit.boards not in heaps:
+                heaps[unit.boards] = [
+                    (loads[board], self._demand[board], place, board)
+                    for place, board in enumerate(unit.jobs[0].boards)
+                    if board in unit.boards and board in loads
+                ]
+                heapq.heapify(heaps[unit.boards])
+            heap = heaps[unit.boards]
+            if not heap:
+                continue
+            while (load := loads[heap[0][-1]]) != heap[0][0]:
+                heapq.heapreplace(heap, (load, *heap[0][1:]))
+            unit.home = heap[0][-1]
+            seconds, count = loads[unit.home]
+            loads[unit.home] = seconds + unit.seconds, count + 1
+
+    def _begin_some(
+        self, units: Sequence[_Unit], begun: list[tuple[FarmJob, str]]
+    ) -> Sequence[_Unit]:
+        """Begin what free boards were dealt of equally urgent units, then what others were.
+
+        Return the rest.
+        """
+        rest: list[_Unit] = []
+        for place, unit in enumerate(units):
+            if not self._free:
+                return [*rest, *units[place:]]
+            board = self._home_of(unit)
+            if board is None:
+                rest.append(unit)
+            else:
+                begun.append(self._start_waiting(unit, board))
+        taken = set()
+        for unit in sorted(rest, key=lambda unit: unit.by_length) if self._free else ():
+            if (board := self._board_for(unit)) is not None:
+                begun.append(self._start_waiting(unit, board))
+                taken.add(unit.jobs[0].id)
+            if not self._free:
+                break
+        return [unit for unit in rest if unit.jobs[0].id not in taken]
+
+    def _home_of(self, unit: _Unit) -> str | None:
+        """Return the free board that a unit was dealt to, or any if that one is no more."""
+        if unit.home not in self._boards:
+            return self._board_for(unit)
+        has_room = unit.home in self._free and self._has_room(unit.jobs[0], unit.home)
+        return unit.home if has_room else None
+
+    def _start_waiting(self, unit: _Unit, board: str) -> tuple[FarmJob, str]:
+        self._free.remove(board)
+        self._demand.subtract(unit.boards)
+        return self._start(unit, board)
 
     def _start(self, unit: _Unit, board: str) -> tuple[FarmJob, str]:
         job = unit.jobs[0]
@@ -236,6 +316,7 @@ class Schedule:
         return replace(result, exit_status=ExitStatus.JOB, blame=Blame.JOB, reason=reason)
 
     def _wait(self, unit: _Unit) -> None:
+        unit.home = None
         insort(self._waiting, unit, key=lambda one: one.rank)
         self._demand.update(unit.boards)
 

@@ -244,7 +244,8 @@ def test_a_board_that_this_host_lacks_something_for_is_left_to_other_jobs_at_onc
         ends[job.id] = (at, result)
 
     assert simulate(schedule(jobs, plain("rk1", "rk2")), executor, on_end=end) == 5.0
-    assert executor.begun == [("a", "rk2"), ("b", "rk1"), ("a", "rk1")]
+    assert set(executor.begun[:2]) == {("a", "rk2"), ("b", "rk1")}
+    assert executor.begun[2:] == [("a", "rk1")]
     assert ends == {"a": (5.0, lack), "b": (5.0, JobResult(0, seconds=5.0))}
 
 
