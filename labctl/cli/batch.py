@@ -22,7 +22,7 @@ from labctl.farm.expected import expected_seconds
 from labctl.farm.health import require_health
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.patience import patiently
-from labctl.farm.run_executor import RunExecutor
+from labctl.farm.run_executor import READY_AT_ONCE, RunExecutor
 from labctl.farm.schedule import Schedule
 from labctl.farm.scheduler import Scheduler
 from labctl.state import Health, lab_state
@@ -115,7 +115,7 @@ def _run(lab: LabFile, current: Batch, lacking: Mapping[str, ConfigError]) -> No
                 well.add(name)
         else:
             note(f"note: board {name} is left out: its health is {health.health}")
-    schedule = Schedule(boards, lab.lab.shared_limits, well=well)
+    schedule = Schedule(boards, lab.lab.shared_limits, well=well, few=READY_AT_ONCE)
     schedule.add(*jobs)
     ready = require_health(lab, connect_board, lambda line: note(printable_line(line)))
     executor = RunExecutor(

@@ -30,7 +30,7 @@ Connect = Callable[[Board], Transport]
 
 #: Jobs that get their boards ready at once: the first of many are then under way soon, where all at
 #: once would be so together, and late. Most of that time they wait for their boards.
-_READYING = 8 * (os.cpu_count() or 1)
+READY_AT_ONCE = 8 * (os.cpu_count() or 1)
 #: A job that waited so long (s) goes on: those before it send gigabytes, each to its own board.
 _READY_SECONDS = 30.0
 #: One that waits looks so often (s) whether it is to be stopped.
@@ -69,7 +69,7 @@ class RunExecutor:
         compare: CompareGates = leave_open,
         on_event: Callable[[FarmJob, str, AnyEvent], None] = lambda _job, _board, _event: None,
         before_job: Callable[[str, str | None], None] = lambda _board, _by: None,
-        readying: int = _READYING,
+        readying: int = READY_AT_ONCE,
     ):
         self._lab = lab
         self._ledger = ledger

@@ -1,15 +1,18 @@
 """The choice of what runs where and when. It knows no clock, thread or board.
 
-Greater priority first. Within a priority, jobs are dealt to the boards beforehand, the longest
-first, each to the board with the least to do: on equal boards the end of all is then at most 4/3 of
-the best that could be (Graham 1969). A board begins with what is far longer than others, then runs
-its jobs in random order: boards that all begin with their longest change jobs in the same second,
-and wait for their host. A board with none left takes the longest that waits elsewhere. A job waits
-while its board, or a shared limit, has no room; those behind it go on. Of several boards it gets
-the one that the fewest waiting jobs can use.
+Greater priority first, and within one priority the longest first: on equal boards the end of all is
+then at most 4/3 of the best that could be (Graham 1969). A job waits while its
+board, or a shared limit, has no room; those behind it go on. Of several free boards it gets the one
+that the fewest waiting jobs can use.
+
+Many boards that all begin with the longest change jobs in the same second, and wait for their host.
+So they are dealt their jobs beforehand, the longest first, each to the board with the least to do.
+A board begins with what is far longer than others, runs the rest in random order, and then takes
+the longest that waits elsewhere.
 """
 
 import heapq
+import sys
 from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -37,7 +40,8 @@ class _Unit:
     attempts: int = 0
     #: Board that it was dealt to; None: whichever is free first.
     home: str | None = None
-    is_far_longer: bool = False
+    #: Where it stands within its urgency; None: by its length.
+    turn: int | None = None
 
     @property
     def seconds(self) -> float:
@@ -54,9 +58,9 @@ class _Unit:
 
     @property
     def rank(self) -> tuple[int, bool, float, int, str]:
-        first = self.jobs[0].id
-        begins = -self.seconds if self.is_far_longer else 0.0
-        return *self.urgency, begins, crc32(first.encode()), first
+        if self.turn is None:
+            return *self.urgency, -self.seconds, 0, self.jobs[0].id
+        return *self.urgency, 0.0, self.turn, self.jobs[0].id
 
 
 @dataclass
@@ -82,6 +86,7 @@ class Schedule:
         boards: the boards that may be used -> the shared limits that each is under.
         limits: how many jobs may use each shared limit at once.
         well: boards that their last health check found good.
+        few: so many boards their host gets ready at once; more are dealt their jobs.
     """
 
     def __init__(
@@ -90,6 +95,7 @@ class Schedule:
         limits: Mapping[str, int],
         *,
         well: Collection[str] = (),
+        few: int = sys.maxsize,
     ):
         self._uses = dict(boards)
         self._boards = set(boards)
@@ -103,6 +109,7 @@ class Schedule:
         #: How many jobs came to their end on a board.
         self._ended: Counter[str] = Counter()
         self._well = set(well)
+        self._few = few
         #: Boards that broke and were not offered again since, and under what each did.
         self._broken: dict[str, _Unit] = {}
         #: How many waiting units can use a board.
@@ -130,7 +137,8 @@ class Schedule:
             if job.group is not None:
                 groups[job.group] = unit
         self._demand = Counter(board for unit in self._waiting for board in unit.boards)
-        self._deal()
+        if len(self._boards) > self._few:
+            self._deal()
         self._waiting.sort(key=lambda unit: unit.rank)
 
     @property
@@ -208,11 +216,12 @@ class Schedule:
     def _deal(self) -> None:
         """Deal what waits to the boards, the longest first."""
         mean = sum(unit.seconds for unit in self._waiting) / max(1, len(self._waiting))
-        loads = {board: (0.0, 0) for board in self._boards}
+        loads = dict.fromkeys(self._boards, (0.0, 0))
         #: Pool -> its boards, the one with the least to do first; what was dealt since may lack.
         heaps: dict[frozenset[str], list[tuple[tuple[float, int], int, int, str]]] = {}
         for unit in sorted(self._waiting, key=lambda unit: unit.by_length):
-            unit.is_far_longer = unit.seconds >= _FAR_LONGER * mean
+            is_far_longer = unit.seconds >= _FAR_LONGER * mean
+            unit.turn = None if is_far_longer else crc32(unit.jobs[0].id.encode())
             if unit.boards not in heaps:
                 heaps[unit.boards] = [
                     (loads[board], self._demand[board], place, board)
@@ -246,7 +255,8 @@ class Schedule:
             else:
                 begun.append(self._start_waiting(unit, board))
         taken = set()
-        for unit in sorted(rest, key=lambda unit: unit.by_length) if self._free else ():
+        could = (unit for unit in rest if not self._free.isdisjoint(unit.boards))
+        for unit in sorted(could, key=lambda unit: unit.by_length):
             if (board := self._board_for(unit)) is not None:
                 begun.append(self._start_waiting(unit, board))
                 taken.add(unit.jobs[0].id)

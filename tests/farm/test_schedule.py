@@ -1,7 +1,7 @@
 """The scheduling policy, in simulated time: every job once, no limit exceeded, a good makespan."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,6 +14,7 @@ from labctl.farm.schedule import MOST_ATTEMPTS, Schedule
 from labctl.farm.scheduler import AWAY_SECONDS, simulate
 
 GOOD = JobResult(0)
+NO_LIMITS: Mapping[str, int] = {}
 BROKEN = JobResult(3, blame=Blame.INFRA, reason="cable", is_board_broken=True, seconds=1.0)
 
 
@@ -40,10 +41,12 @@ def plain(*boards: str) -> dict[str, tuple[str, ...]]:
 def schedule(
     jobs: list[FarmJob],
     boards: dict[str, tuple[str, ...]],
+    limits: Mapping[str, int] = NO_LIMITS,
+    *,
     well: Collection[str] = (),
-    **limits: int,
+    few: int = 8,
 ) -> Schedule:
-    made = Schedule(boards, limits, well=well)
+    made = Schedule(boards, limits, well=well, few=few)
     made.add(*jobs)
     return made
 
@@ -99,7 +102,7 @@ def test_every_job_runs_once_and_no_limit_is_exceeded(data: st.DataObject) -> No
         if result is not None:
             done.append((job.id, board, at))
 
-    source = schedule(jobs, boards, **limits)
+    source = schedule(jobs, boards, limits, few=data.draw(st.sampled_from([0, 8])))
     simulate(source, executor, on_begin=begin, on_end=end)
     assert Counter(job for job, _, _ in done) == Counter(job.id for job in jobs)
     assert max(Counter(job for job, _ in executor.begun).values(), default=0) <= MOST_ATTEMPTS
@@ -111,11 +114,17 @@ def test_every_job_runs_once_and_no_limit_is_exceeded(data: st.DataObject) -> No
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 6), st.lists(st.floats(0.5, 20), min_size=1, max_size=30))
-def test_the_makespan_is_near_the_least_that_could_be(boards: int, seconds: list[float]) -> None:
+@given(
+    st.integers(1, 6),
+    st.lists(st.floats(0.5, 20), min_size=1, max_size=30),
+    st.sampled_from([0, 8]),
+)
+def test_the_makespan_is_near_the_least_that_could_be(
+    boards: int, seconds: list[float], few: int
+) -> None:
     names = [f"rk{n}" for n in range(boards)]
     jobs = [FarmJob(f"j{n}", "job", tuple(names), took) for n, took in enumerate(seconds)]
-    took = simulate(schedule(jobs, plain(*names)), Simulated())
+    took = simulate(schedule(jobs, plain(*names), few=few), Simulated())
     assert took <= sum(seconds) / boards + max(seconds) * (1 - 1 / boards) + 1e-6  # Graham 1966
 
 
@@ -128,6 +137,52 @@ def test_priority_comes_before_length_and_length_before_order() -> None:
     executor = Simulated()
     assert simulate(schedule(jobs, plain("rk1")), executor) == 10.5
     assert [job for job, _ in executor.begun] == ["urgent", "long", "short"]
+
+
+def test_many_boards_end_together_and_do_not_change_jobs_together() -> None:
+    """Longest first on all, ten would do so within 2 s, again and again."""
+    boards = [f"rk{n}" for n in range(10)]
+    jobs = [FarmJob(f"j{n}", "", tuple(boards), 20 + n / 5) for n in range(100)]
+    ends: dict[str, list[float]] = defaultdict(list)
+
+    def end(at: float, _j: FarmJob, board: str, _a: JobResult, _r: JobResult | None) -> None:
+        ends[board].append(at)
+
+    simulate(schedule(jobs, plain(*boards), few=8), Simulated(), on_end=end)
+    last = [times[-1] for times in ends.values()]
+    assert max(last) - min(last) < 1
+    changes = sorted(at for times in ends.values() for at in times[:-1])
+    assert max(sum(at <= one < at + 2 for one in changes) for at in changes) <= 6
+
+
+def test_of_jobs_that_are_dealt_what_is_far_longer_begins_first() -> None:
+    jobs = [FarmJob(f"j{n}", "", ("rk1", "rk2"), 1.0) for n in range(12)]
+    jobs.append(FarmJob("long", "", ("rk1", "rk2"), 5.0))
+    executor = Simulated()
+    assert simulate(schedule(jobs, plain("rk1", "rk2"), few=1), executor) == 9.0
+    assert "long" in [job for job, _ in executor.begun[:2]]
+
+
+def test_a_board_that_was_dealt_none_or_has_none_left_takes_the_longest_of_another() -> None:
+    jobs = [FarmJob(f"j{n}", "", ("rk1", "rk2"), 10.0 + n) for n in range(6)]
+    # Whatever runs on rk2 takes no time: in the end it has run all but the first.
+    quick = {(job.id, "rk2"): [JobResult(0)] for job in jobs}
+    executor = Simulated(quick)
+    simulate(schedule(jobs, plain("rk1", "rk2"), few=1), executor)
+    (slow,) = (job for job, board in executor.begun if board == "rk1")
+    taken = [int(job[1]) for job, board in executor.begun if board == "rk2"][3:]
+    assert taken == sorted(taken, reverse=True)
+    assert len(taken) == 2
+    assert slow not in {job for job, board in executor.begun if board == "rk2"}
+
+
+def test_a_board_takes_what_is_urgent_of_another_before_its_own() -> None:
+    jobs = [FarmJob(f"urgent{n}", "", ("rk1", "rk2"), 5.0, priority=1) for n in range(4)]
+    jobs += [FarmJob(f"j{n}", "", ("rk1", "rk2"), 1.0) for n in range(4)]
+    executor = Simulated({(job.id, "rk2"): [JobResult(0)] for job in jobs})
+    simulate(schedule(jobs, plain("rk1", "rk2"), few=1), executor)
+    names = [job for job, _ in executor.begun]
+    assert {name[:-1] for name in names[:4]} == {"urgent"}
 
 
 def test_a_board_that_only_few_can_use_is_left_to_them() -> None:
@@ -160,7 +215,7 @@ def test_a_job_that_breaks_boards_that_were_well_and_are_well_is_to_blame_itself
         if result:
             results[job.id] = result
 
-    simulate(schedule(jobs, plain("rk1", "rk2"), checked), executor, on_end=end)
+    simulate(schedule(jobs, plain("rk1", "rk2"), well=checked), executor, on_end=end)
     assert results["bad"].blame is blame
     told = "it broke rk1, rk2, which were well before and are well now: cable"
     assert (results["bad"].reason == told) == (blame is Blame.JOB)
@@ -179,7 +234,7 @@ def test_the_last_board_that_a_job_breaks_rests_as_the_others_did() -> None:
             assert result is None or result.blame is Blame.JOB
 
     simulate(
-        schedule(jobs, plain("rk1", "rk2"), ("rk1", "rk2")),
+        schedule(jobs, plain("rk1", "rk2"), well=("rk1", "rk2")),
         Simulated({("bad", board): [BROKEN] * 9 for board in ("rk1", "rk2")}),
         on_begin=lambda at, job, board: begun.append((at, job.id, board)),
         on_end=end,
@@ -199,7 +254,7 @@ def test_boards_that_break_under_two_jobs_at_once_blame_neither() -> None:
         if result:
             results[job.id] = result
 
-    made = schedule(jobs, plain("rk1", "rk2"), ("rk1", "rk2"))
+    made = schedule(jobs, plain("rk1", "rk2"), well=("rk1", "rk2"))
     simulate(made, Simulated(answers), on_end=end)
     assert [results[f"bad{n}"].blame for n in range(2)] == [Blame.INFRA] * 2
 
@@ -244,8 +299,7 @@ def test_a_board_that_this_host_lacks_something_for_is_left_to_other_jobs_at_onc
         ends[job.id] = (at, result)
 
     assert simulate(schedule(jobs, plain("rk1", "rk2")), executor, on_end=end) == 5.0
-    assert set(executor.begun[:2]) == {("a", "rk2"), ("b", "rk1")}
-    assert executor.begun[2:] == [("a", "rk1")]
+    assert executor.begun == [("a", "rk2"), ("b", "rk1"), ("a", "rk1")]
     assert ends == {"a": (5.0, lack), "b": (5.0, JobResult(0, seconds=5.0))}
 
 
