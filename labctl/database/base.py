@@ -124,9 +124,7 @@ class Schema:
 
         Raises DamagedDatabase.
         """
-        from sqlalchemy import inspect
-
-        if not inspect(connection).has_table(self.table):
+        if not connection.dialect.has_table(connection, self.table):
             return 0
         rows = connection.exec_driver_sql(f"SELECT version FROM {self.table}").all()
         return self.version_in([tuple(row) for row in rows])

@@ -10,7 +10,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +66,12 @@ class Batch:
         document = {
             "name": planned.name,
             "digest": planned.digest,
-            "jobs": [{**asdict(one.job), "content": one.content} for one in planned.jobs],
+            "jobs": [{**vars(one.job), "content": one.content} for one in planned.jobs],
             "contents": planned.contents,
         }
         with host_writes(path):
             path.mkdir(parents=True)
-        write_atomic(path / _PLAN, json.dumps(document, indent=1) + "\n")
+        write_atomic(path / _PLAN, json.dumps(document) + "\n")
         return cls(path)
 
     @classmethod

@@ -15,6 +15,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -128,10 +129,21 @@ def plan_batch(
     that says which entry is wrong.
     """
     contents: dict[str, Mapping[str, object]] = {}
+    is_untrusted = workspace is not None
+
+    @cache
+    def boards_on(selector: str | None, target: str) -> tuple[str, ...]:
+        if selector:
+            named = list(select(BoardSelector.parse(selector)))
+        else:
+            boards = lab.lab.boards.items()
+            named = [name for name, board in boards if board.untrusted is is_untrusted]
+        return tuple(name for name in named if lab.board(name).target == target)
+
     found: list[tuple[int, int, PlannedJob]] = []
     for place, entry in enumerate(plan.jobs, 1):
         try:
-            recipe, boards = _checked(entry, plan, lab, select, workspace)
+            recipe, boards = _checked(entry, plan, lab, boards_on, workspace)
             content = RunContent.of(recipe, lab.root, untrusted=workspace is not None).document()
             seconds = entry.expected or expect(recipe, boards)
         except ConfigError as error:
@@ -183,7 +195,7 @@ def _checked(
     entry: BatchEntry,
     plan: BatchPlan,
     lab: LabFile,
-    select: Callable[[BoardSelector], Sequence[str]],
+    boards_on: Callable[[str | None, str], tuple[str, ...]],
     workspace: Workspace | None,
 ) -> tuple[Recipe, tuple[str, ...]]:
     """Return the recipe of an entry, and the boards that it may run on. Raises ConfigError."""
@@ -209,12 +221,7 @@ def _checked(
         selector = f"{selector},untrusted=yes" if selector else None
     if entry.boards:
         return recipe, entry.boards
-    if selector:
-        named = list(select(BoardSelector.parse(selector)))
-    else:
-        named = [name for name, one in lab.lab.boards.items() if one.untrusted is untrusted]
-    found = tuple(name for name in named if lab.board(name).target == recipe.target)
-    if not found:
+    if not (found := boards_on(selector, recipe.target)):
         marked = " with `untrusted: true`" if untrusted else ""
         raise ConfigError(
             f"none of the boards{marked} is a {recipe.target}, which the recipe is for"

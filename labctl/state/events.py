@@ -167,13 +167,13 @@ def keep_row(connection: "Connection", board: str, values: Mapping[str, Any]) ->
     """Change columns of a board's row in board_health, which is made at need."""
     from sqlalchemy import text
 
-    own = {"board": board}
-    there = text("SELECT 1 FROM board_health WHERE board = :board")
-    if connection.execute(there, own).first() is None:
-        connection.execute(text("INSERT INTO board_health (board) VALUES (:board)"), own)
+    row = {**values, "board": board}
     changes = ", ".join(f"{name} = :{name}" for name in values)
     update = text(f"UPDATE board_health SET {changes} WHERE board = :board")
-    connection.execute(update, {**values, **own})
+    if connection.execute(update, row).rowcount == 0:
+        names = ", ".join(row)
+        marks = ", ".join(f":{name}" for name in row)
+        connection.execute(text(f"INSERT INTO board_health ({names}) VALUES ({marks})"), row)
 
 
 def clock(connection: "Connection", now: str) -> float:
