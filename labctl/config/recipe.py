@@ -374,11 +374,11 @@ def find_recipe(name: str, root: Path | None) -> Path:
     with host_reads(name):
         if given.is_file():
             return given
-    # `recipes/q8_latency.yaml` means the shipped one where the lab has none of that name.
-    if given.parent in (Path(), Path("recipes")) and given.suffix in ("", ".yaml"):
-        for folder in _recipe_folders(root):
-            if (path := folder / f"{given.stem}.yaml").exists():
-                return path
+        # `recipes/q8_latency.yaml` means the shipped one where the lab has none of that name.
+        if given.parent in (Path(), Path("recipes")) and given.suffix in ("", ".yaml"):
+            for folder in _recipe_folders(root):
+                if (path := folder / f"{given.stem}.yaml").exists():
+                    return path
     known = known_recipes(root)
     raise ConfigError(
         f"no recipe {name!r}{did_you_mean(given.stem, known)}",
