@@ -357,12 +357,8 @@ def _limits(limits: ComparisonLimits) -> Iterable[tuple[DocumentPath, str]]:
 
 def known_recipes(root: Path | None) -> dict[str, Path]:
     """Find recipes that have a name: the lab's own before those that are shipped."""
-    folders = reversed(_recipe_folders(root))
-    return {path.stem: path for folder in folders for path in folder.glob("*.yaml")}
-
-
-def _recipe_folders(root: Path | None) -> list[Path]:
-    return [*([root / "recipes"] if root else []), shipped.RECIPES]
+    folders = [*([root / "recipes"] if root else []), shipped.RECIPES]
+    return {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yaml")}
 
 
 def find_recipe(name: str, root: Path | None) -> Path:
@@ -374,12 +370,11 @@ def find_recipe(name: str, root: Path | None) -> Path:
     with host_reads(name):
         if given.is_file():
             return given
-        # `recipes/q8_latency.yaml` means the shipped one where the lab has none of that name.
-        if given.parent in (Path(), Path("recipes")) and given.suffix in ("", ".yaml"):
-            for folder in _recipe_folders(root):
-                if (path := folder / f"{given.stem}.yaml").exists():
-                    return path
     known = known_recipes(root)
+    # `recipes/q8_latency.yaml` means the shipped one where the lab has none of that name.
+    plain = given.parent in (Path(), Path("recipes")) and given.suffix in ("", ".yaml")
+    if plain and given.stem in known:
+        return known[given.stem]
     raise ConfigError(
         f"no recipe {name!r}{did_you_mean(given.stem, known)}",
         hint=f"a path, or one of {listed(sorted(known))}" if known else None,

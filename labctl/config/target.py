@@ -126,14 +126,6 @@ def target_names(lab_root: Path | None) -> list[str]:
     return sorted({path.parent.name for f in folders for path in f.glob(f"*/{FILE_NAME}")})
 
 
-def target_file(name: str, lab_root: Path | None) -> Path | None:
-    """Return the file of the target of that name; None if there is none."""
-    if Path(name).name != name:
-        return None  # a path
-    files = (folder / name / FILE_NAME for folder in toolchain_folders(lab_root))
-    return next((file for file in files if file.is_file()), None)
-
-
 def load_targets(lab_root: Path | None) -> tuple[list[Target], list[str]]:
     """Load all targets that are known, sorted by name; and say which are wrong, and left out."""
     targets, left_out = [], []
@@ -150,12 +142,13 @@ def load_target(name: str, lab_root: Path | None = None) -> Target:
 
     Raises ConfigError with the nearest name, or when its file is wrong.
     """
-    path = target_file(name, lab_root)
-    if path is None:
+    if name not in (known := target_names(lab_root)):
         raise ConfigError(
-            unknown("target", name, target_names(lab_root)),
+            unknown("target", name, known),
             hint=f"a target is a folder in {TOOLCHAINS}/ with a {FILE_NAME}",
         )
+    folder = next(f / name for f in toolchain_folders(lab_root) if (f / name / FILE_NAME).is_file())
+    path = folder / FILE_NAME
     target = load(path, Target)
     if target.name != name:
         raise ConfigError(f"{path}: name: must be '{name}', the folder's, not '{target.name}'")

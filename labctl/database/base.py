@@ -124,7 +124,9 @@ class Schema:
 
         Raises DamagedDatabase.
         """
-        if not connection.dialect.has_table(connection, self.table):
+        from sqlalchemy import inspect
+
+        if not inspect(connection).has_table(self.table):
             return 0
         rows = connection.exec_driver_sql(f"SELECT version FROM {self.table}").all()
         return self.version_in([tuple(row) for row in rows])

@@ -6,17 +6,20 @@ board, or a shared limit, has no room; those behind it go on. Of several free bo
 that the fewest waiting jobs can use.
 
 Many boards that all begin with the longest change jobs in the same second, and wait for their host.
-So they are dealt their jobs beforehand, the longest first, each to the board with the least to do.
-A board begins with what is far longer than others, runs the rest in random order, and then takes
-the longest that waits elsewhere.
+So more than ``few`` boards are dealt their jobs beforehand, the longest first, each to the board
+with the least to do. What is far longer than others still goes to whichever board is free first. A
+board runs its share in an order that has nothing to do with length; with none left it takes the
+longest that waits elsewhere.
 """
 
 import heapq
 import sys
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice
 from zlib import crc32
 
 from labctl.errors import Blame, ExitStatus
@@ -25,7 +28,7 @@ from labctl.state.blame import BrokenBoard, blame_reason, broken_by_job
 
 #: A job that infrastructure broke off so often is given up.
 MOST_ATTEMPTS = 3
-#: Times the mean of all: so long a job begins before the others of its board.
+#: Times the mean of all that waits: so long a job is not dealt, and begins before the others.
 _FAR_LONGER = 2
 
 
@@ -43,7 +46,7 @@ class _Unit:
     #: Where it stands within its urgency; None: by its length.
     turn: int | None = None
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         return sum(job.expected_seconds for job in self.jobs)
 
@@ -112,6 +115,8 @@ class Schedule:
         self._few = few
         #: Boards that broke and were not offered again since, and under what each did.
         self._broken: dict[str, _Unit] = {}
+        #: What was dealt and waits, the longest first; what began since may be in it.
+        self._dealt: list[_Unit] = []
         #: How many waiting units can use a board.
         self._demand: Counter[str] = Counter()
         self._pools: dict[tuple[str, ...], frozenset[str]] = {}
@@ -167,14 +172,19 @@ class Schedule:
                 begun.append(self._start(unit, board))
             else:
                 self._kept.append((unit, board))
-        left: list[_Unit] = []
+        taken: list[_Unit] = []
         place = 0
         while self._free and place < len(self._waiting):
             urgency = self._waiting[place].urgency
             end = bisect_right(self._waiting, urgency, lo=place, key=lambda unit: unit.urgency)
-            left += self._begin_some(self._waiting[place:end], begun)
+            taken += self._take(islice(self._waiting, place, end), self._home_of, begun)
+            if self._free:
+                self._dealt = [unit for unit in self._dealt if unit.home is not None]
+                others = (unit for unit in self._dealt if unit.urgency == urgency)
+                taken += self._take(others, self._board_for, begun)
             place = end
-        self._waiting = left + self._waiting[place:]
+        for unit in taken:
+            del self._waiting[bisect_left(self._waiting, unit.rank, key=lambda unit: unit.rank)]
         return begun
 
     def end(self, job: FarmJob, result: JobResult) -> JobResult | None:
@@ -217,16 +227,16 @@ class Schedule:
         """Deal what waits to the boards, the longest first."""
         mean = sum(unit.seconds for unit in self._waiting) / max(1, len(self._waiting))
         loads = dict.fromkeys(self._boards, (0.0, 0))
+        loads |= {ran.board: (ran.unit.seconds, 1) for ran in self._running.values()}
+        self._dealt = sorted(self._waiting, key=lambda unit: unit.by_length)
         #: Pool -> its boards, the one with the least to do first; what was dealt since may lack.
         heaps: dict[frozenset[str], list[tuple[tuple[float, int], int, int, str]]] = {}
-        for unit in sorted(self._waiting, key=lambda unit: unit.by_length):
-            is_far_longer = unit.seconds >= _FAR_LONGER * mean
-            unit.turn = None if is_far_longer else crc32(unit.jobs[0].id.encode())
+        for unit in self._dealt:
             if unit.boards not in heaps:
                 heaps[unit.boards] = [
                     (loads[board], self._demand[board], place, board)
                     for place, board in enumerate(unit.jobs[0].boards)
-                    if board in unit.boards and board in loads
+                    if board in unit.boards and board in self._boards
                 ]
                 heapq.heapify(heaps[unit.boards])
             heap = heaps[unit.boards]
@@ -234,47 +244,38 @@ class Schedule:
                 continue
             while (load := loads[heap[0][-1]]) != heap[0][0]:
                 heapq.heapreplace(heap, (load, *heap[0][1:]))
-            unit.home = heap[0][-1]
-            seconds, count = loads[unit.home]
-            loads[unit.home] = seconds + unit.seconds, count + 1
-
-    def _begin_some(
-        self, units: Sequence[_Unit], begun: list[tuple[FarmJob, str]]
-    ) -> Sequence[_Unit]:
-        """Begin what free boards were dealt of equally urgent units, then what others were.
-
-        Return the rest.
-        """
-        rest: list[_Unit] = []
-        for place, unit in enumerate(units):
-            if not self._free:
-                return [*rest, *units[place:]]
-            board = self._home_of(unit)
-            if board is None:
-                rest.append(unit)
+            board = heap[0][-1]
+            loads[board] = load[0] + unit.seconds, load[1] + 1
+            if unit.broken or unit.seconds >= _FAR_LONGER * mean:
+                unit.home = unit.turn = None  # whichever is free first
             else:
-                begun.append(self._start_waiting(unit, board))
-        taken = set()
-        could = (unit for unit in rest if not self._free.isdisjoint(unit.boards))
-        for unit in sorted(could, key=lambda unit: unit.by_length):
-            if (board := self._board_for(unit)) is not None:
-                begun.append(self._start_waiting(unit, board))
-                taken.add(unit.jobs[0].id)
+                unit.home, unit.turn = board, crc32(unit.jobs[0].id.encode())
+
+    def _take(
+        self,
+        units: Iterable[_Unit],
+        choose: Callable[[_Unit], str | None],
+        begun: list[tuple[FarmJob, str]],
+    ) -> list[_Unit]:
+        """Begin what gets a board, while some are free; return it."""
+        taken = []
+        for unit in units:
             if not self._free:
                 break
-        return [unit for unit in rest if unit.jobs[0].id not in taken]
+            if (board := choose(unit)) is not None:
+                self._free.remove(board)
+                self._demand.subtract(unit.boards)
+                unit.home = None
+                begun.append(self._start(unit, board))
+                taken.append(unit)
+        return taken
 
     def _home_of(self, unit: _Unit) -> str | None:
-        """Return the free board that a unit was dealt to, or any if that one is no more."""
+        """Return the board that a unit was dealt to if it is free; any if that one is no more."""
         if unit.home not in self._boards:
             return self._board_for(unit)
         has_room = unit.home in self._free and self._has_room(unit.jobs[0], unit.home)
         return unit.home if has_room else None
-
-    def _start_waiting(self, unit: _Unit, board: str) -> tuple[FarmJob, str]:
-        self._free.remove(board)
-        self._demand.subtract(unit.boards)
-        return self._start(unit, board)
 
     def _start(self, unit: _Unit, board: str) -> tuple[FarmJob, str]:
         job = unit.jobs[0]

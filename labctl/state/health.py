@@ -274,7 +274,7 @@ class Healths:
 
         count = "jobs_since_check = jobs_since_check + 1"
         update = text(f"UPDATE board_health SET {count} WHERE board = :board")
-        with self._state.changing(backup=False) as connection:
+        with self._state.changing() as connection:
             if connection.execute(update, {"board": board}).rowcount == 0:
                 keep_row(connection, board, {"jobs_since_check": 1})
 

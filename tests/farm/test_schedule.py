@@ -163,6 +163,30 @@ def test_of_jobs_that_are_dealt_what_is_far_longer_begins_first() -> None:
     assert "long" in [job for job, _ in executor.begun[:2]]
 
 
+def test_what_is_far_longer_waits_for_no_slow_board() -> None:
+    boards = [f"rk{n}" for n in range(20)]
+    jobs = [FarmJob(f"long{n}", "", tuple(boards), 300.0) for n in range(40)]
+    jobs += [FarmJob(f"j{n}", "", tuple(boards), 20.0) for n in range(1000)]
+    slow = {(job.id, "rk0"): [JobResult(0, seconds=5 * job.expected_seconds)] for job in jobs}
+    begun: list[float] = []
+
+    def begin(at: float, job: FarmJob, _board: str) -> None:
+        begun.extend([at] if job.id.startswith("long") else [])
+
+    simulate(schedule(jobs, plain(*boards), few=8), Simulated(slow), on_begin=begin)
+    assert max(begun) == 600.0  # the second on another board: rk0 has its first until 1500
+
+
+def test_what_broke_a_board_is_not_dealt_to_it_when_jobs_are_added() -> None:
+    made = schedule([FarmJob("a", "", ("rk1", "rk2"))], plain("rk1", "rk2"), few=1)
+    ((job, board),) = made.begin()
+    assert made.end(job, BROKEN) is None
+    (other,) = {"rk1", "rk2"} - {board}
+    made.add(FarmJob("b", "", (board,)), FarmJob("c", "", (other,), 9.0))
+    made.offer(board)
+    assert (job, board) not in made.begin()
+
+
 def test_a_board_that_was_dealt_none_or_has_none_left_takes_the_longest_of_another() -> None:
     jobs = [FarmJob(f"j{n}", "", ("rk1", "rk2"), 10.0 + n) for n in range(6)]
     # Whatever runs on rk2 takes no time: in the end it has run all but the first.
