@@ -62,6 +62,16 @@ def test_a_job_waits_runs_and_ends(state: LabState) -> None:
     assert state.jobs.list(ended=5) == [ended]
 
 
+def test_the_board_of_a_running_job_is_given_to_no_other_worker(state: LabState) -> None:
+    """Of two servers that were started at once, the second sees no lease yet."""
+    for name in ("a", "b"):
+        state.jobs.submit(job(name))
+    (first,) = state.jobs.claim(["rk1"], "w1")
+    assert state.jobs.claim(["rk1"], "w2") == []
+    state.jobs.finish(first, 0)
+    assert names(state.jobs.claim(["rk1"], "w2")) == ["b"]
+
+
 def test_a_job_of_one_id_is_submitted_once(state: LabState) -> None:
     first = state.jobs.submit(job(id="a1"))
     assert state.jobs.submit(job("other", id="a1")) == first
