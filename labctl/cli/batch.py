@@ -115,7 +115,7 @@ def _run(lab: LabFile, current: Batch, lacking: Mapping[str, ConfigError]) -> No
                 well.add(name)
         else:
             note(f"note: board {name} is left out: its health is {health.health}")
-    schedule = Schedule(boards, lab.lab.shared_limits, well=well, few=READY_AT_ONCE)
+    schedule = Schedule(boards, lab.lab.shared_limits, well=well, deal_above=READY_AT_ONCE)
     schedule.add(*jobs)
     ready = require_health(lab, connect_board, lambda line: note(printable_line(line)))
     executor = RunExecutor(

@@ -6,10 +6,10 @@ board, or a shared limit, has no room; those behind it go on. Of several free bo
 that the fewest waiting jobs can use.
 
 Many boards that all begin with the longest change jobs in the same second, and wait for their host.
-So more than ``few`` boards are dealt their jobs beforehand, the longest first, each to the board
-with the least to do. What is far longer than others still goes to whichever board is free first. A
-board runs its share in an order that has nothing to do with length; with none left it takes the
-longest that waits elsewhere.
+So more than ``deal_above`` boards are dealt their jobs beforehand, the longest first, each to the
+board with the least to do. What is far longer than others still goes to whichever board is free
+first. A board runs its share in an order that has nothing to do with length; with none left it
+takes the longest that waits elsewhere.
 """
 
 import heapq
@@ -89,7 +89,7 @@ class Schedule:
         boards: the boards that may be used -> the shared limits that each is under.
         limits: how many jobs may use each shared limit at once.
         well: boards that their last health check found good.
-        few: so many boards their host gets ready at once; more are dealt their jobs.
+        deal_above: more boards than this, as many as get ready at once, are dealt their jobs.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Schedule:
         limits: Mapping[str, int],
         *,
         well: Collection[str] = (),
-        few: int = sys.maxsize,
+        deal_above: int = sys.maxsize,
     ):
         self._uses = dict(boards)
         self._boards = set(boards)
@@ -112,7 +112,7 @@ class Schedule:
         #: How many jobs came to their end on a board.
         self._ended: Counter[str] = Counter()
         self._well = set(well)
-        self._few = few
+        self._deal_above = deal_above
         #: Boards that broke and were not offered again since, and under what each did.
         self._broken: dict[str, _Unit] = {}
         #: What was dealt and waits, the longest first; what began since may be in it.
@@ -142,7 +142,7 @@ class Schedule:
             if job.group is not None:
                 groups[job.group] = unit
         self._demand = Counter(board for unit in self._waiting for board in unit.boards)
-        if len(self._boards) > self._few:
+        if len(self._boards) > self._deal_above:
             self._deal()
         self._waiting.sort(key=lambda unit: unit.rank)
 

@@ -284,8 +284,9 @@ class Jobs:
         _renew(connection, worker, now + self._state.lease_seconds)  # who asks for jobs lives
         _free_lost(connection, now)
         question = "SELECT board FROM job WHERE state = 'running' AND worker <> :worker"
-        others = sql.rows(connection, question, {"worker": worker})  # may hold no lease yet
-        boards = [board for board in boards if {"board": board} not in others]
+        rows = sql.rows(connection, question, {"worker": worker})  # may hold no lease yet
+        taken = {row["board"] for row in rows}
+        boards = [board for board in boards if board not in taken]
         claimed = [
             (job.id, board)
             for job, board in next_jobs(connection, now, boards, suits, self._state, own=own)

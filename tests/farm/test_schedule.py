@@ -44,9 +44,9 @@ def schedule(
     limits: Mapping[str, int] = NO_LIMITS,
     *,
     well: Collection[str] = (),
-    few: int = 8,
+    deal_above: int = 8,
 ) -> Schedule:
-    made = Schedule(boards, limits, well=well, few=few)
+    made = Schedule(boards, limits, well=well, deal_above=deal_above)
     made.add(*jobs)
     return made
 
@@ -102,7 +102,7 @@ def test_every_job_runs_once_and_no_limit_is_exceeded(data: st.DataObject) -> No
         if result is not None:
             done.append((job.id, board, at))
 
-    source = schedule(jobs, boards, limits, few=data.draw(st.sampled_from([0, 8])))
+    source = schedule(jobs, boards, limits, deal_above=data.draw(st.sampled_from([0, 8])))
     simulate(source, executor, on_begin=begin, on_end=end)
     assert Counter(job for job, _, _ in done) == Counter(job.id for job in jobs)
     assert max(Counter(job for job, _ in executor.begun).values(), default=0) <= MOST_ATTEMPTS
@@ -120,11 +120,11 @@ def test_every_job_runs_once_and_no_limit_is_exceeded(data: st.DataObject) -> No
     st.sampled_from([0, 8]),
 )
 def test_the_makespan_is_near_the_least_that_could_be(
-    boards: int, seconds: list[float], few: int
+    boards: int, seconds: list[float], deal_above: int
 ) -> None:
     names = [f"rk{n}" for n in range(boards)]
     jobs = [FarmJob(f"j{n}", "job", tuple(names), took) for n, took in enumerate(seconds)]
-    took = simulate(schedule(jobs, plain(*names), few=few), Simulated())
+    took = simulate(schedule(jobs, plain(*names), deal_above=deal_above), Simulated())
     assert took <= sum(seconds) / boards + max(seconds) * (1 - 1 / boards) + 1e-6  # Graham 1966
 
 
@@ -148,7 +148,7 @@ def test_many_boards_end_together_and_do_not_change_jobs_together() -> None:
     def end(at: float, _j: FarmJob, board: str, _a: JobResult, _r: JobResult | None) -> None:
         ends[board].append(at)
 
-    simulate(schedule(jobs, plain(*boards), few=8), Simulated(), on_end=end)
+    simulate(schedule(jobs, plain(*boards), deal_above=8), Simulated(), on_end=end)
     last = [times[-1] for times in ends.values()]
     assert max(last) - min(last) < 1
     changes = sorted(at for times in ends.values() for at in times[:-1])
@@ -159,7 +159,7 @@ def test_of_jobs_that_are_dealt_what_is_far_longer_begins_first() -> None:
     jobs = [FarmJob(f"j{n}", "", ("rk1", "rk2"), 1.0) for n in range(12)]
     jobs.append(FarmJob("long", "", ("rk1", "rk2"), 5.0))
     executor = Simulated()
-    assert simulate(schedule(jobs, plain("rk1", "rk2"), few=1), executor) == 9.0
+    assert simulate(schedule(jobs, plain("rk1", "rk2"), deal_above=1), executor) == 9.0
     assert "long" in [job for job, _ in executor.begun[:2]]
 
 
@@ -173,12 +173,12 @@ def test_what_is_far_longer_waits_for_no_slow_board() -> None:
     def begin(at: float, job: FarmJob, _board: str) -> None:
         begun.extend([at] if job.id.startswith("long") else [])
 
-    simulate(schedule(jobs, plain(*boards), few=8), Simulated(slow), on_begin=begin)
+    simulate(schedule(jobs, plain(*boards), deal_above=8), Simulated(slow), on_begin=begin)
     assert max(begun) == 600.0  # the second on another board: rk0 has its first until 1500
 
 
 def test_what_broke_a_board_is_not_dealt_to_it_when_jobs_are_added() -> None:
-    made = schedule([FarmJob("a", "", ("rk1", "rk2"))], plain("rk1", "rk2"), few=1)
+    made = schedule([FarmJob("a", "", ("rk1", "rk2"))], plain("rk1", "rk2"), deal_above=1)
     ((job, board),) = made.begin()
     assert made.end(job, BROKEN) is None
     (other,) = {"rk1", "rk2"} - {board}
@@ -192,7 +192,7 @@ def test_a_board_that_was_dealt_none_or_has_none_left_takes_the_longest_of_anoth
     # Whatever runs on rk2 takes no time: in the end it has run all but the first.
     quick = {(job.id, "rk2"): [JobResult(0)] for job in jobs}
     executor = Simulated(quick)
-    simulate(schedule(jobs, plain("rk1", "rk2"), few=1), executor)
+    simulate(schedule(jobs, plain("rk1", "rk2"), deal_above=1), executor)
     (slow,) = (job for job, board in executor.begun if board == "rk1")
     taken = [int(job[1]) for job, board in executor.begun if board == "rk2"][3:]
     assert taken == sorted(taken, reverse=True)
@@ -204,7 +204,7 @@ def test_a_board_takes_what_is_urgent_of_another_before_its_own() -> None:
     jobs = [FarmJob(f"urgent{n}", "", ("rk1", "rk2"), 5.0, priority=1) for n in range(4)]
     jobs += [FarmJob(f"j{n}", "", ("rk1", "rk2"), 1.0) for n in range(4)]
     executor = Simulated({(job.id, "rk2"): [JobResult(0)] for job in jobs})
-    simulate(schedule(jobs, plain("rk1", "rk2"), few=1), executor)
+    simulate(schedule(jobs, plain("rk1", "rk2"), deal_above=1), executor)
     names = [job for job, _ in executor.begun]
     assert {name[:-1] for name in names[:4]} == {"urgent"}
 
