@@ -12,8 +12,11 @@ from labctl.shipped import TOOLCHAINS
 
 PROGRAM = r"""
 #define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -37,31 +40,84 @@ static int reap_and_ask(int who, struct rusage *usage)
     return done;
 }
 
+static void work(long ms)
+{
+    struct timespec used = { 0 };
+    while (used.tv_nsec < ms * 1000000)
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+}
+
+static int ready[2];
+
+/* Works, says so, and stays until the tree is killed. */
+static void *start_worker(void *unused)
+{
+    if (fork() == 0) {
+        work(200);
+        write(ready[1], "", 1);
+        pause();
+    }
+    return unused;
+}
+
+/* One is started by a thread that has ended, one has lost its parent. */
+static void start_tree(void)
+{
+    pthread_t thread;
+    pipe(ready);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (fork() == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        pthread_create(&thread, NULL, start_worker, NULL);
+        pthread_join(thread, NULL);
+        pause();
+    }
+    const pid_t parent = fork();
+    if (parent == 0) {
+        start_worker(NULL);
+        _exit(0);
+    }
+    waitpid(parent, NULL, 0);
+    for (char byte, count = 0; count < 2 && read(ready[0], &byte, 1) == 1; count++)
+        ;
+}
+
 int main(int count, char **words)
 {
     struct cputimes times;
-    struct timespec used = { 0 };
     siginfo_t info;
     (void)count;
-    waited_for_first = atoi(words[1]);
+    waited_for_first = *words[1] == '1';
     cputimes_open(&times);
-    if ((ended = fork()) == 0) {
-        while (used.tv_nsec < 400000000)
-            clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-        _exit(0);
+    times.has_children = strcmp(words[2], "lists") == 0;
+    if (*words[1] == 't') {
+        start_tree();
+    } else {
+        if ((ended = fork()) == 0) {
+            work(400);
+            _exit(0);
+        }
+        waitid(P_PID, (id_t)ended, &info, WEXITED | WNOWAIT);
     }
-    waitid(P_PID, (id_t)ended, &info, WEXITED | WNOWAIT);
     for (int i = 0; i < 2; i++)
         if (cputimes_look(&times))
             printf("%lld\n", (long long)times.tree_ns / 1000000);
+    printf("%d\n", times.reclaim_ns >= 0);
+    fflush(stdout);
+    kill(0, SIGKILL); /* the tree as well */
     return 0;
 }
 """
+#: Of the kernel, or made of all processes where it has none.
+WAYS = ["all", *(["lists"] if Path("/proc/thread-self/children").exists() else [])]
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two looks at the tree of a child that uses 0.4 s and is waited for during the first."""
+    """Two looks at a tree: of a child that is waited for during the first, or of two workers.
+
+    Prints the CPU time in ms that each saw, and 1 where threads that free memory are to be seen.
+    """
     folder = tmp_path_factory.mktemp("cputimes")
     source, output = folder / "main.c", folder / "main"
     source.write_text(PROGRAM)
@@ -77,10 +133,27 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("when", ["0", "1"], ids=["after it was asked", "before it is asked"])
-def test_a_process_that_ends_during_a_look_is_not_counted_twice(program: Path, when: str) -> None:
+def test_a_process_that_ends_during_a_look_is_not_counted_twice(
+    program: Path, when: str, way: str
+) -> None:
     """Twice stayed for good, because the sum never falls: others then seemed to use nothing."""
-    done = process.run([program, when], timeout=60)
-    first, second = map(int, done.text.split())
+    done = process.run([program, when, way], timeout=60)
+    first, second, _ = map(int, done.text.split())
     assert first < 450
     assert 350 < second < 450
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_thread_started_and_what_lost_its_parent_belong_to_the_tree(
+    program: Path, way: str
+) -> None:
+    done = process.run([program, "tree", way], timeout=60)
+    first, second, _ = map(int, done.text.split())
+    assert 360 < first <= second < 500
+
+
+def test_both_ways_find_the_threads_that_free_memory(program: Path) -> None:
+    seen = {way: process.run([program, "0", way], timeout=60).text.split()[-1] for way in WAYS}
+    assert len(set(seen.values())) == 1, seen

@@ -16,6 +16,7 @@
 #include "util.h"
 
 #define KERNEL_THREAD 0x00200000u /* PF_KTHREAD of linux/sched.h */
+#define KTHREADD 2 /* the parent of all kernel threads, where they are to be seen */
 
 enum kind { NEW, FOREIGN, BELOW, RECLAIM };
 
@@ -69,31 +70,92 @@ static struct cputimes_process *find(struct cputimes_process *list, size_t count
     return count ? bsearch(&wanted, list, count, sizeof *list, by_pid) : NULL;
 }
 
-/* Every process by its pid, with what was known of it; NULL when there is no memory. */
-static struct cputimes_process *list_processes(struct cputimes *t, size_t *count)
+struct list {
+    struct cputimes_process *all; /* NULL: there is no memory */
+    size_t count, capacity;
+};
+
+static struct list empty_list(void)
 {
-    struct cputimes_process *list = NULL;
-    size_t capacity = 0;
-    *count = 0;
-    rewinddir(t->proc);
-    for (struct dirent *entry; (entry = readdir(t->proc));) {
+    const size_t capacity = 256;
+    return (struct list){ malloc(capacity * sizeof(struct cputimes_process)), 0, capacity };
+}
+
+static bool append(struct list *list, pid_t pid, enum kind kind)
+{
+    if (list->count == list->capacity) {
+        list->capacity *= 2;
+        struct cputimes_process *longer = realloc(list->all, list->capacity * sizeof *longer);
+        if (!longer) {
+            free(list->all);
+            *list = (struct list){ 0 };
+            return false;
+        }
+        list->all = longer;
+    }
+    list->all[list->count++] = (struct cputimes_process){ .pid = pid, .kind = kind };
+    return true;
+}
+
+/* What all threads of a process have started, or adopted, and is not reaped: the kernel's lists. One
+ * that ends meanwhile may hide another for this look; the sum is a counter, and catches up. */
+static bool append_children(struct list *list, int proc, pid_t parent, enum kind kind)
+{
+    char path[64];
+    bool enough = true;
+    snprintf(path, sizeof path, "%d/task", (int)parent);
+    const int fd = openat(proc, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *tasks = fd < 0 ? NULL : fdopendir(fd);
+    if (!tasks) {
+        if (fd >= 0)
+            close(fd);
+        return true; /* it is gone */
+    }
+    for (struct dirent *entry; enough && (entry = readdir(tasks));) {
         if (!isdigit((unsigned char)*entry->d_name))
             continue;
-        if (*count == capacity) {
-            capacity = capacity ? 2 * capacity : 256;
-            struct cputimes_process *longer = realloc(list, capacity * sizeof *list);
-            if (!longer) {
-                free(list);
-                return NULL;
-            }
-            list = longer;
-        }
+        snprintf(path, sizeof path, "%.20s/children", entry->d_name);
+        const int children = openat(fd, path, O_RDONLY | O_CLOEXEC);
+        FILE *file = children < 0 ? NULL : fdopen(children, "r");
+        for (int pid; enough && file && fscanf(file, "%d", &pid) == 1;)
+            enough = append(list, (pid_t)pid, kind);
+        if (file)
+            fclose(file);
+        else if (children >= 0)
+            close(children);
+    }
+    closedir(tasks);
+    return enough;
+}
+
+/* What lives below this process now, and the kernel threads: all of them at first. */
+static struct list list_tree(const struct cputimes *t)
+{
+    struct list list = empty_list();
+    const int proc = dirfd(t->proc);
+    bool enough = list.all && append_children(&list, proc, getpid(), BELOW);
+    for (size_t i = 0; enough && i < list.count; i++)
+        enough = append_children(&list, proc, list.all[i].pid, BELOW);
+    if (enough && !t->known)
+        enough = append_children(&list, proc, KTHREADD, NEW);
+    for (size_t i = 0; enough && i < t->count; i++)
+        if (t->known[i].kind == RECLAIM)
+            enough = append(&list, t->known[i].pid, RECLAIM);
+    return list;
+}
+
+/* Every process, with what was known of it. */
+static struct list list_processes(const struct cputimes *t)
+{
+    struct list list = empty_list();
+    rewinddir(t->proc);
+    for (struct dirent *entry; list.all && (entry = readdir(t->proc));) {
+        if (!isdigit((unsigned char)*entry->d_name))
+            continue;
         const pid_t pid = (pid_t)atoi(entry->d_name);
         const struct cputimes_process *known = find(t->known, t->count, pid);
-        list[(*count)++] = (struct cputimes_process){ .pid = pid, .kind = known ? known->kind : NEW };
+        append(&list, pid, known ? known->kind : NEW);
     }
-    if (*count)
-        qsort(list, *count, sizeof *list, by_pid);
     return list;
 }
 
@@ -129,30 +191,35 @@ static int64_t waited_for_ns(void)
 void cputimes_open(struct cputimes *t)
 {
     *t = (struct cputimes){ .proc = opendir("/proc"), .reclaim_ns = -1 };
+    t->has_children = t->proc && faccessat(dirfd(t->proc), "thread-self/children", R_OK, 0) == 0;
 }
 
 bool cputimes_look(struct cputimes *t)
 {
     if (!t->proc)
         return false;
-    size_t count, kept = 0;
+    size_t kept = 0;
     /* Before the living: who ends meanwhile is missed once, and never counted twice for good. */
     int64_t tree_ns = waited_for_ns(), reclaim_ns = -1;
-    struct cputimes_process *list = list_processes(t, &count);
-    if (!list)
+    struct list list = t->has_children ? list_tree(t) : list_processes(t);
+    if (!list.all)
         return false;
-    for (size_t i = 0; i < count; i++)
-        if (list[i].kind == FOREIGN || read_process(dirfd(t->proc), &list[i]))
-            list[kept++] = list[i];
-    tell_apart(list, kept);
+    qsort(list.all, list.count, sizeof *list.all, by_pid);
+    for (size_t i = 0; i < list.count; i++) {
+        if (kept && list.all[kept - 1].pid == list.all[i].pid)
+            continue; /* it was adopted meanwhile, and is in two lists */
+        if (list.all[i].kind == FOREIGN || read_process(dirfd(t->proc), &list.all[i]))
+            list.all[kept++] = list.all[i];
+    }
+    tell_apart(list.all, kept);
     const int64_t tick_ns = NS_PER_SECOND / sysconf(_SC_CLK_TCK);
     for (size_t i = 0; i < kept; i++)
-        if (list[i].kind == BELOW)
-            tree_ns += list[i].ticks * tick_ns;
-        else if (list[i].kind == RECLAIM)
-            reclaim_ns = (reclaim_ns < 0 ? 0 : reclaim_ns) + list[i].ticks * tick_ns;
+        if (list.all[i].kind == BELOW)
+            tree_ns += list.all[i].ticks * tick_ns;
+        else if (list.all[i].kind == RECLAIM)
+            reclaim_ns = (reclaim_ns < 0 ? 0 : reclaim_ns) + list.all[i].ticks * tick_ns;
     free(t->known);
-    t->known = list;
+    t->known = list.all;
     t->count = kept;
     t->tree_ns = tree_ns > t->tree_ns ? tree_ns : t->tree_ns; /* it is a counter */
     t->reclaim_ns = reclaim_ns;

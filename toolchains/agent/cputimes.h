@@ -11,7 +11,8 @@
 struct cputimes_process; /* what is remembered of a process from one look to the next */
 
 struct cputimes {
-    DIR *proc; /* NULL: not offered */
+    DIR *proc;         /* NULL: not offered */
+    bool has_children; /* the kernel lists each thread's children (CONFIG_PROC_CHILDREN) */
     struct cputimes_process *known;
     size_t count;
     int64_t tree_ns;    /* so far, of this process's descendants, those that ended included */
@@ -19,8 +20,8 @@ struct cputimes {
 };
 
 void cputimes_open(struct cputimes *times);
-/* Look at all processes; false when that is not possible now. Of a process that is known already and
- * is none of these, nothing is read. */
+/* Look at the tree, or at all processes where the kernel does not list children; false when that is
+ * not possible now. Of a process that is known already and is none of these, nothing is read. */
 bool cputimes_look(struct cputimes *times);
 
 #endif

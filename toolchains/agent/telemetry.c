@@ -290,7 +290,8 @@ static void sample_cpus(const struct telemetry *t, struct json *json)
     json_member_int(json, "cpu_steal_ns", (int64_t)steal * tick_ns());
 }
 
-/* Right after the time of all CPUs, which it is held against. All processes are gone through. */
+/* Right after the time of all CPUs, which it is held against. Some kernels do not list children, and
+ * all processes are gone through. */
 static void sample_tree(struct telemetry *t, struct json *json)
 {
     /* By CPU time: on a busy board a look waits for a CPU, which costs the job nothing. */
