@@ -75,17 +75,30 @@ section space; df -P -k "$directory" 2>/dev/null
 """
 
 
-def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
-    """Ask a board for its facts; it takes one command and changes nothing.
+def ask(transport: Transport, script: str, *, timeout: float) -> dict[str, str]:
+    """Run a script that prints sections, and return those. Raises LinkError, BoardError."""
+    answer = transport.run(f"{SECTION}{script}", timeout=timeout)
+    return sections(require(answer, f"{transport.label}: cannot ask for facts").text)
 
-    ``workdir`` need not exist: free space is that of the file system it will be on. Raises
-    LinkError, and BoardError when the answer has no machine, kernel or boot id.
+
+def question(workdir: str) -> str:
+    """Return the script for :func:`ask`; it changes nothing.
+
+    ``workdir`` need not exist: free space is that of the file system it will be on.
     """
-    script = f"{SECTION}directory={remote_words(workdir)}\n{NEAREST}{_SCRIPT}"
-    answer = require(
-        transport.run(script, timeout=timeout), f"{transport.label}: cannot ask for facts"
-    )
-    answers = sections(answer.text)
+    return f"directory={remote_words(workdir)}\n{NEAREST}{_SCRIPT}"
+
+
+def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
+    """Ask a board for its facts with one command. Raises as :func:`ask` and :func:`facts_in`."""
+    return facts_in(ask(transport, question(workdir), timeout=timeout), transport, workdir)
+
+
+def facts_in(answers: Mapping[str, str], transport: Transport, workdir: str) -> BoardFacts:
+    """Read the answers to :func:`question`.
+
+    Raises BoardError when they have no machine, kernel or boot id.
+    """
     files = answers.get("files", "")
     # The kernel comes before the machine, whatever the order of the options (uname(1)).
     kernel, _, machine = _needed(answers, "system", transport).rpartition(" ")

@@ -21,7 +21,7 @@ folder for temporary ones that a command makes and removes itself.
 import json
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -36,8 +36,6 @@ LEASE_FILE = "lease"
 INCOMING = "incoming"
 
 _TIMEOUT_SECONDS = 60.0
-#: Of the agent, that has ``guard`` and ``take``.
-_FIRST_VERSION = 5
 #: Statuses with which an agent says that it did not execute the program; see its ``failure.h``.
 _REFUSALS = (2, 71, 75, 76)
 #: For agents before version 5, which have no ``guard``: the same question, in the same shell, but
@@ -126,12 +124,6 @@ def refuse_stale(result: CommandResult, what: str) -> None:
         raise LeaseLost("another controller has taken the board")
 
 
-def knows_leases(transport: Transport, agent: str) -> bool:
-    """Tell whether an agent that is on a board is of version 5 or later. Raises LinkError."""
-    said = transport.run(remote_words(agent, "version"), timeout=_TIMEOUT_SECONDS).text.split()
-    return len(said) == 2 and said[1].isdecimal() and int(said[1]) >= _FIRST_VERSION
-
-
 #: A controller gives signs while it waits for a board to become ready, and before and after each
 #: trial; it is silent while it takes up a lost link. While its job runs it may be silent for as
 #: long as that takes.
@@ -175,6 +167,18 @@ class LeaseStatus:
         return self.silent_seconds is not None and self.silent_seconds <= self.alive_seconds
 
 
+def lease_question(workdir: str) -> str:
+    """Return the script that asks for the lease's status, for :func:`labctl.board.facts.ask`."""
+    path = remote_words(f"{workdir}/{LEASE_FILE}")
+    return (
+        f"section lease; [ ! -e {path} ] || cat {path}\n"
+        f"{_UPTIME}section now; echo {_NOW}\n"
+        # `echo` in mksh makes something else of a backslash; a sign of life has none.
+        f"{{ read -r heard <{path}.alive; }} 2>/dev/null\n"
+        'section alive; case $heard in *\\\\*) ;; *) echo "$heard";; esac\n'
+    )
+
+
 class BoardLease:
     """The lease of one board. ``workdir`` is made when it is taken.
 
@@ -212,17 +216,12 @@ class BoardLease:
 
         Raises what :meth:`read` raises.
         """
-        path, alive = remote_words(self.path), remote_words(self._alive)
-        answers = sections(
-            self._run(
-                f"{SECTION}section lease; [ ! -e {path} ] || cat {path}\n"
-                f"{_UPTIME}section now; echo {_NOW}\n"
-                # `echo` in mksh makes something else of a backslash; a sign of life has none.
-                f"{{ read -r heard <{alive}; }} 2>/dev/null\n"
-                r'section alive; case $heard in *\\*) ;; *) echo "$heard";; esac',
-                "read",
-            )
+        return self.status_in(
+            sections(self._run(f"{SECTION}{lease_question(self._workdir)}", "read"))
         )
+
+    def status_in(self, answers: Mapping[str, str]) -> LeaseStatus | None:
+        """Read the answers to :func:`lease_question`. Raises BoardError."""
         lease = self._lease_in(answers.get("lease", ""))
         now, boot = _moment(answers.get("now", ""))
         heard, heard_boot = _moment(answers.get("alive", ""))

@@ -26,6 +26,8 @@ _BROUGHT_SECONDS = 24 * 3600
 #: What is younger may be under way: a transfer that is slow, a job that is about to start.
 _UNDER_WAY_SECONDS = 3600
 
+#: Of the agent, that has ``guard`` and ``take``.
+_FIRST_VERSION = 5
 #: Names go through printf: mksh's echo makes lines of backslashes in them.
 _SCRIPT = """\
 section clock; date +%s
@@ -50,6 +52,12 @@ cd store 2>/dev/null && for file in * .part-*; do
 done
 :
 """
+
+
+def knows_leases(transport: Transport, agent: str) -> bool:
+    """Tell whether an agent that is on a board is of version 5 or later. Raises LinkError."""
+    said = transport.run(remote_words(agent, "version"), timeout=_TIMEOUT_SECONDS).text.split()
+    return len(said) == 2 and said[1].isdecimal() and int(said[1]) >= _FIRST_VERSION
 
 
 @dataclass(frozen=True)

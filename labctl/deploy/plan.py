@@ -18,7 +18,7 @@ from labctl.errors import (
     LabctlError,
 )
 from labctl.files import sha256_file
-from labctl.records import BoardFacts
+from labctl.records import BoardFacts, Execution
 from labctl.transport import BoardHash, Transport, require
 from labctl.units import size
 
@@ -63,6 +63,12 @@ class DeployPlan:
     def bytes_to_send(self) -> int:
         """Bytes that will cross the link."""
         return max(0, self.bytes - self.arrived_bytes)
+
+    def of(self, objects: Sequence[Object]) -> "DeployPlan":
+        """Return the part of the plan that is about some of its objects."""
+        hashes = {item.sha256 for item in objects}
+        missing = (item for item in self.missing if item.sha256 in hashes)
+        return DeployPlan(tuple(objects), tuple(missing))
 
 
 def describe(local: Path, *, name: str | None = None, executable: bool = False) -> Object:
@@ -111,6 +117,32 @@ def is_machine(target: Target, machine: str) -> bool:
     That such a board executes the target's programs is proven by its agent.
     """
     return machine in (target.machine, _COMPATIBLE.get(target.machine))
+
+
+def check_machine(target: Target, facts: BoardFacts) -> None:
+    """Refuse a target of another machine, before anything is moved. Raises ConfigError."""
+    if facts.execution is not Execution.EMULATED and not is_machine(target, facts.machine):
+        raise ConfigError(
+            f"target {target.name} is {target.machine}, the board is {facts.machine}",
+            hint="set the board's real target in devices.yaml",
+        )
+
+
+def check_features(target: Target, facts: BoardFacts) -> None:
+    """Refuse a target whose instructions the CPUs lack, as shell or agent see them.
+
+    Raises ConfigError.
+    """
+    if facts.execution is Execution.EMULATED:
+        return
+    for cpu in facts.cpus:
+        lacking = sorted(set(target.features) - set(cpu.features)) if cpu.features else []
+        if lacking:
+            raise ConfigError(
+                f"target {target.name} uses instructions that the board's CPU does not have: "
+                f"{', '.join(lacking)}",
+                hint="build for a target that fits, and name it in devices.yaml",
+            )
 
 
 def agent_target(machine: str, target: Target) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from labctl.board import BoardAgent, Pruner
-from labctl.board.lease import knows_leases
+from labctl.board.prune import knows_leases
 from labctl.config.lab import Board, LabFile
 from labctl.deploy import DeployOptions, Object, Sources, Stopwatch, refuse
 from labctl.errors import BoardBusy, BoardNoSpace, HostError, InfraError, LabctlError

@@ -7,7 +7,7 @@ from agent_fences import native_fence
 from stored import publish
 
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, Fence, StoredObject
-from labctl.board.lease import knows_leases
+from labctl.board.prune import knows_leases
 from labctl.board.store import STAT
 from labctl.board.upload.transfer import PREFIX, pushing
 from labctl.errors import BoardError, ConfigError, DeviceLost, InfraError, IntegrityError, LeaseLost

@@ -6,9 +6,10 @@ import pytest
 
 from labctl.config.lab import LabFile, lab_model
 from labctl.config.target import load_target
+from labctl.deploy.plan import check_features, check_machine
 from labctl.errors import BoardError, ConfigError
 from labctl.records import BoardFacts, CpuFacts, Execution
-from labctl.runs.board.held_board import HeldBoard, _check_features, check_machine
+from labctl.runs.board.held_board import HeldBoard
 from labctl.transport import LocalTransport
 from labctl.transport.registry import TRANSPORTS
 
@@ -42,9 +43,9 @@ def test_another_machine_is_refused() -> None:
 
 def test_a_cpu_without_the_targets_instructions_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"the board's CPU does not have: asimddp"):
-        _check_features(RK3568, facts(features=tuple(set(RK3568.features) - {"asimddp"})))
-    _check_features(RK3568, facts())
-    _check_features(RK3568, facts(features=()))  # a board that does not tell is not accused
+        check_features(RK3568, facts(features=tuple(set(RK3568.features) - {"asimddp"})))
+    check_features(RK3568, facts())
+    check_features(RK3568, facts(features=()))  # a board that does not tell is not accused
 
 
 def test_a_board_that_restarted_is_kept_from_others_of_this_host_as_well(

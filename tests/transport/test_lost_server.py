@@ -62,7 +62,8 @@ def failure_of(board: HdcTransport, hdc: FakeHdc, number: int, folder: Path) -> 
     hitting = threading.Thread(target=hit)
     hitting.start()
     with pytest.raises(InfraError) as caught:
-        board.run(f"echo begun; touch {begun}; sleep 100", timeout=3)
+        # Long enough for the command to begin beside others: only then is the server hit.
+        board.run(f"echo begun; touch {begun}; sleep 100", timeout=10)
     hitting.join()
     return caught.value
 

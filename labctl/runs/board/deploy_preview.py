@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from labctl.board import survey
 from labctl.config.lab import Board
 from labctl.deploy import (
     DeployOptions,
@@ -13,7 +14,6 @@ from labctl.deploy import (
     known_rate,
     problems,
 )
-from labctl.deploy.plan import plan
 from labctl.deploy.send import deploy
 from labctl.errors import LabctlError
 from labctl.records import ModelIdentity
@@ -100,13 +100,13 @@ def missing_objects(
         # What one recipe executes may be a mere file to another.
         if item.sha256 not in objects or item.executable:
             objects[item.sha256] = item
-    wanted = plan(held.store, objects.values())
+    wanted = held.plan(objects.values())
     if not wanted.missing:
         return wanted, []
-    survey = held.survey()
-    arrived = sum(survey.arrived_bytes.get(item.sha256, 0) for item in wanted.missing)
+    workdir = survey(held.transport, held.board.workdir)
+    arrived = sum(workdir.arrived_bytes.get(item.sha256, 0) for item in wanted.missing)
     limit = held.board.limits.storage
-    found = problems(wanted, survey, held.facts, limit_bytes=limit)
+    found = problems(wanted, workdir, held.facts, limit_bytes=limit)
     return replace(wanted, arrived_bytes=arrived), found
 
 

@@ -6,7 +6,7 @@ the tokens of their leases.
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,20 +20,27 @@ from labctl.board import (
     Lease,
     LeaseStatus,
     StoredObject,
-    Survey,
     probe,
-    survey,
 )
+from labctl.board.facts import ask, facts_in, question
+from labctl.board.lease import lease_question
 from labctl.build import Artifact
 from labctl.config.lab import Board, LabFile
 from labctl.config.target import Target, load_target
 from labctl.deploy import DeployOptions, Object, OnProgress, agent_object
-from labctl.deploy.plan import AGENT_PRODUCT, DeployPlan, agent_artifact, is_machine, plan
+from labctl.deploy.plan import (
+    AGENT_PRODUCT,
+    DeployPlan,
+    agent_artifact,
+    check_features,
+    check_machine,
+    plan,
+)
 from labctl.deploy.send import deploy
 from labctl.errors import ConfigError, InfraError, LinkError
 from labctl.files import append_line, write_atomic
 from labctl.performance.prediction import Rates, board_rates
-from labctl.records import BoardFacts, Execution
+from labctl.records import BoardFacts
 from labctl.runs.board.in_use import (
     BoardUse,
     LabLease,
@@ -81,6 +88,10 @@ class HeldBoard:
     #: The lease was taken by this process, and no trial has begun under it.
     _is_new: bool = False
     _seen: LeaseStatus | None = None
+    #: How it answered to the first question for its lease, until that is wanted.
+    _answers: Mapping[str, str] | None = None
+    #: What it lacks of the agent, once that was asked.
+    _agent_plan: DeployPlan | None = None
 
     def __post_init__(self) -> None:
         self.fence = Fence(self.transport, self.board.workdir)
@@ -115,10 +126,6 @@ class HeldBoard:
         """Rates of the board: of its last probe, else of its target; None if neither has any."""
         return board_rates(self.lab.root, self.board.name, self.target)
 
-    def survey(self) -> Survey:
-        """Check its workdir. Raises what :func:`labctl.board.workdir_check` raises."""
-        return survey(self.transport, self.board.workdir)
-
     def lock_boot(self, boot_id: str) -> None:
         """Keep others of this host out of the board in this boot, whatever way they come.
 
@@ -138,10 +145,16 @@ class HeldBoard:
         """
         if self.in_lab is not None:
             self.in_lab.refuse_if_taken()
-        before = self._seen = self.leases.status()
+        before = self._seen = self._lease_status()
         self._saw(before.lease if before else None)
         if before is not None and not (ours and ours(before.lease)):
             self._refuse_conflict(before, orphans=orphans)
+
+    def _lease_status(self) -> LeaseStatus | None:
+        """Return the lease as it was when the facts were asked, unless its holder lived then."""
+        answers, self._answers = self._answers, None
+        seen = self.leases.status_in(answers) if answers is not None else None
+        return self.leases.status() if answers is None or (seen and seen.alive) else seen
 
     def _refuse_conflict(self, before: LeaseStatus, *, orphans: bool = False) -> None:
         given = self.in_lab is not None and self.in_lab.gave(before.lease)
@@ -149,9 +162,7 @@ class HeldBoard:
         refuse_conflict(self.board, self.transport, before, self._any_agent, whose)
 
     def _any_agent(self) -> BoardAgent | None:
-        """Return an agent that is on the board, of any version; without one, no job can run
-        there.
-        """
+        """Return an agent of any version on the board; without one, no job can run there."""
         if self._agent is None and (found := self.agents()):
             return BoardAgent(self.transport, self.store.path(found[0].sha256), self.board.workdir)
         return self._agent
@@ -172,6 +183,20 @@ class HeldBoard:
         """The agent's file on this host. Raises ConfigError if it is not built yet."""
         return agent_object(self.facts, lambda _machine: self.agent_artifact.tool(AGENT_PRODUCT))
 
+    def plan(self, objects: Iterable[Object]) -> DeployPlan:
+        """Ask the board what it lacks of files, and of its agent. Raises LinkError, BoardError.
+
+        The agent's part is for :meth:`bring_agent`.
+        """
+        wanted = list(objects)
+        try:
+            agents = [self.agent_object] if self._agent is None else []
+        except ConfigError:
+            agents = []  # it is to be built; else `bring_agent` says so
+        found = plan(self.store, [*wanted, *agents])
+        self._agent_plan = found.of(agents) if agents else None
+        return found.of(wanted)
+
     def _saw(self, lease: Lease | None) -> None:
         """Let nothing be changed on the board once a newer lease than this one is there."""
         self._has_looked = True
@@ -187,14 +212,15 @@ class HeldBoard:
         wanted = self.agent_object
         if not self._has_looked:
             self._saw(self.leases.read())
-        missing = DeployPlan((wanted,), (wanted,)) if anew else plan(self.store, [wanted])
+        missing = DeployPlan((wanted,), (wanted,)) if anew else self._agent_plan
+        missing = missing or plan(self.store, [wanted])
         paths = deploy(self.store, missing, DeployOptions(progress=on_sent))
         self.fence.agent, self.fence.is_old = paths[wanted.sha256], False
         self._agent = BoardAgent(self.transport, self.fence.agent, self.board.workdir, self.fence)
         # The agent hashes with the CPU's SHA instructions where there are any.
         self.transport.board_hash = BoardHash("sha256", (self._agent.path, "hash"))
         self.facts = self._agent.refine(self.facts)
-        _check_features(self.target, self.facts)
+        check_features(self.target, self.facts)
 
     def look_again(self) -> BoardFacts:
         """Ask for its facts again. Raises LeaseLost as well."""
@@ -354,13 +380,15 @@ def hold_board(
     state = board_state(transport.label, board)
     with ExitStack() as ending:
         ending.enter_context(lock_board(board, state.with_suffix(".lock")))
-        facts = probe(transport, workdir=board.workdir, timeout=PROBE_SECONDS)
-        held = HeldBoard(board, lab, target, facts, transport, state, ending)
+        script = f"{question(board.workdir)}{lease_question(board.workdir)}"
+        answers = ask(transport, script, timeout=PROBE_SECONDS)
+        facts = facts_in(answers, transport, board.workdir)
+        held = HeldBoard(board, lab, target, facts, transport, state, ending, _answers=answers)
         held.in_lab = lab_lease(lab, board, use, hardware_of(board, facts))
         held.lock_boot(facts.boot_id)
         check_machine(target, facts)
         if facts.machine == target.machine:  # to a 32-bit shell the kernel tells other features
-            _check_features(target, facts)
+            check_features(target, facts)
         yield held
 
 
@@ -369,26 +397,3 @@ def _new_token() -> str:
     token = secrets.token_hex(8)
     append_line(own_leases(), token)
     return token
-
-
-def check_machine(target: Target, facts: BoardFacts) -> None:
-    """Refuse a target of another machine, before anything is moved. Raises ConfigError."""
-    if facts.execution is not Execution.EMULATED and not is_machine(target, facts.machine):
-        raise ConfigError(
-            f"target {target.name} is {target.machine}, the board is {facts.machine}",
-            hint="set the board's real target in devices.yaml",
-        )
-
-
-def _check_features(target: Target, facts: BoardFacts) -> None:
-    """Refuse a target whose instructions the board's CPUs lack, as shell or agent see them."""
-    if facts.execution is Execution.EMULATED:
-        return
-    for cpu in facts.cpus:
-        lacking = sorted(set(target.features) - set(cpu.features)) if cpu.features else []
-        if lacking:
-            raise ConfigError(
-                f"target {target.name} uses instructions that the board's CPU does not have: "
-                f"{', '.join(lacking)}",
-                hint="build for a target that fits, and name it in devices.yaml",
-            )
