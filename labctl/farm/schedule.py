@@ -8,8 +8,9 @@ that the fewest waiting jobs can use.
 Many boards that all begin with the longest change jobs in the same second, and wait for their host.
 So more than ``deal_above`` boards are dealt their jobs beforehand, the longest first, each to the
 board with the least to do. What is far longer than others still goes to whichever board is free
-first. A board runs its share in an order that has nothing to do with length; with none left it
-takes the longest that waits elsewhere.
+first. A board runs its share in an order that has nothing to do with length. For its last job it
+gets the longest of all last ones, and gives its own for it: who comes to it first is ahead. With
+none left it takes the longest that waits elsewhere.
 """
 
 import heapq
@@ -117,6 +118,8 @@ class Schedule:
         self._broken: dict[str, _Unit] = {}
         #: What was dealt and waits, the longest first; what began since may be in it.
         self._dealt: list[_Unit] = []
+        #: Board -> the last of what it was dealt, while that waits.
+        self._last: dict[str, _Unit] = {}
         #: How many waiting units can use a board.
         self._demand: Counter[str] = Counter()
         self._pools: dict[tuple[str, ...], frozenset[str]] = {}
@@ -178,6 +181,9 @@ class Schedule:
             urgency = self._waiting[place].urgency
             end = bisect_right(self._waiting, urgency, lo=place, key=lambda unit: unit.urgency)
             taken += self._take(islice(self._waiting, place, end), self._home_of, begun)
+            for board in sorted(self._free & self._last.keys()):
+                if self._last[board].urgency == urgency and self._exchange_last(board):
+                    taken += self._take([self._last[board]], lambda unit: unit.home, begun)
             if self._free:
                 self._dealt = [unit for unit in self._dealt if unit.home is not None]
                 others = (unit for unit in self._dealt if unit.urgency == urgency)
@@ -250,6 +256,29 @@ class Schedule:
                 unit.home = unit.turn = None  # whichever is free first
             else:
                 unit.home, unit.turn = board, crc32(unit.jobs[0].id.encode())
+        shares = sorted((unit for unit in self._dealt if unit.home), key=lambda unit: unit.rank)
+        self._last = {unit.home: unit for unit in shares if unit.home is not None}
+
+    def _exchange_last(self, board: str) -> bool:
+        """Give a board the longest of the last units for its own; False if it has no room for any."""
+        own = self._last[board]
+        longest, home = max(
+            (
+                (unit, home)
+                for home, unit in self._last.items()
+                if unit.urgency == own.urgency
+                and board in unit.boards
+                and home in own.boards
+                and self._has_room(unit.jobs[0], board)
+            ),
+            key=lambda found: (found[0].seconds, found[1] == board),
+            default=(own, None),
+        )
+        if home is None:
+            return False
+        own.home, self._last[home] = home, own
+        longest.home, self._last[board] = board, longest
+        return True
 
     def _take(
         self,
@@ -265,6 +294,8 @@ class Schedule:
             if (board := choose(unit)) is not None:
                 self._free.remove(board)
                 self._demand.subtract(unit.boards)
+                if unit.home is not None and self._last.get(unit.home) is unit:
+                    del self._last[unit.home]
                 unit.home = None
                 begun.append(self._start(unit, board))
                 taken.append(unit)
@@ -274,6 +305,8 @@ class Schedule:
         """Return the board that a unit was dealt to if it is free; any if that one is no more."""
         if unit.home not in self._boards:
             return self._board_for(unit)
+        if self._last.get(unit.home) is unit:
+            return None
         has_room = unit.home in self._free and self._has_room(unit.jobs[0], unit.home)
         return unit.home if has_room else None
 

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
@@ -153,6 +153,27 @@ def test_many_boards_end_together_and_do_not_change_jobs_together() -> None:
     assert max(last) - min(last) < 1
     changes = sorted(at for times in ends.values() for at in times[:-1])
     assert max(sum(at <= one < at + 2 for one in changes) for at in changes) <= 6
+
+
+class Late(Simulated):
+    """The first job on board rkN takes N s longer."""
+
+    def run(self, job: FarmJob, board: str) -> JobResult:
+        known = {one for _, one in self.begun}
+        late = 0 if board in known else int(board[2:])
+        return replace(super().run(job, board), seconds=job.expected_seconds + late)
+
+
+def test_boards_that_are_behind_get_the_shorter_of_the_last_jobs() -> None:
+    boards = [f"rk{n}" for n in range(10)]
+    jobs = [FarmJob(f"j{n}", "", tuple(boards), 20 + n / 5) for n in range(100)]
+    last: dict[str, float] = {}
+
+    def end(at: float, _j: FarmJob, board: str, _a: JobResult, _r: JobResult | None) -> None:
+        last[board] = at
+
+    simulate(schedule(jobs, plain(*boards), deal_above=8), Late(), on_end=end)
+    assert max(last.values()) - min(last.values()) < 6  # 9 s with their own
 
 
 def test_of_jobs_that_are_dealt_what_is_far_longer_begins_first() -> None:
