@@ -238,7 +238,9 @@ def _file_system(mounts: str, directory: str) -> str | None:
         fields = line.split()
         if len(fields) < 3:
             continue
-        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[1])
+        point = fields[1]
+        if "\\" in point:  # as proc(5) writes a blank
+            point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)
         inside = directory == point or directory.startswith(point.rstrip("/") + "/")
         # A later mount hides an earlier one at the same place.
         if inside and (best is None or len(point) >= best[0]):

@@ -3,6 +3,7 @@
 A lab's own ``toolchains/<target>`` wins over the one that comes with labctl.
 """
 
+import os
 import platform
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -126,6 +127,14 @@ def target_names(lab_root: Path | None) -> list[str]:
     return sorted({path.parent.name for f in folders for path in f.glob(f"*/{FILE_NAME}")})
 
 
+def target_file(name: str, lab_root: Path | None) -> Path | None:
+    """Return the file of the target of that name; None if there is none."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        return None
+    files = (folder / name / FILE_NAME for folder in toolchain_folders(lab_root))
+    return next((file for file in files if os.access(file, os.F_OK)), None)
+
+
 def load_targets(lab_root: Path | None) -> tuple[list[Target], list[str]]:
     """Load all targets that are known, sorted by name; and say which are wrong, and left out."""
     targets, left_out = [], []
@@ -142,13 +151,12 @@ def load_target(name: str, lab_root: Path | None = None) -> Target:
 
     Raises ConfigError with the nearest name, or when its file is wrong.
     """
-    if name not in (known := target_names(lab_root)):
+    path = target_file(name, lab_root)
+    if path is None:
         raise ConfigError(
-            unknown("target", name, known),
+            unknown("target", name, target_names(lab_root)),
             hint=f"a target is a folder in {TOOLCHAINS}/ with a {FILE_NAME}",
         )
-    folder = next(f / name for f in toolchain_folders(lab_root) if (f / name / FILE_NAME).is_file())
-    path = folder / FILE_NAME
     target = load(path, Target)
     if target.name != name:
         raise ConfigError(f"{path}: name: must be '{name}', the folder's, not '{target.name}'")

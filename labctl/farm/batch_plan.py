@@ -16,6 +16,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -140,10 +141,16 @@ def plan_batch(
             named = [name for name, board in boards if board.untrusted is is_untrusted]
         return tuple(name for name in named if lab.board(name).target == target)
 
+    @cache
+    def path_of(name: str) -> Path:
+        return find_recipe(name, lab.root) if workspace is None else workspace.recipe(name)
+
     found: list[tuple[int, int, PlannedJob]] = []
     for place, entry in enumerate(plan.jobs, 1):
         try:
-            recipe, boards = _checked(entry, plan, lab, boards_on, workspace)
+            path = path_of(entry.recipe)
+            recipe = read_recipe(path, _settings(entry), lab_root=lab.root, workspace=workspace)
+            boards = _boards(entry, recipe, lab, boards_on, plan.on, untrusted=is_untrusted)
             content = RunContent.of(recipe, lab.root, untrusted=workspace is not None).document()
             seconds = entry.expected or expect(recipe, boards)
         except ConfigError as error:
@@ -191,42 +198,43 @@ def without_agent(lab: LabFile, boards: Set[str]) -> dict[str, ConfigError]:
     return lacking
 
 
-def _checked(
-    entry: BatchEntry,
-    plan: BatchPlan,
-    lab: LabFile,
-    boards_on: Callable[[str | None, str], tuple[str, ...]],
-    workspace: Workspace | None,
-) -> tuple[Recipe, tuple[str, ...]]:
-    """Return the recipe of an entry, and the boards that it may run on. Raises ConfigError."""
-    settings = tuple(
+def _settings(entry: BatchEntry) -> tuple[str, ...]:
+    """Return what an entry sets, as ``--set`` takes it."""
+    return tuple(
         f"{key}={value if isinstance(value, str) else json.dumps(value)}"
         for key, value in entry.set.items()
     )
-    if workspace is None:
-        path = find_recipe(entry.recipe, lab.root)
-    else:
-        path = workspace.recipe(entry.recipe)
-    recipe = read_recipe(path, settings, lab_root=lab.root, workspace=workspace)
+
+
+def _boards(
+    entry: BatchEntry,
+    recipe: Recipe,
+    lab: LabFile,
+    boards_on: Callable[[str | None, str], tuple[str, ...]],
+    default_on: str | None,
+    *,
+    untrusted: bool,
+) -> tuple[str, ...]:
+    """Return the boards that an entry may run on. Raises ConfigError."""
     for name in entry.uses:
         if name not in lab.lab.shared_limits:
             raise ConfigError(unknown("shared limit", name, lab.lab.shared_limits))
     for name in entry.boards:
         if (target := lab.board(name).target) != recipe.target:
             raise ConfigError(f"board {name} is a {target}, the recipe is for {recipe.target}")
-    untrusted, selector = workspace is not None, entry.on or plan.on
+    selector = entry.on or default_on
     if untrusted:
         for name in entry.boards:
             check_board(lab.board(name))
         selector = f"{selector},untrusted=yes" if selector else None
     if entry.boards:
-        return recipe, entry.boards
+        return entry.boards
     if not (found := boards_on(selector, recipe.target)):
         marked = " with `untrusted: true`" if untrusted else ""
         raise ConfigError(
             f"none of the boards{marked} is a {recipe.target}, which the recipe is for"
         )
-    return recipe, found
+    return found
 
 
 def _turns(entry: BatchEntry, boards: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:

@@ -260,7 +260,7 @@ class Schedule:
         self._last = {unit.home: unit for unit in shares if unit.home is not None}
 
     def _exchange_last(self, board: str) -> bool:
-        """Give a board the longest of the last units for its own; False if it has no room for any."""
+        """Give a board the longest of the last units for its own. False: it has room for none."""
         own = self._last[board]
         longest, home = max(
             (

@@ -17,7 +17,7 @@ from labctl.checked import listed, unknown
 from labctl.config.lab import Board
 from labctl.config.recipe import Recipe, load_recipe
 from labctl.config.references import known_references
-from labctl.config.target import target_names
+from labctl.config.target import target_file, target_names
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.config.yaml.messages import explain
@@ -210,9 +210,8 @@ def read_recipe(
 
 
 def _problems(recipe: Recipe, lab_root: Path | None) -> Iterator[tuple[DocumentPath, str]]:
-    targets = target_names(lab_root)
-    if recipe.target not in targets:
-        yield ("target",), unknown("target", recipe.target, targets)
+    if target_file(recipe.target, lab_root) is None:
+        yield ("target",), unknown("target", recipe.target, target_names(lab_root))
     yield from metric_problems(recipe)
     yield from _reference_problems(recipe, lab_root)
     engine = make_engine(recipe.engine)
