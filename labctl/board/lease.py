@@ -227,9 +227,10 @@ class BoardLease:
         heard, heard_boot = _moment(answers.get("alive", ""))
         if lease is None:
             return None
-        if now is None or heard is None or boot != heard_boot or heard > now:
+        # A sign may have come after the board told the time, while its answer was on the way.
+        if now is None or heard is None or boot != heard_boot or heard > now + self._timeout:
             return LeaseStatus(lease, None, self._alive_seconds)
-        return LeaseStatus(lease, float(now - heard), self._alive_seconds)
+        return LeaseStatus(lease, float(max(0, now - heard)), self._alive_seconds)
 
     def _lease_in(self, text: str) -> Lease | None:
         text = text.strip()

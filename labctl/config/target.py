@@ -3,8 +3,8 @@
 A lab's own ``toolchains/<target>`` wins over the one that comes with labctl.
 """
 
-import os
 import platform
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -15,6 +15,7 @@ from labctl.checked import Word, unknown
 from labctl.config.types import Line, Name
 from labctl.config.yaml.document import StrictModel, load
 from labctl.errors import ConfigError
+from labctl.files import host_reads
 
 FILE_NAME = "target.yaml"
 TOOLCHAINS = "toolchains"
@@ -128,11 +129,18 @@ def target_names(lab_root: Path | None) -> list[str]:
 
 
 def target_file(name: str, lab_root: Path | None) -> Path | None:
-    """Return the file of the target of that name; None if there is none."""
+    """Return the file of the target of that name; None if there is none.
+
+    Raises ConfigError where that cannot be looked at: the lab's own comes first.
+    """
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         return None
-    files = (folder / name / FILE_NAME for folder in toolchain_folders(lab_root))
-    return next((file for file in files if os.access(file, os.F_OK)), None)
+    for folder in toolchain_folders(lab_root):
+        file = folder / name / FILE_NAME
+        with host_reads(file), suppress(FileNotFoundError, NotADirectoryError):
+            file.stat()
+            return file
+    return None
 
 
 def load_targets(lab_root: Path | None) -> tuple[list[Target], list[str]]:

@@ -1,9 +1,8 @@
 """The choice of what runs where and when. It knows no clock, thread or board.
 
-Greater priority first, and within one priority the longest first: on equal boards the end of all is
-then at most 4/3 of the best that could be (Graham 1969). A job waits while its
-board, or a shared limit, has no room; those behind it go on. Of several free boards it gets the one
-that the fewest waiting jobs can use.
+Greater priority first, and within one priority the longest first: equal boards then take at most
+4/3 of the least time (Graham 1969). A job waits while its board, or a shared limit, has no room;
+those behind it go on. Of several free boards it gets the one that the fewest waiting jobs can use.
 
 Many boards that all begin with the longest change jobs in the same second, and wait for their host.
 So more than ``deal_above`` boards are dealt their jobs beforehand, the longest first, each to the
@@ -118,7 +117,8 @@ class Schedule:
         self._broken: dict[str, _Unit] = {}
         #: What was dealt and waits, the longest first; what began since may be in it.
         self._dealt: list[_Unit] = []
-        #: Board -> the last of what it was dealt, while that waits.
+        #: Board -> how much of what it was dealt waits, and the last of that.
+        self._left: Counter[str] = Counter()
         self._last: dict[str, _Unit] = {}
         #: How many waiting units can use a board.
         self._demand: Counter[str] = Counter()
@@ -256,12 +256,15 @@ class Schedule:
                 unit.home = unit.turn = None  # whichever is free first
             else:
                 unit.home, unit.turn = board, crc32(unit.jobs[0].id.encode())
-        shares = sorted((unit for unit in self._dealt if unit.home), key=lambda unit: unit.rank)
-        self._last = {unit.home: unit for unit in shares if unit.home is not None}
+        shares = [(unit.home, unit) for unit in self._dealt if unit.home is not None]
+        self._left = Counter(board for board, _ in shares)
+        self._last = dict(sorted(shares, key=lambda share: share[1].rank))
 
     def _exchange_last(self, board: str) -> bool:
         """Give a board the longest of the last units for its own. False: it has room for none."""
         own = self._last[board]
+        if self._left[board] > 1 or not self._is_open(self._uses.get(board, ())):
+            return self._has_room(own.jobs[0], board)  # it is not ahead of others
         longest, home = max(
             (
                 (unit, home)
@@ -294,8 +297,10 @@ class Schedule:
             if (board := choose(unit)) is not None:
                 self._free.remove(board)
                 self._demand.subtract(unit.boards)
-                if unit.home is not None and self._last.get(unit.home) is unit:
-                    del self._last[unit.home]
+                if unit.home is not None:
+                    self._left[unit.home] -= 1
+                    if self._last.get(unit.home) is unit:
+                        del self._last[unit.home]
                 unit.home = None
                 begun.append(self._start(unit, board))
                 taken.append(unit)
@@ -385,7 +390,10 @@ class Schedule:
         )
 
     def _has_room(self, job: FarmJob, board: str) -> bool:
-        return all(self._used[limit] < self._limits[limit] for limit in self._limits_of(job, board))
+        return self._is_open(self._limits_of(job, board))
+
+    def _is_open(self, limits: Iterable[str]) -> bool:
+        return all(self._used[one] < self._limits[one] for one in limits if one in self._limits)
 
     def _limits_of(self, job: FarmJob, board: str) -> list[str]:
         of_board = self._uses.get(board, ())

@@ -82,6 +82,25 @@ static void start_tree(void)
         ;
 }
 
+/* A look while this process may open nothing more. */
+static void look_without_descriptors(struct cputimes *times)
+{
+    struct rlimit before, none;
+    getrlimit(RLIMIT_NOFILE, &before);
+    none = before;
+    none.rlim_cur = 3;
+    setrlimit(RLIMIT_NOFILE, &none);
+    if (times->has_children && cputimes_look(times))
+        puts("looked at nothing");
+    setrlimit(RLIMIT_NOFILE, &before);
+}
+
+static void *wait_for_the_end(void *unused)
+{
+    pause();
+    return unused;
+}
+
 int main(int count, char **words)
 {
     struct cputimes times;
@@ -99,9 +118,16 @@ int main(int count, char **words)
         }
         waitid(P_PID, (id_t)ended, &info, WEXITED | WNOWAIT);
     }
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         if (cputimes_look(&times))
             printf("%lld\n", (long long)times.tree_ns / 1000000);
+        look_without_descriptors(&times);
+        if (*words[1] == 'm') /* many threads, from the second look on */
+            for (int k = 0; k < 100; k++)
+                pthread_create(&(pthread_t){ 0 }, NULL, wait_for_the_end, NULL);
+    }
+    if (*words[1] == 'm')
+        printf("%d %d\n", cputimes_look(&times), times.has_children);
     printf("%d\n", times.reclaim_ns >= 0);
     fflush(stdout);
     kill(0, SIGKILL); /* the tree as well */
@@ -155,5 +181,14 @@ def test_what_a_thread_started_and_what_lost_its_parent_belong_to_the_tree(
 
 
 def test_both_ways_find_the_threads_that_free_memory(program: Path) -> None:
+    """Also after a look for which there were no descriptors, which is none."""
     seen = {way: process.run([program, "0", way], timeout=60).text.split()[-1] for way in WAYS}
     assert len(set(seen.values())) == 1, seen
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_lists_of_many_threads_are_not_gone_through(program: Path, way: str) -> None:
+    done = process.run([program, "many threads", way], timeout=60)
+    *_, looked, has_children, reclaim = done.text.split()
+    assert (looked, has_children) == ("1", "0")
+    assert reclaim == process.run([program, "0", way], timeout=60).text.split()[-1]

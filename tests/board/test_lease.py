@@ -66,6 +66,10 @@ def test_a_holder_gives_signs_of_life_until_it_releases_the_board(
     assert status.lease == mine
     assert status.alive
     alive = Path(f"{lease.path}.alive")
+    seconds, _, boot = alive.read_text().strip().partition(" ")
+    alive.write_text(f"{int(seconds) + 3} {boot}\n")  # after the board told the time
+    assert (heard := lease.status()) is not None
+    assert heard.silent_seconds == 0
     alive.unlink()
     lease.check(mine)
     assert alive.is_file()

@@ -46,6 +46,14 @@ def test_a_labs_own_target_wins(tmp_path: Path) -> None:
     assert load_target("host-x86_64", tmp_path) == load_target("host-x86_64")
 
 
+def test_a_labs_own_target_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "toolchains" / "rk3568" / "target.yaml"
+    file.parent.mkdir(parents=True)
+    file.symlink_to(file)
+    with pytest.raises(ConfigError, match=r"cannot read .*rk3568/target.yaml"):
+        load_target("rk3568", tmp_path)
+
+
 def test_an_unknown_target_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"no target 'rk3569' \(did you mean 'rk3568'\?\)"):
         load_target("rk3569")

@@ -5,6 +5,7 @@
 #include "cputimes.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,6 +17,8 @@
 #include "util.h"
 
 #define KERNEL_THREAD 0x00200000u /* PF_KTHREAD of linux/sched.h */
+/* A job with more of them is found sooner among all processes: each list is a file to open. */
+#define THREADS_MAX 64
 #define KTHREADD 2 /* the parent of all kernel threads, where they are to be seen */
 
 enum kind { NEW, FOREIGN, BELOW, RECLAIM };
@@ -73,12 +76,14 @@ static struct cputimes_process *find(struct cputimes_process *list, size_t count
 struct list {
     struct cputimes_process *all; /* NULL: there is no memory */
     size_t count, capacity;
+    size_t threads; /* whose children were asked for */
 };
 
 static struct list empty_list(void)
 {
     const size_t capacity = 256;
-    return (struct list){ malloc(capacity * sizeof(struct cputimes_process)), 0, capacity };
+    return (struct list){ .all = malloc(capacity * sizeof(struct cputimes_process)),
+                          .capacity = capacity };
 }
 
 static bool append(struct list *list, pid_t pid, enum kind kind)
@@ -97,8 +102,14 @@ static bool append(struct list *list, pid_t pid, enum kind kind)
     return true;
 }
 
+static bool is_gone(int error)
+{
+    return error == ENOENT || error == ESRCH || error == EACCES;
+}
+
 /* What all threads of a process have started, or adopted, and is not reaped: the kernel's lists. One
- * that ends meanwhile may hide another for this look; the sum is a counter, and catches up. */
+ * that ends meanwhile may hide another for this look; the sum is a counter, and catches up. False
+ * when there is no descriptor or no memory. */
 static bool append_children(struct list *list, int proc, pid_t parent, enum kind kind)
 {
     char path[64];
@@ -107,16 +118,19 @@ static bool append_children(struct list *list, int proc, pid_t parent, enum kind
     const int fd = openat(proc, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *tasks = fd < 0 ? NULL : fdopendir(fd);
     if (!tasks) {
+        const int error = errno;
         if (fd >= 0)
             close(fd);
-        return true; /* it is gone */
+        return parent != getpid() && is_gone(error);
     }
     for (struct dirent *entry; enough && (entry = readdir(tasks));) {
         if (!isdigit((unsigned char)*entry->d_name))
             continue;
+        list->threads++;
         snprintf(path, sizeof path, "%.20s/children", entry->d_name);
         const int children = openat(fd, path, O_RDONLY | O_CLOEXEC);
         FILE *file = children < 0 ? NULL : fdopen(children, "r");
+        enough = file || is_gone(errno);
         for (int pid; enough && file && fscanf(file, "%d", &pid) == 1;)
             enough = append(list, (pid_t)pid, kind);
         if (file)
@@ -139,8 +153,12 @@ static struct list list_tree(const struct cputimes *t)
     if (enough && !t->known)
         enough = append_children(&list, proc, KTHREADD, NEW);
     for (size_t i = 0; enough && i < t->count; i++)
-        if (t->known[i].kind == RECLAIM)
-            enough = append(&list, t->known[i].pid, RECLAIM);
+        if (t->known[i].kind == RECLAIM && (enough = append(&list, t->known[i].pid, RECLAIM)))
+            list.all[list.count - 1].ticks = t->known[i].ticks;
+    if (!enough) {
+        free(list.all);
+        list.all = NULL;
+    }
     return list;
 }
 
@@ -154,7 +172,12 @@ static struct list list_processes(const struct cputimes *t)
             continue;
         const pid_t pid = (pid_t)atoi(entry->d_name);
         const struct cputimes_process *known = find(t->known, t->count, pid);
-        append(&list, pid, known ? known->kind : NEW);
+        if (append(&list, pid, known ? known->kind : NEW) && known)
+            list.all[list.count - 1].ticks = known->ticks;
+    }
+    if (!list.count) { /* no /proc is there */
+        free(list.all);
+        list.all = NULL;
     }
     return list;
 }
@@ -208,7 +231,8 @@ bool cputimes_look(struct cputimes *t)
     for (size_t i = 0; i < list.count; i++) {
         if (kept && list.all[kept - 1].pid == list.all[i].pid)
             continue; /* it was adopted meanwhile, and is in two lists */
-        if (list.all[i].kind == FOREIGN || read_process(dirfd(t->proc), &list.all[i]))
+        if (list.all[i].kind == FOREIGN || read_process(dirfd(t->proc), &list.all[i]) ||
+            list.all[i].kind == RECLAIM)
             list.all[kept++] = list.all[i];
     }
     tell_apart(list.all, kept);
@@ -221,6 +245,12 @@ bool cputimes_look(struct cputimes *t)
     free(t->known);
     t->known = list.all;
     t->count = kept;
+    if (t->has_children && list.threads > THREADS_MAX) {
+        free(t->known);
+        t->known = NULL;
+        t->count = 0;
+        t->has_children = false;
+    }
     t->tree_ns = tree_ns > t->tree_ns ? tree_ns : t->tree_ns; /* it is a counter */
     t->reclaim_ns = reclaim_ns;
     return true;

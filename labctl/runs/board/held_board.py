@@ -212,7 +212,8 @@ class HeldBoard:
         wanted = self.agent_object
         if not self._has_looked:
             self._saw(self.leases.read())
-        missing = DeployPlan((wanted,), (wanted,)) if anew else self._agent_plan
+        asked, self._agent_plan = self._agent_plan, None
+        missing = DeployPlan((wanted,), (wanted,)) if anew else asked
         missing = missing or plan(self.store, [wanted])
         paths = deploy(self.store, missing, DeployOptions(progress=on_sent))
         self.fence.agent, self.fence.is_old = paths[wanted.sha256], False
