@@ -67,6 +67,18 @@ def test_a_run_is_found_by_what_people_type(runs: Path, name: str) -> None:
     assert find_run(runs, name).path.name == SECOND
 
 
+def test_of_runs_of_one_second_the_last_to_begin_is_the_latest(tmp_path: Path) -> None:
+    ids = [f"20261121T223000Z-{end}" for end in ("q8-000001", "q2-ffffff", "q2-aaaaaa")]
+    for number, run_id in enumerate(ids):
+        planned_run(tmp_path, run(run_id), plan())
+        (tmp_path / run_id / "lock").touch()
+        os.utime(tmp_path / run_id / "lock", ns=(number, number))
+    planned_run(
+        tmp_path, run("20261121T223000Z-z-ffffff"), plan()
+    )  # of a bundle, say: it was never locked here
+    assert find_run(tmp_path, "latest").path.name == ids[-1]
+
+
 def test_a_run_is_found_by_its_path(runs: Path) -> None:
     assert find_run(runs / "elsewhere", str(runs / FIRST)).path == runs / FIRST
 
