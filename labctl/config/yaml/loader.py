@@ -16,6 +16,7 @@ which PyYAML follows by itself, reads booleans, sexagesimal and octal numbers an
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -164,8 +165,8 @@ def _read(text: str) -> Marked:
     return Marked(value, builder.keys, builder.values, tuple(builder.problems))
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's reader to composer, with the words of YAML 1.2 and a bound on depth."""
+class _Composer(yaml.composer.Composer, yaml.resolver.Resolver):
+    """PyYAML's composer, with the words of YAML 1.2 and a bound on depth."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
     depth = 0
@@ -175,7 +176,7 @@ class _Loader(yaml.SafeLoader):
         if self.depth > MOST_DEPTH:
             raise ComposerError(
                 problem=_TOO_DEEP,
-                problem_mark=self.get_mark(),
+                problem_mark=parent.start_mark if parent else None,
             )
         node = super().compose_node(parent, index)
         self.depth -= 1
@@ -185,10 +186,38 @@ class _Loader(yaml.SafeLoader):
 _TOO_DEEP = f"lists and mappings are nested more than {MOST_DEPTH} deep"
 _TAG = "tag:yaml.org,2002:"
 for kind, pattern, first in WORDS:
-    _Loader.add_implicit_resolver(_TAG + kind, pattern, first)
+    _Composer.add_implicit_resolver(_TAG + kind, pattern, first)
+
+
+class _Loader(_Composer, yaml.SafeLoader):
+    """Scans in Python; it says best what is wrong, and where."""
+
+
+#: Where libyaml and PyYAML do not agree: some tabs, tags, ``?`` in lists, byte order marks,
+#: comments behind ``|``, and where an empty value is.
+_READ_OTHERWISE = re.compile(r"[\t!?\ufeff]|[|>]\S*#|:\s*[,}\]]")
 
 
 def _compose(text: str) -> Node | None:
+    return _compose_fast(text) or _compose_slowly(text)
+
+
+def _compose_fast(text: str) -> Node | None:
+    """Scan with libyaml, where PyYAML has it; None for what it cannot read, and without it."""
+    if not yaml.__with_libyaml__ or _READ_OTHERWISE.search(text):
+        return None
+
+    class Loader(_Composer, yaml.CSafeLoader):
+        def __init__(self) -> None:
+            yaml.composer.Composer.__init__(self)
+            yaml.CSafeLoader.__init__(self, text)
+
+    with suppress(yaml.YAMLError, ValueError, OverflowError):
+        return Loader().get_single_node()
+    return None
+
+
+def _compose_slowly(text: str) -> Node | None:
     try:
         loader = _Loader(text)
     except ReaderError as error:
@@ -295,7 +324,7 @@ class _Builder:
                 first = self.keys[here].line
                 self._problem(key_node, here, f"this key is given twice (first on line {first})")
                 continue
-            if key == "<<" and key_node.style is None:
+            if key == "<<" and not key_node.style:  # None, or empty with libyaml
                 self._problem(key_node, here, "merge keys are not supported; write the keys out")
                 continue
             if not is_unicode(key):
