@@ -4,11 +4,15 @@ A step and its version are one transaction, on SQLite as on PostgreSQL: a kill l
 old or the new tables.
 """
 
+import os
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from labctl.config.lab import LabFile
 from labctl.errors import ConfigError, HostError
@@ -77,6 +81,65 @@ class Database(ABC):
     @abstractmethod
     def discard(self) -> None:
         """Remove a damaged database, as far as it is a file of labctl's own."""
+
+
+T = TypeVar("T")
+
+
+class _Asked(Generic[T]):
+    """Something that a thread wants done."""
+
+    def __init__(self, item: T):
+        self.item = item
+        self.is_done = False
+        #: It failed together with others.
+        self.is_alone = False
+        self.away: DatabaseAway | None = None
+
+
+class _Queue(Generic[T]):
+    def __init__(self) -> None:
+        self.turn = threading.Lock()
+        self.asked: deque[_Asked[T]] = deque()
+
+
+@lru_cache(maxsize=64)
+def _queue(_key: Hashable) -> _Queue[Any]:
+    return _Queue()
+
+
+# A thread of the parent may have had its turn.
+os.register_at_fork(after_in_child=_queue.cache_clear)
+
+
+def together(key: Hashable, item: T, do: Callable[[Sequence[T]], None]) -> None:
+    """Do something to an item, and to those of other threads that wait for the same ``key``.
+
+    Each transaction waits for the disk: threads that end at once share one. Where it fails for
+    several, each is tried by itself, unless the database is away. Raises what ``do`` raises.
+    """
+    queue, mine = _queue(key), _Asked(item)
+    queue.asked.append(mine)
+    with queue.turn:
+        several: list[_Asked[T]] = []
+        while queue.asked and not (mine.is_done or mine.is_alone or mine.away):
+            several.append(queue.asked.popleft())
+        if len(several) > 1:
+            try:
+                do([one.item for one in several])
+            except DatabaseAway as error:
+                for one in several:
+                    one.away = error
+            except Exception:  # whose it is shows when each is tried
+                for one in several:
+                    one.is_alone = True
+            else:
+                for one in several:
+                    one.is_done = True
+        if mine.away is not None:
+            raise mine.away.again()
+        if not mine.is_done:
+            do([mine.item])
 
 
 def lab_database(lab: LabFile) -> Database | None:

@@ -270,13 +270,17 @@ class Healths:
 
     def job_done(self, board: str) -> None:
         """Count a user's job that ended on a board since its last health check."""
+        self._state.together(board, self._jobs_done)
+
+    def _jobs_done(self, boards: Sequence[str]) -> None:
         from sqlalchemy import text
 
         count = "jobs_since_check = jobs_since_check + 1"
         update = text(f"UPDATE board_health SET {count} WHERE board = :board")
         with self._state.changing() as connection:
-            if connection.execute(update, {"board": board}).rowcount == 0:
-                keep_row(connection, board, {"jobs_since_check": 1})
+            for board in boards:
+                if connection.execute(update, {"board": board}).rowcount == 0:
+                    keep_row(connection, board, {"jobs_since_check": 1})
 
     def set_state(self, board: str, state: str, *, by: str, reason: str | None = None) -> None:
         """Keep a board's state in its history, where it is another than before."""

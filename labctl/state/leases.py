@@ -259,18 +259,23 @@ class BoardLeases:
         from sqlalchemy import text
 
         with self._state.changing(backup=False) as connection:
-            values = self._identity(connection, lease) | {"epoch": epoch}
+            own = {"board": lease.board, "token": lease.token, "epoch": epoch}
+            values = own | {"now": clock(connection, self._state.now)}
             update = f"UPDATE board_lease SET epoch = :epoch WHERE {_MINE} AND epoch < :epoch"
             connection.execute(text(update), values)
             return self._held(connection, lease, lease.stop_before)
 
     def release(self, lease: StateLease) -> None:
         """Free a board; nothing if the lease ended before. Raises HostError."""
+        self._state.together(lease, self._release)
+
+    def _release(self, leases: Sequence[StateLease]) -> None:
         with self._state.changing(backup=False) as connection:
             now = clock(connection, self._state.now)
-            row = find(connection, lease.board)
-            if row is not None and row["token"] == lease.token and row["expires"] is not None:
-                end(connection, row, now, lease.holder, None)
+            for lease in leases:
+                row = find(connection, lease.board)
+                if row is not None and row["token"] == lease.token and row["expires"] is not None:
+                    end(connection, row, now, lease.holder, None)
 
     def kept_for_others(self, leases: Sequence[StateLease]) -> Mapping[str, Reservation]:
         """Return what keeps leased boards for somebody else now: nothing new is begun on them."""
@@ -280,10 +285,6 @@ class BoardLeases:
             for board, one in Reservations(self._state).of_leased()
             if board in holders and not one.lets_in(holders[board])
         }
-
-    def _identity(self, connection: "Connection", lease: StateLease) -> dict[str, Any]:
-        now = clock(connection, self._state.now)
-        return {"board": lease.board, "token": lease.token, "now": now}
 
     def _held(self, connection: "Connection", lease: StateLease, stop: float) -> StateLease:
         """Return the lease as it is now. Raises LeaseLost."""

@@ -1,14 +1,17 @@
 """SQL of the lab's state: what its parts need of the database, and statements in a transaction."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from labctl.config.quotas import Quota
     from labctl.database.base import Row
+
+
+T = TypeVar("T")
 
 
 class StateDatabase(Protocol):
@@ -31,6 +34,9 @@ class StateDatabase(Protocol):
 
     def changing(self, *, backup: bool = True) -> "AbstractContextManager[Connection]":
         """Open a transaction that no other labctl shares, after a backup where one is due."""
+
+    def together(self, item: T, do: Callable[[Sequence[T]], None]) -> None:
+        """Do something to an item in one transaction with those of other threads."""
 
 
 def rows(

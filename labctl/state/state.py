@@ -4,16 +4,16 @@ It is ``labctl.sqlite`` beside devices.yaml, or tables in the lab's PostgreSQL. 
 SQLite file of the same tables, whichever it is.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from labctl.config.lab import LabFile
 from labctl.database import Database, SqliteDatabase, lab_database
-from labctl.database.base import Ask, Row
+from labctl.database.base import Ask, Row, together
 from labctl.errors import ConfigError, printable_line
 from labctl.files import host_writes
 from labctl.state.tables import SCHEMA
@@ -44,6 +44,9 @@ _HINT = (
 )
 
 
+T = TypeVar("T")
+
+
 def lab_state(lab: LabFile) -> "LabState":
     """Return the state of a lab. Raises ConfigError for a database that cannot be."""
     database = lab_database(lab) or SqliteDatabase(lab.root / FILE_NAME, "the lab's state", _HINT)
@@ -60,6 +63,7 @@ class LabState:
         self.quotas: Mapping[str, Quota] = lab.lab.quotas
         self.lease_seconds = lab.lease_seconds
         self._database = database
+        self._key = (str(lab.root.absolute()), lab.database or "")
         self._backups = lab.root / BACKUPS
 
     @cached_property
@@ -190,6 +194,13 @@ class LabState:
         with self._database.writing() as connection:
             SCHEMA.migrate(connection)
             yield connection
+
+    def together(self, item: T, do: Callable[[Sequence[T]], None]) -> None:
+        """Do something to an item in one transaction with those of other threads.
+
+        Raises what ``do`` raises.
+        """
+        together((self._key, do.__qualname__), item, do)
 
     def backup(self, path: Path | None = None) -> Path:
         """Copy the state to a new SQLite file; return it. Raises ConfigError, HostError.

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,23 @@ def test_one_has_a_board_and_others_learn_who(lab: LabFile, state: LabState) -> 
         ("idle", "ann@desk", None),
         ("leased", this_user(), "run c"),
     ]
+
+
+def test_many_that_end_at_once_free_their_boards_and_are_counted(state: LabState) -> None:
+    boards = [f"rk{number}" for number in range(12)]
+    leases = {board: state.leases.acquire(board, purpose="run") for board in boards}
+    stale = replace(leases["rk3"], token="another")
+
+    def end(board: str) -> None:
+        state.leases.release(stale if board == "rk3" else leases[board])
+        state.health.job_done(board)
+        state.health.job_done("rk0")
+
+    with ThreadPoolExecutor(len(boards)) as pool:
+        list(pool.map(end, boards))
+    assert [one.board for one in state.leases.list()] == ["rk3"]
+    counts = {board: state.health.get(board).jobs_since_check for board in boards}
+    assert counts == dict.fromkeys(boards, 1) | {"rk0": 13}
 
 
 def test_a_lease_that_others_see_cannot_be_used(state: LabState) -> None:

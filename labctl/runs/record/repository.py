@@ -26,6 +26,7 @@ from labctl.database import (
     UnwritableDatabase,
     lab_database,
 )
+from labctl.database.base import together
 from labctl.errors import ConfigError, LabctlError
 from labctl.files import host_reads, host_writes, locked, write_atomic
 from labctl.index import (
@@ -84,7 +85,7 @@ class RunRepository:
         """Read one run into the index. Raises HostError when the index cannot be written."""
         stamp = stamp_of(directory.path)
         if stamp is not None:
-            self._index.add([_entry(directory, stamp)])
+            together(self._runs.absolute(), _entry(directory, stamp), self._index.add)
 
     def get(self, run_id: str) -> IndexedRun | None:
         """Return a run by its id; None if there is none."""
