@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 import click
 
@@ -15,7 +16,7 @@ from labctl.cli.root import Invocation
 from labctl.cli.run import comparing_with
 from labctl.config.lab import LabFile
 from labctl.config.yaml.document import load
-from labctl.errors import Blame, ConfigError, ExitStatus, printable_line
+from labctl.errors import Blame, ConfigError, ExitStatus, LabctlError, printable_line
 from labctl.farm.batch import Batch
 from labctl.farm.batch_plan import BatchPlan, PlannedBatch, plan_batch, without_agent
 from labctl.farm.expected import expected_seconds
@@ -25,7 +26,7 @@ from labctl.farm.patience import patiently
 from labctl.farm.run_executor import READY_AT_ONCE, RunExecutor
 from labctl.farm.schedule import Schedule
 from labctl.farm.scheduler import Scheduler
-from labctl.state import Health, lab_state
+from labctl.state import BoardHealth, Health, lab_state
 from labctl.units import counted, duration
 
 NO_BOARD = "no board is left that it could run on"
@@ -107,8 +108,9 @@ def _run(lab: LabFile, current: Batch, lacking: Mapping[str, ConfigError]) -> No
         note(f"note: board {name} is left out: {error.message}; to mend it: {error.hint}")
     wanted -= lacking.keys()
     state, boards, well = lab_state(lab), {}, set()
+    known = {one.board: one for one in state.health.list()}
     for name in sorted(wanted):
-        health = state.health.get(name)
+        health = known.get(name, BoardHealth(name))
         if any(health.may_do("untrusted" if job.untrusted else "run") for job in jobs):
             boards[name] = lab.board(name).shares
             if health.health is Health.GOOD:
@@ -117,16 +119,26 @@ def _run(lab: LabFile, current: Batch, lacking: Mapping[str, ConfigError]) -> No
             note(f"note: board {name} is left out: its health is {health.health}")
     schedule = Schedule(boards, lab.lab.shared_limits, well=well, deal_above=READY_AT_ONCE)
     schedule.add(*jobs)
+
+    def count(board: str, stopping: Event) -> None:
+        try:
+            patiently(partial(state.health.job_done, board), note, stopping)
+        except LabctlError as error:  # what the job found is kept all the same
+            note(printable_line(f"note: a job on {board} is not counted: {error.message}"))
+
     ready = require_health(lab, connect_board, lambda line: note(printable_line(line)))
     executor = RunExecutor(
-        lab, current, connect_board, compare=comparing_with(lab), before_job=ready
+        lab,
+        current,
+        connect_board,
+        compare=comparing_with(lab),
+        before_job=ready,
+        after_job=count,
     )
 
     def ended(job: FarmJob, board: str, attempt: JobResult, result: JobResult | None) -> None:
         if result is not None:
             current.note_result(job, board, result)
-        if attempt.is_final:
-            patiently(partial(state.health.job_done, board), note)
         _tell(current, job, board, attempt, again=result is None)
 
     Scheduler(schedule, executor, on_end=ended).run()

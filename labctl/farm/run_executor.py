@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -58,6 +59,8 @@ class RunExecutor:
 
     ``before_job`` gets the board of each job first, and the job's submitter; it raises
     BoardOutOfService where the board may not work. A database that it asks may be away for a while.
+    ``after_job`` gets the board of each job that came to its end, and what is set when all stops:
+    then it may raise KeyboardInterrupt.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class RunExecutor:
         compare: CompareGates = leave_open,
         on_event: Callable[[FarmJob, str, AnyEvent], None] = lambda _job, _board, _event: None,
         before_job: Callable[[str, str | None], None] = lambda _board, _by: None,
+        after_job: Callable[[str, threading.Event], None] = lambda _board, _stopping: None,
         readying: int = READY_AT_ONCE,
     ):
         self._lab = lab
@@ -77,6 +81,7 @@ class RunExecutor:
         self._compare = compare
         self._on_event = on_event
         self._before_job = before_job
+        self._after_job = after_job
         self._readying = threading.Semaphore(readying)
         self._all_stop = threading.Event()
         self._stopped: set[str] = set()
@@ -92,10 +97,14 @@ class RunExecutor:
     def run(self, job: FarmJob, board: str) -> JobResult:
         """Run a job, or go on with its run."""
         result = self._attempt(job, board)
-        if result.is_final and job.untrusted and job.submitter is not None:
+        if not result.is_final:
+            return result
+        if job.untrusted and job.submitter is not None:
             from labctl.farm.untrusted_files import discard_files
 
             discard_files(self._lab.root, job.id)
+        with suppress(KeyboardInterrupt):  # the job has ended
+            self._after_job(board, self._all_stop)
         return result
 
     def _attempt(self, job: FarmJob, board: str) -> JobResult:

@@ -7,9 +7,10 @@ those behind it go on. Of several free boards it gets the one that the fewest wa
 Many boards that all begin with the longest change jobs in the same second, and wait for their host.
 So more than ``deal_above`` boards are dealt their jobs beforehand, the longest first, each to the
 board with the least to do. What is far longer than others still goes to whichever board is free
-first. A board runs its share in an order that has nothing to do with length. For its last job it
-gets the longest of all last ones, and gives its own for it: who comes to it first is ahead. With
-none left it takes the longest that waits elsewhere.
+first. A board runs its share in an order that has nothing to do with length; of several that begin
+the one with the shortest job does first: so they end one after the other. For its last job it gets
+the longest of all last ones, and gives its own for it: who comes to it first is ahead. With none
+left it takes the longest that waits elsewhere.
 """
 
 import heapq
@@ -60,10 +61,13 @@ class _Unit:
         return *self.urgency, -self.seconds, self.jobs[0].id
 
     @property
+    def by_start(self) -> tuple[int, bool, float]:
+        return -self.jobs[0].priority, self.turn is not None, self.seconds
+
+    @property
     def rank(self) -> tuple[int, bool, float, int, str]:
-        if self.turn is None:
-            return *self.urgency, -self.seconds, 0, self.jobs[0].id
-        return *self.urgency, 0.0, self.turn, self.jobs[0].id
+        waits = (-self.seconds, 0) if self.turn is None else (0.0, self.turn)
+        return *self.urgency, *waits, self.jobs[0].id
 
 
 @dataclass
@@ -100,11 +104,9 @@ class Schedule:
         well: Collection[str] = (),
         deal_above: int = sys.maxsize,
     ):
-        self._uses = dict(boards)
-        self._boards = set(boards)
-        self._limits = dict(limits)
+        self._uses, self._limits = dict(boards), dict(limits)
+        self._boards, self._free = set(boards), set(boards)
         self._used: Counter[str] = Counter()
-        self._free = set(boards)
         #: The next job of a group keeps the board.
         self._kept: list[tuple[_Unit, str]] = []
         self._waiting: list[_Unit] = []
@@ -126,10 +128,7 @@ class Schedule:
 
     def _pool(self, boards: tuple[str, ...]) -> frozenset[str]:
         """Return a set of boards, the same one for all jobs that share it."""
-        pool = self._pools.get(boards)
-        if pool is None:
-            pool = self._pools[boards] = frozenset(boards)
-        return pool
+        return self._pools.setdefault(boards, frozenset(boards))
 
     def add(self, *jobs: FarmJob) -> None:
         """Let further jobs wait; those of one group are added at once."""
@@ -163,7 +162,7 @@ class Schedule:
     @property
     def stranded(self) -> list[FarmJob]:
         """Those that wait and have no board any more."""
-        lost = [unit for unit in self._waiting if unit.boards.isdisjoint(self._boards)]
+        lost = (unit for unit in self._waiting if unit.boards.isdisjoint(self._boards))
         return [job for unit in lost for job in unit.jobs]
 
     def begin(self) -> list[tuple[FarmJob, str]]:
@@ -191,6 +190,8 @@ class Schedule:
             place = end
         for unit in taken:
             del self._waiting[bisect_left(self._waiting, unit.rank, key=lambda unit: unit.rank)]
+        if len(self._boards) > self._deal_above:
+            begun.sort(key=lambda start: self._running[start[0].id].unit.by_start)
         return begun
 
     def end(self, job: FarmJob, result: JobResult) -> JobResult | None:
@@ -214,12 +215,12 @@ class Schedule:
             result = given_up
         rest = _Unit(unit.jobs[1:], frozenset([board]))
         is_free = self._is_usable(board, result)
-        if not rest.jobs:
-            self._release(board, is_free=is_free)
-        elif is_free:
+        if rest.jobs and is_free:
             self._kept.append((rest, board))
-        else:
+        elif rest.jobs:
             self._wait(rest)
+        elif is_free:
+            self._free.add(board)
         return result
 
     def offer(self, board: str) -> None:
@@ -227,7 +228,8 @@ class Schedule:
         busy = {one.board for one in self._running.values()} | {kept for _, kept in self._kept}
         self._boards.add(board)
         self._broken.pop(board, None)
-        self._release(board, is_free=board not in busy)
+        if board not in busy:
+            self._free.add(board)
 
     def _deal(self) -> None:
         """Deal what waits to the boards, the longest first."""
@@ -245,8 +247,7 @@ class Schedule:
                     if board in unit.boards and board in self._boards
                 ]
                 heapq.heapify(heaps[unit.boards])
-            heap = heaps[unit.boards]
-            if not heap:
+            if not (heap := heaps[unit.boards]):
                 continue
             while (load := loads[heap[0][-1]]) != heap[0][0]:
                 heapq.heapreplace(heap, (load, *heap[0][1:]))
@@ -335,7 +336,8 @@ class Schedule:
             self._note_break(unit, board)
         if unit.attempts >= MOST_ATTEMPTS:
             return self._given_up(unit, result)
-        self._release(board, is_free=self._is_usable(board, result))
+        if self._is_usable(board, result):
+            self._free.add(board)
         self._wait(unit)
         return None
 
@@ -371,10 +373,6 @@ class Schedule:
 
     def _is_usable(self, board: str, result: JobResult) -> bool:
         return board in self._boards and (result.is_host_lacking or not result.needs_pause)
-
-    def _release(self, board: str, *, is_free: bool) -> None:
-        if is_free:
-            self._free.add(board)
 
     def _board_for(self, unit: _Unit) -> str | None:
         job = unit.jobs[0]

@@ -10,7 +10,7 @@ from farm_lab import write_farm
 
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
-from labctl.database import DatabaseAway
+from labctl.database import DatabaseAway, UnwritableDatabase
 from labctl.errors import ConfigError
 from labctl.farm import run_executor
 from labctl.state import lab_state
@@ -44,6 +44,31 @@ def test_a_database_that_is_away_for_a_moment_ends_no_batch(
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     assert [line["reason"] for line in lines] == ["it ran"] * 3
     assert len(asked) == 6
+
+
+def test_a_job_that_cannot_be_counted_keeps_its_result(
+    tmp_path: Path,
+    private_state: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
+    make_artifact(tmp_path, "agent", target=agent_builds.HOST, product="agent", version="current")
+    write_farm(tmp_path, [{"name": "b-1", "address": "127.0.0.1:1", "workdir": "/w"}])
+    (tmp_path / "night.yaml").write_text("name: night\njobs:\n  - {recipe: sleeping}\n")
+
+    def run_recipe(*_: object) -> None:
+        raise ConfigError("it ran")
+
+    def job_done(_healths: Healths, _board: str) -> None:
+        raise UnwritableDatabase("disk full")
+
+    monkeypatch.setattr(run_executor, "run_recipe", run_recipe)
+    monkeypatch.setattr(Healths, "job_done", job_done)
+    assert run_cli(["--lab", str(tmp_path), "batch", str(tmp_path / "night.yaml")]) == 2
+    (journal,) = tmp_path.glob("batches/*/journal.jsonl")
+    assert json.loads(journal.read_text())["reason"] == "it ran"
+    assert "note: a job on b-1 is not counted: disk full" in capsys.readouterr().err
 
 
 def test_a_detached_run_without_an_agent_is_refused_before_it_waits(

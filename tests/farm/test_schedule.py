@@ -176,6 +176,19 @@ def test_boards_that_are_behind_get_the_shorter_of_the_last_jobs() -> None:
     assert max(last.values()) - min(last.values()) < 6  # 9 s with their own
 
 
+def test_of_several_boards_the_one_with_the_shortest_job_begins_first() -> None:
+    """They end one after the other; what is far longer than the others does not wait for them."""
+    boards = [f"rk{n}" for n in range(10)]
+    jobs = [FarmJob(f"j{n}", "", tuple(boards), 20 + n % 7) for n in range(40)]
+    jobs.append(FarmJob("long", "", tuple(boards), 90.0))
+    jobs.append(FarmJob("soon", "", tuple(boards), 30.0, priority=1))
+    first = [job for job, _ in schedule(jobs, plain(*boards), deal_above=8).begin()]
+    assert [job.id for job in first[:2]] == ["soon", "long"]
+    seconds = [job.expected_seconds for job in first[2:]]
+    assert len(seconds) == 8
+    assert seconds == sorted(seconds) != seconds[:1] * 8
+
+
 def test_of_jobs_that_are_dealt_what_is_far_longer_begins_first() -> None:
     jobs = [FarmJob(f"j{n}", "", ("rk1", "rk2"), 1.0) for n in range(12)]
     jobs.append(FarmJob("long", "", ("rk1", "rk2"), 5.0))
