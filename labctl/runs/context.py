@@ -5,6 +5,7 @@ The provenance of a run goes down to the bytes: for its record, and to recognise
 
 import functools
 import importlib.metadata
+import os
 import platform
 import re
 import shutil
@@ -310,8 +311,9 @@ def artifact_identities(held: HeldBoard, prepared: Prepared) -> tuple[ArtifactId
 
 def lab_revision(root: Path) -> str | None:
     """Return the git revision of the lab, ``-dirty`` if files differ from it; None without git."""
-    if shutil.which("git") is None:
-        return None
+    where = (folder / ".git" for folder in (root.resolve(), *root.resolve().parents))
+    if shutil.which("git") is None or not ("GIT_DIR" in os.environ or any(map(Path.exists, where))):
+        return None  # git would find none either, and takes longer for that than a record
     words = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
     done = process.run(words, timeout=20)
     return done.text.strip() if done.exit_status == 0 else None
