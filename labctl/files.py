@@ -140,11 +140,11 @@ def short_name(name: str) -> str:
 
 
 @contextmanager
-def appearing(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
+def appearing(path: Path, *, mode: int = 0o644, sync: bool = True) -> Iterator[BinaryIO]:
     """Open a file for writing that gets its name ``path`` only if the block ends without an error.
 
-    Its directory is made, and what was at ``path`` is replaced. Raises HostError when this host
-    cannot write.
+    Its directory is made, and what was at ``path`` is replaced. Without ``sync`` the caller has to
+    sync the directory. Raises HostError when this host cannot write.
     """
     with host_writes(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -161,7 +161,8 @@ def appearing(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
             with suppress(FileNotFoundError):
                 temporary.unlink()
             raise
-        sync_directory(path.parent)
+        if sync:
+            sync_directory(path.parent)
 
 
 @contextmanager
@@ -332,9 +333,9 @@ _SETTLED_NS = 2_000_000_000
 def cached_sha256(path: Path, progress: BytesDone | None = None) -> str:
     """Return the SHA-256 of a file in hex.
 
-    Remembered in the cache directory by path, device, inode, size and both time stamps.
-    ``progress`` gets the bytes read so far; it is not called when the hash is remembered.
-    Raises ConfigError when the file cannot be read or changes while it is.
+    Remembered in the cache directory by path, device, inode, size and both time stamps; else
+    ``progress`` gets the bytes read so far. Raises ConfigError when the file cannot be read or
+    changes while it is.
     """
     try:
         before = _stamp(path)
@@ -394,7 +395,6 @@ def _recall(note: Path, stamp: dict[str, int]) -> str | None:
         known = json.loads(note.read_bytes())
     except (FileNotFoundError, ValueError):
         return None
-    if not isinstance(known, dict) or any(known.get(key) != stamp[key] for key in stamp):
-        return None
-    digest = known.get("sha256")
+    is_same = isinstance(known, dict) and all(known.get(key) == stamp[key] for key in stamp)
+    digest = known.get("sha256") if is_same else None
     return digest if isinstance(digest, str) and len(digest) == 64 else None

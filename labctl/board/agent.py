@@ -203,17 +203,19 @@ class BoardAgent:
         status: JobStatus | None = None,
         reattach_s: float = RETRY_SECONDS,
         on_link_loss: Callable[[InfraError], None] | None = None,
+        ask: Callable[..., CommandResult] | None = None,
     ) -> dict[str, Path]:
         """Bring the job's files into ``local``, each proven by its hash; name -> path.
 
         What the board does not have is left out; small ones come with one command. With
         ``status``, the streams have to be as long as it says, unless it says that they were lost. A
         lost link is taken up again for ``reattach_s``; what is here by then is not fetched twice.
-        Raises LinkError when it stays lost, IntegrityError, ProtocolError, HostError.
+        ``ask`` runs the first script on the board, and may refuse to. Raises LinkError when it
+        stays lost, IntegrityError, ProtocolError, HostError.
         """
         again = partial(retry_infra, on=LINK_LOSSES, timeout=reattach_s, on_retry=on_link_loss)
-        ask = bring_files(self.path, directory)
-        answer = again(lambda: self._transport.run(ask, timeout=_ANSWER_SECONDS))
+        run, script = ask or self._transport.run, bring_files(self.path, directory)
+        answer = again(lambda: run(script, timeout=_ANSWER_SECONDS))
         found = BroughtFiles.of(require(answer, f"cannot look into {directory} on the board"))
         pulled = {name: local / name for name in found.names}
         here = found.write(local)

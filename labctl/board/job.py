@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 
 from labctl.errors import ProtocolError
-from labctl.files import appearing
+from labctl.files import appearing, host_writes, sync_directory
 from labctl.records import JobStatus, TelemetrySample
 from labctl.records.base import Record
 from labctl.transport import CommandResult, remote_words
@@ -198,6 +198,9 @@ class BroughtFiles:
     def write(self, folder: Path) -> set[str]:
         """Write what came whole; the names. Raises HostError."""
         for name, content in self.contents.items():
-            with appearing(folder / name) as file:
+            with appearing(folder / name, sync=False) as file:
                 file.write(content)
+        if self.contents:
+            with host_writes(folder):
+                sync_directory(folder)
         return set(self.contents)

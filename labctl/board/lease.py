@@ -23,7 +23,7 @@ import secrets
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from labctl.board.agent_errors import refusal
@@ -136,6 +136,8 @@ _TAKE_SECONDS = 90.0
 #: itself it does: each program costs a board more than the rest of these scripts.
 _UPTIME = "{ read -r uptime _ </proc/uptime; } 2>/dev/null\n"
 _NOW = f'"${{uptime%%.*}} {BOOT_ID}"'
+#: A line between the lease that was seen and what a script printed under it.
+_CHECKED = "@labctl checked"
 
 
 @dataclass(frozen=True)
@@ -161,9 +163,7 @@ class LeaseStatus:
 
     @property
     def alive(self) -> bool:
-        """True if the holder gave a sign of life lately. One that waits for its own job need
-        not.
-        """
+        """True if its holder gave a sign of life lately; while its own job runs it need not."""
         return self.silent_seconds is not None and self.silent_seconds <= self.alive_seconds
 
 
@@ -209,16 +209,14 @@ class BoardLease:
         Raises LinkError, and BoardError when the file cannot be understood.
         """
         path = remote_words(self.path)
-        return self._lease_in(self._run(f"[ ! -e {path} ] || cat {path}", "read"))
+        return self._lease_in(self._run(f"[ ! -e {path} ] || cat {path}"))
 
     def status(self) -> LeaseStatus | None:
         """Return the lease with its holder's last sign of life; None if there is no lease.
 
         Raises what :meth:`read` raises.
         """
-        return self.status_in(
-            sections(self._run(f"{SECTION}{lease_question(self._workdir)}", "read"))
-        )
+        return self.status_in(sections(self._run(f"{SECTION}{lease_question(self._workdir)}")))
 
     def status_in(self, answers: Mapping[str, str]) -> LeaseStatus | None:
         """Read the answers to :func:`lease_question`. Raises BoardError."""
@@ -262,6 +260,8 @@ class BoardLease:
         state: str | None = None,
         seen: LeaseStatus | None = None,
         on_conflict: Callable[[LeaseStatus], None] = lambda _before: None,
+        also: str = "",
+        on_answers: Callable[[Mapping[str, str]], None] = lambda _answers: None,
     ) -> Lease:
         """Take the board with an epoch above the board's and above ``minimum_epoch``.
 
@@ -269,80 +269,86 @@ class BoardLease:
         is new for each acquisition; by it the caller knows the lease again also when the answer is
         lost. ``state`` names the lab's state that gave the board to the caller. A status that was
         ``seen`` lately is asked for again only if the lease is another by now. All jobs on the
-        board are ended first. Raises LinkError, BoardError, and LeaseLost when another controller
-        took the board meanwhile: ``on_conflict`` did not see that one.
+        board are ended first. ``also`` asks for sections in the same command, under the new lease;
+        ``on_answers`` gets them. Raises LinkError, BoardError, and LeaseLost when another
+        controller took the board meanwhile: ``on_conflict`` did not see that one.
         """
-        token = token or secrets.token_hex(8)
+        wanted = Lease(
+            lab=lab,
+            epoch=minimum_epoch + 1,
+            host=socket.gethostname(),
+            utc=datetime.now(UTC).isoformat(timespec="seconds"),
+            token=token or secrets.token_hex(8),
+            state=state or "",
+        )
         if seen is not None:
             on_conflict(seen)
             with suppress(LeaseLost):
-                return self._take(lab, seen, minimum_epoch, token, state)
+                return self._take(wanted, seen, also, on_answers)
         before = self.status()
         if before is not None:
             on_conflict(before)
-        return self._take(lab, before, minimum_epoch, token, state)
+        return self._take(wanted, before, also, on_answers)
 
     def _take(
         self,
-        lab: str,
+        wanted: Lease,
         before: LeaseStatus | None,
-        minimum_epoch: int,
-        token: str,
-        state: str | None,
+        also: str,
+        on_answers: Callable[[Mapping[str, str]], None],
     ) -> Lease:
         """Replace a lease by one of a greater epoch; LeaseLost if it is another by now."""
-        lease = Lease(
-            lab=lab,
-            epoch=max(minimum_epoch, before.lease.epoch if before else 0) + 1,
-            host=socket.gethostname(),
-            utc=datetime.now(UTC).isoformat(timespec="seconds"),
-            token=token,
-            state=state or "",
-        )
         agent, seen = self._fence.agent, before.lease.epoch if before else 0
+        lease = replace(wanted, epoch=max(wanted.epoch, seen + 1))
         assert agent is not None, "a board is taken by its agent"
-        take = remote_words(
-            *(agent, "take", "--lease", self.path, "--epoch", str(lease.epoch)),
-            *("--before", str(seen), "--jobs", f"{self._workdir}/jobs", "--"),
-            json.dumps(asdict(lease)),
-        )
+        options = ("--lease", self.path, "--epoch", str(lease.epoch), "--before", str(seen))
+        jobs = ("--jobs", f"{self._workdir}/jobs", "--", json.dumps(asdict(lease)))
+        take = remote_words(agent, "take", *options, *jobs)
         # What raw transfers of older epochs left goes; an older agent's jobs need their folder.
+        workdir = remote_words(self._workdir)
         first = (
-            f"cd {remote_words(self._workdir)} && umask 022 &&"
-            " { [ -d jobs ] || mkdir -p jobs; } || exit 1\n"
+            f"cd {workdir} && umask 022 && {{ [ -d jobs ] || mkdir -p jobs; }} || exit 1\n"
             f'for old in {INCOMING}/*; do [ ! -d "$old" ] ||'
             f' [ "${{old##*/}}" -ge {lease.epoch} ] 2>/dev/null || rm -rf "$old"; done\n'
-            f"{_UPTIME}echo {_NOW} 2>/dev/null 1<>{remote_words(self._alive)}; :"
+            f"{_UPTIME}echo {_NOW} 2>/dev/null 1<>{self._alive}\n{SECTION}{also}\n:"
         )
-        workdir = remote_words(self._workdir)
-        script = (
-            f"umask 022; {{ [ -d {workdir} ] || mkdir -p {workdir}; }} && {take} &&"
-            f" {self._fence.guarded(first, epoch=lease.epoch)}"
-        )
-        result = self._transport.run(script, timeout=_TAKE_SECONDS)
+        make = f"umask 022; {{ [ -d {workdir} ] || mkdir -p {workdir}; }}"
+        script = f"{make} && {take} && {self._fence.guarded(first, epoch=lease.epoch)}"
         what = f"cannot write {self.path} on the board"
+        result = self._transport.run(script, timeout=_TAKE_SECONDS)
+        self._refuse_stale(result, what, lease)
+        on_answers(sections(require(result, what).text))
+        return lease
+
+    def check(self, lease: Lease) -> None:
+        """Give a sign of life if the board's lease is still this one; else raise LeaseLost."""
+        self.check_and_run(lease, ":", timeout=self._timeout)
+
+    def check_and_run(self, lease: Lease, script: str, *, timeout: float) -> CommandResult:
+        """Do as :meth:`check` does, then run a script in the same command; what that did."""
+        path = remote_words(self.path)
+        checked = (
+            f"[ ! -e {path} ] || cat {path}\n{_UPTIME}"
+            # Not truncated: it is never seen empty, and a full disk has room for it.
+            f"{self._if_held(lease, f'echo {_NOW} 2>/dev/null 1<>{self._alive}')}\n"
+            f"echo; echo {remote_words(_CHECKED)}"
+        )
+        command = f"{self._fence.guarded(checked, epoch=lease.epoch)} || exit\n{script}"
+        result = self._transport.run(command, timeout=timeout)
+        seen, has_checked, output = result.output.partition(f"\n{_CHECKED}\n".encode())
+        if not has_checked:
+            self._refuse_stale(result, self._unreadable, lease)
+            require(result, self._unreadable)
+        self._refuse_other(self._lease_in(seen.decode(errors="replace")), lease)
+        return replace(result, output=output)
+
+    def _refuse_stale(self, result: CommandResult, what: str, lease: Lease) -> None:
+        """Raise as :func:`refuse_stale` does; who has the board now is told."""
         try:
             refuse_stale(result, what)
         except LeaseLost:
             self._refuse_other(self.read(), lease)
             raise
-        require(result, what)
-        return lease
-
-    def check(self, lease: Lease) -> None:
-        """Give a sign of life if the board's lease is still this one; else raise LeaseLost."""
-        path, alive = remote_words(self.path), remote_words(self._alive)
-        script = (
-            f"[ ! -e {path} ] || cat {path}\n{_UPTIME}"
-            # Not truncated: it is never seen empty, and a full disk has room for it.
-            f"{_if_held(lease, path, f'echo {_NOW} 2>/dev/null 1<>{alive}')}; :"
-        )
-        try:
-            now = self._lease_in(self._change(script, lease))
-        except LeaseLost:
-            self._refuse_other(self.read(), lease)
-            raise
-        self._refuse_other(now, lease)
 
     def _refuse_other(self, now: Lease | None, lease: Lease) -> None:
         """Raise LeaseLost unless the board's lease is this one."""
@@ -350,39 +356,35 @@ class BoardLease:
             return
         if now is None:
             raise LeaseLost(f"the board's lease {self.path} is gone")
-        raise LeaseLost(
-            f"{now.lab} on {now.host} took the board at {now.utc} (epoch {now.epoch},"
-            f" this run has {lease.epoch})",
-            hint="wait until the board is free, then run again",
-        )
+        other = f"{now.lab} on {now.host} took the board at {now.utc} (epoch {now.epoch},"
+        hint = "wait until the board is free, then run again"
+        raise LeaseLost(f"{other} this run has {lease.epoch})", hint=hint)
 
     def release(self, lease: Lease) -> None:
         """Say that nobody uses the board under this lease any more; its epoch stays.
 
         Raises LinkError, BoardError.
         """
-        path, alive = remote_words(self.path), remote_words(self._alive)
+        script = self._if_held(lease, f"rm -f {self._alive}")
         with suppress(LeaseLost):  # it is another's now
-            self._change(_if_held(lease, path, f"rm -f {alive}"), lease)
-
-    def _change(self, script: str, lease: Lease) -> str:
-        what = f"cannot read {self.path} on the board"
-        return self._fence.run(script, what, timeout=self._timeout, epoch=lease.epoch)
+            self._fence.run(script, self._unreadable, timeout=self._timeout, epoch=lease.epoch)
 
     @property
     def _alive(self) -> str:
-        return f"{self.path}.alive"
+        return remote_words(f"{self.path}.alive")
 
-    def _run(self, script: str, what: str) -> str:
-        result = self._transport.run(script, timeout=self._timeout)
-        return require(result, f"cannot {what} {self.path} on the board").text
+    @property
+    def _unreadable(self) -> str:
+        return f"cannot read {self.path} on the board"
 
+    def _if_held(self, lease: Lease, command: str) -> str:
+        """Return a shell command that is run if the file is this lease, which is one line."""
+        token = remote_words(f'"token": "{lease.token}"')
+        read = f"{{ read -r lease <{remote_words(self.path)}; }} 2>/dev/null"
+        return f"{read}; case $lease in *{token}*) {command};; esac"
 
-def _if_held(lease: Lease, quoted_path: str, command: str) -> str:
-    """Return a shell command that is run if the file is this lease, which is one line."""
-    token = remote_words(f'"token": "{lease.token}"')
-    read = f"{{ read -r lease <{quoted_path}; }} 2>/dev/null"
-    return f"{read}; case $lease in *{token}*) {command};; esac"
+    def _run(self, script: str) -> str:
+        return require(self._transport.run(script, timeout=self._timeout), self._unreadable).text
 
 
 def _epoch(value: object) -> int:

@@ -105,7 +105,12 @@ class BoardStore:
         Raises LeaseLost, LinkError, BoardError.
         """
         wanted = list({item.sha256: item for item in objects}.values())
-        stats = self._stats([item.sha256 for item in wanted])
+        return self.missing_in(self._look(wanted), wanted) if wanted else []
+
+    def missing_in(self, answer: str, objects: Iterable[StoredObject]) -> list[StoredObject]:
+        """Read the answer to :meth:`question`; see :meth:`missing`."""
+        wanted = list({item.sha256: item for item in objects}.values())
+        stats = _stats_in(answer)
         absent = []
         for item in wanted:
             now, stamp = stats.get(item.sha256, ("", ""))
@@ -231,16 +236,18 @@ class BoardStore:
         path = remote_words(self.path(sha256))
         self._change(f"rm -rf {path}.stamp {path}.name {path}", f"cannot remove {sha256}")
 
-    def _stats(self, hashes: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Return the ``stat`` and the stamp of each file that is there."""
-        if not hashes:
-            return {}
-        may_touch = self._fence.agent is not None
+    def question(self, objects: Iterable[StoredObject]) -> str:
+        """Return the script that looks at objects, and notes that they are wanted.
+
+        It is for a shell of its own, or the end of a script; :meth:`missing_in` reads its answer.
+        """
         # One `stat` for all of them: a program costs a board more than all that its shell does.
         script = f"""\
 cd {remote_words(self.directory)} 2>/dev/null || exit 0
 set --
-for name in {remote_words(*hashes)}; do [ ! -f "$name" ] || set -- "$@" "$name"; done
+for name in {remote_words(*(item.sha256 for item in objects))}; do
+  [ ! -f "$name" ] || set -- "$@" "$name"
+done
 [ $# != 0 ] || exit 0
 now=$({STAT.replace("'", "'%n=", 1)} "$@"); echo "$now"
 good= line='
@@ -252,13 +259,12 @@ for name in "$@"; do
   case $line$now$line in *"$line$name=$stamp$line"*) good="$good $name.stamp";; esac
 done
 """
-        script += '[ -z "$good" ] || touch $good 2>/dev/null; :' if may_touch else ":"
-        run = self._change if may_touch else self._run
-        lines = run(script, "cannot look into the board's store").splitlines()
-        told = {name: value.strip() for name, _, value in (line.partition("=") for line in lines)}
-        return {
-            name: (told[name], told.get(f"{name}.stamp", "")) for name in hashes if name in told
-        }
+        note = '[ -z "$good" ] || touch $good 2>/dev/null; :'
+        return script + (note if self._fence.agent is not None else ":")
+
+    def _look(self, objects: Iterable[StoredObject]) -> str:
+        run = self._change if self._fence.agent else self._run
+        return run(self.question(objects), "cannot look into the board's store")
 
     def _prove(self, item: StoredObject) -> bool:
         """Hash one file on the board; stamp it, or remove it when it does not match its name.
@@ -267,7 +273,7 @@ done
         """
         path = self.path(item.sha256)
         quoted = remote_words(path)
-        before = self._stats([item.sha256]).get(item.sha256)
+        before = _stats_in(self._look([item])).get(item.sha256)
         if before is None:
             return False
         retry_timeout = _TIMEOUT_SECONDS + item.size_bytes / _HASH_BYTES_PER_SECOND
@@ -341,6 +347,13 @@ def _naming(item: StoredObject, quoted: str) -> str:
         return ""
     line = printable_line(item.name)
     return f" && printf '%s\\n' {remote_words(line)} >{quoted}.name"
+
+
+def _stats_in(answer: str) -> dict[str, tuple[str, str]]:
+    """Return the ``stat`` and the stamp of each file that is there."""
+    lines = (line.partition("=") for line in answer.splitlines())
+    told = {name: value.strip() for name, _, value in lines}
+    return {name: (now, told.get(f"{name}.stamp", "")) for name, now in told.items()}
 
 
 def _identity(local: Path) -> tuple[int, int, int]:

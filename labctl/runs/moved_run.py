@@ -55,11 +55,10 @@ def try_board(opened: Opened, prepared: Prepared) -> dict[str, str]:
     """Send a run's files to a board that it moves to; their paths there, by SHA-256.
 
     Raises ConfigError when the board cannot be as the recipe strictly wants it, and what
-    :meth:`Opened.send` raises. Nothing of the run is changed by then.
+    :meth:`Opened.take` raises. Nothing of the run is changed by then.
     """
     held = opened.held
-    held.take_lease()
-    paths = opened.send()
+    _, paths = opened.take()
     wanted = prepared.recipe.conditions
     conditions = BoardConditions(held.transport, held.fence, wanted, opened.observer.note)
     with conditions.held(held.check_lease):

@@ -53,8 +53,7 @@ def probe_board(
 def _measured(opened: Opened, *, full: bool) -> BoardProbe:
     held, observer = opened.held, opened.observer
     effort = FULL if full else QUICK
-    held.take_lease()
-    paths = opened.send()
+    _, paths = opened.take()
     measuring = Measuring(
         held.transport,
         held.agent,

@@ -120,8 +120,7 @@ def run_recorded(
         ]
         for note in (note for note in notes if note not in opened.warned):
             observer.note(f"note: {note}")
-        lease = held.take_lease()
-        paths = opened.send()
+        lease, paths = opened.take()
         program, meter = program_sha256(held, prepared), working_meter(board, observer)
         run = run_record(
             directory.path.name,

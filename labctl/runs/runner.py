@@ -77,7 +77,8 @@ def run_trials(
     records = {record.number: record for record in done}
     _remember(context, done)
     try:
-        with context.conditions.held(context.held.check_lease, still_ours=still_ours):
+        restore = context.held.has_changes and not still_ours
+        with context.conditions.held(context.held.check_lease, restore=restore):
             ahead = remaining(context.journal, trials, records)
             for index, trial in enumerate(ahead):
                 context.ahead = ahead[index:]

@@ -6,7 +6,7 @@ from agent_fences import native_leases
 
 from labctl.board import LeaseStatus
 from labctl.errors import BoardError, BoardPermission, LeaseLost
-from labctl.transport import CommandResult, Transport
+from labctl.transport import CommandResult, Transport, remote_words
 
 
 def test_a_board_without_a_lease_is_taken(transport: Transport, workdir: str) -> None:
@@ -179,6 +179,49 @@ def test_a_lease_that_was_seen_is_read_again_only_if_it_is_another_now(
         lease.acquire("slower", seen=seen, on_conflict=refuse)
     lease.check(mine)
     assert lease.acquire("next", seen=seen).epoch == 3
+
+
+def test_a_script_runs_in_the_command_that_checks_the_lease(
+    transport: Transport, workdir: str
+) -> None:
+    lease = native_leases(transport, workdir)
+    first = lease.acquire("one")
+    alive = Path(f"{lease.path}.alive")
+    alive.unlink()
+    made = Path(workdir) / "made"
+    script = f"touch {remote_words(str(made))}; printf '\\n@labctl checked\\n\\377\\n'; exit 3"
+    done = lease.check_and_run(first, script, timeout=20)
+    assert (done.exit_status, done.output) == (3, b"\n@labctl checked\n\xff\n")
+    assert alive.is_file()
+    made.unlink()
+    refused = 'echo \'{"error": "stale-epoch", "message": "of its own"}\'; exit 75'
+    assert lease.check_and_run(first, refused, timeout=20).exit_status == 75
+    lease.acquire("two")
+    with pytest.raises(LeaseLost, match="two"):
+        lease.check_and_run(first, script, timeout=20)
+    assert not made.exists()
+    Path(lease.path).unlink()
+    with pytest.raises(LeaseLost, match="gone"):
+        lease.check_and_run(first, ":", timeout=20)
+
+
+def test_a_script_runs_in_the_command_that_takes_the_lease(
+    transport: Transport, workdir: str
+) -> None:
+    lease = native_leases(transport, workdir)
+    answers: dict[str, str] = {}
+    also = f"section now; cat {remote_words(lease.path)}\nsection next; exit 0"
+    mine = lease.acquire("lab", also=also, on_answers=answers.update)
+    assert json.loads(answers["now"])["token"] == mine.token
+    assert answers["next"] == ""
+    answers.clear()
+
+    def refuse(_before: LeaseStatus) -> None:
+        raise BoardError("in use")
+
+    with pytest.raises(BoardError, match="in use"):
+        lease.acquire("other", also=also, on_answers=answers.update, on_conflict=refuse)
+    assert answers == {}
 
 
 def test_who_respects_the_holder_takes_nothing(transport: Transport, workdir: str) -> None:

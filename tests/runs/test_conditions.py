@@ -105,7 +105,7 @@ def test_the_next_controller_puts_back_what_a_killed_one_left(board: Board) -> N
 
 def test_a_resumed_run_keeps_it_and_still_knows_what_was_before(board: Board) -> None:
     board.conditions(governor="performance").hold()  # and killed here
-    with board.conditions(governor="performance").held(ours, still_ours=True):
+    with board.conditions(governor="performance").held(ours, restore=False):
         assert board.read("scaling_governor") == {"performance"}
     assert board.read("scaling_governor") == {"schedutil"}
 
@@ -124,7 +124,7 @@ def test_what_was_noted_before_a_restart_is_past(
     board.conditions(governor="performance").hold()  # and killed here
     monkeypatch.setenv("LABCTL_SANDBOX", "another-boot")
     board.write("scaling_governor", "userspace")  # by whoever owns the board
-    with board.conditions(governor="performance").held(ours, still_ours=True):
+    with board.conditions(governor="performance").held(ours, restore=False):
         assert board.read("scaling_governor") == {"performance"}
     assert board.read("scaling_governor") == {"userspace"}
     assert not board.state.exists()

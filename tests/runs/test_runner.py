@@ -235,6 +235,18 @@ def test_a_board_that_cannot_be_had_as_asked_is_how_the_run_ended(setting: Setti
     assert setting.agent.started == []
 
 
+@pytest.mark.parametrize(
+    ("has_changes", "still_ours", "restored"),
+    [(True, False, True), (False, False, False), (True, True, False), (False, True, False)],
+)
+def test_what_an_earlier_controller_left_is_put_back_once(
+    setting: Setting, *, has_changes: bool, still_ours: bool, restored: bool
+) -> None:
+    setting.has_changes = has_changes
+    setting.run(still_ours=still_ours)
+    assert setting.restored == [restored]
+
+
 def test_a_full_disk_does_not_hide_why_a_run_ended(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """Whose board it is: other controllers are respected while they live, and not a moment longer."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 import agent_builds
 import pytest
 
-from labctl.board import BoardAgent, BoardLease
+from labctl.board import BoardAgent, BoardLease, StoredObject
 from labctl.config.lab import Board, Lab, LabFile
 from labctl.config.target import load_target
 from labctl.deploy import describe
@@ -18,6 +19,8 @@ from labctl.deploy.send import deploy
 from labctl.errors import BoardBusy, BoardError, DeviceLost, LeaseLost
 from labctl.records import BoardFacts, Execution
 from labctl.runs import HeldBoard
+from labctl.runs.board.deploy_preview import signs_of_life
+from labctl.runs.board.state_changes import BoardChanges
 from labctl.transport import CommandResult, LocalConfig
 
 AGENT = f"""#!/bin/sh
@@ -84,6 +87,32 @@ def test_a_free_board_is_taken_and_left(met: HeldBoard, held: HeldBoard, workdir
     held.ending.close()
     assert not (workdir / "lease.alive").exists()
     assert json.loads((workdir / "lease").read_text())["epoch"] == taken.epoch
+
+
+def test_what_an_earlier_controller_changed_is_known_with_the_lease(
+    held: HeldBoard, workdir: Path
+) -> None:
+    assert held.has_changes
+    held.take_lease()
+    assert not held.has_changes
+    BoardChanges(held.fence).stop("no such process")  # and killed here
+    held.take_lease()
+    assert held.has_changes
+
+
+def test_what_is_wanted_is_looked_at_with_the_lease(
+    met: HeldBoard, held: HeldBoard, workdir: Path
+) -> None:
+    agent_in_store(met, workdir)
+    (good,) = held.store.contents()
+    torn = StoredObject("0" * 64, 5)
+    (workdir / "store" / torn.sha256).write_text("half")
+    stamp = workdir / "store" / f"{good.sha256}.stamp"
+    os.utime(stamp, (0, 0))
+    held.take_lease([good, torn, StoredObject("1" * 64, 5)])
+    assert stamp.stat().st_mtime > 0
+    assert not (workdir / "store" / torn.sha256).exists()
+    assert held.store.missing([good]) == []
 
 
 def test_a_lease_that_was_taken_over_is_left_as_well(held: HeldBoard, workdir: Path) -> None:
@@ -169,11 +198,11 @@ def test_who_sends_gives_signs_of_life_until_he_loses_the_board(
 ) -> None:
     alive = workdir / "lease.alive"
     held.hold_to_send()
-    sign = held.signs_of_life()
+    sign = signs_of_life(held)
     alive.unlink()
     sign(1)
     assert not alive.exists()  # not for every piece
-    sign = held.signs_of_life(every=0.0)
+    sign = signs_of_life(held, every=0.0)
     sign(1)
     assert alive.exists()
     held.leases.acquire("nightly")

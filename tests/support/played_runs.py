@@ -123,8 +123,10 @@ class PlayedAgent:
         status: JobStatus,
         reattach_s: float,
         on_link_loss: Callable[[InfraError], None],
+        ask: Callable[..., object],
     ) -> None:
         self._blip("collect")
+        ask("", timeout=1)
         slower = self.slower.get(len(self.started), 1.0)
         raw = session([b"a", b"b", b"c", b"d"], token_ms=100 * slower).raw()
         for name in ("stdout", "stderr", "timeline"):
@@ -165,9 +167,16 @@ class PlayedBoard:
     epoch: int = 1
     has_inherited_lease: bool = False
 
+    @property
+    def has_changes(self) -> bool:
+        return self.setting.has_changes
+
     def check_lease(self) -> None:
         if self.setting.lost:
             raise self.setting.lost
+
+    def check_lease_and_run(self, _script: str, *, timeout: float) -> None:
+        self.check_lease()
 
     def check_lease_before_trial(self) -> None:
         self.check_lease()
@@ -201,8 +210,9 @@ class PlayedConditions:
     unlike: dict[str, JsonValue] = field(default_factory=dict)
 
     def held(
-        self, mine: Callable[[], None], *, still_ours: bool = False
+        self, mine: Callable[[], None], *, restore: bool = True
     ) -> AbstractContextManager[None]:
+        self.setting.restored.append(restore)
         return self.setting.held(mine)
 
     def ready(self, longest_s: float, _mine: Callable[[], None]) -> tuple[ConditionRecord, ...]:
@@ -234,6 +244,9 @@ class Setting:
         self.observer = LossesSeen()
         self.limits = {"m": TrialLimit(seconds=60, source=MAX_TIME)}
         self.waits: list[float] = []
+        #: Whether an earlier controller left settings, and whether they were put back.
+        self.has_changes = True
+        self.restored: list[bool] = []
         self.while_waiting: Callable[[], None] = lambda: None
         self.renewal: InfraError | None = None
         self.held: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda _mine: (
@@ -308,8 +321,8 @@ class Setting:
         context.conditions = PlayedConditions(self)  # type: ignore[assignment]
         return context
 
-    def run(self, done: Sequence[TrialRecord] = ()) -> Outcome:
-        return run_trials(self.context(), self.trials, done)
+    def run(self, done: Sequence[TrialRecord] = (), *, still_ours: bool = False) -> Outcome:
+        return run_trials(self.context(), self.trials, done, still_ours=still_ours)
 
     def another_controller(self) -> None:
         """All that was only in memory is gone."""

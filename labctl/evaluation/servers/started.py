@@ -27,7 +27,7 @@ from labctl.files import host_writes
 from labctl.performance.prediction import ModelWorkload, Rates
 from labctl.records import ArtifactIdentity, BoardFacts, EndpointRecord, ModelIdentity
 from labctl.retry import RETRY_SECONDS, retry_infra
-from labctl.runs.board.deploy_preview import missing_objects, send, sending
+from labctl.runs.board.deploy_preview import missing_objects, send, sending, wanted_on
 from labctl.runs.board.held_board import HeldBoard, hold_board
 from labctl.runs.board.in_use import BoardUse
 from labctl.runs.board.server_host import BoardServers
@@ -174,10 +174,10 @@ def _served_by_board(
     refuse(problems, held.board.name)
     held.bring_agent(sending(observer))
     _fitting(request, files, held.facts, held.rates)  # before gigabytes are sent
-    held.take_lease()
+    held.take_lease(wanted_on(held, missing))
     options = DeployOptions(progress=sending(observer), on_loss=observer.link_lost)
     with Stopwatch().noted(held.rate_file) as watch:
-        paths = send(held, missing, options, watch)
+        paths = send(held, missing, options, watch, has_asked=True)
     program = files.program.file
     inputs = Inputs(
         files.program.tool.name if program is None else paths[program.sha256],

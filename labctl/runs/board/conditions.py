@@ -80,14 +80,14 @@ class BoardConditions:
             raise
 
     @contextmanager
-    def held(self, mine: Callable[[], None], *, still_ours: bool = False) -> Iterator[None]:
+    def held(self, mine: Callable[[], None], *, restore: bool = True) -> Iterator[None]:
         """Keep the board as asked for while the block lasts; put it back whatever happens.
 
-        ``mine`` raises LeaseLost once another controller has the board. ``still_ours``: this run
-        had it before, and a job of it may be under way; else what an earlier one left is put back
-        first. What cannot be put back now, for want of a link, the next run puts back.
+        ``mine`` raises LeaseLost once another controller has the board. ``restore`` puts back first
+        what an earlier one left: not where this run had the board before, and a job of it may be
+        under way. What cannot be put back now, for want of a link, the next run puts back.
         """
-        if not still_ours:
+        if restore:
             self.restore()
         try:
             self.hold()

@@ -1,9 +1,11 @@
 """Preview of a deploy: what it would send to a board, before the first byte is sent."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from labctl.board import survey
+from labctl.board import StoredObject, survey
 from labctl.config.lab import Board
 from labctl.deploy import (
     DeployOptions,
@@ -15,9 +17,9 @@ from labctl.deploy import (
     problems,
 )
 from labctl.deploy.send import deploy
-from labctl.errors import LabctlError
+from labctl.errors import LabctlError, LinkError
 from labctl.records import ModelIdentity
-from labctl.runs.board.held_board import HeldBoard
+from labctl.runs.board.held_board import SIGN_SECONDS, HeldBoard
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import Fit, make_forecast
@@ -110,16 +112,28 @@ def missing_objects(
     return replace(wanted, arrived_bytes=arrived), found
 
 
+def wanted_on(held: HeldBoard, plan: DeployPlan) -> list[StoredObject]:
+    """Return what a plan wants in a board's store, the agent included."""
+    return [*(item.stored for item in plan.objects), held.agent_object.stored]
+
+
 def send(
-    held: HeldBoard, wanted: DeployPlan, options: DeployOptions, watch: Stopwatch | None = None
+    held: HeldBoard,
+    wanted: DeployPlan,
+    options: DeployOptions,
+    watch: Stopwatch | None = None,
+    *,
+    has_asked: bool = False,
 ) -> dict[str, str]:
     """Carry out a plan under the board's lease; the paths by SHA-256.
 
-    ``watch`` counts what is sent. Raises what :func:`labctl.deploy.send.deploy` raises, LeaseLost.
+    ``watch`` counts what is sent. ``has_asked``: the store was asked for it with the lease. Raises
+    what :func:`labctl.deploy.send.deploy` raises, LeaseLost.
     """
     # What is there is noted as wanted, by the agent; what is torn goes, to make room for its like.
-    held.store.missing([*(item.stored for item in wanted.objects), held.agent_object.stored])
-    sign = held.signs_of_life()
+    if not has_asked:
+        held.store.missing(wanted_on(held, wanted))
+    sign = signs_of_life(held)
 
     def pace(count: int) -> None:
         sign(count)
@@ -128,6 +142,20 @@ def send(
             watch(count)
 
     return deploy(held.store, wanted, replace(options, pace=pace))
+
+
+def signs_of_life(held: HeldBoard, every: float = SIGN_SECONDS) -> Callable[[int], None]:
+    """Make the hook that gets bytes before they are sent; it raises LeaseLost."""
+    due = time.monotonic() + every
+
+    def sign(_count: int) -> None:
+        nonlocal due
+        if time.monotonic() >= due:
+            due = time.monotonic() + every
+            with suppress(LinkError):  # who sends notices that, too, and takes it up again
+                held.check_lease()
+
+    return sign
 
 
 def objects_of(prepared: Prepared) -> list[Object]:

@@ -5,8 +5,7 @@ the tokens of their leases.
 """
 
 import secrets
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -37,7 +36,7 @@ from labctl.deploy.plan import (
     plan,
 )
 from labctl.deploy.send import deploy
-from labctl.errors import ConfigError, InfraError, LinkError
+from labctl.errors import ConfigError, InfraError
 from labctl.files import append_line, write_atomic
 from labctl.performance.prediction import Rates, board_rates
 from labctl.records import BoardFacts
@@ -53,7 +52,8 @@ from labctl.runs.board.in_use import (
     own_leases,
     refuse_conflict,
 )
-from labctl.transport import BoardHash, Transport
+from labctl.runs.board.state_changes import BoardChanges
+from labctl.transport import BoardHash, CommandResult, Transport
 
 PROBE_SECONDS = 20.0
 #: Between two signs of life while something is sent; silence of ALIVE_SECONDS is a death.
@@ -85,6 +85,8 @@ class HeldBoard:
     in_lab: LabLease | None = None
     _agent: BoardAgent | None = None
     _has_looked: bool = False
+    #: Settings that an earlier controller changed may still be so.
+    has_changes: bool = True
     #: The lease was taken by this process, and no trial has begun under it.
     _is_new: bool = False
     _seen: LeaseStatus | None = None
@@ -106,10 +108,8 @@ class HeldBoard:
     @property
     def store(self) -> BoardStore:
         """Its store; once the agent is brought, that does the hashing."""
-        command = ("sha256sum",) if self._agent is None else (self._agent.path, "hash")
-        return BoardStore(
-            self.transport, self.board.workdir, hash_command=command, fence=self.fence
-        )
+        words = ("sha256sum",) if self._agent is None else (self._agent.path, "hash")
+        return BoardStore(self.transport, self.board.workdir, hash_command=words, fence=self.fence)
 
     @property
     def rate_file(self) -> Path:
@@ -230,18 +230,21 @@ class HeldBoard:
         self.check_lease()
         return found
 
-    def take_lease(self) -> Lease:
+    def take_lease(self, wanted: Sequence[StoredObject] = ()) -> Lease:
         """Take the board to measure on it, until the context ends: in the lab, then on itself.
 
-        The epoch is above every one that this host has ever had of the board, and the lab. Raises
-        BoardBusy while another controller measures there, and what :meth:`BoardLease.acquire`
-        raises.
+        The epoch is above every one that this host has ever had of the board, and the lab. With the
+        same command what is ``wanted`` of the store is looked at, as by :meth:`BoardStore.missing`.
+        Raises BoardBusy while another controller measures there, and what
+        :meth:`BoardLease.acquire` and that raise.
         """
         token = _new_token()
         above, given = self._last_epoch or 0, None
         if self.in_lab is not None:
             above = self._take_in_lab(token, minimum_epoch=above + 1) - 1
             given, token = self.in_lab.identity, self.in_lab.now.token
+        answers: dict[str, str] = {}
+        changes, store = BoardChanges(self.fence).question, self.store.question(wanted)
         taken = self.leases.acquire(
             self.lab.name,
             minimum_epoch=above,
@@ -249,12 +252,16 @@ class HeldBoard:
             state=given,
             seen=self._seen,
             on_conflict=self._refuse_conflict,
+            also=f"section changes; {changes}\nsection store; {store}",
+            on_answers=answers.update,
         )
         if self.in_lab is not None:
             self.in_lab.raise_epoch(taken.epoch)
         self._hold(taken)
         self._is_new = True
         write_atomic(self.epoch_file, f"{taken.epoch}\n")
+        self.has_changes = bool(answers.get("changes", "unknown").strip())
+        self.store.missing_in(answers.get("store", ""), wanted)
         return taken
 
     def keep_lease(self, lease: Lease) -> None:
@@ -311,6 +318,11 @@ class HeldBoard:
         assert self.lease is not None
         self.leases.check(self.lease)
 
+    def check_lease_and_run(self, script: str, *, timeout: float) -> CommandResult:
+        """Do as :meth:`check_lease` does, and run a script with the same command."""
+        assert self.lease is not None
+        return self.leases.check_and_run(self.lease, script, timeout=timeout)
+
     def check_lease_before_trial(self) -> None:
         """As :meth:`check_lease`; a lease that was taken for the first trial has just been seen.
 
@@ -339,19 +351,6 @@ class HeldBoard:
             self.check_lease()
         else:
             self.take_lease()
-
-    def signs_of_life(self, every: float = SIGN_SECONDS) -> Callable[[int], None]:
-        """Make the hook that gets bytes before they are sent; it raises LeaseLost."""
-        due = time.monotonic() + every
-
-        def sign(_count: int) -> None:
-            nonlocal due
-            if time.monotonic() >= due:
-                due = time.monotonic() + every
-                with suppress(LinkError):  # who sends notices that, too, and takes it up again
-                    self.check_lease()
-
-        return sign
 
     def _release(self) -> None:
         with suppress(InfraError):  # a board that is gone frees itself in time

@@ -20,7 +20,13 @@ from labctl.deploy import (
     refuse,
 )
 from labctl.errors import ConfigError, HostError, LabctlError, speaks_against_board
-from labctl.runs.board.deploy_preview import missing_on, preview_deploy, send, sending
+from labctl.runs.board.deploy_preview import (
+    missing_on,
+    preview_deploy,
+    send,
+    sending,
+    wanted_on,
+)
 from labctl.runs.board.held_board import HeldBoard, hold_board
 from labctl.runs.board.in_use import BoardUse
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles
@@ -42,14 +48,22 @@ class Opened:
     #: Warnings that were shown already, before models were fetched.
     warned: Sequence[str] = ()
 
-    def send(self) -> dict[str, str]:
+    def take(self) -> tuple[Lease, dict[str, str]]:
+        """Take the board's lease, and send what it lacks; the lease, and the paths by SHA-256.
+
+        Raises what :meth:`HeldBoard.take_lease` and :meth:`send` raise.
+        """
+        lease = self.held.take_lease(wanted_on(self.held, self.missing))
+        return lease, self.send(has_asked=True)
+
+    def send(self, *, has_asked: bool = False) -> dict[str, str]:
         """Send what the board lacks, under its lease; the paths there by SHA-256.
 
         Raises what :func:`labctl.deploy.send.deploy` raises, LeaseLost.
         """
         options = DeployOptions(progress=sending(self.observer), on_loss=self.observer.link_lost)
         with Stopwatch().noted(self.held.rate_file) as watch:
-            return send(self.held, self.missing, options, watch)
+            return send(self.held, self.missing, options, watch, has_asked=has_asked)
 
 
 @contextmanager

@@ -65,6 +65,11 @@ mkdir -p {remote_words(self.fence.workdir)} || exit 1
 note() {{ grep -qxF -e "$1" "$state" || echo "$1" >>"$state" || exit 1; }}
 """
 
+    @property
+    def question(self) -> str:
+        """Script that prints something if changes are noted that nobody undid."""
+        return f"[ ! -e {self._state} ] || echo noted"
+
     def restore(self) -> str:
         """Put back what this or an earlier controller changed.
 

@@ -171,8 +171,8 @@ def _on_board(
         status=job,
         reattach_s=context.reattach_seconds,
         on_link_loss=context.observer.link_lost,
+        ask=held.check_lease_and_run,
     )
-    context.retry(held.check_lease)
     return job, metering
 
 
