@@ -6,6 +6,7 @@ On a host that is busy with other things the makespan says little; the CPU time 
 import json
 import os
 import random
+import select
 import sys
 import tempfile
 import time
@@ -70,6 +71,16 @@ class Used:
     cpu: CpuSeconds = field(default_factory=CpuSeconds)
 
 
+def has_ended(pid: int, within_ms: int) -> bool:
+    """Wait for the end of a child, which is not reaped."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        (waiting := select.poll()).register(descriptor, select.POLLIN)
+        return bool(waiting.poll(within_ms))
+    finally:
+        os.close(descriptor)
+
+
 def run_batch(plan: Path, used: Used) -> tuple[dict[str, Any], float]:
     """Run a plan; return what it found, and how long it took, in s."""
     argv = [sys.executable, "-m", "labctl", "batch", str(plan), "--json"]
@@ -80,9 +91,8 @@ def run_batch(plan: Path, used: Used) -> tuple[dict[str, Any], float]:
             argv, cwd=plan.parent, env=os.environ, stdout=out.fileno(), stderr=err.fileno()
         )
         try:
-            while os.waitid(os.P_PID, running.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            while not has_ended(running.pid, within_ms=1000):
                 used.resident_bytes = max(used.resident_bytes, resident_bytes(running.pid))
-                time.sleep(1)
             used.cpu = CpuSeconds.of(running.pid)  # it has ended, and is not yet reaped
         finally:
             status = process.stop(running)

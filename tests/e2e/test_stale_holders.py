@@ -131,6 +131,16 @@ def word(holder: "subprocess.Popen[bytes]") -> str:
     return holder.stdout.readline().decode().strip()
 
 
+#: What a holder changes of a board.
+ALL = {"store", "jobs", "pins", "incoming", "lease", "conditions"}
+
+
+def changed(effects: Path) -> set[str]:
+    """What of the workdir was changed so far."""
+    log = read_effects(effects)
+    return {entry["path"].partition("/")[0] for entry in log if "path" in entry}
+
+
 @pytest.mark.parametrize(
     "moments", [20, pytest.param(500, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
 )
@@ -142,7 +152,8 @@ def test_a_holder_that_stood_still_changes_nothing_of_the_next_ones(
     taken: list[int] = []
     with HdcTcpConfig(address=board.address).open() as link:
         leases = native_leases(link, str(board.workdir))
-        for _ in range(moments):
+        # On a busy host it does little before it is stopped.
+        while len(taken) < moments or (changed(effects) < ALL and len(taken) < 10 * moments):
             holder.stdin.write(b"%d\n" % chance.randrange(4))
             holder.stdin.flush()
             assert word(holder) == "holds"
@@ -153,13 +164,11 @@ def test_a_holder_that_stood_still_changes_nothing_of_the_next_ones(
             assert word(holder) == "lost"
     log = read_effects(effects)
     epochs = [entry["epoch"] for entry in log if entry["what"] == "lease"]
-    assert epochs == list(range(1, 2 * moments + 1))
+    assert epochs == list(range(1, 2 * len(taken) + 1))
     assert taken == epochs[1::2]
     assert effects_after_epoch(log) == [], f"seed {seed}"
     assert unfenced_effects(log) == []
-    # All that a holder does was seen.
-    paths = {entry["path"].partition("/")[0] for entry in log if "path" in entry}
-    assert {"store", "jobs", "pins", "incoming", "lease", "conditions"} <= paths
+    assert changed(effects) >= ALL
 
 
 #: Operations of one host on a board for another trial of half a second: asked on 22 November 2026,
