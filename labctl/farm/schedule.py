@@ -8,9 +8,9 @@ Many boards that all begin with the longest change jobs in the same second, and 
 So more than ``deal_above`` boards are dealt their jobs beforehand, the longest first, each to the
 board with the least to do. What is far longer than others still goes to whichever board is free
 first. A board runs its share in an order that has nothing to do with length; of several that begin
-the one with the shortest job does first: so they end one after the other. For its last job it gets
-the longest of all last ones, and gives its own for it: who comes to it first is ahead. With none
-left it takes the longest that waits elsewhere.
+the one with the shortest job does first: so they end one after the other. For its last two jobs it
+gets the longest last two of all, and gives its own for them, and so again for the last one: who
+comes to them first is ahead. With none left it takes the longest that waits elsewhere.
 """
 
 import heapq
@@ -31,6 +31,8 @@ from labctl.state.blame import BrokenBoard, blame_reason, broken_by_job
 MOST_ATTEMPTS = 3
 #: Times the mean of all that waits: so long a job is not dealt, and begins before the others.
 _FAR_LONGER = 2
+#: The last jobs of each board that are exchanged.
+_EXCHANGED = 2
 
 
 @dataclass
@@ -119,9 +121,8 @@ class Schedule:
         self._broken: dict[str, _Unit] = {}
         #: What was dealt and waits, the longest first; what began since may be in it.
         self._dealt: list[_Unit] = []
-        #: Board -> how much of what it was dealt waits, and the last of that.
-        self._left: Counter[str] = Counter()
-        self._last: dict[str, _Unit] = {}
+        #: Board -> what it was dealt and waits, the last at the end.
+        self._shares: dict[str, list[_Unit]] = {}
         #: How many waiting units can use a board.
         self._demand: Counter[str] = Counter()
         self._pools: dict[tuple[str, ...], frozenset[str]] = {}
@@ -174,15 +175,13 @@ class Schedule:
                 begun.append(self._start(unit, board))
             else:
                 self._kept.append((unit, board))
-        taken: list[_Unit] = []
-        place = 0
+        taken, place = list[_Unit](), 0
         while self._free and place < len(self._waiting):
             urgency = self._waiting[place].urgency
             end = bisect_right(self._waiting, urgency, lo=place, key=lambda unit: unit.urgency)
             taken += self._take(islice(self._waiting, place, end), self._home_of, begun)
-            for board in sorted(self._free & self._last.keys()):
-                if self._last[board].urgency == urgency and self._exchange_last(board):
-                    taken += self._take([self._last[board]], lambda unit: unit.home, begun)
+            for board in sorted(self._free & self._shares.keys()):
+                taken += self._take(self._last_of(board, urgency), self._home_if_free, begun)
             if self._free:
                 self._dealt = [unit for unit in self._dealt if unit.home is not None]
                 others = (unit for unit in self._dealt if unit.urgency == urgency)
@@ -257,32 +256,32 @@ class Schedule:
                 unit.home = unit.turn = None  # whichever is free first
             else:
                 unit.home, unit.turn = board, crc32(unit.jobs[0].id.encode())
-        shares = [(unit.home, unit) for unit in self._dealt if unit.home is not None]
-        self._left = Counter(board for board, _ in shares)
-        self._last = dict(sorted(shares, key=lambda share: share[1].rank))
+        self._shares = {}
+        for unit in sorted(self._dealt, key=lambda unit: unit.rank):
+            if unit.home is not None:
+                self._shares.setdefault(unit.home, []).append(unit)
 
-    def _exchange_last(self, board: str) -> bool:
-        """Give a board the longest of the last units for its own. False: it has room for none."""
-        own = self._last[board]
-        if self._left[board] > 1 or not self._is_open(self._uses.get(board, ())):
-            return self._has_room(own.jobs[0], board)  # it is not ahead of others
-        longest, home = max(
-            (
-                (unit, home)
-                for home, unit in self._last.items()
-                if unit.urgency == own.urgency
-                and board in unit.boards
-                and home in own.boards
-                and self._has_room(unit.jobs[0], board)
-            ),
-            key=lambda found: (found[0].seconds, found[1] == board),
-            default=(own, None),
-        )
-        if home is None:
-            return False
-        own.home, self._last[home] = home, own
-        longest.home, self._last[board] = board, longest
-        return True
+    def _last_of(self, board: str, urgency: tuple[int, bool]) -> list[_Unit]:
+        """Return a board's last units, which are the longest of all once it has no others."""
+        own, count = self._shares[board], len(self._shares[board])
+        if count <= _EXCHANGED and self._is_open(self._uses.get(board, ())):
+            _, _, home = max(
+                (
+                    (sum(unit.seconds for unit in rest), home == board, home)
+                    for home, share in self._shares.items()
+                    if len(rest := share[-count:]) == count
+                    and all(unit.urgency == urgency for unit in (*own, *rest))
+                    and all(board in unit.boards for unit in rest)
+                    and all(home in unit.boards for unit in own)
+                    and self._has_room(rest[0].jobs[0], board)
+                ),
+                default=(0.0, True, board),
+            )
+            if home != board:
+                self._shares[board], self._shares[home][-count:] = self._shares[home][-count:], own
+                for unit in (*own, *self._shares[board]):
+                    unit.home = home if unit.home == board else board
+        return [unit for unit in self._shares[board][-_EXCHANGED:] if unit.urgency == urgency]
 
     def _take(
         self,
@@ -299,9 +298,9 @@ class Schedule:
                 self._free.remove(board)
                 self._demand.subtract(unit.boards)
                 if unit.home is not None:
-                    self._left[unit.home] -= 1
-                    if self._last.get(unit.home) is unit:
-                        del self._last[unit.home]
+                    self._shares[unit.home].remove(unit)
+                    if not self._shares[unit.home]:
+                        del self._shares[unit.home]
                 unit.home = None
                 begun.append(self._start(unit, board))
                 taken.append(unit)
@@ -311,8 +310,11 @@ class Schedule:
         """Return the board that a unit was dealt to if it is free; any if that one is no more."""
         if unit.home not in self._boards:
             return self._board_for(unit)
-        if self._last.get(unit.home) is unit:
-            return None
+        home = self._home_if_free(unit)
+        is_last = home and any(one is unit for one in self._shares[home][-_EXCHANGED:])
+        return None if is_last else home
+
+    def _home_if_free(self, unit: _Unit) -> str | None:
         has_room = unit.home in self._free and self._has_room(unit.jobs[0], unit.home)
         return unit.home if has_room else None
 
