@@ -116,10 +116,13 @@ class Target(StrictModel):
         return platform.machine() == self.machine
 
 
+_SHIPPED = shipped.TOOLCHAINS.resolve()
+
+
 def toolchain_folders(lab_root: Path | None) -> tuple[Path, ...]:
     """Folders of targets, the lab's own before those that come with labctl."""
-    own = () if lab_root is None else (lab_root / TOOLCHAINS,)
-    return tuple(dict.fromkeys(folder.resolve() for folder in (*own, shipped.TOOLCHAINS)))
+    own = () if lab_root is None else ((lab_root / TOOLCHAINS).resolve(),)
+    return tuple(dict.fromkeys((*own, _SHIPPED)))
 
 
 def target_names(lab_root: Path | None) -> list[str]:

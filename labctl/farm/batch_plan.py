@@ -32,6 +32,7 @@ from labctl.errors import ConfigError
 from labctl.farm.job import FarmJob
 from labctl.farm.run_content import RunContent
 from labctl.farm.selector import BoardSelector
+from labctl.files import cached_sha256
 from labctl.runs.inputs.prepare import read_recipe
 from labctl.runs.inputs.programs import lacking_agent
 from labctl.runs.inputs.untrusted import Workspace, check_board
@@ -141,6 +142,8 @@ def plan_batch(
             named = [name for name, board in boards if board.untrusted is is_untrusted]
         return tuple(name for name in named if lab.board(name).target == target)
 
+    sha256 = cache(cached_sha256)  # one plan, one look at each file
+
     @cache
     def path_of(name: str) -> Path:
         return find_recipe(name, lab.root) if workspace is None else workspace.recipe(name)
@@ -151,7 +154,9 @@ def plan_batch(
             path = path_of(entry.recipe)
             recipe = read_recipe(path, _settings(entry), lab_root=lab.root, workspace=workspace)
             boards = _boards(entry, recipe, lab, boards_on, plan.on, untrusted=is_untrusted)
-            content = RunContent.of(recipe, lab.root, untrusted=workspace is not None).document()
+            content = RunContent.of(
+                recipe, lab.root, untrusted=is_untrusted, sha256=sha256
+            ).document()
             seconds = entry.expected or expect(recipe, boards)
         except ConfigError as error:
             message = f"job {place}, {entry.recipe}: {error.message}"

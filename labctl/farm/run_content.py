@@ -5,7 +5,7 @@ build of its program by its manifest. What is in the queue does not change when 
 or a program is built anew; a file that changed meanwhile is refused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,16 +35,23 @@ class RunContent:
     build: Manifest | None = None
 
     @classmethod
-    def of(cls, recipe: Recipe, lab_root: Path, *, untrusted: bool = False) -> "RunContent":
+    def of(
+        cls,
+        recipe: Recipe,
+        lab_root: Path,
+        *,
+        untrusted: bool = False,
+        sha256: Callable[[Path], str] = cached_sha256,
+    ) -> "RunContent":
         """Find a recipe's files on this host; an ``untrusted`` one may have such a program.
 
-        Raises ConfigError: not there, not built yet.
+        ``sha256`` hashes them. Raises ConfigError: not there, not built yet.
         """
         found = recipe_files(recipe, lab_root, untrusted=untrusted)
         paths = [lab_root / file for file in recipe.files.values()]
         paths += [lab_root / source.file for source in recipe.models.values() if source.file]
         paths += [lab_root / recipe.prompt_file] if recipe.prompt_file else []
-        digests = {_named(path, lab_root): cached_sha256(path) for path in paths}
+        digests = {_named(path, lab_root): sha256(path) for path in paths}
         if found.artifact is not None:
             build = manifest_with(found.artifact, [found.tool.name])
             engine = recipe.engine.model_copy(update={"version": version_of(build)})
