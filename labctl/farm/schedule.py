@@ -19,7 +19,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from zlib import crc32
 
@@ -88,6 +88,11 @@ class _Running:
     limits: list[str]
 
 
+@lru_cache(maxsize=256)
+def _pool(boards: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(boards)  # the same one for all jobs that share it
+
+
 class Schedule:
     """Jobs that are not done, and the boards and limits that they share.
 
@@ -125,11 +130,6 @@ class Schedule:
         self._shares: dict[str, list[_Unit]] = {}
         #: How many waiting units can use a board.
         self._demand: Counter[str] = Counter()
-        self._pools: dict[tuple[str, ...], frozenset[str]] = {}
-
-    def _pool(self, boards: tuple[str, ...]) -> frozenset[str]:
-        """Return a set of boards, the same one for all jobs that share it."""
-        return self._pools.setdefault(boards, frozenset(boards))
 
     def add(self, *jobs: FarmJob) -> None:
         """Let further jobs wait; those of one group are added at once."""
@@ -140,7 +140,7 @@ class Schedule:
                 unit.jobs.append(job)
                 unit.boards &= frozenset(job.boards)
                 continue
-            unit = _Unit([job], self._pool(job.boards))
+            unit = _Unit([job], _pool(job.boards))
             self._waiting.append(unit)
             if job.group is not None:
                 groups[job.group] = unit
@@ -264,19 +264,19 @@ class Schedule:
     def _last_of(self, board: str, urgency: tuple[int, bool]) -> list[_Unit]:
         """Return a board's last units, which are the longest of all once it has no others."""
         own, count = self._shares[board], len(self._shares[board])
-        if count <= _EXCHANGED and self._is_open(self._uses.get(board, ())):
-            _, _, home = max(
-                (
-                    (sum(unit.seconds for unit in rest), home == board, home)
-                    for home, share in self._shares.items()
-                    if len(rest := share[-count:]) == count
-                    and all(unit.urgency == urgency for unit in (*own, *rest))
-                    and all(board in unit.boards for unit in rest)
-                    and all(home in unit.boards for unit in own)
-                    and self._has_room(rest[0].jobs[0], board)
-                ),
-                default=(0.0, True, board),
+        if count <= _EXCHANGED and self._has_room(own[0].jobs[0], board):
+            items = self._shares.items()
+            rests = [(at, share[-count:]) for at, share in items if len(share) >= count]
+            rests.sort(key=lambda one: (sum(unit.seconds for unit in one[1]), one[0] == board))
+            fit = (
+                home
+                for home, rest in reversed(rests)
+                if all(unit.urgency == urgency for unit in (*own, *rest))
+                and all(board in unit.boards for unit in rest)
+                and all(home in unit.boards for unit in own)
+                and self._has_room(rest[0].jobs[0], board)
             )
+            home = next(fit, board)
             if home != board:
                 self._shares[board], self._shares[home][-count:] = self._shares[home][-count:], own
                 for unit in (*own, *self._shares[board]):
