@@ -313,7 +313,7 @@ def lab_revision(root: Path) -> str | None:
     """Return the git revision of the lab, ``-dirty`` if files differ from it; None without git."""
     where = (folder / ".git" for folder in (root.resolve(), *root.resolve().parents))
     if shutil.which("git") is None or not ("GIT_DIR" in os.environ or any(map(Path.exists, where))):
-        return None  # git would find none either, and takes longer for that than a record
+        return None  # there is no repository: git would take some ms to say so
     words = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
     done = process.run(words, timeout=20)
     return done.text.strip() if done.exit_status == 0 else None

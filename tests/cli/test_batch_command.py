@@ -18,18 +18,23 @@ from labctl.state.health import Healths
 from labctl.transport.registry import TRANSPORTS
 
 
-def test_a_database_that_is_away_for_a_moment_ends_no_batch(
-    tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
-    make_artifact(tmp_path, "agent", target=agent_builds.HOST, product="agent", version="current")
-    write_farm(tmp_path, [{"name": "b-1", "address": "127.0.0.1:1", "workdir": "/w"}])
-    (tmp_path / "night.yaml").write_text("name: night\njobs:\n  - {recipe: sleeping, times: 3}\n")
+def a_night(root: Path, monkeypatch: pytest.MonkeyPatch, more: str) -> None:
+    """A lab of one board, and a plan of jobs whose runs are refused with "it ran"."""
+    monkeypatch.setenv("LABCTL_CACHE", str(root / "cache"))
+    make_artifact(root, "agent", target=agent_builds.HOST, product="agent", version="current")
+    write_farm(root, [{"name": "b-1", "address": "127.0.0.1:1", "workdir": "/w"}])
+    (root / "night.yaml").write_text(f"name: night\njobs:\n  - {{recipe: sleeping, {more}}}\n")
 
     def run_recipe(*_: object) -> None:
         raise ConfigError("it ran")
 
     monkeypatch.setattr(run_executor, "run_recipe", run_recipe)
+
+
+def test_a_database_that_is_away_for_a_moment_ends_no_batch(
+    tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_night(tmp_path, monkeypatch, "times: 3")
     job_done, asked = Healths.job_done, list[str]()
 
     def away(self: Healths, board: str) -> None:
@@ -52,18 +57,11 @@ def test_a_job_that_cannot_be_counted_keeps_its_result(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
-    make_artifact(tmp_path, "agent", target=agent_builds.HOST, product="agent", version="current")
-    write_farm(tmp_path, [{"name": "b-1", "address": "127.0.0.1:1", "workdir": "/w"}])
-    (tmp_path / "night.yaml").write_text("name: night\njobs:\n  - {recipe: sleeping}\n")
-
-    def run_recipe(*_: object) -> None:
-        raise ConfigError("it ran")
+    a_night(tmp_path, monkeypatch, "times: 1")
 
     def job_done(_healths: Healths, _board: str) -> None:
         raise UnwritableDatabase("disk full")
 
-    monkeypatch.setattr(run_executor, "run_recipe", run_recipe)
     monkeypatch.setattr(Healths, "job_done", job_done)
     assert run_cli(["--lab", str(tmp_path), "batch", str(tmp_path / "night.yaml")]) == 2
     (journal,) = tmp_path.glob("batches/*/journal.jsonl")
