@@ -3,8 +3,9 @@
 import os
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,10 +72,8 @@ class SqliteDatabase(Database):
     @contextmanager
     def questions(self) -> Iterator[Ask]:
         """Have one connection for several questions."""
-        # Not read-only: what a killed writer left in its journal has to be rolled back.
-        uri = f"{self.path.absolute().as_uri()}?mode=rw"
         try:
-            with closing(sqlite3.connect(uri, uri=True, timeout=self._lock_seconds)) as db:
+            with _readers(self.path.absolute(), self._lock_seconds).one() as db:
                 yield lambda question, values: db.execute(question, values).fetchall()
         except sqlite3.Error as error:
             raise self._typed(error) from error
@@ -86,8 +85,9 @@ class SqliteDatabase(Database):
 
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            path = self.path.absolute()
-            with self._turn(path), _engine(path, self._lock_seconds).begin() as connection:
+            engine = _engine(path := self.path.absolute(), self._lock_seconds)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
+            with self._turn(path), _closed_after_error(engine), engine.begin() as connection:
                 yield connection
         except DBAPIError as error:
             raise self._typed(error.orig or error) from error
@@ -131,22 +131,104 @@ class SqliteDatabase(Database):
         return kind(f"cannot use {self}: {error}", hint=hint)
 
 
+class _Connection(sqlite3.Connection):
+    """A connection that knows its file, and is of no use for another that got the same name.
+
+    Opening one reads the tables anew, so it is kept for the next user.
+    """
+
+    file: tuple[int, int] | None
+
+    @classmethod
+    def to(cls, path: Path, lock_seconds: float) -> "_Connection":
+        """Open a file; no transaction begins by itself, and one thread uses it at a time."""
+        file = _file_at(path)  # before: another may get the name meanwhile
+        # Not read-only: what a killed writer left in its journal has to be rolled back.
+        made = sqlite3.connect(
+            f"{path.as_uri()}?mode=rw",
+            uri=True,
+            timeout=lock_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=cls,
+        )
+        made.file = file
+        return made
+
+    def is_to(self, path: Path) -> bool:
+        """True if this is the file that has the name now."""
+        return self.file is not None and self.file == _file_at(path)
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+class _Readers:
+    """Connections for questions to a file."""
+
+    #: As many are kept at most.
+    _MOST = 4
+
+    def __init__(self, path: Path, lock_seconds: float):
+        self._path, self._lock_seconds = path, lock_seconds
+        self._idle: deque[_Connection] = deque()
+
+    @contextmanager
+    def one(self) -> Iterator[sqlite3.Connection]:
+        """Have a connection that nobody else uses; it is closed after an error."""
+        connection = self._kept()
+        if connection is None:
+            connection = _Connection.to(self._path, self._lock_seconds)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        if len(self._idle) < self._MOST:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def _kept(self) -> _Connection | None:
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                return None
+            if connection.is_to(self._path):
+                return connection
+            connection.close()
+
+
+@lru_cache(maxsize=16)
+def _readers(path: Path, lock_seconds: float) -> _Readers:
+    return _Readers(path, lock_seconds)
+
+
 @lru_cache(maxsize=16)
 def _engine(path: Path, lock_seconds: float) -> "Engine":
-    """Return the engine of a file: it compiles each statement once for all users of a process.
+    """Return the engine of a file: it compiles each statement once for all users of a process."""
+    from sqlalchemy import QueuePool, create_engine, event
+    from sqlalchemy.exc import DisconnectionError
 
-    A connection lives as long as its transaction: none is shared with a child or outlives the file.
-    """
-    from sqlalchemy import URL, NullPool, create_engine, event
+    engine = create_engine(
+        "sqlite://",
+        poolclass=QueuePool,
+        pool_size=1,  # writers have their turns
+        creator=lambda: _Connection.to(path, lock_seconds),
+    )
 
-    url = URL.create("sqlite", database=str(path))
-    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": lock_seconds})
+    @event.listens_for(engine, "checkout")
+    def only_to_the_file(connection: _Connection, *_others: object) -> None:
+        if not connection.is_to(path):
+            raise DisconnectionError  # another is opened in its place
 
     # Python's sqlite3 would begin a transaction late, and fail where two of them began to read.
-    @event.listens_for(engine, "connect")
-    def no_own_transactions(connection: sqlite3.Connection, _record: object) -> None:
-        connection.isolation_level = None
-
     @event.listens_for(engine, "begin")
     def write_from_the_start(connection: "Connection") -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -154,13 +236,23 @@ def _engine(path: Path, lock_seconds: float) -> "Engine":
     return engine
 
 
+@contextmanager
+def _closed_after_error(engine: "Engine") -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        engine.dispose()
+        raise
+
+
 @lru_cache(maxsize=16)
 def _turn_of(_path: Path) -> threading.Lock:
     return threading.Lock()
 
 
-# A thread of the parent may have had its turn.
-os.register_at_fork(after_in_child=_turn_of.cache_clear)
+# A thread of the parent may have had its turn, and a connection serves one process.
+for _of_process in (_turn_of, _readers, _engine):
+    os.register_at_fork(after_in_child=_of_process.cache_clear)
 
 
 def _primary_code(error: BaseException) -> int:
