@@ -47,6 +47,8 @@ class Blame(StrEnum):
 
 def printable(text: str) -> str:
     """Text of boards and programs with no control sequence of theirs for a terminal in it."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() or c in "\t\n" else f"\\x{ord(c):02x}" for c in text)
 
 

@@ -1,6 +1,5 @@
 """The host side of the on-board agent: start a job, look at it, fetch what it left."""
 
-import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from labctl.board.agent_errors import DirectoryUsed, refusal
+from labctl.board.agent_errors import DirectoryUsed, last_object, refusal
 from labctl.board.job import (
     JOB_FILES,
     OUTPUT_LOST,
@@ -88,12 +87,15 @@ class BoardAgent:
             raise ConfigError(f"not a name for a job: {name!r}")
         return f"{self._jobs}/{name}"
 
-    def refine(self, facts: BoardFacts) -> BoardFacts:
+    def refine(self, facts: BoardFacts, told: str = "") -> BoardFacts:
         """Return the facts completed by the agent, which also proves that the board can execute it.
 
-        Raises ConfigError when the board cannot, BoardRebooted when it restarted since the probe.
+        ``told`` is its answer if it was asked before. Raises ConfigError when the board cannot,
+        BoardRebooted when it restarted since the probe.
         """
-        answer = self._ask(("facts",), "cannot ask the agent for facts")
+        answer = last_object(told)
+        if answer is None or "boot_id" not in answer:
+            answer = self._ask(("facts",), "cannot ask the agent for facts")
         try:
             better = {name: answer[name] for name in _BETTER_KNOWN}
             seen = BoardFacts.model_validate({**facts.model_dump(), **better})
@@ -347,14 +349,10 @@ class BoardAgent:
         self, result: CommandResult, command: str, what: str, statuses: tuple[int, ...] = (0,)
     ) -> dict[str, Any]:
         """Parse the JSON object that the agent printed; raise its failures as typed errors."""
-        lines = result.text.strip().splitlines()
-        try:
-            answer = json.loads(lines[-1]) if lines else None
-        except ValueError:
-            answer = None
-        if isinstance(answer, dict) and "error" in answer:
+        answer = last_object(result.text)
+        if answer is not None and "error" in answer:
             raise refusal(str(answer["error"]), str(answer.get("message")), what)
-        if not isinstance(answer, dict) or result.exit_status not in statuses:
+        if answer is None or result.exit_status not in statuses:
             raise self._unanswered(result, command, what)
         return answer
 

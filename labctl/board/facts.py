@@ -89,6 +89,15 @@ def question(workdir: str) -> str:
     return f"directory={remote_words(workdir)}\n{NEAREST}{_SCRIPT}"
 
 
+def agent_question(path: str) -> str:
+    """Return the script by which the agent in a store tells more, if it is good there.
+
+    It is for :meth:`labctl.board.store.BoardStore.missing`; :meth:`BoardAgent.refine` reads it.
+    """
+    ask = f"section facts; {remote_words(path, 'facts')}"
+    return f'case " $good " in *" {path.rpartition("/")[2]}.stamp "*) {ask};; esac'
+
+
 def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
     """Ask a board for its facts with one command. Raises as :func:`ask` and :func:`facts_in`."""
     return facts_in(ask(transport, question(workdir), timeout=timeout), transport, workdir)

@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
-from labctl.board.agent_errors import refusal
+from labctl.board.agent_errors import last_object, refusal
 from labctl.board.facts import SECTION, sections
 from labctl.errors import BoardError, LeaseLost
 from labctl.transport import CommandResult, Transport, remote_words, require
@@ -113,14 +113,10 @@ def refuse_stale(result: CommandResult, what: str) -> None:
     """
     if result.exit_status not in _REFUSALS:
         return
-    lines = result.text.strip().splitlines()
-    try:
-        answer = json.loads(lines[-1]) if lines else None
-    except ValueError:
-        answer = None
-    if isinstance(answer, dict) and "error" in answer:
+    answer = last_object(result.text)
+    if answer is not None and "error" in answer:
         raise refusal(str(answer["error"]), str(answer.get("message")), what)
-    if result.exit_status == 75 and not lines:  # the shell of an older agent
+    if result.exit_status == 75 and not result.text.strip():  # the shell of an older agent
         raise LeaseLost("another controller has taken the board")
 
 

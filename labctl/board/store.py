@@ -17,13 +17,14 @@ store is only looked at, but for the agent itself, which comes first and publish
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from labctl.board.agent import LINK_LOSSES
+from labctl.board.facts import SECTION, sections
 from labctl.board.lease import Fence
 from labctl.board.upload.client import ChunkedFile
 from labctl.board.upload.transfer import (
@@ -97,15 +98,26 @@ class BoardStore:
             raise ConfigError(f"not a SHA-256 in lower-case hexadecimal: {sha256!r}")
         return f"{self.directory}/{sha256}"
 
-    def missing(self, objects: Iterable[StoredObject]) -> list[StoredObject]:
+    def missing(
+        self,
+        objects: Iterable[StoredObject],
+        *,
+        also: str = "",
+        on_answers: Callable[[Mapping[str, str]], None] = lambda _answers: None,
+    ) -> list[StoredObject]:
         """Return the objects that are not proven to be on the board, each once, in the order given.
 
         A file that changed since it was stamped is hashed, and stamped again when it is good. What
-        is there is noted as wanted now; nothing is noted on a board that has no agent.
+        is there is noted as wanted now; nothing is noted on a board that has no agent. ``also``
+        asks for sections in the same command, if any is there; ``$good`` are the stamps of those
+        that need no hashing. ``on_answers`` gets them.
         Raises LeaseLost, LinkError, BoardError.
         """
         wanted = list({item.sha256: item for item in objects}.values())
-        return self.missing_in(self._look(wanted), wanted) if wanted else []
+        if not wanted:
+            return []
+        on_answers(answers := sections(self._look(wanted, also)))
+        return self.missing_in(answers.get("store", ""), wanted)
 
     def missing_in(self, answer: str, objects: Iterable[StoredObject]) -> list[StoredObject]:
         """Read the answer to :meth:`question`; see :meth:`missing`."""
@@ -262,9 +274,10 @@ done
         note = '[ -z "$good" ] || touch $good 2>/dev/null; :'
         return script + (note if self._fence.agent is not None else ":")
 
-    def _look(self, objects: Iterable[StoredObject]) -> str:
+    def _look(self, objects: Iterable[StoredObject], also: str = "") -> str:
         run = self._change if self._fence.agent else self._run
-        return run(self.question(objects), "cannot look into the board's store")
+        script = f"{SECTION}section store; {self.question(objects)}\n{also}"
+        return run(script, "cannot look into the board's store")
 
     def _prove(self, item: StoredObject) -> bool:
         """Hash one file on the board; stamp it, or remove it when it does not match its name.

@@ -156,13 +156,13 @@ class _Connection(sqlite3.Connection):
         return made
 
     def is_to(self, path: Path) -> bool:
-        """True if this is the file that has the name now."""
+        """Return True if this is the file that has the name now."""
         return self.file is not None and self.file == _file_at(path)
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        found = path.stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino
@@ -232,6 +232,8 @@ def _engine(path: Path, lock_seconds: float) -> "Engine":
     @event.listens_for(engine, "begin")
     def write_from_the_start(connection: "Connection") -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+        # A newer labctl may have changed the tables: some statements do not look by themselves.
+        connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 0")
 
     return engine
 

@@ -1,7 +1,7 @@
 """The plan of a deploy, before the first byte is sent: files a board needs, and all problems."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -94,10 +94,17 @@ def agent_object(facts: BoardFacts, agent_for: Callable[[str], Path]) -> Object:
     return describe(agent_for(facts.machine), name="agent", executable=True)
 
 
-def plan(store: BoardStore, objects: Iterable[Object]) -> DeployPlan:
-    """Ask the board what it has and say what has to be sent. Raises LinkError, BoardError."""
+def plan(
+    store: BoardStore,
+    objects: Iterable[Object],
+    *,
+    also: str = "",
+    on_answers: Callable[[Mapping[str, str]], None] = lambda _answers: None,
+) -> DeployPlan:
+    """Ask the board what it has and say what has to be sent; see :meth:`BoardStore.missing`."""
     wanted = tuple(objects)
-    absent = {item.sha256 for item in store.missing(item.stored for item in wanted)}
+    lacking = store.missing((item.stored for item in wanted), also=also, on_answers=on_answers)
+    absent = {item.sha256 for item in lacking}
     missing = {item.sha256: item for item in wanted if item.sha256 in absent}
     return DeployPlan(wanted, tuple(missing.values()))
 

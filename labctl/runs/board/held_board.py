@@ -4,7 +4,6 @@ Controllers of other hosts are not driven out while they live; those of this hos
 the tokens of their leases.
 """
 
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from labctl.board import (
     StoredObject,
     probe,
 )
-from labctl.board.facts import ask, facts_in, question
+from labctl.board.facts import agent_question, ask, facts_in, question
 from labctl.board.lease import lease_question
 from labctl.build import Artifact
 from labctl.config.lab import Board, LabFile
@@ -37,7 +36,7 @@ from labctl.deploy.plan import (
 )
 from labctl.deploy.send import deploy
 from labctl.errors import ConfigError, InfraError
-from labctl.files import append_line, write_atomic
+from labctl.files import write_atomic
 from labctl.performance.prediction import Rates, board_rates
 from labctl.records import BoardFacts
 from labctl.runs.board.in_use import (
@@ -49,7 +48,7 @@ from labctl.runs.board.in_use import (
     is_own,
     lab_lease,
     lock_board,
-    own_leases,
+    new_own_token,
     refuse_conflict,
 )
 from labctl.runs.board.state_changes import BoardChanges
@@ -92,8 +91,8 @@ class HeldBoard:
     _seen: LeaseStatus | None = None
     #: How it answered to the first question for its lease, until that is wanted.
     _answers: Mapping[str, str] | None = None
-    #: What it lacks of the agent, once that was asked.
-    _agent_plan: DeployPlan | None = None
+    #: What it lacks of the agent, and what the agent told then, once that was asked.
+    _agent_plan: tuple[DeployPlan, str] | None = None
 
     def __post_init__(self) -> None:
         self.fence = Fence(self.transport, self.board.workdir)
@@ -193,8 +192,10 @@ class HeldBoard:
             agents = [self.agent_object] if self._agent is None else []
         except ConfigError:
             agents = []  # it is to be built; else `bring_agent` says so
-        found = plan(self.store, [*wanted, *agents])
-        self._agent_plan = found.of(agents) if agents else None
+        answers: dict[str, str] = {}
+        also = "\n".join(agent_question(self.store.path(agent.sha256)) for agent in agents)
+        found = plan(self.store, [*wanted, *agents], also=also, on_answers=answers.update)
+        self._agent_plan = (found.of(agents), answers.get("facts", "")) if agents else None
         return found.of(wanted)
 
     def _saw(self, lease: Lease | None) -> None:
@@ -213,14 +214,15 @@ class HeldBoard:
         if not self._has_looked:
             self._saw(self.leases.read())
         asked, self._agent_plan = self._agent_plan, None
-        missing = DeployPlan((wanted,), (wanted,)) if anew else asked
-        missing = missing or plan(self.store, [wanted])
+        if anew or asked is None:
+            asked = (DeployPlan((wanted,), (wanted,)) if anew else plan(self.store, [wanted])), ""
+        missing, told = asked
         paths = deploy(self.store, missing, DeployOptions(progress=on_sent))
         self.fence.agent, self.fence.is_old = paths[wanted.sha256], False
         self._agent = BoardAgent(self.transport, self.fence.agent, self.board.workdir, self.fence)
         # The agent hashes with the CPU's SHA instructions where there are any.
         self.transport.board_hash = BoardHash("sha256", (self._agent.path, "hash"))
-        self.facts = self._agent.refine(self.facts)
+        self.facts = self._agent.refine(self.facts, told)
         check_features(self.target, self.facts)
 
     def look_again(self) -> BoardFacts:
@@ -238,7 +240,7 @@ class HeldBoard:
         Raises BoardBusy while another controller measures there, and what
         :meth:`BoardLease.acquire` and that raise.
         """
-        token = _new_token()
+        token = new_own_token()
         above, given = self._last_epoch or 0, None
         if self.in_lab is not None:
             above = self._take_in_lab(token, minimum_epoch=above + 1) - 1
@@ -289,7 +291,7 @@ class HeldBoard:
         """
         if self.in_lab is not None:
             before = self.leases.read()
-            self._take_in_lab(_new_token(), minimum_epoch=before.epoch + 1 if before else 0)
+            self._take_in_lab(new_own_token(), minimum_epoch=before.epoch + 1 if before else 0)
 
     def _leave_lab(self) -> None:
         assert self.in_lab is not None
@@ -390,10 +392,3 @@ def hold_board(
         if facts.machine == target.machine:  # to a 32-bit shell the kernel tells other features
             check_features(target, facts)
         yield held
-
-
-def _new_token() -> str:
-    """Make a lease's token that this host knows again, though this process dies at once."""
-    token = secrets.token_hex(8)
-    append_line(own_leases(), token)
-    return token

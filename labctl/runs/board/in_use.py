@@ -10,6 +10,7 @@ of this host are known again by the tokens of their leases.
 """
 
 import hashlib
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from labctl.board import (
 from labctl.board.running_jobs import running_jobs
 from labctl.config.lab import Board, LabFile
 from labctl.errors import BoardBusy, ConfigError, HostError, HostTimeout, LeaseLost
-from labctl.files import locked, state_dir
+from labctl.files import append_line, locked, state_dir
 from labctl.records import BoardFacts, Execution
 from labctl.state import BoardLeases, LabState, StateLease, lab_state
 from labctl.state.leases import steady_seconds
@@ -104,6 +105,13 @@ def own_leases() -> Path:
     return state_dir() / "leases"
 
 
+def new_own_token() -> str:
+    """Make a lease's token that this host knows again, though this process dies at once."""
+    token = secrets.token_hex(8)
+    append_line(own_leases(), token)
+    return token
+
+
 def is_own(lease: Lease) -> bool:
     """Tell whether this host took a lease."""
     return is_own_token(lease.token)
@@ -112,7 +120,7 @@ def is_own(lease: Lease) -> bool:
 def is_own_token(token: str) -> bool:
     """Tell whether this host took the lease with a token."""
     try:
-        return bool(token) and token in own_leases().read_text().split()
+        return bool(token) and f"\n{token}\n" in f"\n{own_leases().read_text()}"
     except FileNotFoundError:
         return False
 
