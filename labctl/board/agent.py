@@ -244,16 +244,14 @@ class BoardAgent:
         return pulled
 
     def remove(self, directory: str) -> None:
-        """Delete a job's directory from the board.
+        """Delete a job's directory from the board. Raises LeaseLost, and as :meth:`removal`."""
+        self.fence.run(self.removal(directory), f"cannot remove {directory} from the board")
 
-        Raises LeaseLost, and ConfigError for any other directory.
-        """
-        name = directory.removeprefix(f"{self._jobs}/")
-        if directory != self.job_directory(name):
+    def removal(self, directory: str) -> str:
+        """Return the script that deletes a job's directory. Raises ConfigError for any other."""
+        if directory != self.job_directory(directory.removeprefix(f"{self._jobs}/")):
             raise ConfigError(f"not the directory of a job: {directory}")
-        self.fence.run(
-            f"rm -rf {remote_words(directory)}", f"cannot remove {directory} from the board"
-        )
+        return f"rm -rf {remote_words(directory)}"
 
     def has_jobs(self) -> bool:
         """Return True if jobs are left whose files nobody fetched, running or not."""

@@ -356,14 +356,15 @@ class BoardLease:
         hint = "wait until the board is free, then run again"
         raise LeaseLost(f"{other} this run has {lease.epoch})", hint=hint)
 
-    def release(self, lease: Lease) -> None:
+    def release(self, lease: Lease, *, also: str = ":") -> None:
         """Say that nobody uses the board under this lease any more; its epoch stays.
 
-        Raises LinkError, BoardError.
+        With the same command ``also`` is run. Raises LinkError, BoardError, and LeaseLost when it
+        is another's now.
         """
-        script = self._if_held(lease, f"rm -f {self._alive}")
-        with suppress(LeaseLost):  # it is another's now
-            self._fence.run(script, self._unreadable, timeout=self._timeout, epoch=lease.epoch)
+        script = f"{self._if_held(lease, f'rm -f {self._alive}')}\n{also}"
+        what = f"cannot release {self.path} on the board"
+        self._fence.run(script, what, timeout=self._timeout, epoch=lease.epoch)
 
     @property
     def _alive(self) -> str:

@@ -128,6 +128,8 @@ class Schedule:
         self._dealt: list[_Unit] = []
         #: Board -> what it was dealt and waits, the last at the end.
         self._shares: dict[str, list[_Unit]] = {}
+        #: Boards, and limits of a job, that have no room until something ends.
+        self._full: set[tuple[frozenset[str], tuple[str, ...]]] = set()
         #: How many waiting units can use a board.
         self._demand: Counter[str] = Counter()
 
@@ -176,6 +178,7 @@ class Schedule:
             else:
                 self._kept.append((unit, board))
         taken, place = list[_Unit](), 0
+        self._full.clear()
         while self._free and place < len(self._waiting):
             urgency = self._waiting[place].urgency
             end = bisect_right(self._waiting, urgency, lo=place, key=lambda unit: unit.urgency)
@@ -378,22 +381,19 @@ class Schedule:
 
     def _board_for(self, unit: _Unit) -> str | None:
         job = unit.jobs[0]
-        could = [board for board in self._free & unit.boards if self._has_room(job, board)]
+        if (unit.boards, job.uses) in self._full:
+            return None
+        if not (could := [one for one in self._free & unit.boards if self._has_room(job, one)]):
+            self._full.add((unit.boards, job.uses))
+            return None
         fresh = [board for board in could if board not in unit.broken]
         if not fresh and unit.boards & self._boards - unit.broken.keys():
             return None  # a board that did not break under it will be free
         place = {board: number for number, board in enumerate(job.boards)}
-        return min(
-            fresh or could,
-            key=lambda board: (self._demand[board], place.get(board, 0)),
-            default=None,
-        )
+        return min(fresh or could, key=lambda board: (self._demand[board], place.get(board, 0)))
 
     def _has_room(self, job: FarmJob, board: str) -> bool:
-        return self._is_open(self._limits_of(job, board))
-
-    def _is_open(self, limits: Iterable[str]) -> bool:
-        return all(self._used[one] < self._limits[one] for one in limits if one in self._limits)
+        return all(self._used[one] < self._limits[one] for one in self._limits_of(job, board))
 
     def _limits_of(self, job: FarmJob, board: str) -> list[str]:
         of_board = self._uses.get(board, ())

@@ -78,6 +78,8 @@ class RunContext:
     failed: dict[str, int] = field(default_factory=dict)
     #: The trial under way, and those after it.
     ahead: Sequence[PlannedTrial] = ()
+    #: Of the last trial, while its job is on the board.
+    last: Attempt | None = None
     #: What the last finished trial lost the board by: no other one begins.
     lost: InfraError | None = None
 
@@ -176,6 +178,14 @@ class RunContext:
     def remove_job(self, attempt: Attempt) -> None:
         """Remove what an attempt left on the board. Raises LinkError when the link stays lost."""
         self.retry(lambda: self.agent.remove(self.job_directory(attempt)))
+
+    def leave_board(self, attempt: Attempt) -> None:
+        """Remove what the last attempt left on the board, and release the lease with that.
+
+        Raises as :meth:`remove_job` does.
+        """
+        removal = self.agent.removal(self.job_directory(attempt))
+        self.retry(lambda: self.held.release(removal))
 
     def remove_other_jobs(self, attempt: Attempt | None) -> None:
         """Remove what earlier controllers of a run left on the board, but for an open attempt.

@@ -85,6 +85,8 @@ def run_trials(
                 if _is_needless(context, trial, records.values()):
                     continue
                 records[trial.number] = _one(context, trial, len(trials))
+        if context.last is not None:
+            _tidy_up(context, context.last, context.leave_board)
     except KeyboardInterrupt:
         _break_off(context, "interrupted")
         raise
@@ -156,7 +158,10 @@ def _one(context: RunContext, trial: PlannedTrial, total: int) -> TrialRecord:
     context.directory.add(record)
     if reason is None and not (error and stays_open(error)):
         # Only now: until the record is on disk, the board's files are the only ones for sure.
-        _tidy_up(context, attempt)
+        if len(context.ahead) == 1 and (error is None or isinstance(error, JobError)):
+            context.last = attempt  # settings are put back first
+        else:
+            _tidy_up(context, attempt, context.remove_job)
     context.observer.trial_finished(record, total)
     if isinstance(error, JobError):
         context.failed[trial.variant.slug] = trial.number
@@ -165,10 +170,10 @@ def _one(context: RunContext, trial: PlannedTrial, total: int) -> TrialRecord:
     return record
 
 
-def _tidy_up(context: RunContext, attempt: Attempt) -> None:
+def _tidy_up(context: RunContext, attempt: Attempt, remove: Callable[[Attempt], None]) -> None:
     """Remove a job. A board that is lost now is no trial's failure, nor the run's at its end."""
     try:
-        context.remove_job(attempt)
+        remove(attempt)
     except KeyboardInterrupt:
         context.stop_job(attempt)
         raise

@@ -86,11 +86,16 @@ def test_only_the_holder_gives_signs_and_takes_them_away(
     lease = native_leases(transport, workdir)
     first = lease.acquire("one")
     second = lease.acquire("two")
-    lease.release(first)
+    kept = Path(f"{workdir}/kept")
+    kept.touch()
+    with pytest.raises(LeaseLost):
+        lease.release(first, also=remote_words("rm", str(kept)))
     status = lease.status()
     assert status is not None
     assert status.alive
-    lease.release(second)
+    assert kept.exists()
+    lease.release(second, also=remote_words("rm", str(kept)))
+    assert not kept.exists()
     with pytest.raises(LeaseLost):
         lease.check(first)
     status = lease.status()

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -303,6 +303,35 @@ def test_a_link_that_is_lost_for_a_moment_costs_nothing(setting: Setting) -> Non
     assert setting.run().exit_status == ExitStatus.OK
     assert setting.states == ["ok"] * 4
     assert [str(error) for error in setting.losses] == ["the cable is out"]
+
+
+def test_the_last_job_goes_with_the_lease_once_settings_are_put_back(setting: Setting) -> None:
+    released: list[list[str]] = []
+
+    @contextmanager
+    def held(_mine: Callable[[], None]) -> Iterator[None]:
+        yield
+        released.append([*setting.released])
+
+    setting.held = held
+    assert setting.run().exit_status == ExitStatus.OK
+    assert (released, setting.released) == ([[]], ["/w/jobs/r-4"])
+    assert setting.agent.removed == [f"/w/jobs/r-{number}" for number in (1, 2, 3, 4)]
+
+
+def test_a_job_stays_that_cannot_be_removed_at_the_end(setting: Setting) -> None:
+    setting.agent.lost_after = 4
+    assert setting.run().exit_status == ExitStatus.OK
+    assert setting.released == []
+    assert setting.agent.removed == [f"/w/jobs/r-{number}" for number in (1, 2, 3)]
+
+
+def test_the_last_job_is_removed_at_once_where_the_run_fails(setting: Setting) -> None:
+    setting.agent.events[4] = fail(BoardRebooted("it restarted"))
+    with pytest.raises(BoardRebooted):
+        setting.run()
+    assert setting.released == []
+    assert setting.agent.removed == [f"/w/jobs/r-{number}" for number in (1, 2, 3, 4)]
 
 
 def test_an_interruption_while_files_are_fetched_leaves_the_board_quiet(setting: Setting) -> None:

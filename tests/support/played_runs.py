@@ -148,6 +148,9 @@ class PlayedAgent:
             raise DeviceLost("the cable is out")
         self.removed.append(directory)
 
+    def removal(self, directory: str) -> str:
+        return directory
+
     def _blip(self, step: str) -> None:
         if step in self.blips:
             raise self.blips.pop(step)
@@ -188,6 +191,10 @@ class PlayedBoard:
     def refuse_if_kept_for_another(self) -> None:
         if self.setting.kept_for_another:
             raise self.setting.kept_for_another
+
+    def release(self, script: str) -> None:
+        self.agent.remove(script)
+        self.setting.released.append(script)
 
     def take_lease(self) -> Lease:
         return Lease("lab", self.epoch, "host", "2026-11-21T00:00:00+00:00", "0123")
@@ -247,6 +254,8 @@ class Setting:
         #: Whether an earlier controller left settings, and whether they were put back.
         self.has_changes = True
         self.restored: list[bool] = []
+        #: What was removed when the board was let go.
+        self.released: list[str] = []
         self.while_waiting: Callable[[], None] = lambda: None
         self.renewal: InfraError | None = None
         self.held: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda _mine: (

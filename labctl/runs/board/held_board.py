@@ -354,6 +354,12 @@ class HeldBoard:
         else:
             self.take_lease()
 
+    def release(self, script: str) -> None:
+        """Let the board go before the context ends, and run a script with the same command."""
+        assert self.lease is not None
+        self.leases.release(self.lease, also=script)
+        self.lease = None
+
     def _release(self) -> None:
         with suppress(InfraError):  # a board that is gone frees itself in time
             if self.lease is not None:
