@@ -243,6 +243,26 @@ def test_a_board_takes_what_is_urgent_of_another_before_its_own() -> None:
     assert {name[:-1] for name in names[:4]} == {"urgent"}
 
 
+def test_a_full_limit_is_looked_at_once_for_all_jobs_that_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    boards = plain(*(f"rk{n}" for n in range(40)))
+    jobs = [FarmJob(f"j{n}", "", tuple(boards), 1.0, uses=("build",)) for n in range(400)]
+    jobs.append(FarmJob("other", "", ("rk7",), 0.5))
+    planned, looks = schedule(jobs, boards, {"build": 2}), 0
+    assert len(planned.begin()) == 3
+    has_room = Schedule._has_room
+
+    def counted(of: Schedule, job: FarmJob, board: str) -> bool:
+        nonlocal looks
+        looks += 1
+        return has_room(of, job, board)
+
+    monkeypatch.setattr(Schedule, "_has_room", counted)
+    assert planned.begin() == []
+    assert 0 < looks <= 2 * len(boards)
+
+
 def test_a_board_that_only_few_can_use_is_left_to_them() -> None:
     jobs = [FarmJob("any", "", ("rk1", "rk2"), 9.0), FarmJob("only", "", ("rk1",), 5.0)]
     executor = Simulated()
