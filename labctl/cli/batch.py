@@ -55,10 +55,11 @@ def batch(
 ) -> int:
     """Run a plan of recipes on many boards, each as soon as one is free.
 
-    PLAN is a YAML file; `labctl docs queue` describes it. Boards run at the same time; the longest
-    jobs come first. A job that host, link or board broke off goes on on an equal board. Call it
-    again after Ctrl-C or a kill: it goes on, and no finished trial is run again. Exit status 0: all
-    runs are good; 1: a program failed or a gate was missed; 2: a job is wrong; 3: boards failed.
+    PLAN is a YAML file; `labctl docs queue` describes it. Jobs are ordered so that all boards
+    end at about the same time. A job that host, link or board broke off goes on on an equal board.
+    Call it again after Ctrl-C or a kill: it goes on, and no finished trial is run again. Exit
+    status 0: all runs are good; 1: a program failed or a gate was missed; 2: a job is wrong; 3:
+    boards failed.
     """
     lab, workspace = lab_of(invocation), None
     if untrusted:

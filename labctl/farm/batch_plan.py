@@ -63,8 +63,8 @@ class BatchEntry(StrictModel):
     group: Name | None = None
     """Entries of one group run in turns on one board, with nothing between them."""
     expected: Duration | None = None
-    """Expected time of a run; default: that of the last such run, else as predicted. The longest
-    come first."""
+    """Expected time of a run, by which jobs are ordered; default: that of the last such run, else
+    as predicted."""
     uses: tuple[Name, ...] = ()
     """Shared limits of devices.yaml that it uses besides those of its board."""
 

@@ -7,7 +7,7 @@ opens the transport.
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -323,6 +323,7 @@ def _through_tunnel(ssh: SshConfig, host: str, port: int, timeout: float) -> "Hd
     return HdcServer(host, port, SshTunnel(link))
 
 
+@lru_cache(maxsize=4096)  # each board's is compared with all others
 def _way(endpoint: str) -> tuple[str, int]:
     host, port = split_endpoint(endpoint)
     return host.lower(), port
