@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from labctl.board.agent_errors import DirectoryUsed, last_object, refusal
+from labctl.board.agent_errors import DirectoryUsed, refusal
 from labctl.board.job import (
     JOB_FILES,
     OUTPUT_LOST,
@@ -39,7 +39,14 @@ from labctl.errors import (
 )
 from labctl.records import BoardFacts, JobStatus
 from labctl.retry import RETRY_SECONDS, retry_infra, wait_until
-from labctl.transport import CommandResult, Transport, board_error, remote_words, require
+from labctl.transport import (
+    CommandResult,
+    Transport,
+    board_error,
+    last_object,
+    remote_words,
+    require,
+)
 
 #: What a command may take beyond the time it is asked to wait on the board.
 _ANSWER_SECONDS = 20.0
@@ -58,14 +65,8 @@ _NOT_EXECUTABLE = (126, 128 + 4)
 _NOT_A_PROGRAM = ("not executable", "xec format error", "yntax error")
 
 #: Facts that the agent knows better than the shell.
-_BETTER_KNOWN = (
-    "machine",
-    "kernel",
-    "cpus",
-    "cpus_allowed",
-    "memory_total_bytes",
-    "memory_available_bytes",
-)
+_MEMORY = ("memory_total_bytes", "memory_available_bytes")
+_BETTER_KNOWN = ("machine", "kernel", "cpus", "cpus_allowed", *_MEMORY)
 
 
 class BoardAgent:

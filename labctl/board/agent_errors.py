@@ -1,8 +1,6 @@
 """Refusals of the agent, as errors with the right blame."""
 
-import json
 from collections.abc import Mapping
-from typing import Any
 
 from labctl.errors import (
     BoardError,
@@ -49,16 +47,6 @@ _KNOWN: Mapping[str, tuple[type[LabctlError], str, str]] = {
         "`labctl build --target TARGET --product agent`, then `labctl deploy`",
     ),
 }
-
-
-def last_object(text: str) -> dict[str, Any] | None:
-    """Return the JSON object in the last line of what the agent printed; None if there is none."""
-    lines = text.strip().splitlines()
-    try:
-        answer = json.loads(lines[-1]) if lines else None
-    except ValueError:
-        return None
-    return answer if isinstance(answer, dict) else None
 
 
 def refusal(kind: str, message: str, what: str) -> LabctlError:

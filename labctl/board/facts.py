@@ -94,7 +94,8 @@ def agent_question(path: str) -> str:
 
     It is for :meth:`labctl.board.store.BoardStore.missing`; :meth:`BoardAgent.refine` reads it.
     """
-    ask = f"section facts; {remote_words(path, 'facts')}"
+    # One that fails is asked again by itself, and explained then.
+    ask = f"section facts; {remote_words(path, 'facts')} 2>/dev/null </dev/null || :"
     return f'case " $good " in *" {path.rpartition("/")[2]}.stamp "*) {ask};; esac'
 
 

@@ -26,10 +26,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
-from labctl.board.agent_errors import last_object, refusal
+from labctl.board.agent_errors import refusal
 from labctl.board.facts import SECTION, sections
 from labctl.errors import BoardError, LeaseLost
-from labctl.transport import CommandResult, Transport, remote_words, require
+from labctl.transport import CommandResult, Transport, last_object, remote_words, require
 from labctl.virtual.marks import BOOT_ID
 
 LEASE_FILE = "lease"
@@ -356,15 +356,16 @@ class BoardLease:
         hint = "wait until the board is free, then run again"
         raise LeaseLost(f"{other} this run has {lease.epoch})", hint=hint)
 
-    def release(self, lease: Lease, *, also: str = ":") -> None:
+    def release(self, lease: Lease, *, also: str = "") -> None:
         """Say that nobody uses the board under this lease any more; its epoch stays.
 
-        With the same command ``also`` is run. Raises LinkError, BoardError, and LeaseLost when it
-        is another's now.
+        With the same command ``also`` is run. Raises LinkError, BoardError, and LeaseLost when a
+        newer epoch is on the board: then nothing is done.
         """
-        script = f"{self._if_held(lease, f'rm -f {self._alive}')}\n{also}"
-        what = f"cannot release {self.path} on the board"
-        self._fence.run(script, what, timeout=self._timeout, epoch=lease.epoch)
+        script = f"{self._if_held(lease, f'rm -f {self._alive}')}\n{also or ':'}"
+        what = f"cannot release {self.path} on the board" + (", and clear up" if also else "")
+        timeout = _TIMEOUT_SECONDS if also else self._timeout
+        self._fence.run(script, what, timeout=timeout, epoch=lease.epoch)
 
     @property
     def _alive(self) -> str:

@@ -1,12 +1,12 @@
 """A database in one SQLite file, safe for several processes and for their sudden end."""
 
+import atexit
 import os
 import sqlite3
 import threading
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +73,7 @@ class SqliteDatabase(Database):
     def questions(self) -> Iterator[Ask]:
         """Have one connection for several questions."""
         try:
-            with _readers(self.path.absolute(), self._lock_seconds).one() as db:
+            with self._connections.asking() as db:
                 yield lambda question, values: db.execute(question, values).fetchall()
         except sqlite3.Error as error:
             raise self._typed(error) from error
@@ -85,22 +85,38 @@ class SqliteDatabase(Database):
 
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            engine = _engine(path := self.path.absolute(), self._lock_seconds)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
-            with self._turn(path), _closed_after_error(engine), engine.begin() as connection:
+            with self._turn(self.path.absolute()), self._connections.changing() as connection:
                 yield connection
         except DBAPIError as error:
             raise self._typed(error.orig or error) from error
         except OSError as error:
             raise self._typed(error) from error
 
+    def close(self) -> None:
+        """Close the connections to the file that this process keeps, also for other users."""
+        with _registering:
+            kept = _known.pop((self.path.absolute(), self._lock_seconds), None)
+        if kept is not None:
+            kept.close()
+
     def discard(self) -> None:
         """Remove the file, and what a killed writer left beside it."""
+        self.close()
         for suffix in ("", "-journal"):
             try:
                 Path(f"{self.path}{suffix}").unlink(missing_ok=True)
             except OSError as error:
                 raise self._typed(error) from error
+
+    @property
+    def _connections(self) -> "_Connections":
+        key = self.path.absolute(), self._lock_seconds
+        with _registering:
+            found = _known[key] = _known.pop(key) if key in _known else _Connections(*key)
+            first = _known.pop(next(iter(_known))) if len(_known) > _MOST_FILES else None
+        if first is not None:
+            first.close()
+        return found
 
     @contextmanager
     def _turn(self, path: Path) -> Iterator[None]:
@@ -131,33 +147,121 @@ class SqliteDatabase(Database):
         return kind(f"cannot use {self}: {error}", hint=hint)
 
 
-class _Connection(sqlite3.Connection):
-    """A connection that knows its file, and is of no use for another that got the same name.
+class _Connections:
+    """The connections of this process to a file.
 
-    Opening one reads the tables anew, so it is kept for the next user.
+    Opening one reads the tables, so a few are kept while nobody uses them. None is used again after
+    an error, or for another file that got the same name.
+
+    Nothing else may open and close the file while one is used: that would end the locks that SQLite
+    has on it for this process (https://www.sqlite.org/howtocorrupt.html, 2.2).
     """
 
-    file: tuple[int, int] | None
+    #: As many are kept at most.
+    _MOST = 4
 
-    @classmethod
-    def to(cls, path: Path, lock_seconds: float) -> "_Connection":
-        """Open a file; no transaction begins by itself, and one thread uses it at a time."""
-        file = _file_at(path)  # before: another may get the name meanwhile
+    def __init__(self, path: Path, lock_seconds: float):
+        self._path, self._lock_seconds = path, lock_seconds
+        self._changing = threading.Lock()
+        self._idle: list[_Connection] = []
+        self._is_closed = False
+
+    @contextmanager
+    def asking(self) -> Iterator[sqlite3.Connection]:
+        """Have a connection that nobody else uses."""
         # Not read-only: what a killed writer left in its journal has to be rolled back.
+        connection = self.take("rw")
+        try:
+            yield connection
+        except BaseException:
+            connection.end()
+            raise
+        connection.close()
+
+    @contextmanager
+    def changing(self) -> Iterator["Connection"]:
+        """Open a transaction; the file is made where there is none."""
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except BaseException:
+            self._end_idle()  # its own is one of them
+            raise
+
+    def take(self, mode: str) -> "_Connection":
+        """Return a connection that nobody else uses; it comes back by its ``close``."""
+        while (kept := self._kept()) is not None:
+            if kept.file is not None and kept.file == _file_at(self._path):
+                # Pages that it remembers are of a file that others may have overwritten.
+                kept.execute("PRAGMA shrink_memory")
+                return kept
+            kept.end()
+        file = _file_at(self._path)  # before: another may get the name meanwhile
         made = sqlite3.connect(
-            f"{path.as_uri()}?mode=rw",
+            f"{self._path.as_uri()}?mode={mode}",
             uri=True,
-            timeout=lock_seconds,
-            isolation_level=None,
+            timeout=self._lock_seconds,
+            isolation_level=None,  # Python's sqlite3 would begin a transaction late
             check_same_thread=False,
-            factory=cls,
+            factory=_Connection,
         )
-        made.file = file
+        made.file, made.home = file or _file_at(self._path), self
         return made
 
-    def is_to(self, path: Path) -> bool:
-        """Return True if this is the file that has the name now."""
-        return self.file is not None and self.file == _file_at(path)
+    def give(self, connection: "_Connection") -> None:
+        """Keep a connection for the next user, or end it."""
+        with self._changing:
+            is_kept = not self._is_closed and len(self._idle) < self._MOST
+            if is_kept:
+                self._idle.append(connection)
+        if not is_kept:
+            connection.end()
+
+    def close(self) -> None:
+        """End those that nobody uses; the others end after use."""
+        with self._changing:
+            self._is_closed = True
+        self._end_idle()
+
+    def _kept(self) -> "_Connection | None":
+        with self._changing:
+            return self._idle.pop() if self._idle else None
+
+    def _end_idle(self) -> None:
+        while (kept := self._kept()) is not None:
+            kept.end()
+
+    @cached_property
+    def _engine(self) -> "Engine":
+        """The engine of the file: it compiles each statement once for all users of a process."""
+        from sqlalchemy import NullPool, create_engine, event
+
+        engine = create_engine("sqlite://", poolclass=NullPool, creator=lambda: self.take("rwc"))
+
+        # Two that began to read would both fail when they change something.
+        @event.listens_for(engine, "begin")
+        def write_from_the_start(connection: "Connection") -> None:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            # A newer labctl may have changed the tables: some statements do not look by themselves.
+            connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 0")
+
+        return engine
+
+
+class _Connection(sqlite3.Connection):
+    """A connection for one thread at a time."""
+
+    home: _Connections
+    #: Which file it is: device and inode.
+    file: tuple[int, int] | None
+
+    def close(self) -> None:
+        """Give it back, rather than close it."""
+        self.home.give(self)
+
+    def end(self) -> None:
+        """Close it."""
+        super().close()
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:
@@ -168,83 +272,18 @@ def _file_at(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-class _Readers:
-    """Connections for questions to a file."""
-
-    #: As many are kept at most.
-    _MOST = 4
-
-    def __init__(self, path: Path, lock_seconds: float):
-        self._path, self._lock_seconds = path, lock_seconds
-        self._idle: deque[_Connection] = deque()
-
-    @contextmanager
-    def one(self) -> Iterator[sqlite3.Connection]:
-        """Have a connection that nobody else uses; it is closed after an error."""
-        connection = self._kept()
-        if connection is None:
-            connection = _Connection.to(self._path, self._lock_seconds)
-        try:
-            yield connection
-        except BaseException:
-            connection.close()
-            raise
-        if len(self._idle) < self._MOST:
-            self._idle.append(connection)
-        else:
-            connection.close()
-
-    def _kept(self) -> _Connection | None:
-        while True:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                return None
-            if connection.is_to(self._path):
-                return connection
-            connection.close()
+#: Files that this process has connections to, the one that was used last at the end.
+_known: dict[tuple[Path, float], _Connections] = {}
+_MOST_FILES = 16
+_registering = threading.Lock()
 
 
-@lru_cache(maxsize=16)
-def _readers(path: Path, lock_seconds: float) -> _Readers:
-    return _Readers(path, lock_seconds)
+def _end_all() -> None:
+    while _known:
+        _known.popitem()[1].close()
 
 
-@lru_cache(maxsize=16)
-def _engine(path: Path, lock_seconds: float) -> "Engine":
-    """Return the engine of a file: it compiles each statement once for all users of a process."""
-    from sqlalchemy import QueuePool, create_engine, event
-    from sqlalchemy.exc import DisconnectionError
-
-    engine = create_engine(
-        "sqlite://",
-        poolclass=QueuePool,
-        pool_size=1,  # writers have their turns
-        creator=lambda: _Connection.to(path, lock_seconds),
-    )
-
-    @event.listens_for(engine, "checkout")
-    def only_to_the_file(connection: _Connection, *_others: object) -> None:
-        if not connection.is_to(path):
-            raise DisconnectionError  # another is opened in its place
-
-    # Python's sqlite3 would begin a transaction late, and fail where two of them began to read.
-    @event.listens_for(engine, "begin")
-    def write_from_the_start(connection: "Connection") -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-        # A newer labctl may have changed the tables: some statements do not look by themselves.
-        connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 0")
-
-    return engine
-
-
-@contextmanager
-def _closed_after_error(engine: "Engine") -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        engine.dispose()
-        raise
+atexit.register(_end_all)
 
 
 @lru_cache(maxsize=16)
@@ -252,9 +291,18 @@ def _turn_of(_path: Path) -> threading.Lock:
     return threading.Lock()
 
 
-# A thread of the parent may have had its turn, and a connection serves one process.
-for _of_process in (_turn_of, _readers, _engine):
-    os.register_at_fork(after_in_child=_of_process.cache_clear)
+def _forget() -> None:
+    """Begin anew in a child: a thread of the parent may have had its turn or a connection."""
+    _turn_of.cache_clear()
+    _known.clear()
+    _registering.release()
+
+
+os.register_at_fork(
+    before=_registering.acquire,
+    after_in_parent=_registering.release,
+    after_in_child=_forget,
+)
 
 
 def _primary_code(error: BaseException) -> int:

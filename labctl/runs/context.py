@@ -186,11 +186,13 @@ class RunContext:
         """
         removal = self.agent.removal(self.job_directory(attempt))
         self.retry(lambda: self.held.release(removal))
+        self.last = None
 
     def remove_other_jobs(self, attempt: Attempt | None) -> None:
         """Remove what earlier controllers of a run left on the board, but for an open attempt.
 
-        One that died, or lost the board, between a trial's record and :meth:`remove_job` left it.
+        One that died, or lost the board, between a trial's record and :meth:`remove_job` or
+        :meth:`leave_board` left it.
         Raises LinkError when the link stays lost.
         """
         open_one = attempt.directory if attempt and attempt.open else None

@@ -246,6 +246,8 @@ def _break_off(
         context.observer.note(f"note: {error.message}")
     run = context.directory.path.name
     context.observer.note(f"finished trials are kept; to continue: labctl resume {run}")
+    if context.last is not None:
+        context.stop_job(context.last)
 
 
 def _finish(

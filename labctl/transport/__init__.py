@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Transport,
         Write,
         board_error,
+        last_object,
         remote_words,
         require,
     )
@@ -38,7 +39,7 @@ else:
         __name__,
         {
             "base": "CommandResult Copied Forwarded HdcFeatures OpenOptions Reboot Terminal"
-            " Transport Write remote_words board_error require",
+            " Transport Write remote_words board_error last_object require",
             "copy": "Delivered receive send",
             "directories": "pull_directory push_directory",
             "hdc": "HdcServerConfig HdcTcpConfig HdcTransport find_server",
@@ -73,6 +74,7 @@ __all__ = [
     "boot_id",
     "find_server",
     "forwarded_port",
+    "last_object",
     "pull_directory",
     "push_directory",
     "reboot",

@@ -5,13 +5,14 @@ raises; there is no default status and no partial success. What a board refused 
 words of its kernel; a path that not every link carries safely is refused before it is sent.
 """
 
+import json
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from labctl.errors import (
     BoardError,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from labctl.hdc import Consent
     from labctl.transport.file_transfer import BoardHash, FileTransfer
     from labctl.transport.linked import Stream
-from typing import Any
 
 from labctl.checked import split_endpoint
 
@@ -309,6 +309,15 @@ def require(result: CommandResult, what: str) -> CommandResult:
     if result.exit_status != 0:
         raise board_error(result.text, what)
     return result
+
+
+def last_object(text: str) -> dict[str, Any] | None:
+    """Return the JSON object in the last line of what a program printed; None if there is none."""
+    try:
+        answer = json.loads(_last_line(text))
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None
 
 
 def _last_line(text: str) -> str:

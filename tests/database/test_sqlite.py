@@ -2,8 +2,13 @@
 
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +75,20 @@ def test_a_file_that_others_overwrote_is_seen_and_used_again_once_it_is_mended(
     assert names(database) == ["old", "new"]
 
 
+def test_a_backup_that_was_copied_into_the_file_is_not_taken_for_what_was_there(
+    database: SqliteDatabase,
+) -> None:
+    write(database, "old")
+    backup = database.path.read_bytes()
+    write(database, "lost")
+    assert names(database) == ["old", "lost"]
+    database.path.write_bytes(backup)
+    with closing(sqlite3.connect(database.path)) as other, other:
+        other.execute("INSERT INTO board VALUES ('theirs')")  # as many changes as before
+    write(database, "new")
+    assert names(database) == ["old", "theirs", "new"]
+
+
 def test_another_process_changes_the_tables(database: SqliteDatabase) -> None:
     write(database, "old")
     assert names(database) == ["old"]
@@ -78,10 +97,9 @@ def test_another_process_changes_the_tables(database: SqliteDatabase) -> None:
     other.execute("INSERT INTO board VALUES ('theirs', 'new')")
     other.commit()
     other.close()
-    assert names(database) == ["old", "theirs"]
-    write_note = "INSERT INTO board VALUES ('ours', 'too')"
     with database.writing() as connection:
-        connection.exec_driver_sql(write_note)
+        connection.exec_driver_sql("INSERT INTO board VALUES ('ours', 'too')")
+    assert names(database) == ["old", "theirs", "ours"]
     assert database.ask("SELECT note FROM board WHERE name = 'ours'", {}) == [("too",)]
 
 
@@ -117,18 +135,106 @@ def test_threads_that_ask_at_once_have_a_connection_each(database: SqliteDatabas
     write(database, "new")  # none of them keeps it from being changed
 
 
-def test_a_forked_process_uses_connections_of_its_own(database: SqliteDatabase) -> None:
+@pytest.fixture
+def openers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The process of each connection that is opened."""
+    found: list[int] = []
+    connect = sqlite3.connect
+
+    def counted(*given: Any, **named: Any) -> sqlite3.Connection:
+        found.append(os.getpid())
+        return connect(*given, **named)
+
+    monkeypatch.setattr(sqlite3, "connect", counted)
+    return found
+
+
+def test_a_forked_process_uses_connections_of_its_own(
+    database: SqliteDatabase, openers: list[int]
+) -> None:
     write(database, "old")
     assert names(database) == ["old"]
     child = os.fork()
     if child == 0:
+        status = 1
         try:
             write(database, "theirs")
+            status = 0 if openers[1:] == [os.getpid()] else 2
         finally:
-            os._exit(0 if names(database) == ["old", "theirs"] else 1)
+            os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     write(database, "ours")
     assert names(database) == ["old", "theirs", "ours"]
+    assert openers == [os.getpid()]
+
+
+@pytest.mark.parametrize("use", [write, lambda database, _name: names(database)])
+def test_a_connection_is_not_used_again_after_an_error(
+    database: SqliteDatabase, openers: list[int], use: Callable[[SqliteDatabase, str], object]
+) -> None:
+    write(database, "old")
+    database.path.write_bytes(good := database.path.read_bytes())
+    database.path.write_bytes(b"scribble " * 2000)
+    with pytest.raises(HostError):
+        use(database, "lost")
+    assert len(openers) == 1
+    database.path.write_bytes(good)
+    use(database, "new")
+    assert len(openers) == 2
+
+
+LOCKED = """
+import sqlite3, sys
+try:
+    sqlite3.connect(sys.argv[1], timeout=0).execute("BEGIN IMMEDIATE")
+except sqlite3.OperationalError as error:
+    print(error)
+"""
+
+
+def test_who_waits_for_its_turn_leaves_the_locks_of_the_writer_alone(
+    database: SqliteDatabase,
+) -> None:
+    """A process loses its locks on a file when it closes any descriptor of it."""
+    write(database, "old")
+    hurried = SqliteDatabase(database.path, "the lab's state", MOVE_AWAY, lock_seconds=0.1)
+    with database.writing() as connection:
+        connection.exec_driver_sql("INSERT INTO board VALUES ('new')")
+        with pytest.raises(HostError, match="locked"):
+            write(hurried, "too early")
+        assert names(hurried) == ["old"]
+        hurried.close()
+        words = [sys.executable, "-c", LOCKED, str(database.path)]
+        other = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+        assert other.stdout == "database is locked\n"
+    assert names(database) == ["old", "new"]
+
+
+def open_below(folder: Path) -> list[str]:
+    """List the open files of this process below a folder, the removed ones too."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.append(str(descriptor.readlink()))
+    return [name for name in found if name.startswith(f"{folder}/")]
+
+
+def test_a_file_is_let_go(database: SqliteDatabase, tmp_path: Path) -> None:
+    write(database, "old")
+    assert len(open_below(tmp_path)) == 1
+    with database.questions() as ask:
+        database.close()
+        assert ask("SELECT name FROM board", {}) == [("old",)]
+    assert open_below(tmp_path) == []
+    write(database, "new")
+    database.discard()
+    assert open_below(tmp_path) == []
+
+
+def test_few_of_many_files_are_kept_open(tmp_path: Path) -> None:
+    for number in range(40):
+        write(SqliteDatabase(tmp_path / f"{number}.sqlite", "the index", MOVE_AWAY), "old")
+    assert len(open_below(tmp_path)) <= 16
 
 
 @pytest.mark.parametrize(

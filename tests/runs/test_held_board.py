@@ -1,19 +1,39 @@
+import hashlib
+import json
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from labctl.board.store import STAT
 from labctl.config.lab import LabFile, lab_model
 from labctl.config.target import load_target
-from labctl.deploy.plan import check_features, check_machine
+from labctl.deploy.plan import Object, check_features, check_machine
 from labctl.errors import BoardError, ConfigError
 from labctl.records import BoardFacts, CpuFacts, Execution
 from labctl.runs.board.held_board import HeldBoard
-from labctl.transport import LocalTransport
+from labctl.transport import CommandResult, LocalTransport, Transport
 from labctl.transport.registry import TRANSPORTS
+from labctl.transport.testing import WrappedTransport
 
 RK3568 = load_target("rk3568")
+
+
+class Commands(WrappedTransport):
+    """Another transport; its commands are kept."""
+
+    def __init__(self, inner: Transport) -> None:
+        super().__init__(inner)
+        self.commands: list[str] = []
+
+    def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
+        self.commands.append(command)
+        return super().run(command, timeout=timeout, separate_stderr=separate_stderr)
+
+
+def ignored(_item: Object, _done: int) -> None:
+    """Progress that nobody looks at."""
 
 
 def facts(machine: str = "aarch64", features: tuple[str, ...] = RK3568.features) -> BoardFacts:
@@ -63,3 +83,78 @@ def test_a_board_that_restarted_is_kept_from_others_of_this_host_as_well(
                 replace(met, ending=others).lock_boot(boot)
     with ExitStack() as others:
         replace(met, ending=others).lock_boot("the second")
+
+
+TOLD = {
+    "machine": "aarch64",
+    "kernel": "5.10",
+    "boot_id": "b",
+    "cpus": [{"count": 6, "part": "0xd05", "features": []}],
+    "cpus_allowed": "0-2,5",
+    "memory_total_bytes": 10,
+    "memory_available_bytes": 5,
+}
+OTHER_MACHINE = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xb7\x00" + bytes(200)
+
+
+def with_agent(tmp_path: Path, ending: ExitStack, program: bytes) -> tuple[HeldBoard, Commands]:
+    """A board on which a program is stamped as the agent."""
+    workdir, sha256 = tmp_path / "work dir", hashlib.sha256(program).hexdigest()
+    local = tmp_path / "agent"
+    local.write_bytes(program)
+    stored = workdir / "store" / sha256
+    stored.parent.mkdir(parents=True)
+    stored.write_bytes(program)
+    stored.chmod(0o755)
+    transport = Commands(LocalTransport())
+    transport.run(f"cd '{stored.parent}'; {STAT} {sha256} >{sha256}.stamp", timeout=10)
+    transport.commands.clear()
+    board = {"target": "rk3568", "transport": {"kind": "local"}, "workdir": str(workdir)}
+    lab = LabFile(tmp_path, lab_model(TRANSPORTS).model_validate({"boards": {"b": board}}))
+    held = HeldBoard(lab.board("b"), lab, RK3568, facts(features=()), transport, tmp_path, ending)
+    held.agent_object = Object(sha256, len(program), local, "agent", executable=True)
+    return held, transport
+
+
+def test_the_agent_tells_the_facts_with_the_look_at_its_store(tmp_path: Path) -> None:
+    program = f"#!/bin/sh\necho complaint >&2\necho '{json.dumps(TOLD)}'\n".encode()
+    with ExitStack() as ending:
+        held, link = with_agent(tmp_path, ending, program)
+        assert held.plan([]).missing == ()
+        assert len(link.commands) == 1
+        held.bring_agent(ignored)
+        assert (held.facts.memory_available_bytes, held.facts.cores) == (5, 4)
+        assert not any(command.endswith(" facts") for command in link.commands[1:])
+
+
+@pytest.mark.parametrize(
+    ("program", "error", "message"),
+    [
+        (OTHER_MACHINE, ConfigError, "the board cannot execute the agent"),
+        (b"#!/bin/sh\nexit 1\n", BoardError, "cannot ask the agent for facts"),
+        (b"#!/bin/sh\nkill -9 $$\n", BoardError, "cannot ask the agent for facts"),
+        (
+            b'#!/bin/sh\necho \'{"error": "no-space", "message": "full"}\'; exit 71\n',
+            BoardError,
+            "cannot ask the agent for facts: full",
+        ),
+    ],
+)
+def test_an_agent_that_fails_is_no_fault_of_the_store(
+    program: bytes, error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with ExitStack() as ending:
+        held, _ = with_agent(tmp_path, ending, program)
+        assert held.plan([]).missing == ()
+        with pytest.raises(error, match=message):
+            held.bring_agent(ignored)
+
+
+def test_an_agent_that_changed_is_not_executed_before_it_is_proven(tmp_path: Path) -> None:
+    with ExitStack() as ending:
+        held, _ = with_agent(tmp_path, ending, b"#!/bin/sh\necho first\n")
+        seen = tmp_path / "seen"
+        stored = Path(held.store.path(held.agent_object.sha256))
+        stored.write_bytes(f"#!/bin/sh\ntouch '{seen}'\n".encode())
+        held.plan([])
+        assert not seen.exists()

@@ -319,6 +319,22 @@ def test_the_last_job_goes_with_the_lease_once_settings_are_put_back(setting: Se
     assert setting.agent.removed == [f"/w/jobs/r-{number}" for number in (1, 2, 3, 4)]
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), HostError("the disk is full")])
+def test_the_last_job_goes_also_where_settings_cannot_be_put_back(
+    setting: Setting, error: BaseException
+) -> None:
+    @contextmanager
+    def held(_mine: Callable[[], None]) -> Iterator[None]:
+        yield
+        raise error
+
+    setting.held = held
+    with pytest.raises(type(error)):
+        setting.run()
+    assert setting.agent.removed == [f"/w/jobs/r-{number}" for number in (1, 2, 3, 4)]
+    assert setting.directory.end().state in ("interrupted", "failed")
+
+
 def test_a_job_stays_that_cannot_be_removed_at_the_end(setting: Setting) -> None:
     setting.agent.lost_after = 4
     assert setting.run().exit_status == ExitStatus.OK

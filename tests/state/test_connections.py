@@ -210,7 +210,7 @@ def test_a_connection_to_a_file_serves_all_questions(
         state = lab_state(LabFile(tmp_path, Lab(boards={})))
         state.leases.release(state.leases.acquire("rk1", purpose="test"))
         assert state.leases.list() == []
-    assert len(made) == 2, "one for questions, one for changes"
+    assert len(made) == 1
 
 
 def test_a_writer_that_was_stopped_does_not_keep_the_others_from_their_leases(
