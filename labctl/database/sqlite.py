@@ -113,7 +113,7 @@ class SqliteDatabase(Database):
         key = self.path.absolute(), self._lock_seconds
         with _registering:
             found = _known[key] = _known.pop(key) if key in _known else _Connections(*key)
-            first = _known.pop(next(iter(_known))) if len(_known) > _MOST_FILES else None
+            first = _known.pop(next(iter(_known)), None) if len(_known) > _MOST_FILES else None
         if first is not None:
             first.close()
         return found
@@ -162,7 +162,7 @@ class _Connections:
 
     def __init__(self, path: Path, lock_seconds: float):
         self._path, self._lock_seconds = path, lock_seconds
-        self._changing = threading.Lock()
+        self._changing = threading.RLock()  # garbage collection may close what is in it
         self._idle: list[_Connection] = []
         self._is_closed = False
 
@@ -194,6 +194,7 @@ class _Connections:
             if kept.file is not None and kept.file == _file_at(self._path):
                 # Pages that it remembers are of a file that others may have overwritten.
                 kept.execute("PRAGMA shrink_memory")
+                kept.is_out = True
                 return kept
             kept.end()
         file = _file_at(self._path)  # before: another may get the name meanwhile
@@ -205,14 +206,19 @@ class _Connections:
             check_same_thread=False,
             factory=_Connection,
         )
-        made.file, made.home = file or _file_at(self._path), self
+        made.file, made.home, made.is_out = file or _file_at(self._path), self, True
         return made
 
     def give(self, connection: "_Connection") -> None:
         """Keep a connection for the next user, or end it."""
         with self._changing:
-            is_kept = not self._is_closed and len(self._idle) < self._MOST
-            if is_kept:
+            if not connection.is_out:
+                return  # an interruption lets SQLAlchemy return it twice
+            connection.is_out = False
+            # After an interruption nothing was rolled back.
+            if is_kept := not (
+                connection.in_transaction or self._is_closed or len(self._idle) >= self._MOST
+            ):
                 self._idle.append(connection)
         if not is_kept:
             connection.end()
@@ -254,6 +260,8 @@ class _Connection(sqlite3.Connection):
     home: _Connections
     #: Which file it is: device and inode.
     file: tuple[int, int] | None
+    #: Somebody uses it.
+    is_out: bool
 
     def close(self) -> None:
         """Give it back, rather than close it."""
@@ -275,12 +283,15 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 #: Files that this process has connections to, the one that was used last at the end.
 _known: dict[tuple[Path, float], _Connections] = {}
 _MOST_FILES = 16
-_registering = threading.Lock()
+_registering = threading.RLock()  # garbage collection may close what nobody uses any more
 
 
 def _end_all() -> None:
-    while _known:
-        _known.popitem()[1].close()
+    with _registering:
+        kept = list(_known.values())
+        _known.clear()
+    for one in kept:
+        one.close()
 
 
 atexit.register(_end_all)

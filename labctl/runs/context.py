@@ -186,7 +186,6 @@ class RunContext:
         """
         removal = self.agent.removal(self.job_directory(attempt))
         self.retry(lambda: self.held.release(removal))
-        self.last = None
 
     def remove_other_jobs(self, attempt: Attempt | None) -> None:
         """Remove what earlier controllers of a run left on the board, but for an open attempt.

@@ -85,8 +85,9 @@ def run_trials(
                 if _is_needless(context, trial, records.values()):
                     continue
                 records[trial.number] = _one(context, trial, len(trials))
-        if context.last is not None:
-            _tidy_up(context, context.last, context.leave_board)
+        last, context.last = context.last, None
+        if last is not None:
+            _tidy_up(context, last, context.leave_board)
     except KeyboardInterrupt:
         _break_off(context, "interrupted")
         raise
@@ -246,8 +247,9 @@ def _break_off(
         context.observer.note(f"note: {error.message}")
     run = context.directory.path.name
     context.observer.note(f"finished trials are kept; to continue: labctl resume {run}")
-    if context.last is not None:
-        context.stop_job(context.last)
+    last, context.last = context.last, None
+    if last is not None:
+        context.stop_job(last)
 
 
 def _finish(

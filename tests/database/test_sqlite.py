@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from labctl.database.sqlite import SqliteDatabase
+from labctl.database.sqlite import SqliteDatabase, _Connection, _Connections
 from labctl.errors import HostError
 
 MOVE_AWAY = "if the file is damaged: move it away"
@@ -181,6 +181,58 @@ def test_a_connection_is_not_used_again_after_an_error(
     database.path.write_bytes(good)
     use(database, "new")
     assert len(openers) == 2
+
+
+def test_what_an_interruption_left_open_is_not_used_again(
+    database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(database, "old")
+    seen: list[list[str]] = []
+    interrupted_one: list[object] = []
+    give = _Connections.give
+
+    def ask_at_once(of: _Connections, connection: _Connection) -> None:
+        give(of, connection)
+        if connection is interrupted_one[0] and not seen:
+            seen.append([])
+            seen[0] = names(database)
+
+    def interrupted() -> None:
+        with database.writing() as connection:
+            connection.exec_driver_sql("INSERT INTO board VALUES ('half')")
+            interrupted_one.append(connection.connection.dbapi_connection)
+            monkeypatch.setattr(_Connections, "give", ask_at_once)
+            monkeypatch.setattr(connection.dialect, "do_execute", interrupt)
+            connection.exec_driver_sql("INSERT INTO board VALUES ('lost')")
+
+    def interrupt(*_words: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    monkeypatch.undo()
+    assert seen == [["old"]]
+    write(database, "new")
+    assert names(database) == ["old", "new"]
+
+
+def test_garbage_may_be_collected_while_a_file_is_looked_up(
+    database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a repository that goes with its passing index."""
+    write(database, "old")
+    other = SqliteDatabase(tmp_path / "other.sqlite", "another", MOVE_AWAY)
+    made = _Connections.__init__
+
+    def collected(of: _Connections, path: Path, lock_seconds: float) -> None:
+        database.close()
+        made(of, path, lock_seconds)
+
+    monkeypatch.setattr(_Connections, "__init__", collected)
+    asked = threading.Thread(target=write, args=(other, "new"), daemon=True)
+    asked.start()
+    asked.join(30)
+    assert not asked.is_alive()
 
 
 LOCKED = """
