@@ -4,6 +4,7 @@ import heapq
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Protocol
@@ -60,8 +61,10 @@ class Scheduler:
         self._on_begin = on_begin
         self._on_end = on_end
         self._away_seconds, self._look_seconds = away_seconds, look_seconds
-        self._ended: SimpleQueue[tuple[FarmJob, str, JobResult | Exception]] = SimpleQueue()
-        self._threads: dict[str, threading.Thread] = {}
+        #: Gets something whenever an attempt has ended; an interruption may swallow that.
+        self._woken: SimpleQueue[None] = SimpleQueue()
+        #: Job -> its attempt until that is noted.
+        self._attempts: dict[str, _Attempt] = {}
         #: When a board is tried again, and which.
         self._away: list[tuple[float, str]] = []
         self._bugs: list[Exception] = []
@@ -74,15 +77,16 @@ class Scheduler:
                 self._offer_again()
                 for job, board in self._source.begin():
                     self._start(job, board)
-                try:
-                    self._note(*self._ended.get(timeout=self._look_seconds))
-                except Empty:
-                    continue
+                self._note_ended()
         finally:
-            if self._threads:
+            if self._attempts:
                 self._executor.stop()
-            while self._threads:
-                self._note(*self._ended.get())
+            for attempt in self._attempts.values():
+                if attempt.claim():
+                    attempt.ended = JobResult(ExitStatus.INTERRUPTED, reason="it was stopped")
+                    self._woken.put(None)
+            while self._attempts:
+                self._note_ended()
         for bug in self._bugs:
             raise bug
         return self.results
@@ -93,18 +97,31 @@ class Scheduler:
             self._source.offer(heapq.heappop(self._away)[1])
 
     def _start(self, job: FarmJob, board: str) -> None:
+        attempt = _Attempt(job, board)
+
         def work() -> None:
+            if not attempt.claim():
+                return
             try:
-                self._ended.put((job, board, self._executor.run(job, board)))
+                attempt.ended = self._executor.run(job, board)
             except Exception as error:  # a bug; raised in the thread of `run`
-                self._ended.put((job, board, error))
+                attempt.ended = error
+            self._woken.put(None)
 
         self._on_begin(job, board)
-        self._threads[job.id] = threading.Thread(target=work, name=f"job {job.id}")
-        self._threads[job.id].start()
+        self._attempts[job.id] = attempt
+        threading.Thread(target=work, name=f"job {job.id}").start()
+
+    def _note_ended(self) -> None:
+        """Note the attempts that have ended; wait a moment for one."""
+        with suppress(Empty):
+            self._woken.get(timeout=self._look_seconds)
+        for attempt in list(self._attempts.values()):
+            if attempt.ended is not None:
+                del self._attempts[attempt.job.id]
+                self._note(attempt.job, attempt.board, attempt.ended)
 
     def _note(self, job: FarmJob, board: str, ended: JobResult | Exception) -> None:
-        self._threads.pop(job.id).join()
         if isinstance(ended, Exception):
             self._bugs.append(ended)
             reason = f"a bug in labctl: {type(ended).__name__}: {ended}"
@@ -115,6 +132,20 @@ class Scheduler:
         if result is not None:
             self.results[job.id] = result
         self._on_end(job, board, ended, result)
+
+
+class _Attempt:
+    """A job on a board; an interruption may come before its thread has begun."""
+
+    def __init__(self, job: FarmJob, board: str):
+        self.job, self.board = job, board
+        #: How it ended; None before.
+        self.ended: JobResult | Exception | None = None
+        self._unclaimed = threading.Lock()
+
+    def claim(self) -> bool:
+        """Return True to the first who asks: it is the one who sets how the attempt ended."""
+        return self._unclaimed.acquire(blocking=False)
 
 
 def simulate(

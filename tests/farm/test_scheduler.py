@@ -1,9 +1,11 @@
 """The scheduler with real threads."""
 
+import sys
 import threading
 
 import pytest
 
+from labctl import process
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.schedule import Schedule
 from labctl.farm.scheduler import Scheduler
@@ -74,3 +76,43 @@ def test_ctrl_c_ends_the_running_jobs_before_it_is_passed_on() -> None:
     with pytest.raises(KeyboardInterrupt):
         scheduler.run()
     assert [job.id for job in source.waiting] == []
+
+
+INTERRUPTED = """
+import os, random, signal, threading, time
+from labctl.farm.job import FarmJob, JobResult
+from labctl.farm.schedule import Schedule
+from labctl.farm.scheduler import Scheduler
+
+class Short:
+    def __init__(self):
+        self.stopped = threading.Event()
+    def run(self, job, board):
+        self.stopped.wait(random.uniform(0, 0.004))
+        return JobResult(0)
+    def stop(self):
+        self.stopped.set()
+
+def interrupt():
+    time.sleep(random.uniform(0.001, 0.02))
+    os.kill(os.getpid(), signal.SIGINT)
+
+boards = {f"rk{n}": () for n in range(6)}
+for _ in range(300):
+    source = Schedule(boards, {})
+    source.add(*(FarmJob(str(n), "any", tuple(boards)) for n in range(60)))
+    scheduler = Scheduler(source, Short())
+    try:
+        threading.Thread(target=interrupt).start()
+        scheduler.run()
+        time.sleep(60)
+    except KeyboardInterrupt:
+        pass
+print("all ended")
+"""
+
+
+def test_ctrl_c_at_any_moment_loses_no_jobs_end() -> None:
+    """It came between the end of a job and its note: that end was waited for for ever."""
+    done = process.run([sys.executable, "-c", INTERRUPTED], timeout=120)
+    assert done.text == "all ended\n", done.stderr

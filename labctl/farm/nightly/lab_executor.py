@@ -68,9 +68,8 @@ class LabExecutor:
             work(boards[0])
             return
         with ThreadPoolExecutor(max_workers=max(1, len(boards))) as pool:
-            under_way = [pool.submit(work, board) for board in boards]
             try:
-                for done in under_way:
+                for done in [pool.submit(work, board) for board in boards]:
                     done.result()
             except BaseException:
                 self.stopping.set()
