@@ -1,11 +1,12 @@
 """A database in one SQLite file, safe for several processes and for their sudden end."""
 
+import atexit
 import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from functools import lru_cache
+from contextlib import contextmanager
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,10 +72,8 @@ class SqliteDatabase(Database):
     @contextmanager
     def questions(self) -> Iterator[Ask]:
         """Have one connection for several questions."""
-        # Not read-only: what a killed writer left in its journal has to be rolled back.
-        uri = f"{self.path.absolute().as_uri()}?mode=rw"
         try:
-            with closing(sqlite3.connect(uri, uri=True, timeout=self._lock_seconds)) as db:
+            with self._connections.asking() as db:
                 yield lambda question, values: db.execute(question, values).fetchall()
         except sqlite3.Error as error:
             raise self._typed(error) from error
@@ -86,21 +85,38 @@ class SqliteDatabase(Database):
 
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            path = self.path.absolute()
-            with self._turn(path), _engine(path, self._lock_seconds).begin() as connection:
+            with self._turn(self.path.absolute()), self._connections.changing() as connection:
                 yield connection
         except DBAPIError as error:
             raise self._typed(error.orig or error) from error
         except OSError as error:
             raise self._typed(error) from error
 
+    def close(self) -> None:
+        """Close the connections to the file that this process keeps, also for other users."""
+        with _registering:
+            kept = _known.pop((self.path.absolute(), self._lock_seconds), None)
+        if kept is not None:
+            kept.close()
+
     def discard(self) -> None:
         """Remove the file, and what a killed writer left beside it."""
+        self.close()
         for suffix in ("", "-journal"):
             try:
                 Path(f"{self.path}{suffix}").unlink(missing_ok=True)
             except OSError as error:
                 raise self._typed(error) from error
+
+    @property
+    def _connections(self) -> "_Connections":
+        key = self.path.absolute(), self._lock_seconds
+        with _registering:
+            found = _known[key] = _known.pop(key) if key in _known else _Connections(*key)
+            first = _known.pop(next(iter(_known)), None) if len(_known) > _MOST_FILES else None
+        if first is not None:
+            first.close()
+        return found
 
     @contextmanager
     def _turn(self, path: Path) -> Iterator[None]:
@@ -131,27 +147,154 @@ class SqliteDatabase(Database):
         return kind(f"cannot use {self}: {error}", hint=hint)
 
 
-@lru_cache(maxsize=16)
-def _engine(path: Path, lock_seconds: float) -> "Engine":
-    """Return the engine of a file: it compiles each statement once for all users of a process.
+class _Connections:
+    """The connections of this process to a file.
 
-    A connection lives as long as its transaction: none is shared with a child or outlives the file.
+    Opening one reads the tables, so a few are kept while nobody uses them. None is used again after
+    an error, or for another file that got the same name.
+
+    Nothing else may open and close the file while one is used: that would end the locks that SQLite
+    has on it for this process (https://www.sqlite.org/howtocorrupt.html, 2.2).
     """
-    from sqlalchemy import URL, NullPool, create_engine, event
 
-    url = URL.create("sqlite", database=str(path))
-    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": lock_seconds})
+    #: As many are kept at most.
+    _MOST = 4
 
-    # Python's sqlite3 would begin a transaction late, and fail where two of them began to read.
-    @event.listens_for(engine, "connect")
-    def no_own_transactions(connection: sqlite3.Connection, _record: object) -> None:
-        connection.isolation_level = None
+    def __init__(self, path: Path, lock_seconds: float):
+        self._path, self._lock_seconds = path, lock_seconds
+        self._changing = threading.RLock()  # garbage collection may close what is in it
+        self._idle: list[_Connection] = []
+        self._is_closed = False
 
-    @event.listens_for(engine, "begin")
-    def write_from_the_start(connection: "Connection") -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    @contextmanager
+    def asking(self) -> Iterator[sqlite3.Connection]:
+        """Have a connection that nobody else uses."""
+        # Not read-only: what a killed writer left in its journal has to be rolled back.
+        connection = self.take("rw")
+        try:
+            yield connection
+        except BaseException:
+            connection.end()
+            raise
+        connection.close()
 
-    return engine
+    @contextmanager
+    def changing(self) -> Iterator["Connection"]:
+        """Open a transaction; the file is made where there is none."""
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except BaseException:
+            self._end_idle()  # its own is one of them
+            raise
+
+    def take(self, mode: str) -> "_Connection":
+        """Return a connection that nobody else uses; it comes back by its ``close``."""
+        while (kept := self._kept()) is not None:
+            if kept.file is not None and kept.file == _file_at(self._path):
+                # Pages that it remembers are of a file that others may have overwritten.
+                kept.execute("PRAGMA shrink_memory")
+                kept.is_out = True
+                return kept
+            kept.end()
+        file = _file_at(self._path)  # before: another may get the name meanwhile
+        made = sqlite3.connect(
+            f"{self._path.as_uri()}?mode={mode}",
+            uri=True,
+            timeout=self._lock_seconds,
+            isolation_level=None,  # Python's sqlite3 would begin a transaction late
+            check_same_thread=False,
+            factory=_Connection,
+        )
+        made.file, made.home, made.is_out = file or _file_at(self._path), self, True
+        return made
+
+    def give(self, connection: "_Connection") -> None:
+        """Keep a connection for the next user, or end it."""
+        with self._changing:
+            if not connection.is_out:
+                return  # an interruption lets SQLAlchemy return it twice
+            connection.is_out = False
+            # After an interruption nothing was rolled back.
+            if is_kept := not (
+                connection.in_transaction or self._is_closed or len(self._idle) >= self._MOST
+            ):
+                self._idle.append(connection)
+        if not is_kept:
+            connection.end()
+
+    def close(self) -> None:
+        """End those that nobody uses; the others end after use."""
+        with self._changing:
+            self._is_closed = True
+        self._end_idle()
+
+    def _kept(self) -> "_Connection | None":
+        with self._changing:
+            return self._idle.pop() if self._idle else None
+
+    def _end_idle(self) -> None:
+        while (kept := self._kept()) is not None:
+            kept.end()
+
+    @cached_property
+    def _engine(self) -> "Engine":
+        """The engine of the file: it compiles each statement once for all users of a process."""
+        from sqlalchemy import NullPool, create_engine, event
+
+        engine = create_engine("sqlite://", poolclass=NullPool, creator=lambda: self.take("rwc"))
+
+        # Two that began to read would both fail when they change something.
+        @event.listens_for(engine, "begin")
+        def write_from_the_start(connection: "Connection") -> None:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            # A newer labctl may have changed the tables: some statements do not look by themselves.
+            connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 0")
+
+        return engine
+
+
+class _Connection(sqlite3.Connection):
+    """A connection for one thread at a time."""
+
+    home: _Connections
+    #: Which file it is: device and inode.
+    file: tuple[int, int] | None
+    #: Somebody uses it.
+    is_out: bool
+
+    def close(self) -> None:
+        """Give it back, rather than close it."""
+        self.home.give(self)
+
+    def end(self) -> None:
+        """Close it."""
+        super().close()
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+#: Files that this process has connections to, the one that was used last at the end.
+_known: dict[tuple[Path, float], _Connections] = {}
+_MOST_FILES = 16
+_registering = threading.RLock()  # garbage collection may close what nobody uses any more
+
+
+def _end_all() -> None:
+    with _registering:
+        kept = list(_known.values())
+        _known.clear()
+    for one in kept:
+        one.close()
+
+
+atexit.register(_end_all)
 
 
 @lru_cache(maxsize=16)
@@ -159,8 +302,18 @@ def _turn_of(_path: Path) -> threading.Lock:
     return threading.Lock()
 
 
-# A thread of the parent may have had its turn.
-os.register_at_fork(after_in_child=_turn_of.cache_clear)
+def _forget() -> None:
+    """Begin anew in a child: a thread of the parent may have had its turn or a connection."""
+    _turn_of.cache_clear()
+    _known.clear()
+    _registering.release()
+
+
+os.register_at_fork(
+    before=_registering.acquire,
+    after_in_parent=_registering.release,
+    after_in_child=_forget,
+)
 
 
 def _primary_code(error: BaseException) -> int:

@@ -1,6 +1,7 @@
 """Backups of the lab's state: SQLite files with its tables, made from whichever database."""
 
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ def write_backup(database: Database, path: Path) -> None:
         made = tempfile.TemporaryDirectory(dir=path.parent, prefix=".labctl-")
     with made as folder:
         copy = SqliteDatabase(Path(folder) / path.name, "the backup", "")
-        with copy.writing() as connection:
+        with closing(copy), copy.writing() as connection:
             Schema(SCHEMA.table, SCHEMA.steps[:version]).migrate(connection)
             replace_rows(connection, rows)
         publish(copy.path, path)
@@ -40,8 +41,10 @@ def read_backup(path: Path) -> Rows:
         if not path.is_file():
             raise ConfigError(f"no file {path}")
         content = path.read_bytes()
-    with tempfile.TemporaryDirectory() as folder:
-        copy = SqliteDatabase(Path(folder) / "state.sqlite", "the backup", "")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(SqliteDatabase(Path(folder) / "state.sqlite", "the backup", "")) as copy,
+    ):
         write_atomic(copy.path, content)
         try:
             if SCHEMA.table not in copy.tables():

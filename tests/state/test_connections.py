@@ -195,11 +195,9 @@ def test_a_forked_process_has_connections_of_its_own(lab: LabFile) -> None:
     use(state, 3)
 
 
-def test_a_question_to_a_file_is_one_connection(
+def test_a_connection_to_a_file_serves_all_questions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = lab_state(LabFile(tmp_path, Lab(boards={})))
-    state.leases.acquire("rk1", purpose="test")
     made: list[object] = []
     connect = sqlite3.connect
 
@@ -208,7 +206,10 @@ def test_a_question_to_a_file_is_one_connection(
         return connect(*given, **named)
 
     monkeypatch.setattr(sqlite3, "connect", counted)
-    assert [lease.board for lease in state.leases.list()] == ["rk1"]
+    for _user in range(3):
+        state = lab_state(LabFile(tmp_path, Lab(boards={})))
+        state.leases.release(state.leases.acquire("rk1", purpose="test"))
+        assert state.leases.list() == []
     assert len(made) == 1
 
 

@@ -172,8 +172,10 @@ class RunRepository:
         """Return an index that goes with this process."""
         with host_writes(Path("a temporary folder")):
             folder = tempfile.mkdtemp(prefix="labctl-index-")
+        database = SqliteDatabase(Path(folder) / "index.sqlite", "the index", "")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        return Index(SqliteDatabase(Path(folder) / "index.sqlite", "the index", ""))
+        weakref.finalize(self, database.close)  # before: the last one is the first to be called
+        return Index(database)
 
     def _is_current(self) -> bool:
         """Bring the index up to date. Return False if there is no run, and maybe no index."""
