@@ -114,7 +114,7 @@ def serve(invocation: Invocation, *, until_empty: bool) -> int:
     executor = RunExecutor(
         lab, source, connect_board, compare=comparing_with(lab), before_job=ready
     )
-    source.on_stop = executor.stop_job
+    source.on_stop, source.stopping = executor.stop_job, executor.stopping
     source.note = lambda line: note(printable_line(line))
     note(f"serving {counted(len(boards), 'board')}; Ctrl-C ends it")
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 from labctl.errors import HostError, LeaseLost
 from labctl.farm.job import QUEUED_KINDS, FarmJob, JobResult
@@ -57,6 +58,8 @@ class QueueSource:
         self._sign_due = 0.0
         #: Stops a running job; the executor's.
         self.on_stop: Callable[[str], None] = lambda _job: None
+        #: Set when all running jobs are to end; the executor's.
+        self.stopping: Event | None = None
         #: Gets lines for people.
         self.note: Callable[[str], None] = lambda _line: None
 
@@ -66,8 +69,11 @@ class QueueSource:
         return self._drain and self._is_idle and not self._running
 
     def begin(self) -> list[tuple[FarmJob, str]]:
-        """Claim jobs for the boards that are free; a database that is away is waited for."""
-        return patiently(self._begin, self.note)
+        """Claim jobs for the boards that are free; a database that is away is waited for.
+
+        Raises KeyboardInterrupt instead once all jobs are to end.
+        """
+        return patiently(self._begin, self.note, self.stopping)
 
     def _begin(self) -> list[tuple[FarmJob, str]]:
         self._give_sign()

@@ -83,12 +83,13 @@ class RunExecutor:
         self._before_job = before_job
         self._after_job = after_job
         self._readying = threading.Semaphore(readying)
-        self._all_stop = threading.Event()
+        #: Set when all running jobs are to end.
+        self.stopping = threading.Event()
         self._stopped: set[str] = set()
 
     def stop(self) -> None:
         """Let all running jobs end soon; what they finished is kept."""
-        self._all_stop.set()
+        self.stopping.set()
 
     def stop_job(self, job: str) -> None:
         """Let one job end soon."""
@@ -104,7 +105,7 @@ class RunExecutor:
 
             discard_files(self._lab.root, job.id)
         with suppress(KeyboardInterrupt):  # the job has ended
-            self._after_job(board, self._all_stop)
+            self._after_job(board, self.stopping)
         return result
 
     def _attempt(self, job: FarmJob, board: str) -> JobResult:
@@ -116,7 +117,7 @@ class RunExecutor:
             noted = watcher.run = self._ledger.run_of(job)
             if not job.untrusted:  # whose run looks at the board's health itself
                 ready = partial(self._before_job, board, job.submitter)
-                patiently(ready, Observer(watcher).note, self._all_stop)
+                patiently(ready, Observer(watcher).note, self.stopping)
             outcome = self._outcome(job, self._lab.board(board), noted, watcher)
         except LabctlError as error:
             return JobResult.of(error, watcher.run, time.monotonic() - began)
@@ -207,7 +208,7 @@ class RunExecutor:
         self._on_event(job, board, event)
 
     def _is_to_stop(self, job: FarmJob) -> bool:
-        return self._all_stop.is_set() or job.id in self._stopped
+        return self.stopping.is_set() or job.id in self._stopped
 
 
 class _Watcher:

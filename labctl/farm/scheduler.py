@@ -5,11 +5,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from labctl.errors import Blame, ExitStatus
+from labctl.farm.interrupts import on_interrupt
 from labctl.farm.job import Executor, FarmJob, JobResult
 
 #: A board where infrastructure broke, or that somebody else has, is tried again after this.
@@ -43,7 +45,7 @@ class Scheduler:
     """Runs the jobs of a source until it is over; ``run`` may be called once.
 
     ``on_begin`` and ``on_end`` are called in the caller's thread. A job that they add runs too. A
-    bug in one job breaks off that job alone; the first is raised when all is over.
+    bug in one job breaks off that job alone; the first error is raised when all is over.
     """
 
     def __init__(
@@ -61,69 +63,96 @@ class Scheduler:
         self._on_begin = on_begin
         self._on_end = on_end
         self._away_seconds, self._look_seconds = away_seconds, look_seconds
-        #: Gets something whenever an attempt has ended; an interruption may swallow that.
+        #: Gets something after each end, and when it is interrupted.
         self._woken: SimpleQueue[None] = SimpleQueue()
         #: Job -> its attempt until that is noted.
         self._attempts: dict[str, _Attempt] = {}
         #: When a board is tried again, and which.
         self._away: list[tuple[float, str]] = []
-        self._bugs: list[Exception] = []
+        self._is_interrupted = False
+        #: The caller gets the first when all jobs have ended, Ctrl-C only if there is no other.
+        self._errors: list[BaseException] = []
         self.results: dict[str, JobResult] = {}
 
     def run(self) -> dict[str, JobResult]:
-        """Return the results by job. Whatever ends it early, the running jobs are ended first."""
-        try:
-            while not self._source.is_over:
-                self._offer_again()
-                for job, board in self._source.begin():
-                    self._start(job, board)
-                self._note_ended()
-        finally:
-            if self._attempts:
-                self._executor.stop()
-            for attempt in self._attempts.values():
-                if attempt.claim():
-                    attempt.ended = JobResult(ExitStatus.INTERRUPTED, reason="it was stopped")
-                    self._woken.put(None)
-            while self._attempts:
-                self._note_ended()
-        for bug in self._bugs:
-            raise bug
+        """Return the results by job. Whatever ends it early, the running jobs are ended first.
+
+        A second Ctrl-C raises at once: the jobs have been told to end, and may still do so.
+        """
+        with on_interrupt(self._interrupt):
+            try:
+                self._run_jobs()
+            except BaseException as error:
+                self._errors.append(error)
+            self._end_all()
+        for first in sorted(self._errors, key=lambda one: isinstance(one, KeyboardInterrupt)):
+            raise first
         return self.results
+
+    def _run_jobs(self) -> None:
+        while not self._source.is_over:
+            if self._is_interrupted:
+                raise KeyboardInterrupt
+            self._offer_again()
+            self._begin()
+            self._note_ended()
+
+    def _interrupt(self) -> None:
+        self._executor.stop()
+        self._is_interrupted = True
+        self._woken.put(None)
 
     def _offer_again(self) -> None:
         now = time.monotonic()
         while self._away and self._away[0][0] <= now:
             self._source.offer(heapq.heappop(self._away)[1])
 
-    def _start(self, job: FarmJob, board: str) -> None:
-        attempt = _Attempt(job, board)
+    def _begin(self) -> None:
+        begun = [_Attempt(job, board) for job, board in self._source.begin()]
+        self._attempts |= {attempt.job.id: attempt for attempt in begun}
+        for attempt in begun:
+            self._on_begin(attempt.job, attempt.board)
+            threading.Thread(
+                target=self._work, args=(attempt,), name=f"job {attempt.job.id}"
+            ).start()
+            attempt.has_begun = True
 
-        def work() -> None:
-            if not attempt.claim():
-                return
-            try:
-                attempt.ended = self._executor.run(job, board)
-            except Exception as error:  # a bug; raised in the thread of `run`
-                attempt.ended = error
-            self._woken.put(None)
-
-        self._on_begin(job, board)
-        self._attempts[job.id] = attempt
-        threading.Thread(target=work, name=f"job {job.id}").start()
+    def _work(self, attempt: "_Attempt") -> None:
+        try:
+            attempt.ended = self._executor.run(attempt.job, attempt.board)
+        except BaseException as error:  # a bug; raised in the thread of `run`
+            attempt.ended = error
+        self._woken.put(None)
 
     def _note_ended(self) -> None:
-        """Note the attempts that have ended; wait a moment for one."""
+        """Wait until an attempt has ended, or for a moment; note all that have ended."""
         with suppress(Empty):
             self._woken.get(timeout=self._look_seconds)
+            while True:
+                self._woken.get_nowait()
         for attempt in list(self._attempts.values()):
             if attempt.ended is not None:
                 del self._attempts[attempt.job.id]
                 self._note(attempt.job, attempt.board, attempt.ended)
 
-    def _note(self, job: FarmJob, board: str, ended: JobResult | Exception) -> None:
-        if isinstance(ended, Exception):
-            self._bugs.append(ended)
+    def _end_all(self) -> None:
+        """Let the running jobs end, and note them; an error of one leaves none of the others."""
+        if self._attempts:
+            self._executor.stop()
+        for attempt in self._attempts.values():
+            if not attempt.has_begun:
+                attempt.ended = JobResult(ExitStatus.INTERRUPTED, reason="it was stopped")
+                self._woken.put(None)
+        while self._attempts:
+            try:
+                self._note_ended()
+            except Exception as error:
+                self._errors.append(error)
+                self._woken.put(None)  # others may have ended, too
+
+    def _note(self, job: FarmJob, board: str, ended: JobResult | BaseException) -> None:
+        if isinstance(ended, BaseException):
+            self._errors.append(ended)
             reason = f"a bug in labctl: {type(ended).__name__}: {ended}"
             ended = JobResult(ExitStatus.INFRA, blame=Blame.INFRA, reason=reason)
         if ended.needs_pause:
@@ -134,18 +163,14 @@ class Scheduler:
         self._on_end(job, board, ended, result)
 
 
+@dataclass
 class _Attempt:
-    """A job on a board; an interruption may come before its thread has begun."""
-
-    def __init__(self, job: FarmJob, board: str):
-        self.job, self.board = job, board
-        #: How it ended; None before.
-        self.ended: JobResult | Exception | None = None
-        self._unclaimed = threading.Lock()
-
-    def claim(self) -> bool:
-        """Return True to the first who asks: it is the one who sets how the attempt ended."""
-        return self._unclaimed.acquire(blocking=False)
+    job: FarmJob
+    board: str
+    #: It has a thread.
+    has_begun: bool = False
+    #: How it ended; None before.
+    ended: JobResult | BaseException | None = None
 
 
 def simulate(

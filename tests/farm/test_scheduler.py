@@ -67,15 +67,57 @@ def test_a_bug_breaks_off_its_own_job_alone_and_is_not_hidden() -> None:
 
 def test_ctrl_c_ends_the_running_jobs_before_it_is_passed_on() -> None:
     executor = Blocking(1)
-    source = made("waits")
+    source = made("waits", "waits")
 
     def interrupt(_job: FarmJob, _board: str) -> None:
         raise KeyboardInterrupt
 
-    scheduler = Scheduler(source, executor, on_begin=interrupt)
+    ended: list[JobResult] = []
+    scheduler = Scheduler(
+        source, executor, on_begin=interrupt, on_end=lambda _j, _b, one, _r: ended.append(one)
+    )
     with pytest.raises(KeyboardInterrupt):
         scheduler.run()
-    assert [job.id for job in source.waiting] == []
+    # Neither had begun; the source knows that they wait again.
+    assert [one.exit_status for one in ended] == [130, 130]
+    assert [job.id for job in source.waiting] == ["j0", "j1"]
+
+
+def test_an_error_of_the_caller_ends_the_running_jobs_and_all_of_them_are_noted() -> None:
+    executor = Blocking(3)
+    ended: list[str] = []
+
+    def full(job: FarmJob, _board: str, _attempt: JobResult, _result: JobResult | None) -> None:
+        ended.append(job.id)
+        raise OSError(f"no space for {job.id}")
+
+    scheduler = Scheduler(made("a", "waits", "waits"), executor, on_end=full)
+    with pytest.raises(OSError, match="no space for j0"):
+        scheduler.run()
+    assert ended == ["j0", "j1", "j2"]
+
+
+def test_an_error_while_ctrl_c_ends_the_jobs_is_not_hidden() -> None:
+    def interrupt(_job: FarmJob, _board: str) -> None:
+        raise KeyboardInterrupt
+
+    def full(_job: FarmJob, _board: str, _attempt: JobResult, _result: JobResult | None) -> None:
+        raise OSError("no space")
+
+    scheduler = Scheduler(made("a"), Blocking(1), on_begin=interrupt, on_end=full)
+    with pytest.raises(OSError, match="no space"):
+        scheduler.run()
+
+
+def test_a_program_that_ends_its_thread_is_a_bug_and_is_not_waited_for() -> None:
+    class Leaving(Blocking):
+        def run(self, job: FarmJob, board: str) -> JobResult:
+            sys.exit(5)
+
+    scheduler = Scheduler(made("a"), Leaving(1), away_seconds=0.01, look_seconds=0.01)
+    with pytest.raises(SystemExit):
+        scheduler.run()
+    assert scheduler.results["j0"].blame == "infra"
 
 
 INTERRUPTED = """
@@ -101,18 +143,25 @@ boards = {f"rk{n}": () for n in range(6)}
 for _ in range(300):
     source = Schedule(boards, {})
     source.add(*(FarmJob(str(n), "any", tuple(boards)) for n in range(60)))
-    scheduler = Scheduler(source, Short())
+    open_ = set()
+    scheduler = Scheduler(
+        source,
+        Short(),
+        on_begin=lambda job, _board: open_.add(job.id),
+        on_end=lambda job, _board, _attempt, _result: open_.remove(job.id),
+    )
     try:
         threading.Thread(target=interrupt).start()
         scheduler.run()
         time.sleep(60)
     except KeyboardInterrupt:
         pass
+    assert not open_ and not source._running
 print("all ended")
 """
 
 
 def test_ctrl_c_at_any_moment_loses_no_jobs_end() -> None:
-    """It came between the end of a job and its note: that end was waited for for ever."""
+    """One came between the end of a job and its note: that end was waited for for ever."""
     done = process.run([sys.executable, "-c", INTERRUPTED], timeout=120)
     assert done.text == "all ended\n", done.stderr

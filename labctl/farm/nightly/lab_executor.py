@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import Blame, BoardBusy, ConfigError, HostError, LabctlError, ProgramFailed
 from labctl.farm.health import suspicion
+from labctl.farm.interrupts import on_interrupt
 from labctl.farm.nightly.executor import Built, Measured
 from labctl.farm.nightly.flips import NIGHTLY
 from labctl.farm.nightly.planning import recipe_with
@@ -59,21 +60,26 @@ class LabExecutor:
         return time.time()
 
     def each(self, work: Callable[[str], None], boards: Sequence[str]) -> None:
-        """Do the work of all boards at once. Raises what the first of them raises.
+        """Do the work of all boards at once. Raises the first error when all have ended.
 
-        After Ctrl-C the runs that are under way come to their end: a board each, one alone is
-        interrupted.
+        After an error or Ctrl-C the runs that are under way come to their end: a board each, one
+        alone is interrupted.
         """
         if len(boards) == 1:
             work(boards[0])
             return
-        with ThreadPoolExecutor(max_workers=max(1, len(boards))) as pool:
+        with (
+            ThreadPoolExecutor(max_workers=max(1, len(boards))) as pool,
+            on_interrupt(self.stopping.set),
+        ):
             try:
-                for done in [pool.submit(work, board) for board in boards]:
+                for done in as_completed([pool.submit(work, board) for board in boards]):
                     done.result()
             except BaseException:
                 self.stopping.set()
                 raise
+        if self.stopping.is_set():
+            raise KeyboardInterrupt
 
     def build(self, name: str, side: str) -> Built:
         """Build a side. Raises as :func:`labctl.build.build` does."""
