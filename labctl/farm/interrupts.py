@@ -2,8 +2,9 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 
 
 @contextmanager
@@ -11,26 +12,41 @@ def on_interrupt(tell: Callable[[], None]) -> Iterator[None]:
     """Call ``tell`` on the first Ctrl-C, or signal that means the same, instead of raising.
 
     KeyboardInterrupt comes between any two steps: a job that has ended there may never be noted, a
-    lock never be freed. ``tell`` is called there too: it may do no more than set an event or put
-    something into a SimpleQueue. The second Ctrl-C raises as ever. Other threads than the main one
-    get no signals; nothing changes there.
+    lock never be freed. ``tell`` is called in a thread of its own, and has returned when the
+    context ends. The second Ctrl-C raises as ever. Other threads than the main one get no signals:
+    there ``tell`` is never called.
     """
-    numbers: list[signal.Signals] = []
-    if threading.current_thread() is threading.main_thread():
-        asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        numbers = [one for one in asked if signal.getsignal(one) is signal.default_int_handler]
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    numbers = [one for one in asked if signal.getsignal(one) is signal.default_int_handler]
+    next_step: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+    def watch() -> None:
+        next_step.get()()
 
     def handle(_number: int, _frame: object) -> None:
         restore()
-        tell()
+        next_step.put(tell)  # itself it could wait for a lock that the main thread has
 
     def restore() -> None:
         for number in numbers:
             signal.signal(number, signal.default_int_handler)
 
+    watcher = threading.Thread(target=watch, name="interrupts", daemon=True)
+    watcher.start()
     try:
         for number in numbers:
             signal.signal(number, handle)
         yield
     finally:
         restore()
+        next_step.put(lambda: None)
+        watcher.join()
+
+
+def raise_first(errors: Iterable[BaseException]) -> None:
+    """Raise the first error if there is any; KeyboardInterrupt only if there is no other."""
+    for first in sorted(errors, key=lambda error: isinstance(error, KeyboardInterrupt)):
+        raise first

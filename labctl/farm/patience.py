@@ -20,8 +20,8 @@ def patiently(
 ) -> T:
     """Repeat what asks the database until it answers; ``note`` gets one line in that time.
 
-    Raises DatabaseAway after DATABASE_AWAY_SECONDS, KeyboardInterrupt once it is ``stopping``, and
-    at once what waiting does not mend.
+    Raises DatabaseAway after DATABASE_AWAY_SECONDS, KeyboardInterrupt, with that as its cause, once
+    it is ``stopping``, and at once what waiting does not mend.
     """
     told: list[InfraError] = []
 
@@ -31,7 +31,7 @@ def patiently(
             note(f"{error.message}; it is asked again{hint}")
         told.append(error)
         if stopping is not None and stopping.is_set():
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt from error
 
     return retry_infra(
         operation,

@@ -56,6 +56,8 @@ class QueueSource:
         self._away: set[str] = set()
         self._is_idle = False
         self._sign_due = 0.0
+        #: The database did not answer when all jobs were to end.
+        self._has_given_up = False
         #: Stops a running job; the executor's.
         self.on_stop: Callable[[str], None] = lambda _job: None
         #: Set when all running jobs are to end; the executor's.
@@ -91,11 +93,23 @@ class QueueSource:
         return [(FarmJob.queued(job), str(job.board)) for job in claimed]
 
     def end(self, job: FarmJob, result: JobResult) -> JobResult | None:
-        """Tell the queue how an attempt ended."""
+        """Tell the queue how an attempt ended; a database that is away is waited for.
+
+        Raises DatabaseAway instead once all jobs are to end; then none of them is told any more,
+        and who takes them next finds their runs.
+        """
         ran = self._running.pop(job.id)
         if result.needs_pause:
             self._away.add(str(ran.board))
-        return patiently(lambda: self._told(ran, result), self.note)
+        if self._has_given_up:
+            return None
+        try:
+            return patiently(lambda: self._told(ran, result), self.note, self.stopping)
+        except KeyboardInterrupt as interrupt:
+            if interrupt.__cause__ is None:
+                raise  # Ctrl-C itself
+            self._has_given_up = True
+            raise interrupt.__cause__ from None
 
     def _told(self, ran: Job, result: JobResult) -> JobResult | None:
         with suppress(LeaseLost):  # taken for dead meanwhile: another has it
@@ -170,7 +184,7 @@ class QueueSource:
         """Keep the run of a job. Raises LeaseLost if somebody else has the job by now."""
         attempt = self._running[job.id]
         start = partial(self._state.jobs.start, attempt, run)
-        self._running[job.id] = patiently(start, self.note)
+        self._running[job.id] = patiently(start, self.note, self.stopping)
 
     def _give_sign(self) -> None:
         now = steady_seconds()  # a host that slept renews its jobs before it gives any out

@@ -5,13 +5,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from labctl.errors import Blame, ExitStatus
-from labctl.farm.interrupts import on_interrupt
+from labctl.farm.interrupts import on_interrupt, raise_first
 from labctl.farm.job import Executor, FarmJob, JobResult
 
 #: A board where infrastructure broke, or that somebody else has, is tried again after this.
@@ -77,7 +76,7 @@ class Scheduler:
     def run(self) -> dict[str, JobResult]:
         """Return the results by job. Whatever ends it early, the running jobs are ended first.
 
-        A second Ctrl-C raises at once: the jobs have been told to end, and may still do so.
+        A second Ctrl-C may break that off: the jobs have been told to end.
         """
         with on_interrupt(self._interrupt):
             try:
@@ -85,14 +84,13 @@ class Scheduler:
             except BaseException as error:
                 self._errors.append(error)
             self._end_all()
-        for first in sorted(self._errors, key=lambda one: isinstance(one, KeyboardInterrupt)):
-            raise first
+        if self._is_interrupted:
+            self._errors.append(KeyboardInterrupt())
+        raise_first(self._errors)
         return self.results
 
     def _run_jobs(self) -> None:
-        while not self._source.is_over:
-            if self._is_interrupted:
-                raise KeyboardInterrupt
+        while not (self._is_interrupted or self._source.is_over):
             self._offer_again()
             self._begin()
             self._note_ended()
@@ -115,13 +113,17 @@ class Scheduler:
             threading.Thread(
                 target=self._work, args=(attempt,), name=f"job {attempt.job.id}"
             ).start()
-            attempt.has_begun = True
 
     def _work(self, attempt: "_Attempt") -> None:
+        if not attempt.claim():
+            return
         try:
             attempt.ended = self._executor.run(attempt.job, attempt.board)
-        except BaseException as error:  # a bug; raised in the thread of `run`
+        except Exception as error:  # a bug; raised in the thread of `run`
             attempt.ended = error
+        except BaseException as error:  # SystemExit: its status is none of labctl's
+            attempt.ended = RuntimeError(f"{type(error).__name__} in job {attempt.job.id}")
+            attempt.ended.__cause__ = error
         self._woken.put(None)
 
     def _note_ended(self) -> None:
@@ -140,7 +142,7 @@ class Scheduler:
         if self._attempts:
             self._executor.stop()
         for attempt in self._attempts.values():
-            if not attempt.has_begun:
+            if attempt.claim():
                 attempt.ended = JobResult(ExitStatus.INTERRUPTED, reason="it was stopped")
                 self._woken.put(None)
         while self._attempts:
@@ -150,8 +152,8 @@ class Scheduler:
                 self._errors.append(error)
                 self._woken.put(None)  # others may have ended, too
 
-    def _note(self, job: FarmJob, board: str, ended: JobResult | BaseException) -> None:
-        if isinstance(ended, BaseException):
+    def _note(self, job: FarmJob, board: str, ended: JobResult | Exception) -> None:
+        if isinstance(ended, Exception):
             self._errors.append(ended)
             reason = f"a bug in labctl: {type(ended).__name__}: {ended}"
             ended = JobResult(ExitStatus.INFRA, blame=Blame.INFRA, reason=reason)
@@ -163,14 +165,18 @@ class Scheduler:
         self._on_end(job, board, ended, result)
 
 
-@dataclass
 class _Attempt:
-    job: FarmJob
-    board: str
-    #: It has a thread.
-    has_begun: bool = False
-    #: How it ended; None before.
-    ended: JobResult | BaseException | None = None
+    """A job on a board; what breaks off the loop may come before its thread has begun."""
+
+    def __init__(self, job: FarmJob, board: str):
+        self.job, self.board = job, board
+        #: How it ended; None before.
+        self.ended: JobResult | Exception | None = None
+        self._claimed = threading.Lock()
+
+    def claim(self) -> bool:
+        """Return True to the first who asks: it is the one who sets how the attempt ended."""
+        return self._claimed.acquire(blocking=False)
 
 
 def simulate(

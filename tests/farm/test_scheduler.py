@@ -1,5 +1,7 @@
 """The scheduler with real threads."""
 
+import os
+import signal
 import sys
 import threading
 
@@ -83,6 +85,18 @@ def test_ctrl_c_ends_the_running_jobs_before_it_is_passed_on() -> None:
     assert [job.id for job in source.waiting] == ["j0", "j1"]
 
 
+def test_ctrl_c_at_the_end_of_the_last_job_is_passed_on() -> None:
+    """The queue would go on with the next job, and stop it at once, again and again."""
+    scheduler = Scheduler(
+        made("a"),
+        Blocking(1),
+        on_end=lambda _j, _b, _one, _r: os.kill(os.getpid(), signal.SIGINT),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        scheduler.run()
+    assert scheduler.results.keys() == {"j0"}
+
+
 def test_an_error_of_the_caller_ends_the_running_jobs_and_all_of_them_are_noted() -> None:
     executor = Blocking(3)
     ended: list[str] = []
@@ -94,7 +108,7 @@ def test_an_error_of_the_caller_ends_the_running_jobs_and_all_of_them_are_noted(
     scheduler = Scheduler(made("a", "waits", "waits"), executor, on_end=full)
     with pytest.raises(OSError, match="no space for j0"):
         scheduler.run()
-    assert ended == ["j0", "j1", "j2"]
+    assert sorted(ended) == ["j0", "j1", "j2"]
 
 
 def test_an_error_while_ctrl_c_ends_the_jobs_is_not_hidden() -> None:
@@ -115,7 +129,7 @@ def test_a_program_that_ends_its_thread_is_a_bug_and_is_not_waited_for() -> None
             sys.exit(5)
 
     scheduler = Scheduler(made("a"), Leaving(1), away_seconds=0.01, look_seconds=0.01)
-    with pytest.raises(SystemExit):
+    with pytest.raises(RuntimeError, match="SystemExit in job j0"):
         scheduler.run()
     assert scheduler.results["j0"].blame == "infra"
 

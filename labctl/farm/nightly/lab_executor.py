@@ -17,7 +17,7 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import Blame, BoardBusy, ConfigError, HostError, LabctlError, ProgramFailed
 from labctl.farm.health import suspicion
-from labctl.farm.interrupts import on_interrupt
+from labctl.farm.interrupts import on_interrupt, raise_first
 from labctl.farm.nightly.executor import Built, Measured
 from labctl.farm.nightly.flips import NIGHTLY
 from labctl.farm.nightly.planning import recipe_with
@@ -60,7 +60,7 @@ class LabExecutor:
         return time.time()
 
     def each(self, work: Callable[[str], None], boards: Sequence[str]) -> None:
-        """Do the work of all boards at once. Raises the first error when all have ended.
+        """Do the work of all boards at once. Raises an error of theirs when all have ended.
 
         After an error or Ctrl-C the runs that are under way come to their end: a board each, one
         alone is interrupted.
@@ -68,18 +68,22 @@ class LabExecutor:
         if len(boards) == 1:
             work(boards[0])
             return
+        errors: list[BaseException] = []
         with (
-            ThreadPoolExecutor(max_workers=max(1, len(boards))) as pool,
             on_interrupt(self.stopping.set),
+            ThreadPoolExecutor(max_workers=max(1, len(boards))) as pool,
         ):
             try:
                 for done in as_completed([pool.submit(work, board) for board in boards]):
-                    done.result()
+                    if error := done.exception():
+                        errors.append(error)
+                        self.stopping.set()
             except BaseException:
                 self.stopping.set()
                 raise
         if self.stopping.is_set():
-            raise KeyboardInterrupt
+            errors.append(KeyboardInterrupt())
+        raise_first(errors)
 
     def build(self, name: str, side: str) -> Built:
         """Build a side. Raises as :func:`labctl.build.build` does."""
