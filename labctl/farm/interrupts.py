@@ -11,10 +11,10 @@ from queue import SimpleQueue
 def on_interrupt(tell: Callable[[], None]) -> Iterator[None]:
     """Call ``tell`` on the first Ctrl-C, or signal that means the same, instead of raising.
 
-    KeyboardInterrupt comes between any two steps: a job that has ended there may never be noted, a
-    lock never be freed. ``tell`` is called in a thread of its own, and has returned when the
-    context ends. The second Ctrl-C raises as ever. Other threads than the main one get no signals:
-    there ``tell`` is never called.
+    KeyboardInterrupt can come between any two steps: the end of a job is then never noted, or a
+    lock never freed. ``tell`` is called in a thread of its own, and has returned when the context
+    ends. The second Ctrl-C raises as ever. Other threads than the main one get no signals: there
+    ``tell`` is never called.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -28,7 +28,7 @@ def on_interrupt(tell: Callable[[], None]) -> Iterator[None]:
 
     def handle(_number: int, _frame: object) -> None:
         restore()
-        next_step.put(tell)  # itself it could wait for a lock that the main thread has
+        next_step.put(tell)  # not called here: it may need a lock that this thread has
 
     def restore() -> None:
         for number in numbers:
