@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,6 +79,33 @@ def test_a_detached_run_is_what_it_was_when_it_was_submitted(farm: LabUnderTest)
     record = json.loads((farm.root / "runs" / run / "run.json").read_text())
     assert record["recipe_resolved"]["parameters"]["seconds"] == 0.5
     assert wait_until(lambda: not Path(f"/proc/{pid}").exists(), timeout=120, interval=0.1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_jobs_of_a_server_that_is_stopped_wait_again_and_go_on(
+    farm: LabUnderTest, number: signal.Signals
+) -> None:
+    state = lab_state(LabFile(farm.root, Lab(boards={})))
+    server = farm.start("queue", "serve")
+    server.waiting_for(lambda: state.workers.list() != [])
+    ids = [
+        farm.run("run", "sleeping", "-b", board, "--detach", *ENDLESS).text.strip()
+        for board in ("b-1", "b-2")
+    ]
+    started = "board/*/data/local/tmp/labctl/jobs/*/started.json"
+    server.waiting_for(lambda: len(list(farm.root.glob(started))) == 2)
+    server.process.send_signal(number)
+    assert server.finish().exit_status == 130
+    # Nothing speaks against them, and nobody waits until the lease of their server is over.
+    before = [state.jobs.find(job) for job in ids]
+    assert [(job.state, job.failures) for job in before] == [("waiting", 0)] * 2
+    let_go(farm.root)
+    done = farm.run("queue", "serve", "--until-empty")
+    assert done.exit_status == 0, said(done)
+    after = [state.jobs.find(job) for job in ids]
+    assert [(job.state, job.exit_status) for job in after] == [("done", 0)] * 2
+    assert [job.run for job in after] == [job.run for job in before]
+    assert len(farm.finished_trials()) == 2
 
 
 def test_jobs_are_cancelled_and_moved(farm: LabUnderTest) -> None:
