@@ -2,7 +2,7 @@
 
 The use of it by a run:
 
-1. Where :func:`may_share` holds for a prompt, ask once at the largest budget, with ``offsets``.
+1. Where the prompt states no budget, ask once at the largest one, with ``offsets``.
 2. For each smaller budget: :func:`cut` if :func:`can_cut`, otherwise ask at that budget.
 3. On :data:`CHECKED_QUESTIONS` questions of each model ask at a smaller budget, too, at the run's
    concurrency, and hold the cut against it: :func:`check_truncation`. Above 1 % that differ, ask at
@@ -10,7 +10,7 @@ The use of it by a run:
    one that has a single question, so a check at one slot proves nothing for eight.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,11 +38,6 @@ class Cut:
     def complete(self) -> bool:
         """True if the model came to its end within the budget."""
         return self.finish == "stop"
-
-
-def may_share(stated_budget: int | None, budgets: Sequence[int | None]) -> bool:
-    """Return whether one generation may serve all budgets: the prompt must not state one."""
-    return stated_budget is None and len(budgets) > 1
 
 
 def can_cut(generation: GenerationRecord, budget: int | None) -> bool:

@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -19,27 +18,13 @@ from labctl.evaluation.likeliest import check_tells
 from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.servers import ServerRequest, StartedEndpoint, started_endpoint
 from labctl.evaluation.servers.started import READY_SECONDS
-from labctl.records import EndpointRecord, ModelIdentity
+from labctl.records import EndpointRecord
 from labctl.runs.observer import Observer
 from labctl.transport import Transport
 
 #: A server that labctl starts may run as long as the evaluation; this ends one that is left over.
 _LONGEST_SECONDS = 30 * 86400.0
 _IDENTIFY_SECONDS = 60.0
-
-
-@dataclass
-class Contacted:
-    """A server that answered, or was started."""
-
-    record: EndpointRecord
-    started: StartedEndpoint | None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def model(self) -> ModelIdentity | None:
-        """Its model, where labctl gave it the file."""
-        return self.started.model if self.started else None
 
 
 def start_servers(

@@ -81,14 +81,6 @@ class EvaluationPlan:
         each = sum(len(variant.first_limits) for variant in self.variants)
         return len(self.questions) * self.samples * each
 
-    def asks_of(self, number: int) -> Iterator[Ask]:
-        """Yield what is asked first of a question, variants in turns."""
-        question = self.questions[number]
-        for sample in range(1, self.samples + 1):
-            for variant in self.variants:
-                for limit in variant.first_limits:
-                    yield Ask(Key(question, variant.name, sample), limit)
-
     def checks(self, model: str) -> Iterator[Ask]:
         """Yield the generations at real limits that cut answers of a model are held against.
 

@@ -92,11 +92,6 @@ class BoardSelector:
             return False
         return all(condition.holds(board) for condition in self.conditions)
 
-    @property
-    def asks_for_health(self) -> bool:
-        """True if it says which health a board must have."""
-        return any(condition.key == "health" for condition in self.conditions)
-
     def select(self, boards: Sequence[SelectableBoard]) -> list[str]:
         """Return the names of the boards that meet it. Raises ConfigError if there is none."""
         found = [board.name for board in boards if self.holds(board)]

@@ -67,10 +67,6 @@ class Baselines:
             raise _unknown(name, list(known))
         return known[name]
 
-    def needing(self, run: str) -> Sequence[Baseline]:
-        """Return the baselines that stand for a run."""
-        return [one for one in self.list() if run in one.runs]
-
     def set(
         self,
         name: str,

@@ -49,7 +49,6 @@ from labctl.stats.proportions import (
     clustered_interval,
     half_width_reached,
     interval_of_variance,
-    questions_for_half_width,
     wilson_interval,
 )
 from labctl.stats.roofline import (
@@ -107,7 +106,6 @@ __all__ = [
     "percentile",
     "predict",
     "questions_for_difference",
-    "questions_for_half_width",
     "ratio",
     "student_quantile",
     "surely_fits",

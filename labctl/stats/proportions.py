@@ -105,31 +105,6 @@ def half_width_reached(
     return (found.high - found.low) / 2 <= half_width
 
 
-def questions_for_half_width(
-    half_width: float, *, accuracy: float = 0.5, level: float = 0.95
-) -> int:
-    """Return how many questions make Wilson's interval at most ``half_width`` to either side.
-
-    At an ``accuracy`` of 0.5, the default, it is most. Raises ValueError unless the half width is
-    between 0 and 0.5.
-    """
-    if not 0 < half_width < 0.5:
-        raise ValueError(f"a half width is between 0 and 0.5, not {half_width}")
-    z = _two_sided(level)
-
-    def is_narrow(count: int) -> bool:
-        low, high = _wilson(accuracy, count, z, corrected=False)
-        return (high - low) / 2 <= half_width
-
-    few, many = 0, 1
-    while not is_narrow(many):
-        few, many = many, many * 2
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (few, middle) if is_narrow(middle) else (middle, many)
-    return many
-
-
 def _two_sided(level: float) -> float:
     if not 0 < level < 1:
         raise ValueError(f"a level is between 0 and 1, not {level}")

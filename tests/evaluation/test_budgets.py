@@ -11,7 +11,6 @@ from labctl.evaluation.budgets import (
     check_truncation,
     cut,
     equal_tokens,
-    may_share,
     tokens_within,
 )
 from labctl.evaluation.endpoints import Api, EndpointClient, Generation
@@ -109,8 +108,6 @@ def test_an_end_that_did_not_fit_leaves_the_text_whole_but_not_complete() -> Non
 def test_a_prompt_that_states_its_budget_is_asked_at_each() -> None:
     stated = record(stated_budget=4)
     assert [can_cut(stated, budget) for budget in (4, 8, None)] == [False, True, False]
-    assert not may_share(4, [8, 16])
-    assert may_share(None, [8, 16])
 
 
 def test_a_failure_is_no_answer() -> None:

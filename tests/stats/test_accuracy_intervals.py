@@ -6,7 +6,6 @@ from simulated_stops import coverage_at_the_stop, errors_of_looks, stops_at_a_ha
 from labctl.stats import (
     clustered_interval,
     half_width_reached,
-    questions_for_half_width,
     wilson_interval,
 )
 
@@ -83,15 +82,6 @@ def test_an_interval_that_ended_the_asking_is_wider_with_samples_too() -> None:
     plain = wilson_interval(30, 100, stopped=True)
     assert (same.low, same.high) == (pytest.approx(plain.low), pytest.approx(plain.high))
     assert same.high > wilson_interval(30, 100).high
-
-
-def test_questions_for_a_precision() -> None:
-    # n = z² p q / h² - z², nearly: Wilson's interval at 1/2 solved for n
-    assert questions_for_half_width(0.05) == 381
-    assert questions_for_half_width(0.03) == 1064
-    assert questions_for_half_width(0.03, accuracy=0.856) < 600
-    with pytest.raises(ValueError, match=r"between 0 and 0\.5"):
-        questions_for_half_width(0.5)
 
 
 def test_looks_come_after_each_ten_questions() -> None:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from labctl.farm.recovery.ladder import Climb, Step, recover, rungs_of
+    from labctl.farm.recovery.ladder import Climb, Step, recover
 else:
-    __getattr__ = lazy_names(__name__, {"ladder": "Climb Step recover rungs_of"})
+    __getattr__ = lazy_names(__name__, {"ladder": "Climb Step recover"})
 
-__all__ = ["Climb", "Step", "recover", "rungs_of"]
+__all__ = ["Climb", "Step", "recover"]

@@ -139,19 +139,6 @@ def require_secrets(board: Board) -> None:
     check_secrets(_actions(board))
 
 
-def rungs_of(board: Board) -> list[str]:
-    """Return the names of the rungs that a board has."""
-    switches = board.switches
-    named = {
-        "restart hdc": switches.restart_hdc,
-        "usb": switches.usb,
-        "reboot": switches.reboot,
-        "power": switches.power,
-        "reflash": switches.reflash,
-    }
-    return ["reconnect", *(name for name, means in named.items() if means)]
-
-
 def _take(
     rung: _Rung, lab: LabFile, board: Board, connect: Connect, lease: StateLease
 ) -> tuple[StateLease, str | None]:
