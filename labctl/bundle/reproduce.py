@@ -14,7 +14,7 @@ from labctl.bundle.records import BundledRun, bundled_run
 from labctl.bundle.signature import Signer
 from labctl.bundle.trusted_recipe import Missing, TrustedRecipe, trusted_recipe
 from labctl.bundle.verdicts import Measured, Number, judge, texts
-from labctl.compare.history import board_history
+from labctl.compare.session_noise import board_history
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.config.yaml.document import Document

@@ -107,9 +107,9 @@ def compare(
     if markdown and as_json:
         raise click.UsageError("give either --json or --markdown")
     from labctl.compare.figures import checked_names
-    from labctl.compare.history import board_history
     from labctl.compare.judging import compare as judge
     from labctl.compare.selecting import find_pairs
+    from labctl.compare.session_noise import board_history
     from labctl.compare.thresholds import Thresholds
     from labctl.report.comparison import (
         comparison_document,

@@ -1,10 +1,9 @@
-"""The root command and the one place where errors become words and exit statuses.
+"""The root command, and the one place where every error ends.
 
 Commands are loaded only when used: ``labctl --help`` must cost little more than importing click.
 """
 
 import importlib
-import json
 import signal
 import sys
 from collections.abc import Sequence
@@ -14,16 +13,16 @@ from typing import Any
 import click
 
 from labctl.cli.commands import COMMANDS
-from labctl.cli.output import Invocation, coloured, print_command
+from labctl.cli.error_output import print_error
+from labctl.cli.output import Invocation, print_command
 from labctl.cli.streams import explaining, lead_nowhere, unfailing
-from labctl.errors import Blame, ExitStatus, LabctlError, printable
+from labctl.errors import ExitStatus
 from labctl.progress import reading_commands
 
-__all__ = ["Invocation", "LazyGroup", "cli", "main", "run_cli", "show_error", "version_line"]
+__all__ = ["Invocation", "LazyGroup", "cli", "main", "run_cli", "version_line"]
 
 #: Commands that pass a remote exit status on, and need one of their own for their failures.
 _PASSING_STATUS = ("shell", "hdc shell")
-BUG_HINT = "this is a bug in labctl: please report it with the output of `labctl --debug ...`"
 
 
 class NobodyReads(Exception):
@@ -196,7 +195,7 @@ def run_cli(words: list[str]) -> int:
 
             traceback.print_exc()
         as_json = invocation.as_json or _asks_for_json(error, words)
-        status = _explain(error, as_json=as_json)
+        status = print_error(error, as_json=as_json)
         failed_itself = not isinstance(error, click.exceptions.Exit | click.Abort)
         if invocation.command in _PASSING_STATUS and failed_itself:
             return ExitStatus.SHELL_FAILURE
@@ -220,64 +219,3 @@ def _asks_for_json(error: Exception, words: Sequence[str]) -> bool:
         if isinstance(command, click.Group):
             command = command.get_command(context, word) or command
     return any("--json" in parameter.opts for parameter in command.params)
-
-
-def _explain(error: Exception, *, as_json: bool) -> int:
-    """Say what happened; the exit status it means."""
-    match error:
-        case click.exceptions.Exit():
-            return error.exit_code
-        case click.Abort():
-            click.echo("interrupted", err=True)
-            return ExitStatus.INTERRUPTED
-        case click.ClickException():
-            if isinstance(error, click.exceptions.NoSuchCommand):
-                from labctl.cli.help import with_nearest
-
-                error = with_nearest(error)
-            if as_json:
-                _print_json(Blame.CONFIG, error.format_message())
-            else:
-                error.show()
-            return ExitStatus.CONFIG
-        case LabctlError():
-            if as_json:
-                where = {"file": error.file, "line": error.line, "details": error.details}
-                _print_json(error.blame, error.message, error.hint, **where)
-            else:
-                show_error(error)
-            return error.exit_status
-    import traceback
-
-    at = traceback.extract_tb(error.__traceback__)[-1]
-    message = f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
-    if as_json:
-        _print_json("bug", message, BUG_HINT)
-    else:
-        click.echo(f"bug: {message}\nhint: {BUG_HINT}", err=True)
-    return ExitStatus.INFRA
-
-
-def _print_json(blame: str, message: str, hint: str | None = None, **where: object) -> None:
-    """Print an error as one object on a line of standard error."""
-    keys = {"file": None, "line": None, "details": None, **where}
-    click.echo(json.dumps({"blame": blame, "message": message, "hint": hint, **keys}), err=True)
-
-
-def show_error(error: LabctlError) -> None:
-    """Print an error: blame, message, evidence, what to do."""
-    told = f"({error.blame}): {_below(error.message)}"
-    click.echo(f"{coloured('error', 'red')} {told}", err=True)
-    if error.details:
-        for line in error.details.rstrip().splitlines():
-            click.echo(f"  | {printable(line)}", err=True)
-    if error.hint:
-        click.echo(f"{coloured('hint', 'cyan')}: {_below(error.hint)}", err=True)
-
-
-def _below(text: str) -> str:
-    """Return text whose further lines are marked, as those of the evidence are.
-
-    A CI server takes a line that begins with ``::`` for a command.
-    """
-    return text.replace("\n", "\n  | ")

@@ -20,7 +20,7 @@ from labctl.runs.planning.forecast import Forecast, make_forecast, plan_trials
 from labctl.runs.planning.repeats import RepeatsNeeded
 from labctl.runs.planning.trials import Plan, PlannedTrial
 from labctl.runs.record.history import Measured, SeenBoard, Wanted, last_measured, last_seen
-from labctl.runs.record.noise import known_noise
+from labctl.runs.record.repeat_noise import known_noise
 from labctl.runs.record.repository import RunRepository
 from labctl.runs.run import RunRequest
 from labctl.transport import Transport

@@ -10,7 +10,8 @@ import yaml
 from commands import parse
 from records_made import BEGAN, plan, planned_run, run, trial
 
-from labctl.cli.root import run_cli, show_error
+from labctl.cli.error_output import show_error
+from labctl.cli.root import run_cli
 from labctl.errors import ProgramFailed
 from labctl.records import Failure, GateRecord, RunEnd
 

@@ -9,7 +9,7 @@ from played_runs import Setting
 from records_made import model, timing
 
 from labctl.engines import MemoryNeed
-from labctl.performance.bottleneck import drift
+from labctl.performance.drift import drift
 from labctl.performance.prediction import ModelWorkload
 from labctl.records import BoardFacts, Check, Execution
 

@@ -10,7 +10,7 @@ from labctl.config.recipe import ComparisonLimits
 from labctl.records import Execution, RunEnd, TrialState
 from labctl.runs.planning.repeats import Noise, RepeatsNeeded
 from labctl.runs.record.history import Wanted
-from labctl.runs.record.noise import known_noise
+from labctl.runs.record.repeat_noise import known_noise
 from labctl.runs.record.repository import RunRepository
 
 LIKE = {"threads": 4, "build_key": "old"}

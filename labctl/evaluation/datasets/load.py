@@ -1,19 +1,12 @@
-"""Choice of the questions that are asked, and of the worked examples before them.
+"""Choice of the questions that are asked, and of the worked examples before them."""
 
-The order by a seed is that of SHA-256 over ``SEED:QUESTION``, where QUESTION is the content of a
-question (text, choices, answer), not its place: the same on every machine and in every version of
-Python, and a longer subset begins with the shorter one.
-"""
-
-import hashlib
-import json
-from collections.abc import Iterable
 from pathlib import Path
 
 from labctl import shipped
 from labctl.errors import ConfigError
 from labctl.evaluation.datasets.rows import Rows, read_rows
 from labctl.evaluation.datasets.source import DatasetSource, HubDataset
+from labctl.evaluation.datasets.subset import in_seed_order
 from labctl.evaluation.question import Dataset, Question
 from labctl.progress import Progress, silent
 from labctl.units import counted
@@ -38,7 +31,7 @@ def load_dataset(source: DatasetSource, root: Path, progress: Progress = silent)
         asked_elsewhere = {one.text for one in questions} if from_rows is not rows else set()
         candidates, _ = _distinct(from_rows, from_shown)
         free = [one for one in candidates if one.text not in asked_elsewhere]
-        examples = tuple(ordered(free, shots.seed)[: shots.count])
+        examples = tuple(in_seed_order(free, shots.seed)[: shots.count])
         if len(examples) < shots.count:
             raise ConfigError(
                 f"{from_shown} has {counted(len(free), 'question')} that could be worked"
@@ -48,7 +41,9 @@ def load_dataset(source: DatasetSource, root: Path, progress: Progress = silent)
         questions = [one for one in questions if one.text not in taken]
         if not questions:
             raise ConfigError(f"{shown}: the worked examples leave no question to ask")
-    chosen = questions if source.subset_seed is None else ordered(questions, source.subset_seed)
+    chosen = (
+        questions if source.subset_seed is None else in_seed_order(questions, source.subset_seed)
+    )
     if source.limit is not None:
         if source.limit > len(chosen):
             notes.append(f"{shown} has {counted(len(chosen), 'question')}: fewer than the limit")
@@ -64,16 +59,6 @@ def load_dataset(source: DatasetSource, root: Path, progress: Progress = silent)
         examples=examples,
         notes=tuple(notes),
     )
-
-
-def ordered(questions: Iterable[Question], seed: int) -> list[Question]:
-    """Return the questions in the order of a seed."""
-    return sorted(questions, key=lambda one: _rank(one, seed))
-
-
-def _rank(question: Question, seed: int) -> bytes:
-    content = json.dumps([question.text, *question.choices, question.answer], ensure_ascii=True)
-    return hashlib.sha256(f"{seed}:{content}".encode()).digest()
 
 
 def _rows(

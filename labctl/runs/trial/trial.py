@@ -12,7 +12,8 @@ from labctl.config.recipe import Recipe
 from labctl.engines import EngineParameters, Inputs, RawOutput
 from labctl.errors import BoardError, BoardRebooted, ProgramTimeout
 from labctl.files import host_writes
-from labctl.performance.bottleneck import drift, explain
+from labctl.performance.bottleneck import explain
+from labctl.performance.drift import drift
 from labctl.records import (
     BoardFacts,
     Check,

@@ -1,0 +1,72 @@
+"""Errors on standard error: words for people, or with ``--json`` one object on one line."""
+
+import json
+from pathlib import Path
+
+import click
+
+from labctl.cli.output import coloured
+from labctl.errors import Blame, ExitStatus, LabctlError, printable
+
+BUG_HINT = "this is a bug in labctl: please report it with the output of `labctl --debug ...`"
+
+
+def print_error(error: Exception, *, as_json: bool) -> int:
+    """Print an error for people, or as one JSON object; return the exit status it means."""
+    match error:
+        case click.exceptions.Exit():
+            return error.exit_code
+        case click.Abort():
+            click.echo("interrupted", err=True)
+            return ExitStatus.INTERRUPTED
+        case click.ClickException():
+            if isinstance(error, click.exceptions.NoSuchCommand):
+                from labctl.cli.help import with_nearest
+
+                error = with_nearest(error)
+            if as_json:
+                _print_json(Blame.CONFIG, error.format_message())
+            else:
+                error.show()
+            return ExitStatus.CONFIG
+        case LabctlError():
+            if as_json:
+                where = {"file": error.file, "line": error.line, "details": error.details}
+                _print_json(error.blame, error.message, error.hint, **where)
+            else:
+                show_error(error)
+            return error.exit_status
+    import traceback
+
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    message = f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
+    if as_json:
+        _print_json("bug", message, BUG_HINT)
+    else:
+        click.echo(f"bug: {message}\nhint: {BUG_HINT}", err=True)
+    return ExitStatus.INFRA
+
+
+def _print_json(blame: str, message: str, hint: str | None = None, **where: object) -> None:
+    """Print an error as one object on a line of standard error."""
+    keys = {"file": None, "line": None, "details": None, **where}
+    click.echo(json.dumps({"blame": blame, "message": message, "hint": hint, **keys}), err=True)
+
+
+def show_error(error: LabctlError) -> None:
+    """Print an error: blame, message, evidence, what to do."""
+    told = f"({error.blame}): {_below(error.message)}"
+    click.echo(f"{coloured('error', 'red')} {told}", err=True)
+    if error.details:
+        for line in error.details.rstrip().splitlines():
+            click.echo(f"  | {printable(line)}", err=True)
+    if error.hint:
+        click.echo(f"{coloured('hint', 'cyan')}: {_below(error.hint)}", err=True)
+
+
+def _below(text: str) -> str:
+    """Return text whose further lines are marked, as those of the evidence are.
+
+    A CI server takes a line that begins with ``::`` for a command.
+    """
+    return text.replace("\n", "\n  | ")
