@@ -93,6 +93,8 @@ class LabctlError(Exception):
     #: True if a host is at fault, this one or one on the way to the board, so that nothing is said
     #: about the board or the job.
     is_of_host: bool = False
+    #: The run that it broke off, and that `labctl resume` continues; None if none had begun.
+    run: str | None = None
 
     def __init__(self, message: str, *, hint: str | None = None, details: str | None = None):
         self.message = printable(message)

@@ -169,11 +169,16 @@ def _boards(
 def _run_at_once(
     pool: Sequence[Board], run_on: Callable[[Board], int], *, may_wait: bool
 ) -> int | None:
-    """Run on the first board that nobody has; None if all are in use and it may wait."""
+    """Run on the first board that nobody has; None if all are in use and it may wait.
+
+    Raises BoardBusy if they are in use and it may not wait, or if that broke off a run.
+    """
     for board in pool:
         try:
             return run_on(board)
         except BoardBusy as error:
+            if error.run is not None:  # which is resumed; a second one would do its trials again
+                raise
             if board is pool[-1] and not may_wait:
                 raise
             note(error.message)

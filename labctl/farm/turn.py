@@ -68,7 +68,7 @@ class Turn:
     def take(self, use: Callable[[str], int], is_refusal: type[LabctlError]) -> int:
         """Wait, use the board, and return what ``use`` returns.
 
-        A board that refuses is waited for again. Raises LeaseLost if somebody cancels the job,
+        A board that refuses is waited for again, unless a run had begun on it. Raises LeaseLost if somebody cancels the job,
         BoardOutOfService if none of the boards may be used any more, and what ``use`` raises.
         """
         (job,) = self._state.jobs.submit(self._new)
@@ -80,6 +80,9 @@ class Turn:
                     with self._alive():
                         status = use(str(claimed.board))
                 except is_refusal as error:
+                    if error.run is not None:
+                        self._end(claimed, error.exit_status, error)
+                        raise
                     again = partial(
                         self._state.jobs.requeue, claimed, error.message, blame_board=False
                     )

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from labs import LabUnderTest, blamed, said
 
+from labctl.config.lab import Lab, LabFile
 from labctl.retry import wait_until
+from labctl.state import lab_state
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
@@ -64,3 +66,16 @@ def test_a_living_controller_keeps_the_board_and_a_dead_one_frees_it(
     monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "a third state"))
     done = other.run("run", "tiny", *ONCE)
     assert done.exit_status == 0, said(done)
+
+
+def test_a_run_that_a_reservation_breaks_off_is_not_begun_anew(lab: LabUnderTest) -> None:
+    """It is resumed: a second run would measure again what the first one has."""
+    running = lab.start("run", lab.recipe(), "--set", "repeats=500")
+    running.waiting_for(lambda: lab.is_under_way(2))
+    state = lab_state(LabFile(lab.root, Lab(boards={})))
+    now = state.jobs.now()
+    state.reservations.add("vb", now, now + 3600, holder="ann", by="ann@desk", reason="demo")
+    done = running.finish()
+    blamed(done, 3, "infra", "vb is reserved for ann", "to continue: labctl resume")
+    assert lab.end()["state"] == "failed"
+    assert lab.finished_trials()

@@ -36,6 +36,23 @@ def test_a_board_that_refuses_again_and_again_is_told_once(state: LabState, tmp_
     assert notes == ["board rk1 is in use: a sign of life 0 s ago"]
 
 
+def test_a_run_that_was_broken_off_is_not_made_again(state: LabState, tmp_path: Path) -> None:
+    job, tries = NewJob("q8", {}, ("rk1",), "foreground"), list[str]()
+
+    def use(board: str) -> int:
+        tries.append(board)
+        error = BoardBusy(f"board {board} is reserved for ann")
+        error.run = "20260101T000000Z-q8-abcdef"
+        raise error
+
+    with pytest.raises(BoardBusy, match="reserved for ann"):
+        Turn(state, tmp_path, job, print, print, **OFTEN).take(use, BoardBusy)
+    assert tries == ["rk1"]
+    ended = state.jobs.get(job.id)
+    assert ended is not None
+    assert (ended.state, ended.exit_status) == ("done", 3)
+
+
 def test_a_run_that_somebody_cancels_ends_at_once(state: LabState, tmp_path: Path) -> None:
     job = NewJob("q8", {}, ("rk1",), "foreground")
 

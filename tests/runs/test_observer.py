@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from records_made import plan, planned_run, run
 
-from labctl.errors import ConfigError
+from labctl.errors import BoardBusy, ConfigError
 from labctl.records import RunEnd
 from labctl.records.events import End
 from labctl.runs.observer import Observer, RunSession
+from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS
 
 
@@ -28,3 +29,13 @@ def test_who_comes_after_the_end_of_a_run_writes_nothing_into_it(tmp_path: Path)
         session.begin(directory)
     assert (directory.path / EVENTS).read_text() == written
     assert not directory.is_held()
+
+
+def test_an_error_names_the_run_that_it_broke_off(tmp_path: Path) -> None:
+    planned, refused = planned_run(tmp_path, run(), plan()), RunDirectory(tmp_path / "other")
+    refused.begin()
+    for directory, expected in ((planned, planned.path.name), (refused, None)):
+        with pytest.raises(BoardBusy) as caught, RunSession(Observer()) as session:
+            session.begin(directory)
+            raise BoardBusy("board b is reserved for ann")
+        assert caught.value.run == expected
