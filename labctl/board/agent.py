@@ -69,6 +69,11 @@ _MEMORY = ("memory_total_bytes", "memory_available_bytes")
 _BETTER_KNOWN = ("machine", "kernel", "cpus", "cpus_allowed", *_MEMORY)
 
 
+def tells_facts(text: str) -> bool:
+    """Return True if text is the agent's facts, rather than an error of it."""
+    return "boot_id" in (last_object(text) or {})
+
+
 class BoardAgent:
     """The agent at ``path`` on a board. Jobs live below ``<workdir>/jobs``.
 
@@ -94,8 +99,8 @@ class BoardAgent:
         ``told`` is its answer if it was asked before. Raises ConfigError when the board cannot,
         BoardRebooted when it restarted since the probe.
         """
-        answer = last_object(told)
-        if answer is None or "boot_id" not in answer:
+        answer = last_object(told) if tells_facts(told) else None
+        if answer is None:
             answer = self._ask(("facts",), "cannot ask the agent for facts")
         try:
             better = {name: answer[name] for name in _BETTER_KNOWN}

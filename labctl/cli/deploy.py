@@ -153,6 +153,7 @@ def _serve_free(
         fleet.refuse_impossible()
         if not only_plan:
             yes = _agree(fleet, view, yes=yes)
+            fleet.bring_agents()
         fleet.fetch()
         fleet.look_again()
     shown.end_step()

@@ -1,7 +1,7 @@
 """The plan of a deploy, before the first byte is sent: files a board needs, and all problems."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -64,7 +64,7 @@ class DeployPlan:
         """Bytes that will cross the link."""
         return max(0, self.bytes - self.arrived_bytes)
 
-    def of(self, objects: Sequence[Object]) -> "DeployPlan":
+    def of(self, objects: Collection[Object]) -> "DeployPlan":
         """Return the part of the plan that is about some of its objects."""
         hashes = {item.sha256 for item in objects}
         missing = (item for item in self.missing if item.sha256 in hashes)
@@ -167,6 +167,13 @@ def agent_artifact(machine: str, target: Target, lab_root: Path) -> Artifact:
     except ConfigError as error:
         error.of_host()
         raise
+
+
+def agents_in(store: BoardStore) -> list[StoredObject]:
+    """Return the agents of all versions that are complete in a board's store."""
+    named = [item for item in store.contents() if item.name == AGENT_PRODUCT]
+    absent = store.missing(named)
+    return [item for item in named if item not in absent]
 
 
 def agent_hash(transport: Transport, workdir: str, target: str, lab_root: Path) -> BoardHash | None:

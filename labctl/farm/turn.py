@@ -68,8 +68,9 @@ class Turn:
     def take(self, use: Callable[[str], int], is_refusal: type[LabctlError]) -> int:
         """Wait, use the board, and return what ``use`` returns.
 
-        A board that refuses is waited for again, unless a run had begun on it. Raises LeaseLost if somebody cancels the job,
-        BoardOutOfService if none of the boards may be used any more, and what ``use`` raises.
+        A board that refuses is waited for again, unless a run had begun on it. Raises LeaseLost if
+        somebody cancels the job, BoardOutOfService if none of the boards may be used any more, and
+        what ``use`` raises.
         """
         (job,) = self._state.jobs.submit(self._new)
         was_refused = False

@@ -15,6 +15,7 @@ from labctl.board import BoardAgent, Pruner
 from labctl.board.prune import knows_leases
 from labctl.config.lab import Board, LabFile
 from labctl.deploy import DeployOptions, Object, Sources, Stopwatch, refuse
+from labctl.deploy.plan import agents_in
 from labctl.errors import BoardBusy, BoardNoSpace, HostError, InfraError, LabctlError
 from labctl.retry import wait_until
 from labctl.runs.board.deploy_preview import DeployPreview, preview_deploy, send
@@ -186,8 +187,17 @@ class Fleet:
         """
         return not any(_to_fetch(task) for task in self.alive)
 
+    def bring_agents(self) -> None:
+        """Put the agent on the boards for which a model has to be downloaded or quantized.
+
+        It knows more of a board than its shell: one without the target's instructions is refused
+        before gigabytes are fetched for it.
+        """
+        tasks = [task for task in self.alive if task.wanted.takes_long(_missing(task))]
+        self._each(tasks, self._bring_agent)
+
     def fetch(self) -> None:
-        """Fetch and make what the free boards lack and is not on this host."""
+        """Fetch and make what is missing on the free boards and not on this host."""
         for wanted in {task.wanted.target: task.wanted for task in self.alive}.values():
             served = [task for task in self.alive if task.wanted is wanted]
             try:
@@ -220,6 +230,10 @@ class Fleet:
     def _look(self, task: BoardTask) -> None:
         with self._held(task):
             pass
+
+    def _bring_agent(self, task: BoardTask) -> None:
+        with self._held(task) as held:
+            held.bring_agent(lambda _item, _done: self._go_on())
 
     def _deliver(self, task: BoardTask, sources: Sources) -> None:
         with self._held(task) as held:
@@ -308,7 +322,7 @@ def pruner_of(held: HeldBoard) -> tuple[Pruner, str]:
     try:
         held.bring_agent(lambda _item, _done: None)
     except BoardNoSpace:
-        there = held.agents()
+        there = agents_in(held.store)
         if not there:
             raise
         fence.agent = held.store.path(there[0].sha256)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from agent_builds import lend_artifact
 from labs import RECIPE, LabUnderTest, blamed, said
+from model_hub import model_hub
 from small_disk import fill, small_disk
 
 from labctl.files import cache_dir
@@ -111,6 +112,19 @@ def llama_cpp_alone(own_cache: Path) -> None:
 def test_the_agent_is_not_built(lab: LabUnderTest, llama_cpp_alone: None) -> None:
     done = lab.run("run", lab.recipe())
     blamed(done, 2, "config", "no agent (current) is built for target host-", "labctl build")
+
+
+@pytest.mark.parametrize("command", ["run", "deploy"])
+def test_nothing_is_fetched_while_the_agent_is_not_built(
+    lab: LabUnderTest, llama_cpp_alone: None, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with model_hub((lab.root / "models" / "tiny.gguf").read_bytes() + bytes(4 << 20)) as hub:
+        address = f'{{url: {{address: "{hub.address}/tiny.gguf", sha256: {hub.sha256}}}}}'
+        lab.recipe(RECIPE.replace("{file: models/tiny.gguf}", address))
+        done = lab.run(command, "tiny")
+        blamed(done, 2, "config", "no agent (current) is built for target host-", "labctl build")
+        assert not hub.is_asked_for_all
 
 
 def test_the_source_does_not_compile(lab: LabUnderTest, own_cache: Path) -> None:

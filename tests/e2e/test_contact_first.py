@@ -5,6 +5,7 @@ import json
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,37 @@ def test_nothing_is_fetched_for_a_board_that_is_off(
     switch_off(lab)
     blamed(lab.run(command, "tiny"), 3, "infra", "Connection refused")
     assert (hub.requests, hub.sent_bytes) == ([], 0)
+
+
+@contextmanager
+def used_by_another(lab: LabUnderTest) -> Iterator[None]:
+    """The board is locked, as by another labctl of this host."""
+    found = find_lab(lab.root, TRANSPORTS)
+    link = HdcTcpConfig(address=lab.board.address).open()
+    with link, hold_board(found.board(None), link, found, BoardUse("test")):
+        yield
+
+
+@pytest.mark.parametrize("command", ["run", "deploy"])
+def test_nothing_is_fetched_for_a_board_in_use(lab: LabUnderTest, hub: Hub, command: str) -> None:
+    with used_by_another(lab):
+        blamed(lab.run(command, "--no-wait", "tiny"), 3, "infra", "board vb is in use")
+    assert (hub.requests, hub.sent_bytes) == ([], 0)
+
+
+@pytest.mark.parametrize("command", ["run", "deploy"])
+def test_a_board_is_looked_at_again_after_the_fetch(
+    lab: LabUnderTest, hub: Hub, command: str
+) -> None:
+    hub.gate.clear()
+    running = lab.start(command, "--no-wait", "tiny")
+    running.waiting_for(lambda: hub.is_asked_for_all)
+    with used_by_another(lab):
+        hub.gate.set()
+        blamed(running.finish(), 3, "infra", "board vb is in use")
+    store = Path(lab.board.workdir, "store")
+    assert not (store / hub.sha256).exists()
+    assert list(lab.root.glob("runs/*/run.json")) == []
 
 
 def test_nothing_is_fetched_for_a_run_whose_board_is_off_when_it_goes_on(

@@ -127,6 +127,16 @@ def test_the_agent_tells_the_facts_with_the_look_at_its_store(tmp_path: Path) ->
         assert not any(command.endswith(" facts") for command in link.commands[1:])
 
 
+def test_an_agent_that_is_there_refuses_other_cpus_before_anything_is_sent(tmp_path: Path) -> None:
+    """To a 32-bit shell the kernel tells other features than to the agent."""
+    told = TOLD | {"cpus": [{"count": 4, "part": "0xd05", "features": ["fp"]}]}
+    program = f"#!/bin/sh\necho '{json.dumps(told)}'\n".encode()
+    with ExitStack() as ending:
+        held, _ = with_agent(tmp_path, ending, program)
+        with pytest.raises(ConfigError, match="the board's CPU does not have: asimd"):
+            held.plan([])
+
+
 @pytest.mark.parametrize(
     ("program", "error", "message"),
     [

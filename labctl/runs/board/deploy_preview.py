@@ -17,12 +17,15 @@ from labctl.deploy import (
     problems,
 )
 from labctl.deploy.send import deploy
-from labctl.errors import LabctlError, LinkError
+from labctl.errors import ConfigError, LabctlError, LinkError
 from labctl.records import ModelIdentity
-from labctl.runs.board.held_board import SIGN_SECONDS, HeldBoard
+from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import Fit, make_forecast
+
+#: Between two signs of life while something is sent; silence of ALIVE_SECONDS is a death.
+SIGN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,12 @@ class DeployPreview:
 def preview_deploy(
     held: HeldBoard, prepared: Sequence[Prepared], limit_bytes_per_second: float | None = None
 ) -> DeployPreview:
-    """Look at a board and say what recipes need of it. Raises LinkError, BoardError."""
+    """Look at a board and say what recipes need of it. Raises as :func:`missing_on` does."""
     wanted, found = missing_on(held, prepared)
+    try:
+        _ = held.agent_object
+    except ConfigError as error:
+        found.append(error)
     fits = [
         fit
         for one in prepared
@@ -88,7 +95,7 @@ def missing_on(
 ) -> tuple[DeployPlan, list[LabctlError]]:
     """Ask a board what it has of what recipes need; all reasons why the rest cannot be sent.
 
-    Raises LinkError, BoardError.
+    Raises what :meth:`HeldBoard.plan` raises.
     """
     return missing_objects(held, (item for one in prepared for item in objects_of(one)))
 

@@ -4,7 +4,7 @@ Controllers of other hosts are not driven out while they live; those of this hos
 the tokens of their leases.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +20,7 @@ from labctl.board import (
     StoredObject,
     probe,
 )
+from labctl.board.agent import tells_facts
 from labctl.board.facts import agent_question, ask, facts_in, question
 from labctl.board.lease import lease_question
 from labctl.build import Artifact
@@ -30,6 +31,7 @@ from labctl.deploy.plan import (
     AGENT_PRODUCT,
     DeployPlan,
     agent_artifact,
+    agents_in,
     check_features,
     check_machine,
     plan,
@@ -55,8 +57,6 @@ from labctl.runs.board.state_changes import BoardChanges
 from labctl.transport import BoardHash, CommandResult, Transport
 
 PROBE_SECONDS = 20.0
-#: Between two signs of life while something is sent; silence of ALIVE_SECONDS is a death.
-SIGN_SECONDS = 60.0
 
 
 @dataclass
@@ -128,8 +128,7 @@ class HeldBoard:
     def lock_boot(self, boot_id: str) -> None:
         """Keep others of this host out of the board in this boot, whatever way they come.
 
-        One board can have two addresses: localhost and 127.0.0.1, Ethernet and Wi-Fi. Raises
-        BoardBusy.
+        One board can have two addresses, as localhost and 127.0.0.1. Raises BoardBusy.
         """
         lock = board_state(boot_id, self.board).with_suffix(".lock")
         self.ending.enter_context(lock_board(self.board, lock))
@@ -162,15 +161,9 @@ class HeldBoard:
 
     def _any_agent(self) -> BoardAgent | None:
         """Return an agent of any version on the board; without one, no job can run there."""
-        if self._agent is None and (found := self.agents()):
+        if self._agent is None and (found := agents_in(self.store)):
             return BoardAgent(self.transport, self.store.path(found[0].sha256), self.board.workdir)
         return self._agent
-
-    def agents(self) -> list[StoredObject]:
-        """Return the agents of all versions that are complete on the board."""
-        named = [item for item in self.store.contents() if item.name == AGENT_PRODUCT]
-        absent = self.store.missing(named)
-        return [item for item in named if item not in absent]
 
     @cached_property
     def agent_artifact(self) -> Artifact:
@@ -182,21 +175,29 @@ class HeldBoard:
         """The agent's file on this host. Raises ConfigError if it is not built yet."""
         return agent_object(self.facts, lambda _machine: self.agent_artifact.tool(AGENT_PRODUCT))
 
-    def plan(self, objects: Iterable[Object]) -> DeployPlan:
-        """Ask the board what it lacks of files, and of its agent. Raises LinkError, BoardError.
+    def plan(self, wanted: Collection[Object]) -> DeployPlan:
+        """Ask which files are missing on the board; an agent that is there gives its facts, too.
 
-        The agent's part is for :meth:`bring_agent`.
+        Raises LinkError, BoardError, ConfigError: CPUs without the target's instructions.
         """
-        wanted = list(objects)
         try:
-            agents = [self.agent_object] if self._agent is None else []
+            agent = self.agent_object if self._agent is None else None
         except ConfigError:
-            agents = []  # it is to be built; else `bring_agent` says so
-        answers: dict[str, str] = {}
-        also = "\n".join(agent_question(self.store.path(agent.sha256)) for agent in agents)
-        found = plan(self.store, [*wanted, *agents], also=also, on_answers=answers.update)
-        self._agent_plan = (found.of(agents), answers.get("facts", "")) if agents else None
+            agent = None  # it is to be built; else `bring_agent` says so
+        if agent is None:
+            return plan(self.store, wanted)
+        path = self.store.path(agent.sha256)
+        ask, answers = agent_question(path), dict[str, str]()
+        found = plan(self.store, [*wanted, agent], also=ask, on_answers=answers.update)
+        self._agent_plan = found.of([agent]), (facts := answers.get("facts", ""))
+        if tells_facts(facts):
+            self._refine(BoardAgent(self.transport, path, self.board.workdir), facts)
         return found.of(wanted)
+
+    def _refine(self, agent: BoardAgent, told: str) -> None:
+        """Take the agent's facts, which know more than the shell's. Raises ConfigError."""
+        self.facts = agent.refine(self.facts, told)
+        check_features(self.target, self.facts)
 
     def _saw(self, lease: Lease | None) -> None:
         """Let nothing be changed on the board once a newer lease than this one is there."""
@@ -222,8 +223,7 @@ class HeldBoard:
         self._agent = BoardAgent(self.transport, self.fence.agent, self.board.workdir, self.fence)
         # The agent hashes with the CPU's SHA instructions where there are any.
         self.transport.board_hash = BoardHash("sha256", (self._agent.path, "hash"))
-        self.facts = self._agent.refine(self.facts, told)
-        check_features(self.target, self.facts)
+        self._refine(self._agent, told)
 
     def look_again(self) -> BoardFacts:
         """Ask for its facts again. Raises LeaseLost as well."""

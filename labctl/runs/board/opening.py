@@ -107,6 +107,7 @@ def open_board(
         warned: list[str] = []
         ready = all(one.models_are_ready for one in files)
         if not ready:
+            held.bring_agent(sending(observer))  # whose facts count, and which may be missing here
             expected = preview_deploy(held, [one.expected(observer.step) for one in files])
             refuse(expected.problems, board.name)
             warned = expected.warnings

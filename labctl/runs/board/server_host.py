@@ -29,7 +29,8 @@ from labctl.errors import (
 from labctl.files import host_writes
 from labctl.records import JobStatus
 from labctl.retry import RETRY_SECONDS, retry_infra
-from labctl.runs.board.held_board import SIGN_SECONDS, HeldBoard
+from labctl.runs.board.deploy_preview import SIGN_SECONDS
+from labctl.runs.board.held_board import HeldBoard
 from labctl.transport import forwarded_port, remote_words
 
 #: Names of the jobs that are servers begin so.

@@ -56,6 +56,10 @@ class Wanted:
             )
         ]
 
+    def takes_long(self, missing: Collection[str]) -> bool:
+        """Return True if a model has to be downloaded or quantized, not only hashed."""
+        return any(not self._recipes[name].models_are_here for name in self.to_fetch(missing))
+
     def fetch(self, missing: Collection[str], progress: Progress) -> None:
         """Fetch and make what these boards lack. Raises what :func:`labctl.models.resolve` does."""
         with self._lock:
