@@ -16,6 +16,7 @@ from labctl.board.prune import knows_leases
 from labctl.config.lab import Board, LabFile
 from labctl.deploy import DeployOptions, Object, Sources, Stopwatch, refuse
 from labctl.errors import BoardBusy, BoardNoSpace, HostError, InfraError, LabctlError
+from labctl.progress import Pace, Throughput
 from labctl.retry import wait_until
 from labctl.runs.board.deploy_preview import DeployPreview, preview_deploy, send
 from labctl.runs.board.held_board import HeldBoard, hold_board
@@ -103,6 +104,45 @@ class BoardTask:
                 "sent_bytes": self.watch.sent_bytes if self.watch else 0,
             }
         return found
+
+
+@dataclass
+class SendProgress:
+    """Bytes of a delivery to a board that are there or under way; its rate and remaining time."""
+
+    total_bytes: int
+    #: Bytes of each object that are proven on the board, by SHA-256.
+    _arrived: dict[str, int] = field(default_factory=dict)
+    #: Bytes that were sent, and nothing was heard of yet.
+    _in_flight: int = 0
+    _sent: int = 0
+    _throughput: Throughput = field(default_factory=Throughput)
+
+    @property
+    def done_bytes(self) -> int:
+        """Bytes that are there or under way."""
+        return min(self.total_bytes, sum(self._arrived.values()) + self._in_flight)
+
+    def sent(self, count: int) -> None:
+        """Count bytes that left this host."""
+        self._sent += count
+        self._in_flight += count
+
+    def arrived(self, item: Object, done_bytes: int) -> None:
+        """Note how many bytes of an object are proven on the board."""
+        came = done_bytes - self._arrived.get(item.sha256, 0)
+        self._in_flight = max(0, self._in_flight - came)
+        self._arrived[item.sha256] = done_bytes
+
+    def lost(self) -> None:
+        """Drop the bytes under way: the link broke."""
+        self._in_flight = 0
+
+    def pace(self, now_s: float) -> Pace:
+        """Return the rate of what was sent, and the remaining time at it."""
+        per_second = self._throughput.per_second(now_s, self._sent)
+        left = self.total_bytes - self.done_bytes
+        return Pace(per_second, left / per_second if per_second else None)
 
 
 class FleetView:
