@@ -5,7 +5,7 @@ A board that fails does not disturb the others. What is sent to one board: ``dep
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -68,6 +68,13 @@ def when_free(work: Callable[[], T], waits: Callable[[BoardBusy], None]) -> T:
     return done[0]
 
 
+def board_document(board: str, found: Mapping[str, object] | LabctlError) -> dict[str, object]:
+    """Return what was found on a board as JSON, or the error that ended the work on it."""
+    if isinstance(found, LabctlError):
+        return {"board": board, "error": found.document()}
+    return {"board": board, **found}
+
+
 @dataclass
 class BoardTask:
     """One board, what is for it, and how it went. ``error`` ends it."""
@@ -87,7 +94,7 @@ class BoardTask:
         preview, error = self.preview, self.error
         found: dict[str, object] = {
             "board": self.board.name,
-            "error": error and {"kind": error.kind, "blame": error.blame, "message": error.message},
+            "error": error and error.document(),
         }
         if preview is not None:
             found |= {
