@@ -132,6 +132,10 @@ class LabctlError(Exception):
         """The class name; stable, kept in records."""
         return type(self).__name__
 
+    def document(self) -> dict[str, object]:
+        """Return kind, blame and message as JSON."""
+        return {"kind": self.kind, "blame": self.blame, "message": self.message}
+
 
 class ConfigError(LabctlError):
     """The user's files, arguments or models are wrong; nothing was tried."""

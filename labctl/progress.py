@@ -5,7 +5,7 @@ Python's own logging costs a short command 10 ms of import: more than all else t
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 #: Gets the number of bytes that are done so far.
 BytesDone: TypeAlias = Callable[[int], None]
@@ -16,6 +16,13 @@ class Progress(Protocol):
 
     def __call__(self, step: str, done: int, total: int | None) -> None:
         """``step`` is a short text for people; ``total`` is ``None`` while it is unknown."""
+
+
+class Pace(NamedTuple):
+    """Rate of a step per second, and the time in s that is left of it; None where unknown."""
+
+    per_second: float | None = None
+    remaining_s: float | None = None
 
 
 class Throughput:
@@ -33,6 +40,13 @@ class Throughput:
         """Return the remaining time in s at that rate; None if unknown."""
         rate = self.per_second(now_s, done)
         return None if rate is None or not total else max(0.0, (total - done) / rate)
+
+    def pace(self, now_s: float, done: float, total: float | None, known: Pace) -> Pace:
+        """Return what is ``known`` better, and the mean so far for the rest."""
+        seen, left = self.per_second(now_s, done), known.remaining_s
+        if left is None:
+            left = self.remaining_s(now_s, done, total)
+        return Pace(seen if known.per_second is None else known.per_second, left)
 
 
 def silent(step: str, done: int, total: int | None) -> None:

@@ -9,7 +9,16 @@ if TYPE_CHECKING:
     from labctl.board.facts import probe
     from labctl.board.job import JobProgress, JobSpec, JobState, Started
     from labctl.board.lease import ALIVE_SECONDS, BoardLease, Fence, Lease, LeaseStatus
-    from labctl.board.prune import Holder, Inventory, PrunePolicy, Pruner, StoreEntry, choose, find
+    from labctl.board.prune import (
+        Holder,
+        Inventory,
+        PrunePolicy,
+        Pruner,
+        StoreEntry,
+        Verified,
+        choose,
+        find,
+    )
     from labctl.board.store import BoardStore, StoredObject
     from labctl.board.upload.client import ChunkedFile
     from labctl.board.upload.transfer import DeliveryOptions
@@ -22,7 +31,7 @@ else:
             "facts": "probe",
             "job": "JobProgress JobSpec JobState Started",
             "lease": "ALIVE_SECONDS BoardLease Fence Lease LeaseStatus",
-            "prune": "Holder Inventory PrunePolicy Pruner StoreEntry choose find",
+            "prune": "Holder Inventory PrunePolicy Pruner StoreEntry Verified choose find",
             "store": "BoardStore StoredObject",
             "upload.client": "ChunkedFile",
             "upload.transfer": "DeliveryOptions",
@@ -52,6 +61,7 @@ __all__ = [
     "StoreEntry",
     "StoredObject",
     "Survey",
+    "Verified",
     "choose",
     "find",
     "probe",

@@ -7,7 +7,7 @@ stays; one that died holds it no longer.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from labctl.board.agent import BoardAgent
@@ -76,6 +76,19 @@ class StoreEntry:
     def label(self) -> str:
         """Name of the object for people."""
         return self.name or self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Names of files of a store that were read again; ``unread`` with the reason."""
+
+    checked: int
+    damaged: Sequence[str]
+    unread: Mapping[str, str]
+
+    def document(self) -> dict[str, object]:
+        """Return it as JSON."""
+        return {"checked": self.checked, "damaged": self.damaged, "unread": self.unread}
 
 
 @dataclass(frozen=True)

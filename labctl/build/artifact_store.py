@@ -1,7 +1,7 @@
 """The kept artifacts: naming one, comparing several, removing old ones."""
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -49,6 +49,12 @@ def _label(artifact: Artifact) -> str:
 def current_paths() -> set[Path]:
     """Return the folders of the artifacts built last, one for each version."""
     return {link.resolve() for link in artifacts_dir().glob("*/*") if link.is_symlink()}
+
+
+def list_document(artifacts: Iterable[Artifact]) -> list[dict[str, object]]:
+    """Return artifacts as JSON; ``current`` are those built last, one for each version."""
+    current = current_paths()
+    return [{"current": one.path.resolve() in current, **one.document()} for one in artifacts]
 
 
 def size_bytes(artifact: Artifact) -> int:

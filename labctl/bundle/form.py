@@ -18,6 +18,7 @@ A reader refuses what goes beyond the bounds here, and a writer makes nothing th
 """
 
 import re
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, JsonValue
@@ -103,6 +104,10 @@ class BundleManifest(Record):
     left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = Field((), description="what is missing, and why")
     entries: dict[str, Entry] = Field(description="every file but this one and its signature")
+
+    def document(self, file: Path) -> dict[str, object]:
+        """Return it as JSON, after the bundle's file."""
+        return {"file": str(file), **self.model_dump(mode="json")}
 
 
 def name_problem(name: str) -> str | None:

@@ -15,8 +15,9 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -25,6 +26,9 @@ from labctl.bundle.form import BundleManifest, NotABundle, name_problem
 from labctl.errors import ConfigError
 from labctl.files import host_writes
 from labctl.units import size as size_text
+
+if TYPE_CHECKING:
+    from labctl.bundle.signature import Signer
 
 _END = struct.Struct("<4s4H2LH")
 _CENTRAL = struct.Struct("<4s6H3L5H2L")
@@ -106,6 +110,15 @@ class Bundle:
             yield piece
         if digest.hexdigest() != promised.sha256:
             raise self.refusal(f"{name} is not what the manifest says: its SHA-256 differs")
+
+    def document(self, signer: "Signer | None") -> dict[str, object]:
+        """Return its manifest as JSON, after file, hash and who signed it."""
+        return {
+            "file": str(self.path),
+            "sha256": self.sha256,
+            "signed": None if signer is None else asdict(signer),
+            **self.manifest.model_dump(mode="json"),
+        }
 
     def refusal(self, why: str) -> NotABundle:
         """Return the error for a bundle that is not as it has to be."""

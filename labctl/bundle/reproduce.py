@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from labctl.build import BuildRequest
@@ -166,6 +166,18 @@ def reproduce(
     numbers = judge(there, here, board_history(repository))
     numbers += texts(there, here, planned.bundle.manifest, _outputs(outcome))
     return outcome, imported, numbers
+
+
+def reproduction_document(
+    bundle: Path, there: RunDirectory, here: Outcome, numbers: Sequence[Number]
+) -> dict[str, object]:
+    """Return a reproduction as JSON: the ids of both runs, and the judgements; times in ns."""
+    return {
+        "bundle": str(bundle),
+        "there": there.path.name,
+        "here": here.run.id,
+        "numbers": [asdict(one) for one in numbers],
+    }
 
 
 def _imported(planned: Reproduction, observer: Observer) -> RunDirectory:

@@ -36,11 +36,10 @@ def list_command(target: str | None, *, as_json: bool) -> None:
     On a narrow terminal, source and toolchain are left out: `labctl artifacts show` has them.
     """
     found = [a for a in list_artifacts() if target in (None, a.manifest.target)]
-    current = artifact_store.current_paths()
     if as_json:
-        rows = [{"current": a.path.resolve() in current, **a.document()} for a in found]
-        click.echo(json.dumps(rows, indent=2))
+        click.echo(json.dumps(artifact_store.list_document(found), indent=2))
         return
+    current = artifact_store.current_paths()
     table = Table(box=None, pad_edge=False, show_edge=False)
     for heading in ("", "artifact", "key", "size", "built", "source", "toolchain"):
         table.add_column(heading, justify="right" if heading == "size" else "left")

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import click
 
@@ -49,7 +48,7 @@ def set_command(
     new = set_baseline(lab, name, directories, variant=variant, note=text)
     if before:
         note(f"was: {printable_line(_line(before))}")
-    click.echo(json.dumps(_document(new), indent=2) if as_json else printable_line(_line(new)))
+    click.echo(json.dumps(new.document(), indent=2) if as_json else printable_line(_line(new)))
 
 
 @baseline.command("list", epilog="Example: labctl baseline list --json")
@@ -62,7 +61,7 @@ def list_command(invocation: Invocation, *, as_json: bool) -> None:
     lab = lab_or_own(invocation)
     found = lab_state(lab).baselines.list()
     if as_json:
-        click.echo(json.dumps([_document(one) for one in found], indent=2))
+        click.echo(json.dumps([one.document() for one in found], indent=2))
     else:
         for one in found:
             click.echo(printable_line(_line(one)))
@@ -88,7 +87,3 @@ def _line(one: Baseline) -> str:
     text = f"  {one.note}" if one.note else ""
     when = f"{one.set_at:%Y-%m-%d %H:%M}"
     return f"{one.name}: {' '.join(one.runs)}{variant} ({one.set_by}, {when}){text}"
-
-
-def _document(one: Baseline) -> dict[str, object]:
-    return {**asdict(one), "set_at": one.set_at.isoformat()}

@@ -174,7 +174,7 @@ def _status(current: Batch) -> int:
 
 def _show_plan(jobs: list[FarmJob], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps([_document(job) for job in jobs], indent=2))
+        click.echo(json.dumps([job.document() for job in jobs], indent=2))
         return
     for job in jobs:
         seconds = duration(job.expected_seconds * 1e9)
@@ -185,29 +185,8 @@ def _show_plan(jobs: list[FarmJob], as_json: bool) -> None:
 
 def _show_results(current: Batch, as_json: bool) -> None:
     if as_json:
-        rows = [_document(one.job) | _outcome(current.results[one.job.id]) for one in current.jobs]
-        click.echo(json.dumps({"batch": current.path.name, "jobs": rows}, indent=2))
+        click.echo(json.dumps(current.document(), indent=2))
         return
     counts = Counter(_word(result) for result in current.results.values())
     words = ", ".join(f"{number} {word}" for word, number in sorted(counts.items()))
     click.echo(f"{counted(len(current.jobs), 'job')}: {words}")
-
-
-def _document(job: FarmJob) -> dict[str, object]:
-    return {
-        "id": job.id,
-        "recipe": job.name,
-        "boards": list(job.boards),
-        "priority": job.priority,
-        "group": job.group,
-        "expected_seconds": job.expected_seconds,
-    }
-
-
-def _outcome(result: JobResult) -> dict[str, object]:
-    return {
-        "run": result.run,
-        "exit_status": result.exit_status,
-        "blame": result.blame,
-        "reason": result.reason,
-    }

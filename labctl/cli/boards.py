@@ -12,10 +12,10 @@ from textwrap import wrap
 import click
 
 from labctl.board.status import BoardStatus, board_status
+from labctl.board.usage import BoardUsage, board_usages
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation, LazyGroup
-from labctl.cli.usage import BoardUsage, board_usages
 from labctl.config.lab import LabFile
 from labctl.errors import ExitStatus, InfraError
 from labctl.transport import board_state, states_status

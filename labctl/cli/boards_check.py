@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +68,7 @@ def check(invocation: Invocation, boards: Sequence[str], *, due: bool, as_json: 
                 )
             )
     if as_json:
-        click.echo(json.dumps([_document(one) for one in found], indent=2))
+        click.echo(json.dumps([one.document() for one in found], indent=2))
     return ExitStatus.INFRA if unfit else ExitStatus.OK
 
 
@@ -93,7 +92,7 @@ def recover(invocation: Invocation, board: str | None, *, as_json: bool) -> int:
         lambda observer: climb(lab, chosen, connect_board, observer, why="by hand", by=by)
     )
     if as_json:
-        click.echo(json.dumps({"helped": found.helped, "steps": found.document()}, indent=2))
+        click.echo(json.dumps(found.outcome_document(), indent=2))
     else:
         for step in found.steps:
             word = "helped" if step.helped else f"did not help: {step.reason}"
@@ -107,15 +106,3 @@ def _shown(work: Callable[[Observer], Any]) -> Any:
         result = work(Observer(shown.show))
         shown.end_step()
     return result
-
-
-def _document(result: "CheckResult") -> dict[str, Any]:
-    return {
-        "board": result.board,
-        "finding": result.verdict.finding,
-        "reason": result.verdict.reason,
-        "evidence": dict(result.verdict.evidence),
-        "health": asdict(result.health),
-        "probes": result.probes,
-        "recovery": None if result.climb is None else result.climb.document(),
-    }

@@ -1,7 +1,6 @@
 """``labctl boards probes``: the probes in the lab's files."""
 
 import json
-from dataclasses import asdict
 
 import click
 
@@ -27,8 +26,7 @@ def probes(invocation: Invocation, board: str | None, *, as_json: bool) -> None:
 
     found = RunRepository(lab_of(invocation).root / "runs", note).probes(board)
     if as_json:
-        rows = [{k: v for k, v in asdict(one).items() if k != "folder"} for one in found]
-        click.echo(json.dumps(rows, indent=2))
+        click.echo(json.dumps([one.document() for one in found], indent=2))
         return
     for one in found:
         click.echo(printable_line(_line(one)))

@@ -58,7 +58,7 @@ def bundle(
     path = output or Path(f"{directory.path.resolve().name}{SUFFIX}")
     made = make_bundle(directory, path, with_identity=with_identity, key=key)
     if as_json:
-        click.echo(json.dumps({"file": str(path), **made.model_dump(mode="json")}, indent=2))
+        click.echo(json.dumps(made.document(path), indent=2))
         return
     for one in made.left_out:
         where = counted(len(one.entries), "file")

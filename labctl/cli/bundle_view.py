@@ -53,9 +53,7 @@ def show_bundle(
         bundle.verify()
     manifest = bundle.manifest
     if as_json:
-        signed = None if signer is None else {"key": signer.key, "name": signer.name}
-        found = {"file": str(path), "sha256": bundle.sha256, "signed": signed}
-        click.echo(json.dumps({**found, **manifest.model_dump(mode="json")}, indent=2))
+        click.echo(json.dumps(bundle.document(signer), indent=2))
         return
     lines = [
         f"{path}: run {manifest.run}, recipe {manifest.recipe}, target {manifest.target}",

@@ -2,14 +2,13 @@
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from labctl.cli.progress import ProgressView, Step, Steps
 from labctl.deploy import Object
 from labctl.errors import BoardBusy, InfraError, printable_line
-from labctl.progress import Throughput
-from labctl.runs import BoardTask, DeployPreview, FleetView
+from labctl.runs import BoardTask, DeployPreview, FleetView, SendProgress
 from labctl.units import counted, duration, size
 
 #: How often bytes that are sent move a bar.
@@ -64,27 +63,20 @@ class _Sending:
     """The delivery to a board, as its bar shows it."""
 
     step: Step
-    total: int
-    #: Bytes of each object that are proven on the board, by SHA-256.
-    arrived: dict[str, int] = field(default_factory=dict)
-    #: Bytes that were sent, and nothing was heard of yet.
-    in_flight: int = 0
-    sent: int = 0
-    throughput: Throughput = field(default_factory=Throughput)
+    progress: SendProgress
     file: str = ""
     shown_at: float = 0.0
 
     def show(self) -> None:
         """Show the bytes that are there or under way, at the rate of those that were sent."""
-        self.shown_at = now = time.monotonic()
-        there = min(self.total, sum(self.arrived.values()) + self.in_flight)
-        per_second = self.throughput.per_second(now, self.sent)
+        self.shown_at = time.monotonic()
+        per_second, remaining_s = self.progress.pace(self.shown_at)
         self.step.update(
-            there,
+            self.progress.done_bytes,
             note=self.file,
             unit="bytes",
             per_second=per_second,
-            remaining_s=(self.total - there) / per_second if per_second else None,
+            remaining_s=remaining_s,
         )
 
 
@@ -122,7 +114,7 @@ class BoardsView(FleetView):
         assert task.preview is not None
         name, total = task.board.name, task.preview.plan.bytes
         with self._lock:
-            sending = _Sending(self._view.open(f"send to {name}", total), total)
+            sending = _Sending(self._view.open(f"send to {name}", total), SendProgress(total))
             self._sending[name] = sending
             sending.show()
 
@@ -130,8 +122,7 @@ class BoardsView(FleetView):
         """Move the board's bar, where it is time to."""
         with self._lock:
             sending = self._sending[task.board.name]
-            sending.sent += count
-            sending.in_flight += count
+            sending.progress.sent(count)
             if time.monotonic() - sending.shown_at >= _SHOW_SECONDS:
                 sending.show()
 
@@ -142,9 +133,8 @@ class BoardsView(FleetView):
             self._lost.discard(name)
             if (sending := self._sending.get(name)) is None:
                 return  # the agent: it is not worth a bar
-            came = done_bytes - sending.arrived.get(item.sha256, 0)
-            sending.in_flight = max(0, sending.in_flight - came)
-            sending.arrived[item.sha256], sending.file = done_bytes, item.name
+            sending.progress.arrived(item, done_bytes)
+            sending.file = item.name
             sending.show()
 
     def lost(self, task: BoardTask, error: InfraError) -> None:
@@ -155,7 +145,7 @@ class BoardsView(FleetView):
                 self._lost.add(name)
                 self._view.say(f"{name}: {error.message}; trying again")
                 if sending := self._sending.get(name):
-                    sending.in_flight = 0
+                    sending.progress.lost()
                     since = f"{datetime.now():%H:%M:%S}"
                     sending.step.stall(
                         f"no link to {name} since {since}, trying again; what came stays there"

@@ -119,8 +119,9 @@ def facts_of_evaluation(run: RunDirectory, *, as_json: bool) -> None:
 def print_facts(run: RunDirectory, kind: str, record: dict[str, object], *, as_json: bool) -> None:
     """Print a record, a line for each fact; ``kind`` is the name of its file."""
     if as_json:
-        found = {"directory": str(run.path), kind: record}
-        click.echo(json.dumps(found, indent=2))
+        from labctl.report.facts import record_document
+
+        click.echo(json.dumps(record_document(run, kind, record), indent=2))
         return
     click.echo(printable_line(str(run.path)))
     click.echo(f"{kind}.json")

@@ -57,7 +57,7 @@ def grade(
     from labctl.evaluation.directory import EvaluationDirectory
     from labctl.evaluation.grading import right_answers
     from labctl.evaluation.regrade import grade_again
-    from labctl.evaluation.results import disagreement_document, document, table_of
+    from labctl.evaluation.results import document, table_of
     from labctl.report.accuracy_table import print_disagreements
 
     run = find_only_run(invocation, name)
@@ -68,9 +68,7 @@ def grade(
     end = directory.end()
     table = table_of(directory)
     if as_json:
-        found = document(directory.record(), end, table)
-        if disagreements:
-            found["disagreements"] = disagreement_document(table)
+        found = document(directory.record(), end, table, disagreements=disagreements)
         click.echo(json.dumps(found, indent=2))
     else:
         show_evaluation(run, as_json=False)

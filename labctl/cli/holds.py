@@ -17,7 +17,7 @@ from labctl.config.lab import LabFile
 from labctl.config.types import format_duration
 from labctl.errors import printable_line
 from labctl.state import Reservation, lab_state, this_user
-from labctl.state.holds import HOLD_SECONDS
+from labctl.state.holds import HOLD_SECONDS, ended_document
 from labctl.units import local_time, parse_local_time
 
 
@@ -98,7 +98,7 @@ def release(
         name: holds.release(name, by=by, force=force, reason=reason) for name in _names(lab, boards)
     }
     if as_json:
-        click.echo(json.dumps([{"board": name, "ended": what} for name, what in ended.items()]))
+        click.echo(json.dumps(ended_document(ended)))
         return
     for name, what in ended.items():
         text = f"ended {', '.join(what)}" if what else "nobody held it"

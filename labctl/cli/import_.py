@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,7 +60,7 @@ def import_(
             found = _import_bundle(runs, file, allowed_signers)
         else:
             found = import_results(runs, file)
-        done.append({"file": str(file), **asdict(found)})
+        done.append(found.document(file))
         if found.earlier:
             note(f"{file} was imported before")
         else:

@@ -2,7 +2,6 @@
 
 import json
 import socket
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -56,7 +55,13 @@ def nightly(
     from labctl.farm.nightly.hosts import host_lines, hosts_of
     from labctl.farm.nightly.plan_file import read_plan
     from labctl.farm.nightly.planning import make_plan
-    from labctl.farm.nightly.results import lines_of, plan_lines, source_lines, suite_of
+    from labctl.farm.nightly.results import (
+        lines_of,
+        plan_document,
+        plan_lines,
+        source_lines,
+        suite_of,
+    )
     from labctl.farm.nightly.run import NightRequest, run_night
     from labctl.farm.nightly.sources import sources_of
 
@@ -75,15 +80,7 @@ def nightly(
         hosts = hosts_of(lab, planned.record, host or socket.gethostname())
         found = list(sources_of(lab, asked, planned).look())
         if as_json:
-            rows = [
-                {"build": build, "side": side, "found": None, "problem": one.message}
-                if isinstance(one, LabctlError)
-                else {"build": build, "side": side, "found": one, "problem": None}
-                for build, side, one in found
-            ]
-            shown = planned.record.model_dump(mode="json") | {"sources": rows}
-            shown["hosts"] = {name: asdict(one) for name, one in hosts.items()}
-            click.echo(json.dumps(shown, indent=2))
+            click.echo(json.dumps(plan_document(planned.record, found, hosts), indent=2))
         else:
             for line in (
                 *source_lines(found),

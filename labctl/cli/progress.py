@@ -20,7 +20,7 @@ from rich.text import Text
 
 from labctl.cli.output import is_quiet
 from labctl.errors import printable_line
-from labctl.progress import Throughput
+from labctl.progress import Pace, Throughput
 from labctl.units import rate
 
 #: How often a step without a terminal says how far it is.
@@ -72,10 +72,9 @@ class Step:
         """
         self._total = total if total is not None else self._total
         now, note = time.monotonic(), printable_line(note)
-        seen, left = self._throughput.per_second(now, done), remaining_s
-        if left is None:
-            left = self._throughput.remaining_s(now, done, self._total)
-        speed = rate(seen if per_second is None else per_second, unit) if unit else ""
+        known = Pace(per_second, remaining_s)
+        pace = self._throughput.pace(now, done, self._total, known)
+        left, speed = pace.remaining_s, rate(pace.per_second, unit) if unit else ""
         self._view.bars.update(
             self._task,
             completed=done,

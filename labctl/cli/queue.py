@@ -1,7 +1,6 @@
 """``labctl queue``: jobs that wait for boards."""
 
 import json
-from dataclasses import asdict
 
 import click
 
@@ -141,7 +140,7 @@ def _list(invocation: Invocation, ended: int, *, as_json: bool) -> None:
     state = lab_state(lab)
     jobs = state.jobs.list(ended=ended)
     if as_json:
-        click.echo(json.dumps([_document(job) for job in jobs], indent=2))
+        click.echo(json.dumps([job.document() for job in jobs], indent=2))
         return
     if not jobs:
         note("no job waits or runs")
@@ -165,9 +164,3 @@ def _facts(job: Job) -> list[str]:
     facts += [f"run {job.run}"] if job.run else []
     facts += [f"status {job.exit_status}"] if job.exit_status is not None else []
     return [*facts, *([job.reason] if job.reason else [])]
-
-
-def _document(job: Job) -> dict[str, object]:
-    document = asdict(job)
-    del document["request"]
-    return document

@@ -1,9 +1,7 @@
 """``labctl recipes``: recipes that can be run, and their needs."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import TypeAlias
 
 import click
 from rich.table import Table
@@ -19,15 +17,20 @@ from labctl.config.recipe_parts import is_evaluation, is_load_test
 from labctl.config.target import load_target
 from labctl.config.yaml.document import Document, read_text
 from labctl.errors import ConfigError
-from labctl.evaluation.needs import evaluation_needs, load_test_needs
-from labctl.evaluation.recipe import EvaluationRecipe, load_evaluation
-from labctl.evaluation.serving.recipe import LoadTestRecipe, load_load_test
+from labctl.evaluation.needs import (
+    AnyRecipe,
+    evaluation_needs,
+    kind_of,
+    load_test_needs,
+    recipe_document,
+)
+from labctl.evaluation.recipe import load_evaluation
+from labctl.evaluation.serving.recipe import load_load_test
 from labctl.files import host_reads, write_atomic
 from labctl.report.details import plain, print_fitting
 from labctl.runs import read_recipe
 from labctl.runs.inputs.needs import Need, recipe_needs
 
-AnyRecipe: TypeAlias = Recipe | EvaluationRecipe | LoadTestRecipe
 #: In place of an engine.
 _INSTEAD = {"evaluation": "questions (labctl eval)", "load-test": "load (labctl load-test)"}
 
@@ -61,11 +64,11 @@ def list_command(invocation: Invocation, *, as_json: bool) -> None:
         except ConfigError as error:
             note(f"left out: {error.message}")
             continue
-        documents.append(_document(name, path, recipe, needs))
+        documents.append(recipe_document(name, path, recipe, needs))
         if isinstance(recipe, Recipe):
             kind = (recipe.target, _engine(recipe))
         else:
-            kind = ("-", _INSTEAD[_kind(recipe)])
+            kind = ("-", _INSTEAD[kind_of(recipe)])
         cells = (name, origin, *kind, _short(needs))
         table.add_row(*map(plain, cells))
     if as_json:
@@ -87,7 +90,7 @@ def show(invocation: Invocation, recipe: str, *, as_json: bool) -> None:
     path = find_recipe(recipe, lab.root)
     read, needs = _read(path, lab.root)
     if as_json:
-        click.echo(json.dumps(_document(path.stem, path, read, needs), indent=2))
+        click.echo(json.dumps(recipe_document(path.stem, path, read, needs), indent=2))
         return
     click.echo(f"# {path}")
     for need in needs:
@@ -132,12 +135,6 @@ def _read(path: Path, lab_root: Path) -> tuple[AnyRecipe, list[Need]]:
     return recipe, recipe_needs(recipe, lab_root)
 
 
-def _kind(recipe: AnyRecipe) -> str:
-    if isinstance(recipe, LoadTestRecipe):
-        return "load-test"
-    return "timing" if isinstance(recipe, Recipe) else "evaluation"
-
-
 def _engine(recipe: Recipe) -> str:
     task = recipe.engine.task
     return f"{recipe.engine.name}, {task}" if task else recipe.engine.name
@@ -155,17 +152,3 @@ def _short(needs: list[Need]) -> str:
 def _word(need: Need) -> str:
     verb = "build" if (need.action or "").startswith("labctl build") else "missing:"
     return f"{verb} {need.name}"
-
-
-def _document(name: str, path: Path, recipe: AnyRecipe, needs: list[Need]) -> dict[str, object]:
-    timing = recipe if isinstance(recipe, Recipe) else None
-    return {
-        "name": name,
-        "path": str(path),
-        "description": recipe.description,
-        "kind": _kind(recipe),
-        "target": timing and timing.target,
-        "engine": timing and timing.engine.name,
-        "task": timing and timing.engine.task,
-        "needs": [asdict(need) for need in needs],
-    }

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +67,7 @@ def reproduce(
     number was not reproduced, or a program failed.
     """
     from labctl.bundle.reader import open_bundle
-    from labctl.bundle.reproduce import plan_reproduction
+    from labctl.bundle.reproduce import plan_reproduction, reproduction_document
     from labctl.bundle.reproduce import reproduce as make_again
     from labctl.bundle.verdicts import Judgement
     from labctl.cli.build import BuildView
@@ -94,13 +93,8 @@ def reproduce(
     failed = any(one.judgement is Judgement.NOT_REPRODUCED for one in numbers)
     status = ExitStatus.JOB if failed else outcome.exit_status
     if as_json:
-        found = {
-            "bundle": str(bundle),
-            "there": imported.path.name,
-            "here": outcome.run.id,
-            "numbers": [asdict(one) for one in numbers],
-        }
-        click.echo(json.dumps(found, indent=2))
+        document = reproduction_document(bundle, imported, outcome, numbers)
+        click.echo(json.dumps(document, indent=2))
         return status
     _print(numbers)
     note(f"the bundle's run is {imported.path.name}, the new one {outcome.run.id}")

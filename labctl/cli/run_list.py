@@ -37,7 +37,7 @@ def print_runs(
     found = repository.query(wanted, limit=limit)
     states = {one.run.id: _state(runs, one) for one in found}
     if as_json:
-        documents = [{**one.document(), "state": states[one.run.id]} for one in found]
+        documents = [one.document(states[one.run.id]) for one in found]
         click.echo(json.dumps(documents, indent=2))
     elif found:
         for line in _lines(found, _columns(states, wide=wide), None if wide else _width()):

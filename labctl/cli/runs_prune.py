@@ -76,7 +76,7 @@ def prune(
     protected = dict.fromkeys(shown, "that show a regression")
     protected |= dict.fromkeys(needed, "that a baseline needs")
     plan = old_runs(runs, repository, wanted, keep_last=keep_last, protected=protected)
-    sizes = {one.run.id: one.run.size_bytes for one in plan.remove}
+    sizes = plan.sizes
     if not as_json:
         for run, bytes_ in sizes.items():
             click.echo(f"{run}  {size(bytes_)}")
@@ -88,9 +88,7 @@ def prune(
             confirm(f"move {counted(len(sizes), 'run')} to the trash")
         moved = _move(runs, list(sizes))
     if as_json:
-        told = sizes if dry_run else {run: sizes[run] for run in moved}
-        document = {"remove": told, "kept": dict(plan.kept), "dry_run": dry_run}
-        click.echo(json.dumps(document, indent=2))
+        click.echo(json.dumps(plan.document(moved, dry_run=dry_run), indent=2))
     if moved:
         note(f"moved to {runs / 'trash'}; `labctl runs trash empty` frees the space")
 
@@ -111,6 +109,8 @@ def _move(runs: Path, ids: Sequence[str]) -> list[str]:
 
 
 def _compress(found: Sequence["RunDirectory"], *, dry_run: bool, as_json: bool) -> None:
+    from labctl.runs.record.retention import compression_document
+
     freed: dict[str, int | None] = {}
     for one in found:
         try:
@@ -118,7 +118,7 @@ def _compress(found: Sequence["RunDirectory"], *, dry_run: bool, as_json: bool) 
         except (ConfigError, HostTimeout) as error:  # another labctl moves or compresses it
             note(f"not compressed: {error.message}")
     if as_json:
-        click.echo(json.dumps({"compress": freed, "dry_run": dry_run}, indent=2))
+        click.echo(json.dumps(compression_document(freed, dry_run=dry_run), indent=2))
         return
     for run in freed:
         click.echo(run)
@@ -142,10 +142,7 @@ def trash(ctx: click.Context, *, as_json: bool) -> None:
     runs = lab_or_own(invocation).root / "runs"
     found = trashed_runs(runs)
     if as_json:
-        rows = [
-            {"id": one.run, "folder": one.path.name, "size_bytes": one.size_bytes} for one in found
-        ]
-        click.echo(json.dumps(rows, indent=2))
+        click.echo(json.dumps([one.document() for one in found], indent=2))
         return
     for one in found:
         click.echo(f"{one.path.name}  {size(one.size_bytes)}")

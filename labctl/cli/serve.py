@@ -122,17 +122,7 @@ def list_tokens(invocation: Invocation, as_json: bool) -> None:
 
     found = lab_state(lab_of(invocation)).tokens.list()
     if as_json:
-        documents = [
-            {
-                "name": one.name,
-                "role": one.role,
-                "made_by": one.made_by,
-                "made_at": one.made_at,
-                "expires": one.expires,
-            }
-            for one in found
-        ]
-        click.echo(json.dumps(documents, indent=2))
+        click.echo(json.dumps([one.document() for one in found], indent=2))
         return
     for one in found:
         ends = "" if one.expires is None else f", until {_day(one.expires)}"

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -43,7 +42,7 @@ def show(invocation: Invocation, name: str, *, as_json: bool, allowed_signers: P
         return
     if allowed_signers is not None:
         raise click.UsageError("--allowed-signers is for a bundle")
-    from labctl.report.facts import run_facts, trial_facts
+    from labctl.report.facts import facts_document, run_facts, trial_facts
 
     trial = None if (Path(name) / "run.json").is_file() else _TRIAL.fullmatch(name)
     directory = find_only_run(invocation, trial["run"] if trial else name)
@@ -59,8 +58,7 @@ def show(invocation: Invocation, name: str, *, as_json: bool, allowed_signers: P
         return
     facts = trial_facts(directory, int(trial["number"])) if trial else run_facts(directory)
     if as_json:
-        found = {"directory": str(directory.path), "facts": [asdict(fact) for fact in facts]}
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(facts_document(directory, facts), indent=2))
         return
     click.echo(printable_line(str(directory.path)))
     origin = None

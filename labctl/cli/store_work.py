@@ -2,20 +2,21 @@
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
 import click
 
-from labctl.board import Inventory, PrunePolicy, Pruner, StoreEntry, choose, find
+from labctl.board import Inventory, PrunePolicy, Pruner, StoreEntry, Verified, choose, find
 from labctl.cli.deploy_view import waiting_text
 from labctl.cli.lab import connect_board
 from labctl.cli.progress import ProgressView
 from labctl.config.lab import Board, LabFile
 from labctl.errors import BoardBusy, BoardError, ExitStatus, HostError, LabctlError, printable
 from labctl.runs import BoardUse, at_once, hold_board, pruner_of, when_free
+from labctl.runs.deploy import board_document
 from labctl.transport import Transport
 from labctl.units import counted, size
 
@@ -35,7 +36,7 @@ class Pins:
 class Findings:
     """Result of a command on a board, for programs and for people, with its exit status."""
 
-    document: dict[str, object]
+    document: Mapping[str, object] | LabctlError
     lines: Sequence[str]
     status: int = ExitStatus.OK
 
@@ -102,7 +103,7 @@ def _verify(lab: LabFile, board: Board, transport: Transport, work: "StoreWork")
                 done += item.size_bytes
     good = len(before) - len(damaged) - len(unread)
     return Findings(
-        {"checked": len(before), "damaged": damaged, "unread": unread},
+        Verified(len(before), damaged, unread).document(),
         [
             *(f"{name} was damaged; it is removed" for name in damaged),
             *(f"{name} cannot be read: {why}" for name, why in unread.items()),
@@ -214,7 +215,8 @@ class StoreWork:
         self.view.bars.stop()
         results = [(board.name, found[board.name]) for board in self._boards]
         if self._as_json:
-            click.echo(json.dumps([{"board": n, **f.document} for n, f in results], indent=2))
+            rows = [board_document(name, findings.document) for name, findings in results]
+            click.echo(json.dumps(rows, indent=2))
         else:
             for name, findings in results:
                 for line in findings.lines:
@@ -235,5 +237,4 @@ class StoreWork:
             self.view.say(f"{board.name}: {error.message}")
             if error.hint:
                 self.view.say(f"  hint: {error.hint}")
-        document = {"kind": error.kind, "blame": error.blame, "message": error.message}
-        return Findings({"error": document}, [f"failed: {error.message}"], error.exit_status)
+        return Findings(error, [f"failed: {error.message}"], error.exit_status)

@@ -31,12 +31,7 @@ def targets(invocation: Invocation, *, as_json: bool) -> None:
     for why in left_out:
         note(why)
     if as_json:
-        rows = [
-            {"name": target.name, "description": target.description}
-            | {"machine": target.machine, "features": target.features}
-            | {"built": sorted(set(built.get(target.name, ())))}
-            for target in found
-        ]
+        rows = [target.document(built.get(target.name, ())) for target in found]
         click.echo(json.dumps(rows, indent=2))
         return
     for target in found:

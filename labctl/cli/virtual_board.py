@@ -174,9 +174,7 @@ def virtual_board(
 
     def ready(boards: list[Served]) -> None:
         if as_json:
-            click.echo(
-                json.dumps([{**board.document(), "emulator": list(words)} for board in boards])
-            )
+            click.echo(json.dumps([board.document(words) for board in boards]))
             return
         for board in boards:
             click.echo(f"{board.name} answers at {board.address}, storage {board.directory}")

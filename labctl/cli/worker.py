@@ -3,7 +3,6 @@
 import json
 import socket
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import click
 
@@ -60,8 +59,7 @@ def workers(invocation: Invocation, *, as_json: bool) -> None:
     """List the workers of all lab hosts: which boards they serve, and whether they live."""
     found = lab_state(lab_of(invocation)).workers.list()
     if as_json:
-        rows = [{**asdict(one), "is_alive": one.is_alive} for one in found]
-        click.echo(json.dumps(rows, indent=2))
+        click.echo(json.dumps([one.document() for one in found], indent=2))
         return
     if not found:
         note("no worker: start one on each lab host with `labctl worker`")

@@ -4,6 +4,7 @@ A lab's own ``toolchains/<target>`` wins over the one that comes with labctl.
 """
 
 import platform
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -102,6 +103,16 @@ class Target(StrictModel):
     def machine(self) -> str:
         """Name that ``uname -m`` prints on such a machine."""
         return MACHINES[self.elf_machine]
+
+    def document(self, built: Iterable[str]) -> dict[str, object]:
+        """Return it as JSON, with the products that are ``built`` for it."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "machine": self.machine,
+            "features": self.features,
+            "built": sorted(set(built)),
+        }
 
     def for_machine(self, elf_machine: str) -> Self:
         """Return this target with files of another machine: an SDK's for a 32-bit userland."""

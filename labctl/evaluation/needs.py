@@ -2,10 +2,13 @@
 
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import TypeAlias
 
 from labctl.build import build_command, find_artifacts
+from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
 from labctl.evaluation.datasets import DatasetSource, Shots
 from labctl.evaluation.datasets.load import local_file
@@ -15,6 +18,7 @@ from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.evaluation.serving.served import NAME
 from labctl.runs.inputs.needs import Need, file_need, model_needs
 
+AnyRecipe: TypeAlias = Recipe | EvaluationRecipe | LoadTestRecipe
 _PRODUCT = "llama.cpp"
 _PROGRAM = "llama-server"
 
@@ -34,6 +38,30 @@ def load_test_needs(recipe: LoadTestRecipe, lab_root: Path) -> list[Need]:
         *_answering({NAME: recipe.endpoint}, recipe.models, lab_root),
         *([] if asked is None else _questions(asked, lab_root)),
     ]
+
+
+def kind_of(recipe: AnyRecipe) -> str:
+    """Return ``timing``, ``evaluation`` or ``load-test``."""
+    if isinstance(recipe, LoadTestRecipe):
+        return "load-test"
+    return "timing" if isinstance(recipe, Recipe) else "evaluation"
+
+
+def recipe_document(
+    name: str, path: Path, recipe: AnyRecipe, needs: Sequence[Need]
+) -> dict[str, object]:
+    """Return a recipe of any kind as JSON, with what it needs."""
+    timing = recipe if isinstance(recipe, Recipe) else None
+    return {
+        "name": name,
+        "path": str(path),
+        "description": recipe.description,
+        "kind": kind_of(recipe),
+        "target": timing and timing.target,
+        "engine": timing and timing.engine.name,
+        "task": timing and timing.engine.task,
+        "needs": [asdict(need) for need in needs],
+    }
 
 
 def _answering(

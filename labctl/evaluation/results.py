@@ -30,9 +30,13 @@ def table_of(directory: EvaluationDirectory) -> AccuracyTable:
 
 
 def document(
-    record: EvaluationRecord, end: EvaluationEnd | None, table: AccuracyTable
+    record: EvaluationRecord,
+    end: EvaluationEnd | None,
+    table: AccuracyTable,
+    *,
+    disagreements: bool = False,
 ) -> dict[str, Any]:
-    """Return an evaluation's result as JSON."""
+    """Return an evaluation's result as JSON, on request with :func:`disagreement_document`."""
     return {
         "run": record.model_dump(mode="json", exclude_none=True),
         "end": end and end.model_dump(mode="json", exclude_none=True),
@@ -75,6 +79,7 @@ def document(
             for grader in table.graders
             for one in model_differences(table, grader, record.model_budgets)
         ],
+        **({"disagreements": disagreement_document(table)} if disagreements else {}),
     }
 
 

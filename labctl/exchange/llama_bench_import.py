@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
@@ -79,6 +79,10 @@ class Imported:
     run: str
     trials: int
     earlier: bool = False
+
+    def document(self, file: Path) -> dict[str, object]:
+        """Return it as JSON, after the file."""
+        return {"file": str(file), **asdict(self)}
 
 
 def import_results(runs: Path, file: Path) -> Imported:

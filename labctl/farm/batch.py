@@ -127,6 +127,11 @@ class Batch:
         )
         self.results[job.id] = result
 
+    def document(self) -> dict[str, object]:
+        """Return a batch that is over as JSON: its jobs, each with its result."""
+        rows = [one.job.document() | self.results[one.job.id].document() for one in self.jobs]
+        return {"batch": self.path.name, "jobs": rows}
+
     def _write(self, line: Mapping[str, Any]) -> None:
         with self._lock:
             if self._whole is not None:

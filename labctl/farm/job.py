@@ -59,6 +59,17 @@ class FarmJob:
             untrusted=job.kind == "untrusted",
         )
 
+    def document(self) -> dict[str, object]:
+        """Return it as JSON, as a plan shows it."""
+        return {
+            "id": self.id,
+            "recipe": self.name,
+            "boards": list(self.boards),
+            "priority": self.priority,
+            "group": self.group,
+            "expected_seconds": self.expected_seconds,
+        }
+
 
 @dataclass(frozen=True)
 class JobResult:
@@ -107,6 +118,15 @@ class JobResult:
             is_board_out=isinstance(error, BoardOutOfService),
             seconds=seconds,
         )
+
+    def document(self) -> dict[str, object]:
+        """Return it as JSON."""
+        return {
+            "run": self.run,
+            "exit_status": self.exit_status,
+            "blame": self.blame,
+            "reason": self.reason,
+        }
 
     @property
     def is_final(self) -> bool:

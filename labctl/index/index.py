@@ -44,10 +44,11 @@ class IndexedRun:
     models: tuple[ModelRow, ...]
     tags: tuple[str, ...]
 
-    def document(self) -> dict[str, object]:
-        """Return it for JSON."""
+    def document(self, state: str | None = None) -> dict[str, object]:
+        """Return it for JSON; ``state`` in place of the index's, which knows of no controller."""
+        run = self.run if state is None else replace(self.run, state=state)
         return {
-            **{name: value for name, value in asdict(self.run).items() if name not in _INNER},
+            **{name: value for name, value in asdict(run).items() if name not in _INNER},
             "models": [asdict(model) for model in self.models],
             "tags": list(self.tags),
         }

@@ -7,7 +7,7 @@ what was not measured or not reported.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, TypeAlias, get_type_hints
 
@@ -193,6 +193,10 @@ class ProbeRow:
     slower: str = ""
     damage: str | None = None
     folder: str = ""
+
+    def document(self) -> dict[str, object]:
+        """Return it for JSON, without the folder that is the index's own business."""
+        return {name: value for name, value in asdict(self).items() if name != "folder"}
 
 
 Row: TypeAlias = RunRow | ModelRow | TagRow | TrialRow | ParameterRow | ProbeRow

@@ -1,8 +1,8 @@
 """Facts of a run or a trial, each with its origin: a file of the run directory, and its source."""
 
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, JsonValue
@@ -71,6 +71,18 @@ class Fact:
                 return size(value)
             return str(value) if isinstance(value, int) else f"{value:.6g}"
         return value if isinstance(value, str) else str(value)
+
+
+def facts_document(directory: RunDirectory, facts: Iterable[Fact]) -> dict[str, object]:
+    """Return facts of a run or a trial as JSON."""
+    return {"directory": str(directory.path), "facts": [asdict(fact) for fact in facts]}
+
+
+def record_document(
+    directory: RunDirectory, kind: str, record: Mapping[str, object]
+) -> dict[str, object]:
+    """Return a record as JSON, by the name of its file, ``kind``."""
+    return {"directory": str(directory.path), kind: record}
 
 
 def run_facts(directory: RunDirectory) -> list[Fact]:

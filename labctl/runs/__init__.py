@@ -8,7 +8,15 @@ if TYPE_CHECKING:
     from labctl.runs.board.deploy_preview import DeployPreview
     from labctl.runs.board.held_board import HeldBoard, hold_board
     from labctl.runs.board.in_use import BoardUse
-    from labctl.runs.deploy import BoardTask, Fleet, FleetView, at_once, pruner_of, when_free
+    from labctl.runs.deploy import (
+        BoardTask,
+        Fleet,
+        FleetView,
+        SendProgress,
+        at_once,
+        pruner_of,
+        when_free,
+    )
     from labctl.runs.failover import run_with_failover
     from labctl.runs.inputs.deploy_inputs import Wanted
     from labctl.runs.inputs.prepare import find_files, read_recipe
@@ -25,7 +33,7 @@ else:
             "board.deploy_preview": "DeployPreview",
             "board.held_board": "HeldBoard hold_board",
             "board.in_use": "BoardUse",
-            "deploy": "BoardTask Fleet FleetView at_once pruner_of when_free",
+            "deploy": "BoardTask Fleet FleetView SendProgress at_once pruner_of when_free",
             "failover": "run_with_failover",
             "inputs.deploy_inputs": "Wanted",
             "inputs.prepare": "find_files read_recipe",
@@ -51,6 +59,7 @@ __all__ = [
     "PlannedTrial",
     "ResumeRequest",
     "RunRequest",
+    "SendProgress",
     "TrialProgress",
     "Wanted",
     "at_once",

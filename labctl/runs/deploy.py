@@ -5,7 +5,7 @@ A board that fails does not disturb the others. What is sent to one board: ``dep
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ from labctl.config.lab import Board, LabFile
 from labctl.deploy import DeployOptions, Object, Sources, Stopwatch, refuse
 from labctl.deploy.plan import agents_in
 from labctl.errors import BoardBusy, BoardNoSpace, HostError, InfraError, LabctlError
+from labctl.progress import Pace, Throughput
 from labctl.retry import wait_until
 from labctl.runs.board.deploy_preview import DeployPreview, preview_deploy, send
 from labctl.runs.board.held_board import HeldBoard, hold_board
@@ -68,6 +69,13 @@ def when_free(work: Callable[[], T], waits: Callable[[BoardBusy], None]) -> T:
     return done[0]
 
 
+def board_document(board: str, found: Mapping[str, object] | LabctlError) -> dict[str, object]:
+    """Return what was found on a board as JSON, or the error that ended the work on it."""
+    if isinstance(found, LabctlError):
+        return {"board": board, "error": found.document()}
+    return {"board": board, **found}
+
+
 @dataclass
 class BoardTask:
     """One board, what is for it, and how it went. ``error`` ends it."""
@@ -87,7 +95,7 @@ class BoardTask:
         preview, error = self.preview, self.error
         found: dict[str, object] = {
             "board": self.board.name,
-            "error": error and {"kind": error.kind, "blame": error.blame, "message": error.message},
+            "error": error and error.document(),
         }
         if preview is not None:
             found |= {
@@ -104,6 +112,45 @@ class BoardTask:
                 "sent_bytes": self.watch.sent_bytes if self.watch else 0,
             }
         return found
+
+
+@dataclass
+class SendProgress:
+    """Bytes of a delivery to a board that are there or under way; its rate and remaining time."""
+
+    total_bytes: int
+    #: Bytes of each object that are proven on the board, by SHA-256.
+    _arrived: dict[str, int] = field(default_factory=dict)
+    #: Bytes that were sent, and nothing was heard of yet.
+    _in_flight: int = 0
+    _sent: int = 0
+    _throughput: Throughput = field(default_factory=Throughput)
+
+    @property
+    def done_bytes(self) -> int:
+        """Bytes that are there or under way."""
+        return min(self.total_bytes, sum(self._arrived.values()) + self._in_flight)
+
+    def sent(self, count: int) -> None:
+        """Count bytes that left this host."""
+        self._sent += count
+        self._in_flight += count
+
+    def arrived(self, item: Object, done_bytes: int) -> None:
+        """Note how many bytes of an object are proven on the board."""
+        came = done_bytes - self._arrived.get(item.sha256, 0)
+        self._in_flight = max(0, self._in_flight - came)
+        self._arrived[item.sha256] = done_bytes
+
+    def lost(self) -> None:
+        """Drop the bytes under way: the link broke."""
+        self._in_flight = 0
+
+    def pace(self, now_s: float) -> Pace:
+        """Return the rate of what was sent, and the remaining time at it."""
+        per_second = self._throughput.per_second(now_s, self._sent)
+        left = self.total_bytes - self.done_bytes
+        return Pace(per_second, left / per_second if per_second else None)
 
 
 class FleetView:

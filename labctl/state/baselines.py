@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,10 @@ class Baseline:
     set_by: str
     #: In UTC.
     set_at: datetime
+
+    def document(self) -> dict[str, object]:
+        """Return it as JSON."""
+        return {**asdict(self), "set_at": self.set_at.isoformat()}
 
 
 class Baselines:

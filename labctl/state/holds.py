@@ -6,6 +6,7 @@ take leases under it.
 
 import math
 import secrets
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from labctl.errors import printable_line
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 
 #: A hold whose end nobody names lasts so many seconds.
 HOLD_SECONDS = 8 * 3600.0
+
+
+def ended_document(ended: Mapping[str, Sequence[str]]) -> list[dict[str, object]]:
+    """Return as JSON what :meth:`Holds.release` ended on each board."""
+    return [{"board": board, "ended": what} for board, what in ended.items()]
 
 
 class Holds:

@@ -5,7 +5,7 @@ import os
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -96,6 +96,12 @@ class Job:
         """The request."""
         found: Mapping[str, Any] = json.loads(self.request)
         return found
+
+    def document(self) -> dict[str, object]:
+        """Return it as JSON, without the request."""
+        document = asdict(self)
+        del document["request"]
+        return document
 
 
 def worker_name() -> str:

@@ -39,6 +39,16 @@ class AccessToken:
     #: None: it does not end by itself.
     expires: float | None
 
+    def document(self) -> dict[str, object]:
+        """Return it as JSON, without its hash."""
+        return {
+            "name": self.name,
+            "role": self.role,
+            "made_by": self.made_by,
+            "made_at": self.made_at,
+            "expires": self.expires,
+        }
+
 
 class AccessTokens:
     """The tokens of a lab's dashboard."""

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from labctl.state import sql
@@ -34,6 +34,10 @@ class Worker:
     def is_alive(self) -> bool:
         """True if it gave a sign of life lately."""
         return self.silent_seconds <= ALIVE_SECONDS
+
+    def document(self) -> dict[str, object]:
+        """Return it as JSON."""
+        return {**asdict(self), "is_alive": self.is_alive}
 
 
 class Workers:

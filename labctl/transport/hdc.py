@@ -124,6 +124,13 @@ class _Forwarded:
         return self.link.failure
 
 
+def forward_document(listen: str, connect: str, *, reverse: bool) -> dict[str, object]:
+    """Return a forwarding as JSON; ``port`` is null where no TCP port listens."""
+    kind, _, address = listen.partition(":")
+    port = int(address) if kind == "tcp" else None
+    return {"listen": listen, "connect": connect, "reverse": reverse, "port": port}
+
+
 @dataclass(frozen=True, kw_only=True)
 class HdcTcpConfig:
     """A board reached over OpenHarmony's hdc, straight at its hdc daemon on TCP."""

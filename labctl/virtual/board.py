@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -63,8 +63,8 @@ class Served:
     faults: FaultInjector
     """Faults that are injected from the start; more can be added."""
 
-    def document(self) -> dict[str, object]:
-        """Return its place and boot as JSON."""
+    def document(self, emulator: Iterable[str]) -> dict[str, object]:
+        """Return its place and boot as JSON, with the words of its emulator."""
         return {
             "name": self.name,
             "address": self.address,
@@ -72,6 +72,7 @@ class Served:
             "workdir": str(self.workdir),
             "boot_id": self.boot_id,
             "note": self.note,
+            "emulator": list(emulator),
         }
 
     @property

@@ -267,7 +267,14 @@ def test_a_signature_says_who_made_it_and_holds_for_this_bundle_alone(
     assert "which no --allowed-signers vouches for" in capsys.readouterr().out
     allowed.write_text(f"me@example.org {public}")
     assert run_cli(["show", str(path), "--allowed-signers", str(allowed), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["signed"]["name"] == "me@example.org"
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["signed"]) == ["key", "name"]
+    assert found["signed"]["name"] == "me@example.org"
+    assert list(found)[:5] == ["file", "sha256", "signed", "labctl_bundle", "run"]
+    assert run_cli(["bundle", str(directory.path), "-o", str(tmp_path / "z"), "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (list(made)[:3], made["file"]) == (["file", "labctl_bundle", "run"], str(tmp_path / "z"))
+    assert made["entries"] == found["entries"]
     allowed.write_text(f'me@example.org namespaces="file" {public}')
     assert run_cli(["show", str(path), "--allowed-signers", str(allowed)]) == 2
     assert "does not allow" in capsys.readouterr().err

@@ -57,6 +57,7 @@ def test_the_list_marks_what_a_version_means_now(
     assert new.manifest.key[:12] in marked[0]
     assert artifacts("list", "--json", "--target", "rk3568") == 0
     rows = json.loads(capsys.readouterr().out)
+    assert list(rows[0]) == ["current", *old.document()]
     assert {row["path"]: row["current"] for row in rows} == {
         str(old.path): False,
         str(new.path): True,

@@ -13,7 +13,7 @@ from labctl.config.lab import find_lab
 from labctl.database import DatabaseAway, UnwritableDatabase
 from labctl.errors import ConfigError
 from labctl.farm import run_executor
-from labctl.state import lab_state
+from labctl.state import NewJob, lab_state
 from labctl.state.health import Healths
 from labctl.transport.registry import TRANSPORTS
 
@@ -67,6 +67,48 @@ def test_a_job_that_cannot_be_counted_keeps_its_result(
     (journal,) = tmp_path.glob("batches/*/journal.jsonl")
     assert json.loads(journal.read_text())["reason"] == "it ran"
     assert "note: a job on b-1 is not counted: disk full" in capsys.readouterr().err
+
+
+def test_jobs_and_their_results_are_told_as_json(
+    tmp_path: Path,
+    private_state: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    a_night(tmp_path, monkeypatch, "times: 1, expected: 2s, priority: 3")
+    words = ["--lab", str(tmp_path), "batch", str(tmp_path / "night.yaml"), "--json"]
+    assert run_cli([*words, "--dry-run"]) == 0
+    (planned,) = json.loads(capsys.readouterr().out)
+    assert list(planned.items()) == [
+        ("id", planned["id"]),
+        ("recipe", "sleeping"),
+        ("boards", ["b-1"]),
+        ("priority", 3),
+        ("group", None),
+        ("expected_seconds", 2.0),
+    ]
+    assert run_cli(words) == 2
+    document = json.loads(capsys.readouterr().out)
+    (path,) = tmp_path.glob("batches/*")
+    ended = {"run": None, "exit_status": 2, "blame": "config", "reason": "it ran"}
+    assert document == {"batch": path.name, "jobs": [planned | ended]}
+    assert list(document["jobs"][0]) == [*planned, *ended]
+
+
+def test_the_queue_is_told_as_json_without_the_requests(
+    tmp_path: Path, private_state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_farm(tmp_path, [{"name": "b-1", "address": "127.0.0.1:1", "workdir": "/w"}])
+    state = lab_state(find_lab(tmp_path, TRANSPORTS))
+    state.jobs.submit(NewJob("sleeping", {"recipe": "secret"}, ("b-1",), id="one"))
+    assert run_cli(["--lab", str(tmp_path), "queue", "--json"]) == 0
+    (job,) = json.loads(capsys.readouterr().out)
+    assert list(job) == [
+        *("id", "kind", "name", "boards", "tried", "priority", "position", "submitter"),
+        *("submitted_at", "expected_seconds", "max_seconds", "state", "board", "worker"),
+        *("attempts", "failures", "expires", "stop", "run", "started_at", "ended_at"),
+        *("exit_status", "blame", "reason", "broken"),
+    ]
 
 
 def test_a_detached_run_without_an_agent_is_refused_before_it_waits(

@@ -67,6 +67,8 @@ def test_what_is_for_timing_runs_says_so_in_a_sentence(lab: Path, capsys: Captur
 
 def test_its_facts_are_shown_and_it_is_tagged(lab: Path, capsys: Capture) -> None:
     assert "dataset.size: 8" in told(lab, capsys, "show", "latest")
+    found = json.loads(told(lab, capsys, "show", "latest", "--json"))
+    assert (list(found), found["evaluation"]["dataset"]["size"]) == (["directory", "evaluation"], 8)
     assert "nice" in told(lab, capsys, "runs", "tag", "latest", "nice")
     assert "sums" in told(lab, capsys, "runs", "--tag", "nice")
 

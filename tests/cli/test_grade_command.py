@@ -66,7 +66,9 @@ def test_every_disagreement_is_listed(graded: Path, capsys: Printed) -> None:
 def test_disagreements_as_json(graded: Path, capsys: Printed) -> None:
     assert run_cli(["grade", str(graded), "-g", "qwen", "--disagreements", "--json"]) == 0
 
-    found = json.loads(capsys.readouterr().out)["disagreements"]
+    shown = json.loads(capsys.readouterr().out)
+    assert list(shown) == ["run", "end", "rows", "differences", "disagreements"]
+    found = shown["disagreements"]
     assert len(found) == 2
     assert found[0]["grades"]["boxed"] == {
         "correct": False,

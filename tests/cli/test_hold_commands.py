@@ -54,6 +54,10 @@ def test_a_board_is_held_shown_and_released(labctl: Labctl, state: LabState) -> 
     assert out.startswith("rk1 is yours until 20")
     assert "labctl release rk1" in err
     (shown, other) = json.loads(labctl("boards", "--json", status=3)[0])
+    assert list(shown) == [
+        *("name", "target", "address", "state", "detail", "facts"),
+        *("use", "health", "health_reason", "holder", "purpose", "since", "until", "kept"),
+    ]
     assert (shown["use"], shown["holder"], shown["kept"]) == ("leased", this_user(), "hold")
     assert shown["until"] - shown["since"] == pytest.approx(2 * HOUR)
     assert (other["use"], other["holder"], other["health"]) == ("offline", None, "unknown")

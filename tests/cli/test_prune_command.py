@@ -81,6 +81,7 @@ def test_a_prune_moves_to_the_trash_and_the_trash_gives_back(lab: Path, labctl: 
     assert len(json.loads(labctl("runs", "--json")[0])) == 1
     listed = json.loads(labctl("runs", "trash", "--json")[0])
     assert [one["id"] for one in listed] == [run_id(2), run_id(1)]
+    assert list(listed[0]) == ["id", "folder", "size_bytes"]
     assert all(one["size_bytes"] > 1000 for one in listed)
     labctl("runs", "trash", "restore", "000002")
     assert [one["id"][-1] for one in json.loads(labctl("runs", "--json")[0])] == ["3", "2"]
@@ -105,10 +106,15 @@ def test_a_prune_tells_machines_what_it_did(lab: Path, labctl: Labctl) -> None:
     for number in (1, 2, 3):
         made(lab, number)
     prune = ("runs", "prune", "--keep-last", "1", "--json")
-    assert len(json.loads(labctl(*prune, "--dry-run")[0])["remove"]) == 2
+    planned = json.loads(labctl(*prune, "--dry-run")[0])
+    assert (list(planned), planned["dry_run"]) == (["remove", "kept", "dry_run"], True)
+    assert len(planned["remove"]) == 2
     with RunDirectory(lab / "runs" / run_id(2)).held():
         out, err = labctl(*prune, "--yes")
     assert list(json.loads(out)["remove"]) == [run_id(1)]
+    assert json.loads(out)["kept"] == {"recent": 1}
+    compress = ("runs", "prune", "--compress", "--keep-last", "1", "--dry-run", "--json")
+    assert json.loads(labctl(*compress)[0]) == {"compress": {run_id(2): None}, "dry_run": True}
     assert f"not moved: run {run_id(2)} is in progress" in err
 
 
@@ -165,6 +171,7 @@ def test_probes_are_listed_without_a_board(lab: Path, labctl: Labctl) -> None:
     assert good == "2026-11-20 22:30  rk1  memory 3.00 kB/s  SLOWER: memory read, 4 threads"
     found = json.loads(labctl("boards", "probes", "--json")[0])
     assert [one["memory_bytes_per_second"] for one in found] == [None, 3000]
+    assert (next(iter(found[0])), list(found[0])[-2:]) == ("file", ["slower", "damage"])
     assert labctl("boards", "probes", "rk2")[0] == ""
 
 

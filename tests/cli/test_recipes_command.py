@@ -42,8 +42,12 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def needs(name: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     assert run_cli(["recipes", "show", name, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["needs"]
-    return {(need["kind"], need["name"]): need for need in found}
+    shown = json.loads(capsys.readouterr().out)
+    assert list(shown) == [
+        *("name", "path", "description", "kind"),
+        *("target", "engine", "task", "needs"),
+    ]
+    return {(need["kind"], need["name"]): need for need in shown["needs"]}
 
 
 def test_what_a_recipe_needs_is_told_until_it_is_there(
@@ -180,6 +184,7 @@ def test_targets_are_listed_with_what_is_built(
     make_artifact(tmp_path, "llama-bench")
     assert run_cli(["targets", "--json"]) == 0
     found = {target["name"]: target for target in json.loads(capsys.readouterr().out)}
+    assert list(found["rk3568"]) == ["name", "description", "machine", "features", "built"]
     assert found["rk3568"]["built"] == ["llama.cpp new"]
     assert found["rk3588"]["built"] == []
     assert "asimddp" in found["rk3588"]["features"]

@@ -92,6 +92,7 @@ def test_filters_join_and_json_has_the_plain_values(labctl: Labctl) -> None:
     (found,) = json.loads(labctl("runs", *words, "--json")[0])
     assert (found["id"], found["token_low_ns"], found["tags"]) == (SECOND, 110_000_000, [])
     assert found["models"][0]["sha256"] == model("q8").sha256
+    assert [*list(found)[:2], *list(found)[-2:]] == ["id", "state", "models", "tags"]
     assert labctl("runs", *words, "--recipe", "q2") == ("", labctl("runs", "--tag", "no")[1])
     assert "no such runs" in labctl("runs", "--verdict", "infra")[1]
     assert [one["id"] for one in json.loads(labctl("runs", "-n", "1", "--json")[0])] == [SECOND]
@@ -196,7 +197,9 @@ def test_facts_of_a_run_and_of_a_trial_are_shown(lab: Path, labctl: Labctl) -> N
     folder = RunDirectory(lab / "runs" / FIRST).trial_path(1, "q2_k-r1")
     assert labctl("show", str(folder))[0] == trial_out
     document = json.loads(labctl("show", "abcdef/1", "--json")[0])
+    assert list(document) == ["directory", "facts"]
     (ttft,) = [fact for fact in document["facts"] if fact["name"] == "timing.ttft_ns"]
+    assert list(ttft) == ["name", "value", "origin"]
     assert ttft["value"] == 2_000_000_000
     assert "no finished trial 7" in labctl("show", "abcdef/7", status=2)[1]
     assert "no run 'nothing'" in labctl("show", "nothing/1", status=2)[1]

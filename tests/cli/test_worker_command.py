@@ -76,6 +76,10 @@ def test_workers_are_listed_with_their_boards(
     assert run_cli(["--lab", str(farm), "workers", "--json"]) == 0
     (one,) = json.loads(capsys.readouterr().out)
     assert (one["host"], one["boards"], one["is_alive"]) == ("lab2", ["rk2"], False)
+    assert list(one) == [
+        *("name", "host", "boards", "version"),
+        *("started_at", "alive_at", "silent_seconds", "is_alive"),
+    ]
 
 
 def test_a_detached_run_is_left_to_the_boards_own_host(

@@ -165,6 +165,8 @@ def test_the_same_file_is_recognised_under_any_name(lab: Lab) -> None:
     again, said = lab("import", lab.file(rows(), "other.json"), "--json")
     (found,) = json.loads(again)
     assert (found["earlier"], f"{found['run']}: 2 trials\n") == (True, first)
+    assert list(found) == ["file", "run", "trials", "earlier"]
+    assert found["file"] == str(lab.root / "other.json")
     assert "other.json was imported before" in said
     assert len(json.loads(lab("runs", "--json")[0])) == 1
     changed = [{**row, "build_commit": "4227c9b"} for row in rows()]

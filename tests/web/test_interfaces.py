@@ -143,6 +143,7 @@ def test_tokens_are_made_listed_and_revoked(
     listed = capsys.readouterr().out
     (one,) = json.loads(listed)
     assert (one["name"], one["role"]) == ("anna", "run")
+    assert list(one) == ["name", "role", "made_by", "made_at", "expires"]
     assert token not in listed
     assert run_cli(["serve", "token", "add", "anna"]) == 2
     assert "there is a token 'anna'" in capsys.readouterr().err

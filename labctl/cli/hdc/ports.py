@@ -37,7 +37,9 @@ def forward(choice: Choice, local: str, remote: str, reverse: bool, as_json: boo
 
     def ready(listen: str) -> str:
         if as_json:
-            return _as_json(listen, _node(connect), reverse)
+            from labctl.transport.hdc import forward_document
+
+            return json.dumps(forward_document(listen, _node(connect), reverse=reverse))
         return f"{listen} of {ends[0]} goes to {_node(connect)} of {ends[1]}; Ctrl-C ends it"
 
     carry(choice, listen, connect, reverse=reverse, ready=ready)
@@ -80,13 +82,6 @@ def is_over(transport: Transport, forwarded: Forwarded) -> bool:
     except (LinkError, BoardError):
         return True
     return False
-
-
-def _as_json(listen: str, connect: str, reverse: bool) -> str:
-    """One line; ``port`` is null where no TCP port listens."""
-    kind, _, address = listen.partition(":")
-    port = int(address) if kind == "tcp" else None
-    return json.dumps({"listen": listen, "connect": connect, "reverse": reverse, "port": port})
 
 
 def _node(text: str) -> str:

@@ -1,8 +1,9 @@
 """A health check of one board: contact, probe, recipe, verdict, and the ladder where it fails."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from labctl.board.probe_files import all_probes, probe_path
 from labctl.config.lab import Board, LabFile
@@ -55,6 +56,18 @@ class CheckResult:
     climb: Climb | None = None
     #: True if its system or kernel is another than at the last check.
     has_new_firmware: bool = False
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            "board": self.board,
+            "finding": self.verdict.finding,
+            "reason": self.verdict.reason,
+            "evidence": dict(self.verdict.evidence),
+            "health": asdict(self.health),
+            "probes": self.probes,
+            "recovery": None if self.climb is None else self.climb.document(),
+        }
 
 
 def check(

@@ -1,12 +1,15 @@
 """Results of a night: exit status, cases for CI servers, and the step of the last good build."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import Any
 
 from labctl.compare.words import percent
 from labctl.config.types import format_duration
 from labctl.errors import Blame, ExitStatus, LabctlError
 from labctl.farm.nightly.executor import GOOD, HEAD
+from labctl.farm.nightly.hosts import NightHost
 from labctl.farm.nightly.night import Night
 from labctl.records import Execution
 from labctl.records.night import (
@@ -143,6 +146,25 @@ def source_lines(found: Sequence[tuple[str, str, str | LabctlError]]) -> Iterato
         word = {GOOD: "last good"}.get(side, side)
         problem = f"CANNOT BE BUILT: {what.message}" if isinstance(what, LabctlError) else what
         yield f"{build}, {word}: {problem}"
+
+
+def plan_document(
+    record: NightRecord,
+    found: Sequence[tuple[str, str, str | LabctlError]],
+    hosts: Mapping[str, NightHost],
+) -> dict[str, Any]:
+    """Return a plan as JSON, with what each side of each build would be built from, and hosts."""
+    sources = [
+        {"build": build, "side": side, "found": None, "problem": what.message}
+        if isinstance(what, LabctlError)
+        else {"build": build, "side": side, "found": what, "problem": None}
+        for build, side, what in found
+    ]
+    return {
+        **record.model_dump(mode="json"),
+        "sources": sources,
+        "hosts": {name: asdict(one) for name, one in hosts.items()},
+    }
 
 
 def _minutes(row: NightRow) -> str:

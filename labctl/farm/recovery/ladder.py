@@ -63,6 +63,10 @@ class Climb:
             for s in self.steps
         ]
 
+    def outcome_document(self) -> dict[str, Any]:
+        """Return the rung that helped and all steps as JSON."""
+        return {"helped": self.helped, "steps": self.document()}
+
     def __str__(self) -> str:
         tried = ", ".join(step.rung for step in self.steps)
         return f"{self.helped} helped" if self.helped else f"nothing helped (tried: {tried})"

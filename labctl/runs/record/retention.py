@@ -1,7 +1,7 @@
 """Retention: which runs of a lab may go to the trash, and why the others stay."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,24 @@ class Retention:
     def freed_bytes(self) -> int:
         """Size of what goes."""
         return sum(one.run.size_bytes or 0 for one in self.remove)
+
+    @property
+    def sizes(self) -> dict[str, int | None]:
+        """Size in bytes of each run that goes, by its id."""
+        return {one.run.id: one.run.size_bytes for one in self.remove}
+
+    def document(self, moved: Iterable[str], *, dry_run: bool) -> dict[str, object]:
+        """Return as JSON the runs that were ``moved``, or all that would be, and what is kept."""
+        sizes = self.sizes
+        told = sizes if dry_run else {run: sizes[run] for run in moved}
+        return {"remove": told, "kept": dict(self.kept), "dry_run": dry_run}
+
+
+def compression_document(
+    freed_bytes: Mapping[str, int | None], *, dry_run: bool
+) -> dict[str, object]:
+    """Return as JSON what compressing each run freed, or which would be compressed."""
+    return {"compress": freed_bytes, "dry_run": dry_run}
 
 
 def old_runs(

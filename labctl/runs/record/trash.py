@@ -31,6 +31,10 @@ class Trashed:
         name, _, number = self.path.name.rpartition(".")
         return name if number.isdigit() and is_run_id(name) else self.path.name
 
+    def document(self) -> dict[str, object]:
+        """Return id, folder and size as JSON."""
+        return {"id": self.run, "folder": self.path.name, "size_bytes": self.size_bytes}
+
 
 def move_to_trash(directory: RunDirectory) -> Path:
     """Move a run to the trash; return where it is.

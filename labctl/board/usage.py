@@ -1,4 +1,4 @@
-"""Columns of ``labctl boards`` from the lab's state: who has a board, and its health."""
+"""Use of a board, from the lab's state: who has it, and its health."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
