@@ -65,6 +65,12 @@ def stored(lab: LabUnderTest) -> list[str]:
     return sorted(path.name for path in Path(lab.board.workdir).glob("store/*"))
 
 
+def brought(lab: LabUnderTest) -> set[Path]:
+    """What is in the board's store, or on its way there."""
+    workdir = Path(lab.board.workdir)
+    return {path for folder in ("store", "incoming") for path in workdir.glob(f"{folder}/*")}
+
+
 def sent(lab: LabUnderTest, running: RunningLabctl) -> None:
     done = running.finish()
     assert done.exit_status == 0, (lab.root / "said").read_text()
@@ -107,6 +113,20 @@ def test_it_waits_for_another_deploy_and_no_longer_when_that_one_dies(lab: LabUn
         first.process.kill()
         first.finish()
     sent(lab, running)
+
+
+def test_it_waits_for_a_run_and_sends_nothing_during_its_trials(lab: LabUnderTest) -> None:
+    give_talker(lab, TALKING.replace(agent_builds.HOST, "rk3568"))
+    measuring = lab.start("run", "talking")
+    measuring.waiting_for(lambda: lab.is_under_way(1))
+    before = brought(lab)
+    with waiting(lab, f"process {measuring.process.pid}") as running:
+        assert measuring.finish().exit_status == 0
+    sent(lab, running)
+    (end,) = lab.root.glob("runs/*/end.json")
+    new = brought(lab) - before
+    assert new
+    assert min(path.stat().st_ctime_ns for path in new) >= end.stat().st_mtime_ns
 
 
 def test_it_waits_for_the_job_of_a_run_that_was_killed_and_leaves_it_to_a_resumed_one(
