@@ -13,6 +13,7 @@ import httpx
 import pytest
 import shouter
 from labs import LabUnderTest
+from model_hub import model_hub
 
 from labctl import process
 from labctl.config.lab import LabFile, find_lab
@@ -24,6 +25,7 @@ from labctl.errors import (
     BoardRebooted,
     ConfigError,
     LeaseLost,
+    LinkError,
     ProgramFailed,
 )
 from labctl.evaluation.servers import ServerRequest, StartedEndpoint, started_endpoint
@@ -38,6 +40,7 @@ from labctl.virtual import fault_script as f
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 SUPPORT = Path(__file__).parents[1] / "support"
+LOCAL = ModelSource(file="models/tiny.gguf")
 
 
 @pytest.fixture
@@ -57,14 +60,19 @@ def lab_file(lab: LabUnderTest) -> LabFile:
 
 
 def start(
-    lab: LabUnderTest, *, on_board: bool, target: str | None = None, **parameters: Any
+    lab: LabUnderTest,
+    *,
+    on_board: bool,
+    target: str | None = None,
+    model: ModelSource = LOCAL,
+    **parameters: Any,
 ) -> AbstractContextManager[StartedEndpoint]:
     found = lab_file(lab)
     board = found.board("vb")
     request = ServerRequest(
         name="loud",
         model="tiny",
-        models={"tiny": ModelSource(file="models/tiny.gguf")},
+        models={"tiny": model},
         parameters=parameters,
         max_seconds=300,
         board=board if on_board else None,
@@ -216,6 +224,22 @@ def test_a_board_that_another_takes_is_lost(shouting: LabUnderTest) -> None:
 
         with pytest.raises(LeaseLost):
             wait_until(noticed, timeout=60, interval=0.1)
+
+
+def test_nothing_is_fetched_for_a_server_whose_board_is_off_or_in_use(
+    shouting: LabUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with model_hub((shouting.root / "models" / "tiny.gguf").read_bytes() + bytes(9)) as hub:
+        source = {"address": f"{hub.address}/tiny.gguf", "sha256": hub.sha256}
+        model = ModelSource.model_validate({"url": source})
+        with start(shouting, on_board=True), pytest.raises(BoardBusy):
+            start(shouting, on_board=True, model=model).__enter__()
+        shouting.board.process.kill()
+        shouting.board.process.wait()
+        with pytest.raises(LinkError), start(shouting, on_board=True, model=model):
+            pass
+        assert hub.requests == []
 
 
 def test_a_board_serves_one_model_at_a_time(shouting: LabUnderTest) -> None:

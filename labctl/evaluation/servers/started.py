@@ -135,12 +135,27 @@ def started_endpoint(
     """Start a server, and yield it when it is ready; it is stopped in the end.
 
     What it prints is kept below ``folder``, one folder a start. ``connect`` opens the link of the
-    board. A board serves one model at a time: it is held meanwhile.
+    board. A board serves one model at a time: it is held meanwhile. It is contacted before a model
+    is fetched, and free while that lasts.
 
     Raises ConfigError (wrong parameters, a program that is not built, a model that cannot be in
     memory), BoardBusy, LeaseLost, LinkError, BoardError, ProgramTimeout (not ready in time),
     ProgramFailed, and what :func:`labctl.models.resolve.resolve` raises.
     """
+
+    @contextmanager
+    def held_board(board: Board) -> Iterator[HeldBoard]:
+        assert connect is not None  # of a board there is a link
+        use = BoardUse(f"serve {request.model}", request.max_seconds)
+        with connect() as transport, hold_board(board, transport, lab, use) as held:
+            held.refuse_if_taken()
+            yield held
+
+    def look() -> None:
+        if request.board is not None:
+            with held_board(request.board) as held:
+                held.bring_agent(sending(observer))
+
     files = find_server(
         request.engine,
         request.program_target(lab.root),
@@ -149,6 +164,7 @@ def started_endpoint(
         request.parameters,
         lab=lab,
         progress=observer.step,
+        before_fetch=look,
     )
     if request.board is None:
         facts = probe(LocalTransport(), workdir=str(lab.root), timeout=_FACTS_SECONDS)
@@ -156,9 +172,7 @@ def started_endpoint(
         with _started(request, files, _Machine(facts, inputs, _on_this_host(folder))) as started:
             yield started
         return
-    assert connect is not None  # of a board there is a link
-    use = BoardUse(f"serve {request.model}", request.max_seconds)
-    with connect() as transport, hold_board(request.board, transport, lab, use) as held:
+    with held_board(request.board) as held:
         yield from _served_by_board(request, files, held, folder, observer)
 
 
@@ -169,7 +183,6 @@ def _served_by_board(
     folder: Path,
     observer: Observer,
 ) -> Iterator[StartedEndpoint]:
-    held.refuse_if_taken()
     missing, problems = missing_objects(held, files.objects)
     refuse(problems, held.board.name)
     held.bring_agent(sending(observer))

@@ -1,6 +1,6 @@
 """Files that a server needs on this host: its program and its model."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from labctl.deploy import Object
 from labctl.engines import ServerEngine, make_server
 from labctl.errors import ConfigError
 from labctl.models import ModelFile, find_quantizer
+from labctl.models.expected import are_ready
 from labctl.models.resolve import resolve
 from labctl.progress import Progress
 from labctl.records import ArtifactIdentity
@@ -54,10 +55,12 @@ def find_server(
     *,
     lab: LabFile,
     progress: Progress,
+    before_fetch: Callable[[], None] = lambda: None,
 ) -> ServerFiles:
     """Find the program for a target, fetch or derive the model.
 
-    ``model`` is one of ``models``. Raises ConfigError (wrong parameters, not a server, or a program
+    ``model`` is one of ``models``. ``before_fetch`` is called before it is fetched, made or hashed;
+    it may raise to refuse that. Raises ConfigError (wrong parameters, not a server, or a program
     that is not built: the hint is the command that builds it), and what
     :func:`labctl.models.resolve.resolve` raises.
     """
@@ -74,6 +77,8 @@ def find_server(
     engine = make_server(recipe.engine)
     engine.parameters(parameters)
     program = _program(engine, recipe, lab)
+    if not are_ready(recipe.models, [model], lab.root):
+        before_fetch()
     found = resolve(
         recipe.models,
         [model],
