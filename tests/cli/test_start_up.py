@@ -1,9 +1,10 @@
 """What commands import: each library that is not needed is time that a person waits."""
 
+import ast
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import iter_modules
@@ -142,6 +143,42 @@ def test_no_command_imports_what_few_of_them_use() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     few = {"numpy", "scipy", "requests", "httpx", "paramiko", "fabric"}
     assert not set(done.stdout.split()) & few
+
+
+#: Libraries that take longer to import than most commands run; ``gguf`` imports numpy.
+SLOW = {"numpy", "scipy", "gguf"}
+
+
+def run_at_import(nodes: Iterable[ast.AST]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports that a module makes when it is imported: not in functions, not for types."""
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from run_at_import(node.orelse)
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from run_at_import(ast.iter_child_nodes(node))
+
+
+def packages(node: ast.Import | ast.ImportFrom) -> set[str]:
+    """The packages that an import names: ``numpy`` of ``from numpy.typing import NDArray``."""
+    names = (
+        [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+    )
+    return {name.partition(".")[0] for name in names}
+
+
+def test_no_module_imports_a_slow_library_before_it_is_used() -> None:
+    root = Path(labctl.__file__).parent
+    paths = sorted(root.rglob("*.py"))
+    assert len(paths) > 600
+    found = [
+        f"{path.relative_to(root)}:{node.lineno}: {ast.unparse(node)}"
+        for path in paths
+        for node in run_at_import([ast.parse(path.read_text())])
+        if packages(node) & SLOW
+    ]
+    assert found == []
 
 
 FACES = sorted(
