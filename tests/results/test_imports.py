@@ -21,7 +21,7 @@ def test_results_import_little() -> None:
     own = [name for name in loaded if name.split(".")[0] == "labctl"]
     assert len(own) <= 55
     assert [name for name in own if name.split(".")[1:2] and name.split(".")[1] in NOT_NEEDED] == []
-    assert {"numpy", "scipy", "httpx", "gguf"}.isdisjoint(loaded)
+    assert {"numpy", "scipy", "httpx", "requests", "gguf"}.isdisjoint(loaded)
 
 
 def test_each_file_of_the_map_is_there() -> None:
