@@ -59,6 +59,18 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
+def boot_id() -> str:
+    """Return the kernel's id of this host's boot: each start has another one.
+
+    A board's shell tells it by :data:`labctl.virtual.marks.BOOT_ID`. Raises HostError.
+    """
+    path = Path("/proc/sys/kernel/random/boot_id")
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise HostError(f"cannot read {path}: {error.strerror}") from error
+
+
 def without_password(text: str) -> str:
     """Remove tokens and passwords from the addresses in a text, so that it may be shown and kept.
 

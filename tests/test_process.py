@@ -28,6 +28,19 @@ def test_a_finished_program_is_returned_whatever_its_status() -> None:
     assert done.tail() == "out\nerr"
 
 
+def test_the_boot_id_of_this_host_is_read_in_one_place() -> None:
+    told = process.run(["cat", "/proc/sys/kernel/random/boot_id"], timeout=30)
+    assert process.boot_id() == told.text.strip()
+    root = Path(process.__file__).parent
+    naming = {
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        if "/proc/sys/kernel/random/boot_id" in path.read_text()
+    }
+    # In the shell of a board, and in the hint for a board whose shell cannot read it.
+    assert naming == {"process.py", "virtual/marks.py", "transport/readiness.py"}
+
+
 def test_input_and_no_input() -> None:
     assert process.run(["cat"], timeout=30, input_bytes=b"in").stdout == b"in"
     assert process.run(["cat"], timeout=30).stdout == b""

@@ -7,9 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-import numpy as np
-from numpy.typing import NDArray
-
 from labctl.api.frames import data_frame
 from labctl.api.telemetry import Telemetry
 from labctl.index import IndexedRun, IndexedTrial, RunRow, TrialRow
@@ -19,6 +16,8 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from pandas import DataFrame
 
 
@@ -178,11 +177,13 @@ class Trial:
         return RunDirectory(self.path).trial(self.number, self.row.slug)
 
     @property
-    def tokens(self) -> NDArray[np.int64]:
+    def tokens(self) -> "NDArray[np.int64]":
         """Times in ns between successive tokens; the first token, whose time is TTFT, has none.
 
         Empty where single tokens were not seen, as in a benchmark. Raises ConfigError.
         """
+        import numpy as np
+
         timing = self.record.timing
         return np.array(timing.token_ns if timing else (), dtype=np.int64)
 

@@ -3,19 +3,18 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from labctl.api.frames import data_frame
 from labctl.records import TelemetrySample
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from pandas import DataFrame
 
 _TIME = "mono_ns"
 
 
-class Telemetry(Mapping[str, NDArray[np.float64]]):
+class Telemetry(Mapping[str, "NDArray[np.float64]"]):
     """Samples of what the board and the program did, one array for each of their fields.
 
     Fields have the names of :class:`labctl.records.TelemetrySample`, with a dot before the key of a
@@ -25,6 +24,8 @@ class Telemetry(Mapping[str, NDArray[np.float64]]):
     """
 
     def __init__(self, samples: Sequence[TelemetrySample], start_mono_ns: int | None):
+        import numpy as np
+
         rows = [_flat(sample.model_dump(exclude={"threads"})) for sample in samples]
         names = dict.fromkeys(name for row in rows for name in row)
         self._arrays: dict[str, NDArray[np.float64]] = {
@@ -36,7 +37,7 @@ class Telemetry(Mapping[str, NDArray[np.float64]]):
         #: Time of each sample in s since the program's start; since the first sample if it has none
         self.seconds: NDArray[np.float64] = (times - start) / 1e9
 
-    def __getitem__(self, name: str) -> NDArray[np.float64]:
+    def __getitem__(self, name: str) -> "NDArray[np.float64]":
         return self._arrays[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -8,11 +8,11 @@ offer stays ``None``. The agent, once it is there, knows some of it better
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
+from labctl import process
 from labctl.config.lab import WORKDIR
 from labctl.config.recipe_parts import cpu_numbers
-from labctl.errors import BoardError, printable
+from labctl.errors import BoardError, HostError, printable
 from labctl.records import BoardFacts, CpuFacts, Execution
 from labctl.transport import Transport, remote_words, require
 from labctl.units import ranges
@@ -157,8 +157,8 @@ def virtual_workdir(transport: Transport, *, timeout: float) -> str | None:
 def _own_boot() -> str | None:
     """Return the boot id of this host: a board of the same boot is this host, by any link."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
+        return process.boot_id()
+    except HostError:
         return None
 
 

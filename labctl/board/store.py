@@ -47,6 +47,7 @@ from labctl.errors import (
 from labctl.files import sha256_file
 from labctl.retry import retry_infra
 from labctl.transport import Transport, remote_words, require
+from labctl.transport.file_transfer import hash_patience
 
 #: Size, inode, time of modification and of change in ns: the same letters in toybox.
 STAT = "TZ=UTC0 stat -c '%s %i %y %z'"
@@ -54,8 +55,6 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _DURABLE = 'durable() { if command -v fsync >/dev/null 2>&1; then fsync "$@"; else sync; fi; }\n'
 #: Patience of one question; hashing gets more, by size.
 _TIMEOUT_SECONDS = 30.0
-#: A slow core without SHA instructions, reading from a slow card, still hashes this much.
-_HASH_BYTES_PER_SECOND = 5_000_000
 #: Leftovers of other hosts are removed when they have not grown for this long.
 _FOREIGN_DAYS = 1
 #: Large files that nobody has gone on with for so long are given up.
@@ -289,11 +288,10 @@ done
         before = _stats_in(self._look([item])).get(item.sha256)
         if before is None:
             return False
-        retry_timeout = _TIMEOUT_SECONDS + item.size_bytes / _HASH_BYTES_PER_SECOND
         text = self._run(
             f"{remote_words(*self._hash_command)} {quoted}",
             f"the board cannot hash {path}",
-            timeout=retry_timeout,
+            timeout=hash_patience(_TIMEOUT_SECONDS, item.size_bytes),
         )
         good = text.split(" ")[0].strip() == item.sha256
         if self._fence.agent is None:

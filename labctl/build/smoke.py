@@ -12,6 +12,7 @@ from labctl.build.spec import ToolSpec
 from labctl.config.target import Target
 from labctl.errors import ConfigError, LabctlError, ProgramFailed, printable
 from labctl.files import scratch
+from labctl.gguf.tiny import write_tiny_gguf
 
 SMOKE_SECONDS = 120.0
 _MOST_LINES = 3
@@ -52,8 +53,6 @@ def infer(name: str, words: Sequence[str], path: Path, target: Target) -> SmokeR
     prefix = starter(target)
     if isinstance(prefix, str):
         return SmokeRun(done=False, reason=prefix)
-    from labctl.gguf.tiny import write_tiny_gguf  # imports numpy
-
     with scratch(path.parent, ".infer-") as folder:
         model = write_tiny_gguf(folder / "tiny.gguf")
         given = [word.replace("{model}", str(model)) for word in words]

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
-
 from labctl.bundle.redact import Secret
 from labctl.config.lab import FILE_NAME
+from labctl.config.yaml.document import Document
 from labctl.files import cache_dir, state_dir, user_home, user_name
 from labctl.records import RunRecord
 from labctl.runs.record.journal import Journal
@@ -32,7 +31,10 @@ _LOOPBACK = ("127.", "localhost", "[::1]")
 
 
 def secrets_of(run: RunRecord, directory: Path, lab_root: Path | None) -> list[Secret]:
-    """Return what is to be left out of a run's files, from the run, its lab and this host."""
+    """Return what is to be left out of a run's files, from the run, its lab and this host.
+
+    Raises ConfigError for a devices.yaml that cannot be read.
+    """
     leases = Journal(directory, run.id).leases
     hosts = [str(entry.lease["host"]) for entry in leases if entry.lease and "host" in entry.lease]
     found = [Secret("host", name) for name in _names_of_host(run.host, platform.node(), *hosts)]
@@ -109,12 +111,14 @@ def _absolute_paths(recipe: Mapping[str, Any]) -> Iterator[Secret]:
 
 
 def _lab_secrets(lab_root: Path) -> Iterator[Secret]:
-    """Yield addresses, users, serial numbers and paths of a devices.yaml, also of a wrong one."""
-    try:
-        document = yaml.safe_load((lab_root / FILE_NAME).read_bytes())
-    except (OSError, yaml.YAMLError):
+    """Yield addresses, users, serial numbers and paths of a devices.yaml, also of a wrong one.
+
+    Raises ConfigError for one that is not YAML: nobody knows what would have to be left out.
+    """
+    path = lab_root / FILE_NAME
+    if not path.exists():
         return
-    for key, text in _texts(document):
+    for key, text in _texts(Document.read(path).value):
         if text.startswith("/") and key != "workdir":
             yield from _folder("path", Path(text).parent)
         elif key in _USERS and text not in _COMMON_USERS:

@@ -32,7 +32,7 @@ def make_bundle(
         key: signs the manifest; see :func:`labctl.bundle.signature.sign`.
 
     The same run in the same lab gives the same bytes. Raises ConfigError (a run in progress, an
-    imported or a damaged one, a key that cannot sign), HostError.
+    imported or a damaged one, a devices.yaml that is not YAML, a key that cannot sign), HostError.
     """
     if directory.is_held():
         raise ConfigError(

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-import numpy as np
-
 from labctl.compare.estimates import Sessions
 from labctl.compare.judging import compare
 from labctl.compare.series import Night, Series, Unmeasured, contradicted, series_of, unmeasured
@@ -159,6 +157,8 @@ def _change(
     bounds: tuple[int, int],
     thresholds: Thresholds,
 ) -> Change:
+    import numpy as np
+
     slower = (step.ratio > 1) is not series.figure.more_is_faster
     left = from_here[-1].after / step.before
     repaired = (left if step.ratio > 1 else 1 / left) < 1 + thresholds.practical

@@ -19,7 +19,6 @@ from labctl.engines.base import RawOutput
 from labctl.errors import HostError, ToolMissing
 from labctl.records import JobStatus
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LOOPBACK = "127.0.0.1"
 #: A background command has no standard input of the shell's, but other descriptors.
 _WITH_THIS_PROCESS = """\
@@ -88,7 +87,7 @@ class HostServer:
         return f"http://{_LOOPBACK}:{self.port}"
 
     def end(self) -> JobStatus | None:
-        """Return its end; None while it runs."""
+        """Return its end; None while it runs. Raises HostError."""
         status = self.program.poll()
         if status is not None and self._end is None:
             self._end = self._ended(status)
@@ -121,6 +120,6 @@ class HostServer:
             wall_ns=ended_ns - self.began_ns,
             stdout_bytes=self.stdout.stat().st_size,
             stderr_bytes=self.stderr.stat().st_size,
-            boot_id=_BOOT_ID.read_text().strip(),
+            boot_id=process.boot_id(),
             epoch=0,
         )

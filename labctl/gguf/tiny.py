@@ -5,9 +5,11 @@ any prompt can be spelled. The same seed gives the same bytes. Its text is noise
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import gguf
-import numpy as np
+if TYPE_CHECKING:
+    import gguf
+    import numpy as np
 
 VOCABULARY = 401
 WIDTH = 64
@@ -34,6 +36,9 @@ def write_tiny_gguf(
 
     With ``tensors_per_part`` it is split as llama-gguf-split does it, named after ``path``.
     """
+    import gguf  # imports numpy
+    import numpy as np
+
     writer = gguf.GGUFWriter(path, "llama", split_max_tensors=tensors_per_part)
     writer.add_name(name)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
@@ -67,7 +72,9 @@ def vocabulary() -> list[str]:
     return tokens[:VOCABULARY]
 
 
-def _add_vocabulary(writer: gguf.GGUFWriter) -> None:
+def _add_vocabulary(writer: "gguf.GGUFWriter") -> None:
+    import gguf
+
     tokens = vocabulary()
     types = [gguf.TokenType.UNKNOWN, gguf.TokenType.CONTROL, gguf.TokenType.CONTROL]
     types += [gguf.TokenType.BYTE] * 256
@@ -81,7 +88,9 @@ def _add_vocabulary(writer: gguf.GGUFWriter) -> None:
     writer.add_eos_token_id(2)
 
 
-def _add_weights(writer: gguf.GGUFWriter, rng: np.random.Generator) -> None:
+def _add_weights(writer: "gguf.GGUFWriter", rng: "np.random.Generator") -> None:
+    import numpy as np
+
     def random(name: str, *shape: int) -> None:
         writer.add_tensor(name, (rng.standard_normal(shape) / WIDTH**0.5).astype(np.float32))
 

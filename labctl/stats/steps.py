@@ -11,11 +11,13 @@ with their neighbours are replaced (F. R. Hampel, JASA 69, 1974).
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from labctl.stats.describe import MAD_TO_SIGMA
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 #: Fewest values of a level: up to three bad nights of seven are no step.
 LEAST_NIGHTS = 4
@@ -39,8 +41,6 @@ _PENALTY = 20.0
 _UNKNOWN = 4
 #: Squares of the noise by which a cut may be worse than the best one, with 95 % probability.
 _DOUBT = 6.0
-
-_Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,8 @@ def find_steps(values: Sequence[float], *, at_least: float = 0.0) -> list[Step]:
         raise ValueError("steps are looked for in values above 0")
     if len(values) < LEAST_SERIES:
         return []
+    import numpy as np
+
     logs = np.log(np.asarray(values, dtype=np.float64))
     sigma = noise(logs)
     cleaned = _cleaned(logs, sigma)
@@ -88,8 +90,10 @@ def find_steps(values: Sequence[float], *, at_least: float = 0.0) -> list[Step]:
     return found
 
 
-def noise(logs: _Values) -> float:
+def noise(logs: "NDArray[np.float64]") -> float:
     """Return the standard deviation of values about their level, whatever steps there are."""
+    import numpy as np
+
     differences = np.abs(np.diff(logs))
     moved = differences[differences > 0]
     # Of values that were rounded so far that most are equal, the others tell the noise.
@@ -109,15 +113,19 @@ def penalty(count: int) -> float:
     return known * math.expm1(_PENALTY / known)
 
 
-def _cleaned(logs: _Values, sigma: float) -> _Values:
+def _cleaned(logs: "NDArray[np.float64]", sigma: float) -> "NDArray[np.float64]":
     """Replace values that are out of line by the median of the seven around them; edges stay."""
+    import numpy as np
+
     middle = np.median(np.lib.stride_tricks.sliding_window_view(logs, _AROUND), axis=1)
     middle = np.pad(middle, _AROUND // 2, mode="edge")  # at the ends: of the last seven
     return np.where(np.abs(logs - middle) > _OUT_OF_LINE * sigma, middle, logs)
 
 
-def _cuts(logs: _Values, cost: float) -> list[int]:
+def _cuts(logs: "NDArray[np.float64]", cost: float) -> list[int]:
     """Return the first index of each level but the first, of the best cuts."""
+    import numpy as np
+
     count = len(logs)
     centred = logs - logs.mean()  # squares of small numbers: nothing is lost in their differences
     sums, squares = (np.concatenate([[0.0], np.cumsum(x)]) for x in (centred, centred**2))
@@ -137,8 +145,10 @@ def _cuts(logs: _Values, cost: float) -> list[int]:
     return found[::-1]
 
 
-def _range(logs: _Values, cut: int, doubt: float) -> tuple[int, int]:
+def _range(logs: "NDArray[np.float64]", cut: int, doubt: float) -> tuple[int, int]:
     """Return the first and the last place of a cut in two levels that is hardly worse than it."""
+    import numpy as np
+
     places = np.arange(1, len(logs))
     sums = np.cumsum(logs - logs.mean())[:-1]
     explained = sums**2 / places + sums**2 / (len(logs) - places)

@@ -29,8 +29,9 @@ _TOOLS = (
 )
 #: Sizes that /proc and /sys give for files that the kernel makes as they are read: 0, or a page.
 _PSEUDO_BYTES = os.sysconf("SC_PAGE_SIZE")
-#: A slow board without SHA instructions reading from a slow eMMC still hashes this much.
-_HASH_BYTES_PER_SECOND = 5_000_000
+#: The least that a board reads and hashes, or syncs, of a file: one without SHA instructions, with
+#: a slow eMMC or card. Time-outs grow with a file's size by it.
+SLOW_BYTES_PER_SECOND = 5_000_000
 
 
 class Digest:
@@ -147,7 +148,7 @@ class BoardHash:
 
 def hash_patience(timeout: float, size_bytes: int) -> float:
     """Return the time-out in s to hash a file on the board; a small answer may take ``timeout``."""
-    return timeout + size_bytes / _HASH_BYTES_PER_SECOND
+    return timeout + size_bytes / SLOW_BYTES_PER_SECOND
 
 
 def find_board_hash(transport: Transport, timeout: float) -> BoardHash:

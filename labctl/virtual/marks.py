@@ -2,7 +2,8 @@
 
 A virtual board has the kernel of its host. Its environment says so: the id of its boot, the
 emulator of its programs, and a folder of files that stand for the kernel's. On a real board these
-variables are empty. No other module knows them, nor asks for a boot id in another way.
+variables are empty. No other module knows them, nor asks a board for its boot id in another way;
+:func:`labctl.process.boot_id` reads this host's own.
 """
 
 MARK = "LABCTL_SANDBOX"

@@ -11,6 +11,7 @@ from records_made import run
 
 from labctl.bundle.identity import secrets_of, vocabulary_of
 from labctl.bundle.redact import Redactor, Secret
+from labctl.errors import ConfigError
 
 SECRETS = [
     Secret("lab", "/home/alice/labs/rk"),
@@ -196,6 +197,31 @@ def test_the_lab_tells_its_own_secrets(tmp_path: Path, monkeypatch: pytest.Monke
         " <lab> <lab>/x <home>/y <path>/m.gguf <path>/id"
         " /data/local/tmp/labctl rk1 q2"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("boards: {\n", 2), ("lab: secret-lab\nlab: other\n", 2), ("lab: a\n\n? [b]\n: c\n", 3)],
+)
+def test_a_lab_that_cannot_be_read_is_not_published(text: str, line: int, tmp_path: Path) -> None:
+    (tmp_path / "devices.yaml").write_text(text)
+    record = run(recipe_resolved={"name": "q2"})
+    with pytest.raises(ConfigError, match=rf"devices\.yaml:{line}:") as caught:
+        secrets_of(record, tmp_path / "runs" / record.id, tmp_path)
+    assert caught.value.line == line
+
+
+def test_a_lab_with_wrong_keys_tells_its_secrets_too(tmp_path: Path) -> None:
+    (tmp_path / "devices.yaml").write_text("boards: {b: {adress: x, user: dave, key: 10:30:59}}\n")
+    record = run(recipe_resolved={"name": "q2"})
+    found = Redactor(secrets_of(record, tmp_path / "runs" / record.id, tmp_path))
+    assert found.text("x", "dave 10:30:59") == "<user> <address>"
+
+
+def test_a_run_outside_a_lab_has_no_devices(tmp_path: Path) -> None:
+    record = run(recipe_resolved={"name": "q2"})
+    secrets = secrets_of(record, tmp_path / "runs" / record.id, tmp_path)
+    assert "address" not in {one.kind for one in secrets}
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 """What commands import: each library that is not needed is time that a person waits."""
 
+import ast
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import iter_modules
@@ -144,16 +145,88 @@ def test_no_command_imports_what_few_of_them_use() -> None:
     assert not set(done.stdout.split()) & few
 
 
-FACES = sorted(
-    path.parent.name
-    for path in Path(labctl.__file__).parent.glob("*/__init__.py")
-    if "lazy_names" in path.read_text()
-)
+#: Libraries that take longer to import than most commands run; ``gguf`` imports numpy.
+SLOW = {"numpy", "scipy", "gguf"}
 
 
-@pytest.mark.parametrize("name", FACES)
+def run_at_import(nodes: Iterable[ast.AST]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports that a module makes when it is imported: not in functions, not for types."""
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from run_at_import(node.orelse)
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from run_at_import(ast.iter_child_nodes(node))
+
+
+def packages(node: ast.Import | ast.ImportFrom) -> set[str]:
+    """The packages that an import names: ``numpy`` of ``from numpy.typing import NDArray``."""
+    names = (
+        [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+    )
+    return {name.partition(".")[0] for name in names}
+
+
+def test_no_module_imports_a_slow_library_before_it_is_used() -> None:
+    root = Path(labctl.__file__).parent
+    paths = sorted(root.rglob("*.py"))
+    assert len(paths) > 600
+    found = [
+        f"{path.relative_to(root)}:{node.lineno}: {ast.unparse(node)}"
+        for path in paths
+        for node in run_at_import([ast.parse(path.read_text())])
+        if packages(node) & SLOW
+    ]
+    assert found == []
+
+
+#: Faces that import modules of their package, and why this costs nobody anything.
+EAGER = {
+    "labctl.build.container": "one class, imported only to build in a container",
+    "labctl.build.remote": "one class, imported only to build over ssh",
+    "labctl.cli": "the program: it is imported to be run",
+    "labctl.cli.hdc": "one group, which imports each command when it is called",
+    "labctl.cli.models": "one group, which imports each command when it is called",
+    "labctl.doctor": "its only module",
+    "labctl.engines.command": "one engine, imported by its entry point",
+    "labctl.engines.openharmony": "entry points name its tuples of engines",
+    "labctl.evaluation.graders": "the base of all graders; each of them is imported by its name",
+}
+
+
+def faces() -> dict[str, ast.Module]:
+    """All packages of labctl, and labctl itself, with their ``__init__.py``."""
+    root = Path(labctl.__file__).parent
+    return {
+        ".".join(path.parent.relative_to(root.parent).parts): ast.parse(path.read_text())
+        for path in sorted(root.rglob("__init__.py"))
+    }
+
+
+def own_modules(package: str, face: ast.Module) -> list[str]:
+    """The modules of its package that a face imports when it is imported itself."""
+    found = []
+    for node in run_at_import([face]):
+        names = [alias.name for alias in node.names]
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{package}.{node.module or ''}" if node.level else node.module or ""]
+            names = [f"{name}.{alias.name}" for name in names for alias in node.names]
+        found += [name for name in names if name.startswith(f"{package}.")]
+    return [name for name in found if name != "labctl.lazy.lazy_names"]
+
+
+def test_each_face_is_lazy_or_has_a_reason() -> None:
+    assert [name for name, face in faces().items() if own_modules(name, face)] == sorted(EAGER)
+
+
+FACES = [name for name, face in faces().items() if "__all__" in ast.unparse(face)]
+LAZY = [name for name in FACES if name not in EAGER]
+
+
+@pytest.mark.parametrize("name", LAZY)
 def test_a_face_has_every_name_that_it_hands_on(name: str) -> None:
-    package = importlib.import_module(f"labctl.{name}")
+    package = importlib.import_module(name)
     for one in package.__all__:
         assert getattr(package, one) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
@@ -162,15 +235,16 @@ def test_a_face_has_every_name_that_it_hands_on(name: str) -> None:
     assert not {module.name for module in iter_modules(package.__path__)} & set(package.__all__)
 
 
-def test_all_larger_faces_are_lazy() -> None:
+def test_lazy_faces_import_nothing() -> None:
     code = (
         "import importlib, sys\n"
-        f"for face in {FACES}: importlib.import_module(f'labctl.{{face}}')\n"
+        f"for face in {LAZY}: importlib.import_module(face)\n"
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    own = {name for name in done.stdout.split() if name.startswith("labctl.")}
-    assert own == {"labctl.lazy", *(f"labctl.{face}" for face in FACES)}
+    own = {name for name in done.stdout.split() if name.partition(".")[0] == "labctl"}
+    assert own - {"labctl.lazy"} <= set(faces())
+    assert own.isdisjoint(EAGER)
 
 
 def test_a_board_of_hdc_has_three_spellings_and_the_old_one_is_hidden(

@@ -1,12 +1,15 @@
 """libyaml and PyYAML's own scanner read the same of a text, or PyYAML's alone is used."""
 
 import random
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode
 
+import labctl
 from labctl import shipped
 from labctl.config.yaml import loader
 from labctl.config.yaml.loader import NotYaml
@@ -90,3 +93,10 @@ def test_without_libyaml_the_same_is_read(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(yaml, "__with_libyaml__", False)
     loader._read.cache_clear()
     assert loader.read_yaml(text) == before
+
+
+def test_what_users_write_is_read_in_one_place() -> None:
+    root = Path(labctl.__file__).parent
+    reads = re.compile(r"yaml\.(safe_load|load|full_load|compose|SafeLoader|CSafeLoader)\b")
+    found = [path for path in root.rglob("*.py") if reads.search(path.read_text())]
+    assert {path.parent for path in found} == {root / "config" / "yaml"}

@@ -27,6 +27,7 @@ from labctl.files import host_writes, locked, state_dir
 from labctl.progress import BytesDone
 from labctl.retry import RETRY_SECONDS, retry_infra, wait_until
 from labctl.transport import CommandResult, Transport, board_error, remote_words
+from labctl.transport.file_transfer import SLOW_BYTES_PER_SECOND
 from labctl.units import size
 
 #: On the board, a file that is not whole yet is this and its SHA-256.
@@ -73,8 +74,8 @@ class DeliveryOptions:
     idle_timeout: int = 30
     #: How long (s) another transfer is watched before it is tried whether it still goes on.
     watch_seconds: float = 5.0
-    #: A slow card still reads this much, and syncs it where it was written behind a large cache.
-    storage_bytes_per_second: float = 5_000_000
+    #: What a slow card reads, and syncs where it was written behind a large cache.
+    storage_bytes_per_second: float = SLOW_BYTES_PER_SECOND
     #: From this size on files come in chunks. Below, a transfer of hdc's own is quicker.
     chunked_bytes: int = 8 << 20
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from statistics import median
 from uuid import uuid4
 
-import numpy as np
-
 from labctl.checked import unknown
 from labctl.compare.series import series_of
 from labctl.config.lab import LabFile
@@ -241,6 +239,8 @@ def _seconds(root: Path, recipe: str, board: str) -> float:
 
 def _series_noise(root: Path, row: NightRow, figure: str | None) -> float | None:
     """Return the noise of a run from the board's own history; None where too little is known."""
+    import numpy as np
+
     recipe = row.name.partition("/")[2].rpartition("@")[0]
     trials = RunRepository(root / "runs").trials(Filter(recipe=recipe, board=row.board))
     found = [

@@ -8,7 +8,7 @@ from labctl.files import write_atomic
 from labctl.hdc.wire import Command
 
 #: Below a board's directory.
-FOLDER = Path(".labctl-parameters")
+PARAMETERS = Path(".labctl-parameters")
 
 #: What says "false" where nobody may; the commands as ``CheckControl`` of hdcd's ``daemon.cpp``.
 _CONTROLS = (
@@ -22,7 +22,7 @@ class Parameters:
     """The parameters of the board in ``directory``."""
 
     def __init__(self, directory: Path):
-        self._folder = directory / FOLDER
+        self._folder = directory / PARAMETERS
 
     def get(self, name: str) -> str:
         """Return a value; empty if it was never set."""

@@ -1,0 +1,10 @@
+"""The tasks of llama.cpp: its engine classes."""
+
+from labctl.engines.llama_cpp.bench import LlamaBench
+from labctl.engines.llama_cpp.engine import LlamaCpp
+from labctl.engines.llama_cpp.kl_divergence import LlamaKlDivergence
+from labctl.engines.llama_cpp.perplexity import LlamaPerplexity
+from labctl.engines.llama_cpp.server import LlamaServer
+
+#: What the engine's entry point names, the usual task first.
+ENGINES = (LlamaCpp, LlamaBench, LlamaPerplexity, LlamaKlDivergence, LlamaServer)
