@@ -253,7 +253,7 @@ def _check_conditions(document: Mapping[str, Any], board: Board, cautions: list[
     changes += [f"sets {key}: {conditions[key]}" for key in keys if conditions.get(key)]
     if (nice := scheduling.get("nice")) is not None and nice < 0:
         changes.append(f"runs before other programs, nice {nice}")
-    if changes and board.transport.kind == "local":
+    if changes and board.transport.is_this_host:
         raise ConfigError(
             f"board {board.name} is this host, and the recipe {changes[0]}",
             hint="reproduce it on a board that is not this host",

@@ -27,7 +27,6 @@ from labctl.config.yaml.document import read_text
 from labctl.errors import ConfigError, ToolMissing
 from labctl.hdc.daemon import Authorisation, PortTaken, Version
 from labctl.hdc.daemon.authorisation import Mode
-from labctl.transport.hdc import HdcTcpConfig
 from labctl.transport.registry import TRANSPORTS
 from labctl.virtual import Served, VirtualBoard, load_script, serve
 
@@ -207,10 +206,8 @@ def _lab(invocation: Invocation) -> LabFile | None:
 
 def _port_of(name: str, own: Board | None) -> tuple[int, str]:
     """Find the port that the lab's board of that name has, and say where it is written."""
-    transport = own.transport if own else None
-    if isinstance(transport, HdcTcpConfig) and transport.is_on_this_host:
-        return split_endpoint(transport.address)[1], f"boards.{name} in {FILE_NAME}"
-    return _PORT, "the default"
+    port = own.transport.port_on_this_host if own else None
+    return (_PORT, "the default") if port is None else (port, f"boards.{name} in {FILE_NAME}")
 
 
 def _authorisation(auth: str | None, known_keys: tuple[Path, ...]) -> Authorisation | None:

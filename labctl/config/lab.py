@@ -11,16 +11,7 @@ from functools import cache, reduce
 from itertools import combinations
 from operator import or_
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Protocol,
-    Self,
-    get_args,
-    get_type_hints,
-    runtime_checkable,
-)
+from typing import Annotated, Any, Self, get_args, get_type_hints
 
 from pydantic import (
     ConfigDict,
@@ -38,6 +29,7 @@ from labctl.config.power import Meter
 from labctl.config.quotas import Quota
 from labctl.config.switches import Switches
 from labctl.config.target import target_names
+from labctl.config.transport import TransportConfig
 from labctl.config.types import (
     BoardPath,
     DatabaseUrl,
@@ -59,39 +51,6 @@ WORKDIR = "/data/local/tmp/labctl"
 DATABASE_VARIABLE = "LABCTL_DATABASE"
 #: PostgreSQL takes 63 characters; those of ``labctl_`` come before a lab's name.
 _LONGEST_SCHEMA = 56
-
-
-@runtime_checkable
-class TransportConfig(Protocol):
-    """Way to a board: base of the kinds of transport, which the floor above defines.
-
-    Each is a frozen dataclass with the literal fields ``kind`` and, where a kind has several
-    models, ``link``.
-    """
-
-    #: True if a board needs its own ``workdir``: there is no usual one.
-    needs_workdir: ClassVar[bool]
-
-    @property
-    def kind(self) -> str:
-        """Name of the kind in devices.yaml."""
-
-    @property
-    def location(self) -> str:
-        """Address of the board, for people."""
-
-    @property
-    def is_on_this_host(self) -> bool:
-        """True if a board may be this host itself, whose folders are the board's too."""
-
-    def problem(self) -> tuple[str, str] | None:
-        """Return a conflict between its keys: a key, and a sentence."""
-
-    def clash(self, other: Any, name: str) -> tuple[str, str] | None:
-        """Return why ``other``, of the board ``name``, conflicts with it: a key, and a sentence."""
-
-    def open(self, options: Any = ...) -> Any:
-        """Open the transport; see :class:`labctl.transport.OpenOptions`."""
 
 
 class Limits(StrictModel):
@@ -158,12 +117,8 @@ class Board(StrictModel):
         if self.transport.needs_workdir and "workdir" not in self.model_fields_set:
             kind = self.transport.kind
             raise refuse(f"a board of `kind: {kind}` needs its own workdir", "workdir")
-        if self.switches.restart_hdc and getattr(self.transport, "link", None) != "server":
-            why = "must be false: only a board with `link: server` has an hdc server on its way"
-            raise refuse(why, "switches", "restart_hdc")
-        if self.switches.restart_hdc and getattr(self.transport, "ssh", None) is not None:
-            why = "must be false: an hdc server is restarted on its own host, not through `ssh`"
-            raise refuse(why, "switches", "restart_hdc")
+        if self.switches.restart_hdc and (why := self.transport.restart_problem()):
+            raise refuse(f"must be false: {why}", "switches", "restart_hdc")
         return self
 
 

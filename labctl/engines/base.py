@@ -210,6 +210,10 @@ class EngineBase(ABC, Generic[P]):
     parameters_model: type[P]
     #: What its parameters mean.
     roles: Roles = Roles()
+    #: Further parameters that say what is done or shown, and not how fast a token is.
+    workload_parameters: ClassVar[tuple[str, ...]] = ()
+    #: Parameters with the types of the KV cache, with that where one is not set; empty: unknown.
+    cache_types: ClassVar[Mapping[str, str]] = {}
     #: Where its program comes from; None: a tool of its product.
     program: ProgramSource | None = None
     #: Whether its models have to be GGUF files.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from labctl import hdc
 from labctl.checked import Endpoint, HdcKey, HostPath, InLab, is_on_loopback, split_endpoint
-from labctl.errors import CommandTimeout, LinkError
+from labctl.errors import CommandTimeout, HostError, LinkError
 from labctl.hdc import HostLink
 from labctl.transport.base import (
     CommandResult,
@@ -26,6 +26,7 @@ from labctl.transport.base import (
     remote_words,
     rules,
 )
+from labctl.transport.config import UsualConfig
 from labctl.transport.linked import LinkedTransport
 from labctl.transport.ssh.config import SshConfig
 
@@ -132,7 +133,7 @@ def forward_document(listen: str, connect: str, *, reverse: bool) -> dict[str, o
 
 
 @dataclass(frozen=True, kw_only=True)
-class HdcTcpConfig:
+class HdcTcpConfig(UsualConfig):
     """A board reached over OpenHarmony's hdc, straight at its hdc daemon on TCP."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = rules(required=("kind", "link"))
@@ -158,9 +159,10 @@ class HdcTcpConfig:
         """True if it may be a virtual board, whose folders are this host's."""
         return is_on_loopback(self.address)
 
-    def problem(self) -> tuple[str, str] | None:
-        """Nothing: each key stands for itself."""
-        return None
+    @property
+    def port_on_this_host(self) -> int | None:
+        """Port of its hdcd, if that may be a virtual board's."""
+        return split_endpoint(self.address)[1] if self.is_on_this_host else None
 
     def clash(self, other: object, name: str) -> tuple[str, str] | None:
         """Two boards cannot have one address."""
@@ -197,12 +199,11 @@ class HdcTcpConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HdcServerConfig:
+class HdcServerConfig(UsualConfig):
     """A board reached over OpenHarmony's hdc, through an hdc server: on a USB cable, say."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = rules(required=("kind", "link"))
     needs_workdir: ClassVar[bool] = False
-    is_on_this_host: ClassVar[bool] = False
 
     kind: Literal["hdc"] = "hdc"
     """Way to reach the board."""
@@ -226,6 +227,11 @@ class HdcServerConfig:
     def location(self) -> str:
         """Address of the board, for people."""
         return self.key
+
+    @property
+    def attached_to(self) -> str | None:
+        """Host of the server, where ``ssh`` leads to another one."""
+        return None if self.ssh is None else self.ssh.login
 
     def problem(self) -> tuple[str, str] | None:
         """Refuse an address for a private server, and a way that anybody may listen to."""
@@ -272,6 +278,20 @@ class HdcServerConfig:
         """True if the board is on a cable of this host: one server has them all."""
         here = self.ssh is None and is_on_loopback(self.server or HDC_SERVER)
         return ":" not in self.key and here
+
+    def restart_problem(self) -> str | None:
+        """Refuse a server behind a tunnel."""
+        if self.ssh is None:
+            return None
+        return "an hdc server is restarted on its own host, not through `ssh`"
+
+    def end_server(self, timeout: float) -> None:
+        """End the server by the ``hdc`` program; see :class:`UsualConfig`."""
+        if self.private:
+            raise HostError("its hdc server is labctl's own, and restarted whenever it hangs")
+        from labctl.transport.hdc_server.process import end_server
+
+        end_server(self.server or HDC_SERVER, timeout=timeout)
 
     def open(self, options: OpenOptions = _USUAL) -> HdcTransport:
         """Return the transport; the first operation opens the link, and reopens it after a loss.

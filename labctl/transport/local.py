@@ -28,6 +28,7 @@ from labctl.transport.base import (
     remote_words,
     rules,
 )
+from labctl.transport.config import UsualConfig
 from labctl.transport.file_transfer import FileTransfer, Take, open_source, set_aside
 from labctl.transport.linked import Stream
 
@@ -154,12 +155,11 @@ def _board_file(path: str, mode: Literal["rb", "wb"]) -> Iterator[BinaryIO]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalConfig:
+class LocalConfig(UsualConfig):
     """This host itself, as if it were a board."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = rules()
     needs_workdir: ClassVar[bool] = True
-    is_on_this_host: ClassVar[bool] = True
 
     kind: Literal["local"] = "local"
     """Way to reach the board."""
@@ -169,14 +169,10 @@ class LocalConfig:
         """Address of the board, for people."""
         return self.kind
 
-    def problem(self) -> tuple[str, str] | None:
-        """Nothing."""
-        return None
-
-    def clash(self, other: object, name: str) -> tuple[str, str] | None:
-        """Nothing: each has its own workdir."""
-        del other, name
-        return None
+    @property
+    def is_this_host(self) -> bool:
+        """True."""
+        return True
 
     def open(self, options: OpenOptions = _USUAL) -> LocalTransport:
         """Return the transport to this host."""

@@ -11,6 +11,8 @@ from cli_calls import LabctlIn
 from labs import TALKING, LabUnderTest, blamed, give_talker, lab_with_board, said
 from sshd_host import SshHost, ssh_host
 
+from labctl.board.probe_files import latest_probe
+from labctl.records import BoardProbe, Execution
 from labctl.transport import HdcTcpConfig
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
@@ -114,8 +116,16 @@ def test_a_run_that_loses_its_board_for_good_is_resumed(lab: LabUnderTest, host:
 
 
 def test_a_board_is_probed(lab: LabUnderTest, host: SshHost, measuring_briefly: LabctlIn) -> None:
-    measuring_briefly(lab.root, "boards", "probe", "--json")
-    assert list(lab.root.glob("boards/*/probe-*.json"))
+    told, _ = measuring_briefly(lab.root, "boards", "probe", "--json")
+    probe = BoardProbe.model_validate_json(told)
+    assert latest_probe(lab.root, "vb") == probe
+    assert probe.execution is Execution.EMULATED  # and never taken for rates of a board
+    assert probe.memory[0].threads == 1
+    assert {rate.pattern for rate in probe.storage} == {"sequential", "random", "mapping"}
+    rates = [rate.bytes_per_second for rate in (*probe.memory, *probe.storage)]
+    assert min(rates) > 0, rates
+    assert any("EMULATED" in note for note in probe.notes)
+    assert all(rate.bytes_read > 0 for rate in probe.storage)
 
 
 def test_an_unknown_host_is_refused_with_what_to_do(lab: LabUnderTest, host: SshHost) -> None:

@@ -20,13 +20,13 @@ engine:
   frame: {{rods: 13}}
 models:
   wood: {{file: models/wood.bin}}
-parameters: {{n_beads: 5}}
+parameters: {{n_beads: 5, n_at_once: 3}}
 matrix: {{n_workers: [1, 2]}}
 max_time: 5m
 """
 ABACUS = """\
 #!/bin/sh
-echo "$2 beads by $3 workers on $1 rods"
+echo "$2 beads by $3 workers on $1 rods, $4 at once"
 """
 
 
@@ -53,8 +53,7 @@ def test_a_recipe_runs_with_the_engines_own_keys_threads_and_checks(lab: LabUnde
     assert done.exit_status == 0, said(done)
     trials = json.loads(done.stdout)["trials"]
     assert [trial["workload"] for trial in trials] == [
-        {"threads": workers, "tokens": 5, "batch": None, "prompt_tokens": None}
-        for workers in (1, 2)
+        {"threads": workers, "tokens": 5, "batch": 3, "prompt_tokens": None} for workers in (1, 2)
     ]
     assert [trial["parameters"]["n_workers"] for trial in trials] == [1, 2]
     checks = {check["name"]: (check["ok"], check["detail"]) for check in trials[1]["checks"]}
@@ -74,7 +73,7 @@ def test_a_recipe_runs_with_the_engines_own_keys_threads_and_checks(lab: LabUnde
         (("rods: 13", "rod: 1"), "6:11: engine.frame.rod: unknown key (did you mean 'rods'?)"),
         (("  frame:", "  frames:"), "6:3: engine.frames: unknown key (did you mean 'frame'?)"),
         (("name: abacus", "name: abacuss"), "4:9: engine.name: no engine 'abacuss' (did you mean"),
-        (("n_beads: 5", "n_beads: 0"), "9:23: parameters.n_beads: must be at least 1, not 0"),
+        (("n_beads: 5,", "n_beads: 0,"), "9:23: parameters.n_beads: must be at least 1, not 0"),
         (("[1, 2]", "[1, 0]"), "beads.yaml:10:25: matrix.n_workers[1]: must be at least 1, not 0"),
     ],
 )

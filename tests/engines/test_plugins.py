@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,14 @@ from labctl.config.recipe_parts import Variant
 from labctl.engines import Engine, Roles, engine_names, engine_tasks, make_engine
 from labctl.engines.base import EngineBase
 from labctl.errors import ConfigError
+from labctl.records import Workload
 from labctl.runs.planning.trials import cut
 
 GOOD = (SOURCE / "abacus_engine.py").read_text()
 NAMED_OTHER = GOOD.replace('name = "abacus"', 'name = "other"')
 PACKAGE = Path(labctl.__file__).parent
+#: Names of parameters that mean something to the lab itself, too.
+SHARED_NAMES = {*Workload.model_fields, "temperature", "warmup"}
 
 
 @pytest.fixture
@@ -131,6 +135,17 @@ def test_the_page_about_engines_names_what_there_is() -> None:
     assert needed - named == set()
 
 
+@cache
+def own_parameters() -> set[str]:
+    """Names of parameters that only an engine of labctl may know."""
+    names = {
+        name
+        for engine in engine_tasks("llama_cpp").values()
+        for name in engine.parameters_model.model_fields
+    }
+    return names - SHARED_NAMES
+
+
 def engine_words(path: Path) -> list[str]:
     """What a module says that only an engine may know: in text, comments and imports."""
     text = path.read_text()
@@ -142,6 +157,8 @@ def engine_words(path: Path) -> list[str]:
             r"labctl\.engines\.(llama_cpp|command|openharmony)", node.module or ""
         ):
             found.append(node.module or "")
+        if isinstance(node, ast.Constant) and node.value in own_parameters():
+            found.append(str(node.value))
         if isinstance(node, ast.Compare) and re.search(
             r"\bengine\.(name|task)|['\"]command['\"]", ast.unparse(node)
         ):
@@ -149,7 +166,9 @@ def engine_words(path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("folder", ["config", "runs", "performance", "results", "report"])
+@pytest.mark.parametrize(
+    "folder", ["config", "runs", "performance", "results", "report", "compare"]
+)
 def test_nothing_but_the_engines_knows_an_engine(folder: str) -> None:
     modules = sorted((PACKAGE / folder).rglob("*.py"))
     assert modules
@@ -165,6 +184,7 @@ def test_an_engines_name_would_be_seen(tmp_path: Path) -> None:
         "from labctl.engines.command import Command",
         'x = kind in ("command", "run")',
         "# as llama-bench does",
+        'cache = parameters.get("cache_type_k")',
     ):
         module.write_text(line + "\n")
         assert engine_words(module), line

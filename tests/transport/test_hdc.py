@@ -5,10 +5,10 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from listening_sockets import listening
 from raw_hdc import RawPeer, scripted_board
 
 from labctl import process
@@ -184,20 +184,10 @@ def test_a_stream_opens_no_port_on_this_host(tmp_path: Path) -> None:
         socket.create_server(("127.0.0.1", 0)) as service,
     ):
         transport.run(":", timeout=30)
-        listening, threads = _listening(), threading.active_count()
+        ports, threads = listening(), threading.active_count()
         with transport.connect(service.getsockname()[1], timeout=30):
-            assert _listening() == listening
+            assert listening() == ports
             assert threading.active_count() == threads
-
-
-def _listening() -> set[str]:
-    """The sockets at which this process listens for TCP, by inode."""
-    mine = set()
-    for entry in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):
-            mine.add(str(entry.readlink()).removeprefix("socket:[").removesuffix("]"))
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return {line[9] for line in lines if line[3] == "0A" and line[9] in mine}
 
 
 def test_a_log_that_nobody_sends_is_no_empty_log() -> None:

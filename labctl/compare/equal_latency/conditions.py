@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pydantic import JsonValue
 
 from labctl.compare.likeness import short_hash
+from labctl.engines.declared import Declared, declared
 from labctl.errors import ConfigError
 from labctl.records import TrialRecord
 
@@ -17,23 +18,20 @@ KV_TYPE = "KV type"
 #: Values of each condition, as texts: the state of a board may change between repeats.
 Conditions = Mapping[str, frozenset[str]]
 
-_CACHE = ("cache_type_k", "cache_type_v")
-_DEFAULT_CACHE = "f16"
-#: Of the work, not of its speed: lengths are allowed for, sampling is compared apart.
+#: Of the work, not of its speed, as are the parameters that an engine declares: lengths are
+#: allowed for, sampling is compared apart.
 _WORK = {
-    "chunks", "context", "depth", "dialect", "files_sha256", "ignore_eos", "imported", "intent",
-    "log_jsonl", "model_filename", "prompt_sha256", "prompt_tokens", "repetitions", "sample_ms",
-    "seed", "temperature", "tokens", "warmup",
+    "dialect", "files_sha256", "imported", "intent", "model_filename", "prompt_sha256", "sample_ms",
 }  # fmt: skip
 #: Of the moment: other repeats of the same run have others.
 _MOMENT = {"cooling", "model_cache"}
 _NOT_SET = frozenset({"not set"})
 
 
-def cache_type(parameters: Mapping[str, JsonValue]) -> str:
-    """Return the types of keys and values; llama.cpp's own are f16."""
-    types = [str(parameters.get(name) or _DEFAULT_CACHE) for name in _CACHE]
-    return "/".join(dict.fromkeys(types))
+def engine_of(trial: TrialRecord) -> Declared:
+    """Return what the engine of a trial declares of its parameters."""
+    name = trial.comparability.get("engine")
+    return declared(name if isinstance(name, str) else None)
 
 
 def conditions(trials: Iterable[TrialRecord]) -> Conditions:
@@ -41,10 +39,12 @@ def conditions(trials: Iterable[TrialRecord]) -> Conditions:
     found: dict[str, set[str]] = {}
     for one in trials:
         told = {**one.parameters, **one.comparability}
+        engine = engine_of(one)
+        apart = {*_WORK, *_MOMENT, *engine.workload, *engine.cache_types}
         values: dict[str, JsonValue] = {
             BOARD: f"{one.board} ({one.execution})",
-            KV_TYPE: cache_type(told),
-            **{k: v for k, v in told.items() if k not in {*_WORK, *_MOMENT, *_CACHE}},
+            KV_TYPE: engine.cache_type(told),
+            **{k: v for k, v in told.items() if k not in apart},
         }
         for key, value in values.items():
             if value is not None:
@@ -72,12 +72,15 @@ def check_one_setup(model: str, groups: Mapping[tuple[str, str], Sequence[TrialR
 
 
 def unlike(sides: Mapping[str, Conditions]) -> dict[str, str]:
-    """Return by key what differs: ``threads: q2_k 4, q8_0 2``."""
+    """Return by key what differs: ``threads: q2_k 4, q8_0 2``.
+
+    A KV type that one side does not tell differs from no other.
+    """
     keys = dict.fromkeys(key for one in sides.values() for key in one)
     return {
         key: f"{key}: " + ", ".join(f"{name} {_text(one, key)}" for name, one in sides.items())
         for key in keys
-        if len({one.get(key) for one in sides.values()}) > 1
+        if len({one.get(key) for one in sides.values() if key in one or key != KV_TYPE}) > 1
     }
 
 

@@ -16,15 +16,16 @@ from labctl.compare.equal_latency.conditions import (
     BOARD,
     KV_TYPE,
     Conditions,
-    cache_type,
     check_one_setup,
     conditions,
+    engine_of,
     unlike,
 )
 from labctl.compare.equal_latency.sources import Evaluation, Sources, TimingRun
 from labctl.compare.equal_latency.timing import AnswerTimes, answer_times
 from labctl.compare.equal_latency.timing_notes import timing_notes
 from labctl.compare.equal_latency.words import sentence
+from labctl.engines.declared import declared
 from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import Accuracy
 from labctl.records import (
@@ -205,7 +206,7 @@ def _agree(
     served = [_served(one) for one in endpoints]
     sides = (
         ("temperature", temperatures, [_timed(one, "temperature") for one in trials]),
-        (KV_TYPE, served, [cache_type(one.parameters) for one in trials]),
+        (KV_TYPE, served, [engine_of(one).cache_type(one.parameters) for one in trials]),
     )
     for what, mine, theirs in sides:
         told = _texts(mine)
@@ -257,7 +258,7 @@ def _timed(trial: TrialRecord, key: str) -> JsonValue:
 
 
 def _served(endpoint: EndpointRecord) -> str | None:
-    return cache_type(endpoint.parameters) if endpoint.sha256_proven else None
+    return declared(None).cache_type(endpoint.parameters) if endpoint.sha256_proven else None
 
 
 def _texts(values: Iterable[object]) -> list[str]:

@@ -68,6 +68,8 @@ class Command(Engine[CommandParameters]):
     product = "any"
     reads_gguf = False
     keys_model: ClassVar[type[EngineKeys]] = CommandKeys
+    #: By their usual names: a recipe calls its placeholders as it likes.
+    workload_parameters = (TOKENS, "prompt_tokens", "context", "seed", "temperature", "warmup")
 
     def __init__(
         self,

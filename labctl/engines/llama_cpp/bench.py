@@ -23,6 +23,7 @@ from labctl.engines.base import (
 )
 from labctl.engines.llama_cpp import programs
 from labctl.engines.llama_cpp.parameters import (
+    CACHE_TYPE_PARAMETERS,
     ROLES,
     LlamaBenchParameters,
     memory_need,
@@ -65,6 +66,8 @@ class LlamaBench(Engine[LlamaBenchParameters]):
     product = "llama.cpp"
     parameters_model = LlamaBenchParameters
     roles = replace(ROLES, prompt_tokens="prompt_tokens")
+    workload_parameters = ("depth", "repetitions")
+    cache_types = CACHE_TYPE_PARAMETERS
 
     def resolve_defaults(
         self,

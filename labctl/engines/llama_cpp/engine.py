@@ -17,6 +17,7 @@ from labctl.engines.base import (
 from labctl.engines.llama_cpp import programs, timing
 from labctl.engines.llama_cpp.arrivals import READY, as_text
 from labctl.engines.llama_cpp.parameters import (
+    CACHE_TYPE_PARAMETERS,
     ROLES,
     LlamaCppParameters,
     memory_need,
@@ -38,6 +39,8 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     product = "llama.cpp"
     parameters_model = LlamaCppParameters
     roles = ROLES
+    workload_parameters = ("context", "ignore_eos", "log_jsonl", "seed", "temperature")
+    cache_types = CACHE_TYPE_PARAMETERS
     uses_prompt = True
 
     def resolve_defaults(

@@ -54,6 +54,8 @@ class LlamaParameters(EngineParameters):
 
 #: What those of a completion mean; of the other programs, too, as far as they have them.
 ROLES = Roles(threads="threads", tokens="tokens", warm_up="warmup", batch="ubatch")
+#: Types of keys and values; where a program has no such parameter, llama.cpp's own.
+CACHE_TYPE_PARAMETERS = {"cache_type_k": "f16", "cache_type_v": "f16"}
 
 
 class TimedParameters(LlamaParameters):

@@ -23,6 +23,7 @@ from labctl.engines.base import (
 )
 from labctl.engines.llama_cpp import programs
 from labctl.engines.llama_cpp.parameters import (
+    CACHE_TYPE_PARAMETERS,
     ChunkParameters,
     LlamaPerplexityParameters,
     memory_need,
@@ -53,6 +54,8 @@ class ChunkEngine(Engine[ChunkT]):
     name = "llama_cpp"
     product = "llama.cpp"
     roles = Roles(threads="threads", batch="ubatch")
+    workload_parameters = ("chunks", "context")
+    cache_types = CACHE_TYPE_PARAMETERS
 
     def resolve_defaults(
         self,

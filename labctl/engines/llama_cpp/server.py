@@ -12,7 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from labctl.engines.base import Inputs, MemoryNeed, RawOutput, Resolved, Roles, Tool
 from labctl.engines.llama_cpp import programs
-from labctl.engines.llama_cpp.parameters import LlamaServerParameters, memory_need, resolve_defaults
+from labctl.engines.llama_cpp.parameters import (
+    CACHE_TYPE_PARAMETERS,
+    LlamaServerParameters,
+    memory_need,
+    resolve_defaults,
+)
 from labctl.engines.server import (
     Answer,
     Endpoint,
@@ -83,6 +88,8 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
     product = "llama.cpp"
     parameters_model = LlamaServerParameters
     roles = Roles(threads="threads", warm_up="warmup", batch="ubatch")
+    workload_parameters = ("context",)
+    cache_types = CACHE_TYPE_PARAMETERS
 
     def resolve_defaults(
         self,

@@ -13,7 +13,7 @@ from labctl.board.status import board_status
 from labctl.config.lab import Board, LabFile
 from labctl.state import Health, LabState
 from labctl.state.health import BY_PEOPLE
-from labctl.transport import HdcServerConfig, Transport
+from labctl.transport import Transport
 
 #: Boards that are asked at once.
 _AT_ONCE = 32
@@ -77,9 +77,7 @@ def find_host_fault(
 
 def _host(board: Board) -> str:
     """Name the host that a board is attached to: this one, or one that it is reached through."""
-    transport = board.transport
-    ssh = transport.ssh if isinstance(transport, HdcServerConfig) else None
-    return socket.gethostname() if ssh is None else ssh.login
+    return board.transport.attached_to or socket.gethostname()
 
 
 def _counts(state: LabState, board: str) -> bool:

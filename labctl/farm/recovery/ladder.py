@@ -9,19 +9,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from labctl import process
 from labctl.board import BoardLease, survey
 from labctl.board.power import BoardPower
 from labctl.config.lab import Board, LabFile
 from labctl.config.switches import Action, CommandAction, HttpAction, Switch
-from labctl.errors import BoardBusy, BoardError, HostError, InfraError, LeaseLost, LinkError
+from labctl.errors import BoardBusy, BoardError, InfraError, LeaseLost, LinkError
 from labctl.farm.recovery.actions import act, check_secrets
 from labctl.retry import retry_infra
 from labctl.runs.board.held_board import hold_board
 from labctl.runs.observer import Observer
 from labctl.state import StateLease, lab_state
-from labctl.transport import HdcServerConfig, Transport, reboot
-from labctl.transport.hdc import HDC_SERVER
+from labctl.transport import Transport, reboot
 
 #: The lab's lease beyond what a rung may take.
 _MARGIN_SECONDS = 60.0
@@ -200,7 +198,11 @@ def _rungs(
     patience = min(reconnect_seconds, wait)
     yield _Rung("reconnect", 0.0, lambda: None, patience, before_server=restarts)
     if switches.restart_hdc:
-        yield _Rung("restart hdc", _KILL_SECONDS, lambda: _end_server(board), wait)
+
+        def end_server() -> None:
+            board.transport.end_server(_KILL_SECONDS)
+
+        yield _Rung("restart hdc", _KILL_SECONDS, end_server, wait)
     if switches.usb is not None:
         yield _switched("usb", switches.usb, lab, wait)
     if switches.reboot == "board":
@@ -232,18 +234,6 @@ def _switched(name: str, switch: Switch, lab: LabFile, wait: float) -> _Rung:
 
     seconds = switch.off.timeout + switch.pause + switch.on.timeout
     return _Rung(name, seconds, cycle, wait)
-
-
-def _end_server(board: Board) -> None:
-    """End the hdc server of a board; the next contact starts another one. Raises HostError."""
-    transport = board.transport
-    assert isinstance(transport, HdcServerConfig)
-    if transport.private:
-        raise HostError("its hdc server is labctl's own, and restarted whenever it hangs")
-    address = transport.server or HDC_SERVER
-    done = process.run(["hdc", "-s", address, "kill"], timeout=_KILL_SECONDS)
-    if done.exit_status != 0:
-        raise HostError(f"hdc kill ended with status {done.exit_status}", details=done.tail())
 
 
 def _actions(board: Board) -> list[Action]:

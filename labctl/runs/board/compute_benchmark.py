@@ -70,7 +70,7 @@ def compute_rate(
     return ComputeRate.model_validate(
         {
             "quantization": model.quantization,
-            "threads": held.facts.cores or None,
+            "threads": engine.roles.workload(parameters.model_dump()).threads,
             "parameters": model.parameters,
             "bytes_per_token": model.bytes_per_token,
             "prompt_tokens_per_second": prompt,

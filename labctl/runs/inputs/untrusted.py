@@ -151,10 +151,10 @@ def check_board(board: Board) -> None:
             hint=f"name a board that you can spare, with `untrusted: true` in devices.yaml;"
             f" {board.name} is not one",
         )
-    if board.transport.kind == "local":
+    if board.transport.is_this_host:
         raise ConfigError(
-            f"board {board.name} is this host itself (kind: local): an untrusted recipe would"
-            " run its programs here",
+            f"board {board.name} is this host itself (kind: {board.transport.kind}): an untrusted"
+            " recipe would run its programs here",
             hint="choose a board that is a machine of its own",
         )
 

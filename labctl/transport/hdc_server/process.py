@@ -199,6 +199,13 @@ def _await(running: ServerProcess, tmpdir: Path, timeout: float) -> None:
     )
 
 
+def end_server(address: str, *, timeout: float) -> None:
+    """End the server at ``HOST:PORT``, whoever started it. Raises HostError, ToolMissing."""
+    done = process.run(["hdc", "-s", address, "kill"], timeout=timeout)
+    if done.exit_status != 0:
+        raise HostError(f"hdc kill ended with status {done.exit_status}", details=done.tail())
+
+
 def _allow_descriptors(pid: int) -> None:
     """Let a server have as many open files as its boards take, as far as this host allows."""
     with suppress(ProcessLookupError):  # it has ended already: reported elsewhere
