@@ -138,7 +138,7 @@ def _take_turns(supervisor: int) -> list[tuple[int, bool]]:
         policy = os.SCHED_FIFO if real_time else os.SCHED_OTHER
         os.sched_setscheduler(supervisor, policy, os.sched_param(int(real_time)))
         turns.append((time.monotonic_ns(), real_time))
-        time.sleep(TURN_SECONDS)
+        time.sleep(TURN_SECONDS)  # as long as one turn is measured
     return turns
 
 

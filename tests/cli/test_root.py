@@ -156,7 +156,8 @@ def test_an_error_before_the_command_is_json_too(capsys: pytest.CaptureFixture[s
 
 
 UNREAD = """
-    import sys, time, click
+    import sys, click
+    from threading import Semaphore, current_thread, main_thread
     from labctl.cli import root
     from labctl.cli.progress import ProgressView
     from labctl.errors import DeviceLost
@@ -169,7 +170,17 @@ UNREAD = """
             for _ in range(2):
                 view.say("x" * 10_000)
                 view.bars.refresh()
-            time.sleep(0.6)  # the thread that redraws has its turn
+            if view.live:  # the thread that redraws has its turn
+                drawn, table = Semaphore(0), view.bars.make_tasks_table
+
+                def counted(tasks):
+                    if current_thread() is not main_thread():
+                        drawn.release()
+                    return table(tasks)
+
+                view.bars.make_tasks_table = counted
+                for _ in range(2):  # the second time, the first has been written
+                    assert drawn.acquire(timeout=60)
             print("done", file=open(sys.argv[1], "w"), flush=True)
         raise DeviceLost("the board's own error")
 

@@ -172,6 +172,7 @@ def test_many_threads_make_no_sample_invalid(job: Job) -> None:
         "import threading, time\n"
         "over = threading.Event()\n"
         f"ts = [threading.Thread(target=over.wait) for _ in range({count})]\n"
+        # They sleep while samples are taken.
         "[t.start() for t in ts]; time.sleep(0.5); over.set(); [t.join() for t in ts]\n"
     )
     job.start(sys.executable, "-c", script, options=("--sample-ms", "20"))

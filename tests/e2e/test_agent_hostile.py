@@ -99,6 +99,7 @@ def test_what_is_only_a_part_is_not_told_as_the_whole(job: Job) -> None:
         "import threading, time\n"
         "over = threading.Event()\n"
         "ts = [threading.Thread(target=over.wait) for _ in range(100)]\n"
+        # They sleep while samples are taken.
         "[t.start() for t in ts]; time.sleep(0.5); over.set(); [t.join() for t in ts]\n"
     )
     job.start(sys.executable, "-c", script, options=("--sample-ms", "20"))
@@ -151,7 +152,7 @@ def test_what_was_printed_so_far_is_told_while_it_runs(job: Job) -> None:
         "import os, time\n"
         "os.write(2, b'loading\\nreading ')\n"
         "for i in range(4): os.write(1, b'a\\nb '); time.sleep(0.05)\n"
-        "time.sleep(600)\n"
+        "time.sleep(600)\n"  # until it is killed
     )
     started = job.start(sys.executable, "-c", script, options=("--sample-ms", "50"))
     seen: list[dict[str, object]] = []

@@ -98,11 +98,12 @@ def test_a_pause_before_anything_was_printed_makes_no_stamp_late(job: Job) -> No
 def test_who_stamps_has_real_time_priority_where_that_is_permitted(job: Job) -> None:
     script = (
         "import os; print(os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))\n"
-        "import time; time.sleep(0.5)"
+        "import time\nwhile not os.path.exists('enough'): time.sleep(0.01)"
     )
     started = job.start(sys.executable, "-c", script)
     threads = sorted(int(p.name) for p in Path(f"/proc/{started['pid']}/task").iterdir())
     policies = [os.sched_getscheduler(thread) & ~os.SCHED_RESET_ON_FORK for thread in threads]
+    (job.directory / "enough").touch()
     status = job.finish()
     # The job is as any other program, and so is who takes the samples.
     normal = f"{os.SCHED_OTHER} {os.getpriority(os.PRIO_PROCESS, 0)}\n"

@@ -211,9 +211,9 @@ def test_the_agent_does_not_wait_for_a_fork_bomb(job: Job) -> None:
         "    if os.fork() == 0:\n"
         "        while time.monotonic() < deadline:\n"
         "            if os.fork(): os._exit(0)\n"
-        "            time.sleep(0.02)\n"
+        "            time.sleep(0.02)\n"  # a new process every 20 ms each
         "        os._exit(0)\n"
-        "time.sleep(30)\n"
+        "time.sleep(30)\n"  # until it is killed
     )
     job.start(sys.executable, "-c", script, timeout=0.5)
     began = time.monotonic()

@@ -267,6 +267,7 @@ def test_jobs_run_side_by_side(tmp_path: Path) -> None:
 
 
 def test_the_agent_costs_next_to_nothing(job: Job) -> None:
+    # It sleeps at the pace of a model that generates.
     script = "import time\nfor i in range(60): print('token', flush=True); time.sleep(0.05)"
     job.start(sys.executable, "-c", script)
     status = job.finish()

@@ -121,7 +121,7 @@ def test_a_tree_of_fifty_processes_costs_little(job: Job) -> None:
         "import os, time\n"
         "for _ in range(50):\n"
         "    if os.fork() == 0:\n"
-        "        time.sleep(600)\n"
+        "        time.sleep(600)\n"  # until it is killed
         "while time.process_time() < 3: pass\n"
         "os.killpg(0, 9)\n"
     )

@@ -141,15 +141,12 @@ def test_a_compile_error_is_the_sources(lab: SshLab, x86: SshHost) -> None:
     assert wait_until(lambda: x86.working() == [], timeout=120, interval=0.05)
 
 
-def test_two_builds_of_the_same_take_turns(
-    lab: SshLab, x86: SshHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_builds_of_the_same_take_turns(lab: SshLab, x86: SshHost) -> None:
     watched = partial(log_in, watch=Watch(every=0.1))  # a wait is looked after with it
-    monkeypatch.setattr("labctl.build.remote.host.log_in", watched)
     turns: list[str] = []
 
     def second() -> None:
-        with lab.workspace():
+        with lab.workspace(open_link=watched):
             turns.append("second")
 
     with ThreadPoolExecutor(1) as pool:

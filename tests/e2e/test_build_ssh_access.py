@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from labs import blamed
@@ -36,8 +37,8 @@ def lab(tmp_path: Path, x86: SshHost, monkeypatch: pytest.MonkeyPatch) -> SshLab
     return SshLab(tmp_path / "lab", x86=x86.entry())
 
 
-def refusal(lab: SshLab) -> HostError | ConfigError:
-    with pytest.raises((HostError, ConfigError)) as caught, lab.workspace():
+def refusal(lab: SshLab, **limits: Any) -> HostError | ConfigError:
+    with pytest.raises((HostError, ConfigError)) as caught, lab.workspace(**limits):
         pass
     return caught.value
 
@@ -120,13 +121,11 @@ def test_nothing_listens(lab: SshLab, x86: SshHost) -> None:
     assert refusal(lab).message == f"build host 'x86' (127.0.0.1:{port}): nothing listens there"
 
 
-def test_what_listens_says_nothing(
-    lab: SshLab, x86: SshHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("labctl.build.remote.host.log_in", partial(log_in, timeout=1.0))
+def test_what_listens_says_nothing(lab: SshLab, x86: SshHost) -> None:
+    soon = partial(log_in, timeout=1.0)
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         lab.write_hosts(x86=x86.entry(address=f"127.0.0.1:{silent.getsockname()[1]}"))
-        assert "build host 'x86'" in refusal(lab).message
+        assert "build host 'x86'" in refusal(lab, open_link=soon).message
 
 
 def test_sshs_own_configuration_counts(lab: SshLab, x86: SshHost, tmp_path: Path) -> None:

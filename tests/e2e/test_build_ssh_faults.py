@@ -6,7 +6,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 from small_disk import fill, small_disk
 from sshd_host import PATH, SshHost, ssh_host
-from sshd_lab import TARGET, SshLab, is_lasting, run_in
+from sshd_lab import LASTING, TARGET, SshLab, is_lasting, run_in
 
 from labctl import process
-from labctl.build import Artifact
 from labctl.errors import ConfigError, HostError, IntegrityError, ToolMissing
 from labctl.retry import wait_until
 from labctl.transport.ssh.link import Watch
@@ -42,11 +41,13 @@ def host_of(lab: SshLab, *, path: str = PATH, config: str = "") -> Iterator[SshH
 
 
 @contextmanager
-def lasting_build(lab: SshLab, host: SshHost) -> Iterator["Future[Artifact]"]:
+def lasting_build(
+    lab: SshLab, host: SshHost, work: Callable[[], object] | None = None
+) -> Iterator["Future[object]"]:
     """A build that has come to its compiler and goes on until something happens."""
     lab.let_builds_last()
     with ThreadPoolExecutor(1) as pool:
-        build = pool.submit(lab.build)
+        build = pool.submit(work or lab.build)
         wait_until(lambda: is_lasting(host) or build.done(), timeout=120, interval=0.05)
         assert not build.done(), build.exception()
         yield build
@@ -80,10 +81,14 @@ def test_a_host_that_hangs_up_in_mid_build_is_an_infra_failure(lab: SshLab) -> N
         assert not list((lab.root.parent / "cache").glob("artifacts/*/*"))
 
 
-def test_a_frozen_host_is_noticed(lab: SshLab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frozen_host_is_noticed(lab: SshLab) -> None:
     watched = partial(log_in, watch=Watch(0.2, 5.0))
-    monkeypatch.setattr("labctl.build.remote.host.log_in", watched)
-    with host_of(lab) as host, lasting_build(lab, host) as build:
+
+    def work() -> None:
+        with lab.workspace(open_link=watched) as workspace:
+            run_in(workspace, LASTING.split(), timeout=300)
+
+    with host_of(lab) as host, lasting_build(lab, host, work) as build:
         frozen = host.sessions()
         for pid in frozen:
             os.kill(pid, signal.SIGSTOP)

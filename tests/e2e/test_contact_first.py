@@ -15,9 +15,12 @@ from model_hub import Hub, model_hub
 from labctl.config.lab import find_lab
 from labctl.errors import ConfigError
 from labctl.files import cache_dir
+from labctl.records.events import Fetch
 from labctl.runs import BoardUse, Observer, ResumeRequest, find_files, hold_board, read_recipe
 from labctl.runs.board.opening import open_board
 from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.event_log import EVENTS
+from labctl.runs.record.event_reader import EventReader
 from labctl.runs.resume import resume
 from labctl.transport import HdcTcpConfig, Transport
 from labctl.transport.registry import TRANSPORTS
@@ -158,6 +161,12 @@ def test_the_board_is_everybodys_while_the_model_comes(lab: LabUnderTest, hub: H
     hub.gate.set()
     done = running.finish()
     assert done.exit_status == 0, said(done)
+    (directory,) = lab.root.glob("runs/2*")
+    events = list(EventReader(directory / EVENTS).read())
+    kinds = list(dict.fromkeys(event.event for event in events))
+    assert kinds.index("contact") < kinds.index("fetch") < kinds.index("trial")
+    fetched = [e for e in events if isinstance(e, Fetch) and e.step.startswith("fetch ")]
+    assert (fetched[-1].done, fetched[-1].total) == (len(hub.content), len(hub.content))
 
 
 def test_it_is_everybodys_while_a_local_model_is_hashed(lab: LabUnderTest) -> None:
@@ -192,6 +201,8 @@ def test_a_run_that_another_controller_finished_meanwhile_is_not_made_again(
     running.process.send_signal(signal.SIGINT)
     assert running.finish().exit_status == 130
     (end,) = lab.root.glob("runs/*/end.json")
+    fetches = [e for e in EventReader(end.parent / EVENTS).read() if isinstance(e, Fetch)]
+    assert "hash tiny.gguf" in [event.step for event in fetches]
     found = find_lab(lab.root, TRANSPORTS)
 
     def connect() -> Transport:

@@ -56,7 +56,7 @@ def test_a_job_that_the_kernel_kills_for_memory_says_so(board: Served, agent: Bo
 
 def test_an_oom_kill_without_a_process_does_not_count(board: Served) -> None:
     kill = board.faults.add(f.OomKill(on="now"))
-    time.sleep(0.3)  # it has nothing to strike meanwhile
+    time.sleep(0.3)  # it has the time to strike, and nothing to strike
     assert kill.fired == 0
 
 

@@ -115,7 +115,7 @@ def test_a_night_and_a_worker_that_are_killed_at_random_repeat_no_run(hosts: Nig
                     ending.enter_context(hosts.start_worker())
                 if not ends_within(night, 6.0) and chance.random() < 0.3:
                     night.send_signal(signal.SIGSTOP)
-                    time.sleep(chance.uniform(1.0, 4.0))
+                    time.sleep(chance.uniform(1.0, 4.0))  # as long as it stands still
                     night.send_signal(signal.SIGCONT)
                 if not ends_within(night, 3.0):
                     night.kill()

@@ -284,7 +284,7 @@ from labs import LabUnderTest
 lab = LabUnderTest(Path(sys.argv[1]), None)
 with t.start(lab, on_board=sys.argv[2] == "board") as started:
     print(started.address, flush=True)
-    time.sleep(600)
+    time.sleep(600)  # until it is killed
 """
 
 

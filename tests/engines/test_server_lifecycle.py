@@ -144,7 +144,7 @@ from pathlib import Path
 from labctl.engines.this_host import ThisHost
 started = ThisHost(Path(sys.argv[1])).start(sys.argv[2:], 1)
 print(started.program.pid, flush=True)
-time.sleep(600)
+time.sleep(600)  # until it is killed
 """
 
 

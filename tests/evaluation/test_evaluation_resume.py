@@ -5,7 +5,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from scripted_endpoint import ScriptedEndpoint, scripted_endpoint
 
 from labctl.cli.root import run_cli
 from labctl.evaluation.directory import EvaluationDirectory
+from labctl.retry import wait_until
 from labctl.runs.record.directory import RunDirectory
 
 
@@ -43,9 +43,9 @@ def only_run(lab: Path) -> EvaluationDirectory:
 
 def kill_when(lab: Path, process: "subprocess.Popen[bytes]", count: int, number: int) -> None:
     """Send a signal once so many answers are on disk."""
-    deadline = time.monotonic() + 60
-    while answered(lab) < count and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.002)
+    wait_until(
+        lambda: answered(lab) >= count or process.poll() is not None, timeout=60, interval=0.002
+    )
     process.send_signal(number)
     process.communicate()
 

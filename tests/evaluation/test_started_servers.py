@@ -16,8 +16,8 @@ from tiny_gguf import write_tiny_gguf
 
 from labctl.config.yaml.document import Document
 from labctl.errors import BoardError, ConfigError, HostError, ProgramFailed
-from labctl.evaluation import asking, contact
-from labctl.evaluation.endpoints import ServerIdentity, generate_with_retries
+from labctl.evaluation import contact
+from labctl.evaluation.endpoints import ServerIdentity
 from labctl.evaluation.recipe import load_evaluation
 from labctl.evaluation.servers import ServerRequest
 from labctl.gguf import identify_file
@@ -107,10 +107,9 @@ def test_a_server_that_is_lost_is_started_again_a_few_times(
     def stays(asked: Asked) -> str:
         return boxed(2 * number_of(asked))
 
-    monkeypatch.setattr(asking, "generate_with_retries", quickly(generate_with_retries))
     lab = sums_lab(tmp_path, 6)
     write_tiny_gguf(tmp_path / "m.gguf")
-    text = json.loads(recipe_text({"m": ["http://127.0.0.1:1"]}, concurrency=2))
+    text = json.loads(recipe_text({"m": ["http://127.0.0.1:1"]}, concurrency=2, attempts=1))
     text["models"] = {"m": {"file": "m.gguf"}}
     text["endpoints"] = {"few": {"start": "host", "model": "m"}}
     with socket.socket() as nobody, scripted_endpoint(stays) as last:
@@ -139,10 +138,3 @@ def test_a_server_that_is_lost_is_started_again_a_few_times(
 
 async def known(_endpoint: object) -> ServerIdentity:
     return ServerIdentity("llama-server b1")
-
-
-def quickly(ask: Any) -> Any:
-    async def asked(*words: Any, **options: Any) -> Any:
-        return await ask(*words, **{**options, "attempts": 2}, most_wait_s=0.01)
-
-    return asked

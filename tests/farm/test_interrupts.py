@@ -116,7 +116,7 @@ def test_an_error_of_a_night_is_not_hidden_by_ctrl_c(tmp_path: Path) -> None:
         assert executor.stopping.wait(60)
         if board == "rk2":
             raise KeyboardInterrupt
-        time.sleep(0.2)  # the last
+        time.sleep(0.2)  # its error comes last
         raise OSError("no space")
 
     with pytest.raises(OSError, match="no space"):

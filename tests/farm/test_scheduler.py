@@ -150,7 +150,7 @@ class Short:
         self.stopped.set()
 
 def interrupt():
-    time.sleep(random.uniform(0.001, 0.02))
+    time.sleep(random.uniform(0.001, 0.02))  # the moment, wherever the scheduler is
     os.kill(os.getpid(), signal.SIGINT)
 
 boards = {f"rk{n}": () for n in range(6)}
@@ -167,7 +167,7 @@ for _ in range(300):
     try:
         threading.Thread(target=interrupt).start()
         scheduler.run()
-        time.sleep(60)
+        time.sleep(60)  # Ctrl-C ends it, if it came late
     except KeyboardInterrupt:
         pass
     assert not open_ and not source._running

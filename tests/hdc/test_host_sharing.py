@@ -29,11 +29,17 @@ def no_thread_is_left():
     assert {t for t in threading.enumerate() if t not in before and t.is_alive()} == set()
 
 
+def is_full(session: Session) -> bool:
+    """True once one of its channels has no room left."""
+    channels = list(session._channels.values())
+    return any(channel._waiting_bytes >= IMPATIENT.queue_bytes for channel in channels)
+
+
 def test_output_that_nobody_takes_does_not_stop_the_others_for_long(tmp_path: Path) -> None:
     with daemon(tmp_path) as address, connect(address, IMPATIENT) as session:
         lazy = shell(session, "head -c 30000000 /dev/zero", timeout=30)
         taken = len(next(lazy))
-        time.sleep(0.3)  # nobody reads; all that can be buffered fills up
+        assert wait_until(lambda: is_full(session), timeout=60, interval=0.01)  # nobody reads
         began = time.monotonic()
         assert b"".join(shell(session, "echo hi", timeout=30)) == b"hi\n"
         assert time.monotonic() - began < 20

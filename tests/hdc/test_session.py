@@ -455,6 +455,7 @@ def test_an_old_board_says_only_at_the_end_why_it_stopped(tmp_path: Path) -> Non
         peer.receive()
 
     with scripted_board(board) as port, pytest.raises(BoardNoSpace):
+        # We are slow: the refusal comes while chunks are on their way.
         send(port, path, on_chunk=lambda _: time.sleep(0.01))
 
 
@@ -469,11 +470,12 @@ def test_words_between_chunks_are_no_end_and_no_progress(tmp_path: Path) -> None
             peer.receive()
         while True:
             peer.send(channel, Command.ECHO, b"\x01still busy")
-            time.sleep(0.1)  # it talks on and on
+            time.sleep(0.1)  # it talks on and on, never silent for a whole second
 
     with scripted_board(board) as port:
         began = time.monotonic()
         with pytest.raises(CommandTimeout):
+            # We are slow: its words come between chunks.
             send(port, path, timeout=1, on_chunk=lambda _: time.sleep(0.01))
         assert 1 < time.monotonic() - began < 20
 
@@ -667,7 +669,7 @@ def test_a_consumer_that_sleeps_does_not_make_us_hoard() -> None:
     with scripted_board(board) as port, connect(port, queue_bytes=1 << 20) as session:
         pieces = shell(session, "x", timeout=30)
         got = len(next(pieces))
-        time.sleep(0.5)  # the consumer sleeps
+        time.sleep(0.5)  # the consumer sleeps: long enough for all to come
         assert sent < total  # the board was held back by TCP
         got += sum(map(len, pieces))
     assert got == total
@@ -687,7 +689,7 @@ def test_packets_without_data_are_not_hoarded_either() -> None:
     with scripted_board(board) as port, connect(port, queue_bytes=100_000) as session:
         with session.channel(timeout=30) as channel:
             channel.send(Command.UNITY_EXECUTE, b"x")
-            time.sleep(1)  # nobody takes the packets
+            time.sleep(1)  # nobody takes the packets: long enough for all to come
             assert len(channel._arrived) < 10_000
         assert sent < total
 

@@ -3,7 +3,9 @@
 import hashlib
 import io
 import json
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from rich.console import Console
 
 from labctl.board.probe_files import last_probes
 from labctl.cli.root import run_cli
+from labctl.errors import ConfigError
 from labctl.records import (
     SCHEMA_VERSION,
     Execution,
@@ -22,8 +25,12 @@ from labctl.records import (
     TrialRecord,
     read_record,
 )
+from labctl.records.events import End
 from labctl.report import print_experiment, print_timing_table
 from labctl.results.summary import summarise
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.event_log import EVENTS, EventLog
+from labctl.runs.record.journal import Journal
 from labctl.runs.record.lookup import find_run
 from labctl.runs.record.repository import RunRepository
 
@@ -137,14 +144,54 @@ def test_reading_an_old_run_changes_none_of_its_files(
     lab: Path, run: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (lab / "devices.yaml").write_text(DEVICES)
+    with EventLog(lab / "runs" / run / EVENTS, print) as log:  # what `watch` reads
+        log.write(End(state="finished", exit_status=0))
     before = hashes(lab)
     has_trials = bool(find_run(lab / "runs", run).records())
     for words in (["--list"], [run], [run, "--form", "experiment"], [run, "--json"]):
         status = run_cli(["--lab", str(lab), "report", *words])
         assert status == 0 or not has_trials
+    for words in (["runs"], ["runs", "--json"], ["show", run], ["export", run], ["watch", run]):
+        assert run_cli(["--lab", str(lab), *words]) == 0
+    for words in (["compare", run], ["compare", run, OLD]):  # refused where nothing is alike
+        assert run_cli(["--lab", str(lab), *words]) in (0, 2)
     assert run_cli(["--lab", str(lab), "resume", run]) == 2
     assert "bug" not in capsys.readouterr().err
     assert hashes(lab) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("run.json", RunDirectory.run),
+        ("end.json", RunDirectory.end),
+        ("plan.json", RunDirectory.plan),
+        ("trials/002-q2_k-r1/record.json", RunDirectory.trials),
+        ("journal.jsonl", lambda run: Journal(run.path, run.path.name).leases),
+    ],
+)
+def test_a_file_of_a_newer_labctl_is_refused_by_name(
+    lab: Path, name: str, read: Callable[[RunDirectory], object]
+) -> None:
+    run = find_run(lab / "runs", OLD)
+    read(run)
+    file = run.path / name
+    newer = re.sub(r'^{(\s*"schema_version": 1,)?', '{"schema_version": 3,', file.read_text())
+    file.write_text(newer)
+    told = f"{name} was written by a newer labctl, schema_version 3; this one reads up to 2"
+    with pytest.raises(ConfigError, match=told):
+        read(run)
+
+
+def test_a_newer_trial_is_refused_by_name_and_not_left_out(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = lab / "runs" / OLD / "trials/002-q2_k-r1/record.json"
+    file.write_text(file.read_text().replace('"schema_version": 1', '"schema_version": 3'))
+    assert run_cli(["--lab", str(lab), "report", str(lab / "runs" / OLD)]) == 2
+    said = capsys.readouterr()
+    assert f"{file} was written by a newer labctl, schema_version 3" in said.err
+    assert said.out == ""
 
 
 def test_resuming_an_old_run_is_refused_with_the_reason(

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import agent_builds
@@ -18,7 +17,7 @@ from labctl.errors import BoardBusy, ConfigError, HostError, LeaseLost
 from labctl.records import BoardFacts, Execution
 from labctl.retry import wait_until
 from labctl.runs import BoardUse, HeldBoard
-from labctl.runs.board.in_use import LabLease, LeaseKeeper, lab_lease
+from labctl.runs.board.in_use import LabLease, LeaseKeeper, lab_lease, lease_keeper
 from labctl.state import BoardLeases, LabState, StateLease, lab_state
 from labctl.transport import LocalConfig
 from labctl.transport.registry import TRANSPORTS
@@ -343,8 +342,6 @@ def test_a_database_that_is_gone_gives_no_board(
 def test_all_leases_of_a_process_are_renewed_in_one_transaction(
     lab: LabFile, state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    often = partial(LeaseKeeper, renewals=600)
-    monkeypatch.setattr("labctl.runs.board.in_use.LeaseKeeper", often)
     rounds: list[set[str]] = []
     renew_all = BoardLeases.renew_all
 
@@ -360,10 +357,12 @@ def test_all_leases_of_a_process_are_renewed_in_one_transaction(
         {"lab": "lab", "boards": dict.fromkeys(names, BOARD)}
     )
     many = LabFile(lab.root, boards, lease_seconds=600.0)
+    keeper = lease_keeper(many, renewals=600)  # the one that all of them use
     held = {name: lab_lease(many, many.board(name), BoardUse("run q2")) for name in names}
     for name, lease in held.items():
         assert lease is not None
         lease.take(name)
+    assert lease_keeper(many) is keeper
     assert [one.name for one in threading.enumerate()].count("leases") == 1
     first = {lease.board: lease.expires for lease in state.leases.list()}
 

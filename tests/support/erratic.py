@@ -27,11 +27,11 @@ def _carry(source: socket.socket, sink: socket.socket, luck: random.Random) -> N
                 # At most 20 pieces: a large file would take for ever.
                 count = luck.choice((1, 3, 4, 5, 48, len(data)))
                 count = max(count, len(data) // 20)
-                if luck.random() < 0.5:
+                if luck.random() < 0.5:  # this piece is late
                     time.sleep(luck.uniform(0, _LONGEST_PAUSE_SECONDS))
                 sink.sendall(data[:count])
                 data = data[count:]
-        if luck.random() < 0.5:
+        if luck.random() < 0.5:  # the end is late
             time.sleep(luck.uniform(0, _LONGEST_PAUSE_SECONDS))
     with suppress(OSError):
         # Half of it, as a server that waits for its client's end, or all at once.

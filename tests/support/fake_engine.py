@@ -26,7 +26,7 @@ for path in sorted(folder.glob("*.reply"), reverse=True):
     sys.stdout.write(reply["stdout"])
     sys.stdout.flush()
     sys.stderr.write(reply["stderr"])
-    time.sleep(reply["seconds"])
+    time.sleep(reply["seconds"])  # as long as the test wants it to work
     sys.exit(reply["exit_status"])
 sys.exit(f"the fake engine has no reply to: {{said}}")
 """

@@ -245,7 +245,7 @@ class StandInServer:
             self._forward(client, board, *command.split())
         else:
             assert board.session is not None
-            time.sleep(board.delay)
+            time.sleep(board.delay)  # its answer is late
             with suppress(LabctlError), board.session.channel(timeout=60) as channel:
                 self._relay(client, board, channel, command, raw)
 

@@ -166,7 +166,7 @@ class ScriptedEndpoint:
         for step in steps(answer, form.limit, form.stops):
             due = began + answer.first_s + len(made) * answer.token_s
             if (wait := due - time.monotonic()) > 0:
-                await asyncio.sleep(wait)
+                await asyncio.sleep(wait)  # its pace is the script's
             if len(made) == answer.reset_after:
                 writer.transport.abort()
                 return False
@@ -181,7 +181,7 @@ class ScriptedEndpoint:
                 await writer.drain()
             if answer.flood:
                 made.clear()
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # its client has its turn
             offset += len(step.content.decode(errors="replace"))
         done = Done(
             made, answer, len(tokenize(form.prompt)), answer.first_s, time.monotonic() - began

@@ -15,7 +15,7 @@ def carry(source, target):
     due = time.monotonic()
     while block := source.recv(1 << 16):
         due = max(due, time.monotonic() - 0.01) + len(block) / rate
-        time.sleep(max(0.0, due - time.monotonic()))
+        time.sleep(max(0.0, due - time.monotonic()))  # the pace of the link
         target.sendall(block)
     target.shutdown(socket.SHUT_WR)
 

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import forked
 from sshd_host import SshHost
@@ -117,7 +118,7 @@ class SshLab:
         )
         return build(request, on_progress=self.events.append)
 
-    def builder(self, host: str = "x86", **limits: int) -> SshBuilder:
+    def builder(self, host: str = "x86", **limits: Any) -> SshBuilder:
         lab = find_lab(self.root, TRANSPORTS)
         return SshBuilder(host, lab.lab.build_hosts, lab.root, **limits)
 
@@ -126,7 +127,7 @@ class SshLab:
         return WorkspaceInputs(name, self.source, "0" * 64, self.root / "home", unchanged)
 
     @contextmanager
-    def workspace(self, host: str = "x86", **limits: int) -> Iterator[Workspace]:
+    def workspace(self, host: str = "x86", **limits: Any) -> Iterator[Workspace]:
         """A workspace for a build, and nothing built yet."""
         builder = self.builder(host, **limits)
         with builder.open(self.inputs(), lock=0, on_progress=self.events.append) as workspace:

@@ -51,13 +51,13 @@ class TimedClient(EndpointClient):
             if self.stall is not None:
                 since = time.monotonic() - self._began
                 if self.stall[0] <= since < self.stall[1]:
-                    await asyncio.sleep(self.stall[1] - since)
+                    await asyncio.sleep(self.stall[1] - since)  # the server's stall
             first = time.monotonic()
             arrivals = []
             step = (self.service_s - self.first_s) / max(1, self.pieces - 1)
             for piece in range(self.pieces):
                 due = first + self.first_s + piece * step
-                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                await asyncio.sleep(max(0.0, due - time.monotonic()))  # the server's pace
                 arrivals.append(time.monotonic_ns())
             self.services.append(time.monotonic() - began)
         return Generation(

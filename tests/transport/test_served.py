@@ -139,23 +139,21 @@ def lose(server: StandInServer) -> None:
 
 
 @pytest.mark.parametrize("how", ["board", "server"])
-def test_what_is_lost_in_a_command_is_no_success(address: str, how: str, tmp_path: Path) -> None:
+def test_what_is_lost_in_a_command_is_no_success(address: str, how: str) -> None:
     """For the client both look like a command that ended."""
     with served(address) as (server, link):
+        said = bytearray()
 
-        def fail() -> None:
-            if wait_until((tmp_path / "begun").exists, timeout=60, interval=0.02):
-                time.sleep(0.5)  # for what it said to arrive
+        def fail(piece: bytes) -> None:
+            said.extend(piece)
+            if b"begun\n" in said:
                 _ = lose(server) if how == "board" else server.drop_clients()
 
-        failing = threading.Thread(target=fail)
-        failing.start()
         began = time.monotonic()
         with pytest.raises(DeviceLost) as caught:
-            link.run(f"echo begun; touch {tmp_path}/begun; sleep 100", timeout=100)
+            link.stream("echo begun; sleep 100", timeout=100, write=fail)
         assert "begun" in (caught.value.details or "")
         assert time.monotonic() - began < 30
-        failing.join()
         if how == "board":
             with pytest.raises(LinkRefused):
                 link.run("true", timeout=30)
@@ -178,25 +176,18 @@ def test_what_is_lost_in_a_transfer_is_no_success(
             Path(there).write_bytes(b"")
             os.truncate(there, 200_000_000)
 
-        def fail() -> None:
-            time.sleep(0.05)  # into the transfer
-            _ = lose(server) if how == "board" else server.drop_clients()
+        done: list[int] = []
 
-        def watch() -> None:
-            if wait_until(
-                lambda: any(command.startswith("file") for _, command in server.commands),
-                timeout=60,
-                interval=0.01,
-            ):
-                fail()
+        def fail(count: int) -> None:
+            done.append(count)
+            if count and not any(done[:-1]):
+                _ = lose(server) if how == "board" else server.drop_clients()
 
-        watching = threading.Thread(target=watch)
-        watching.start()
         push, pull = partial(link.push, big, there), partial(link.pull, there, back)
         with pytest.raises(DeviceLost):
-            (push if direction == "push" else pull)(timeout=30)
+            (push if direction == "push" else pull)(timeout=30, progress=fail)
         assert not back.exists()
-        watching.join()
+        assert 0 < max(done) < 200_000_000
 
 
 def test_a_frozen_board_ends_in_time(address: str) -> None:

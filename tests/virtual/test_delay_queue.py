@@ -37,7 +37,7 @@ def test_nothing_passes_while_held_and_all_does_afterwards() -> None:
         delay_queue.hold()
         for number in range(3):
             delay_queue.put(1, partial(passed.append, number))
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # nothing passes, although the loop has its turns
         assert passed == []
         delay_queue.release()
         assert passed == [0, 1, 2]

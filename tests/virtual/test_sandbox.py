@@ -159,7 +159,7 @@ def test_a_process_in_the_middle_of_an_exec_is_killed_too(
     for _ in range(20):
         child = process.start([*box.shell, "exec sh again"], env=box.environment, cwd=tmp_path)
         children.append(child)
-        time.sleep(0.02)
+        time.sleep(0.02)  # wherever it is by then
         kill_boot(box.boot_id)
         assert child.wait(30) == -9
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from labctl.build.gcc import find_gcc
 from labctl.build.manifest import BuilderKind, CompilerKind, Machine
 from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.remote.archive import known_digest, make_archive
-from labctl.build.remote.host import connected, refused, run_script
+from labctl.build.remote.host import OpenLink, connected, refused, run_script
 from labctl.build.remote.watchdog import SILENCE_SECONDS, kept
 from labctl.build.remote.workspace import LOG_BYTES, RemoteWorkspace
 from labctl.build.toolchain import Needs, Toolchain
@@ -20,6 +20,7 @@ from labctl.config.target import Target
 from labctl.errors import HostError, IntegrityError, ToolMissing
 from labctl.files import scratch
 from labctl.transport.ssh.link import SshLink
+from labctl.transport.ssh.login import log_in
 from labctl.transport.ssh.program import PIECE_BYTES
 
 ASK_SECONDS = 30.0
@@ -47,6 +48,7 @@ class SshBuilder(Builder):
         root: the lab's folder.
         silence_seconds: without a sign of life from labctl for so long, the host ends the build.
         log_bytes: the most that a program may print.
+        open_link: logs in, within its own limits.
     """
 
     kind = BuilderKind.SSH
@@ -59,10 +61,12 @@ class SshBuilder(Builder):
         *,
         silence_seconds: int = SILENCE_SECONDS,
         log_bytes: int = LOG_BYTES,
+        open_link: OpenLink = log_in,
     ):
         self.name = name
         self._silence_seconds = silence_seconds
         self._log_bytes = log_bytes
+        self._open_link = open_link
         self._hosts = hosts
         self._root = root
 
@@ -72,7 +76,7 @@ class SshBuilder(Builder):
             raise ToolMissing(
                 "zig runs on this host only", hint="--builder local, or --compiler gcc"
             )
-        with connected(self.name, self._hosts, self._root) as link:
+        with self._connected() as link:
 
             def ask(words: Sequence[str]) -> str | None:
                 answer = run_script(link, _ASK, *words, timeout=ASK_SECONDS)
@@ -106,7 +110,7 @@ class SshBuilder(Builder):
         """Make the folders there, and have the source in them."""
         host = self._hosts[self.name]
         with (
-            connected(self.name, self._hosts, self._root) as link,
+            self._connected() as link,
             kept(
                 link,
                 host.workdir,
@@ -121,6 +125,9 @@ class SshBuilder(Builder):
             self._bring(link, inputs, on_progress)
             folder, folders = self._folder(inputs), self.folders(inputs)
             yield RemoteWorkspace(link, watchdog, folder, folders, self._log_bytes)
+
+    def _connected(self) -> AbstractContextManager[SshLink]:
+        return connected(self.name, self._hosts, self._root, open_link=self._open_link)
 
     def _folder(self, inputs: WorkspaceInputs) -> str:
         return f"{self._hosts[self.name].workdir}/builds/{inputs.name}"

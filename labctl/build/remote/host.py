@@ -1,8 +1,9 @@
 """A build host of devices.yaml, reached over ssh, and short scripts there."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 from labctl.checked import split_endpoint
 from labctl.config.lab import BuildHost
@@ -16,16 +17,21 @@ SCRIPTS = Path(__file__).parent / "scripts"
 #: Before every script: texts of programs are known, and files are for this user alone.
 PROLOGUE = "export LC_ALL=C; umask 077\n"
 
+#: Opens a link, within its own limits.
+OpenLink: TypeAlias = Callable[[Login], SshLink]
+
 
 @contextmanager
-def connected(name: str, hosts: Mapping[str, BuildHost], root: Path) -> Iterator[SshLink]:
+def connected(
+    name: str, hosts: Mapping[str, BuildHost], root: Path, *, open_link: OpenLink = log_in
+) -> Iterator[SshLink]:
     """Connect to a build host of ``hosts``; files that devices.yaml names begin at ``root``.
 
     What goes wrong with the link while it is held is the host's fault: HostError, HostTimeout.
     Raises ConfigError for a key or configuration of ssh that cannot be read.
     """
     try:
-        link = log_in(_login(name, hosts, root))
+        link = open_link(_login(name, hosts, root))
         try:
             yield link
         finally:

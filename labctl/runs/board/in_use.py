@@ -37,6 +37,7 @@ from labctl.transport import Transport
 
 #: Patience with a database that does not answer while a board is let go.
 _LEAVE_SECONDS = 10.0
+_RENEWALS = 3
 
 
 def board_state(way: str, board: Board) -> Path:
@@ -161,7 +162,7 @@ class LeaseKeeper:
     A lease is renewed ``renewals`` times in its time.
     """
 
-    def __init__(self, leases: BoardLeases, *, renewals: int = 3):
+    def __init__(self, leases: BoardLeases, *, renewals: int = _RENEWALS):
         self._leases = leases
         self._renewals = renewals
         self._kept: list[Kept] = []
@@ -223,16 +224,16 @@ _keepers: WeakValueDictionary[tuple[str, str], LeaseKeeper] = WeakValueDictionar
 _making = threading.Lock()
 
 
-def lease_keeper(lab: LabFile) -> LeaseKeeper:
+def lease_keeper(lab: LabFile, *, renewals: int = _RENEWALS) -> LeaseKeeper:
     """Return the keeper of this process for a lab; it is let go with its last user.
 
-    Raises ConfigError for a database that cannot be.
+    ``renewals``: of one that is made now. Raises ConfigError for a database that cannot be.
     """
     key = (str(lab.root.absolute()), lab.database or "")
     with _making:
         keeper = _keepers.get(key)
         if keeper is None:
-            keeper = _keepers[key] = LeaseKeeper(lab_state(lab).leases)
+            keeper = _keepers[key] = LeaseKeeper(lab_state(lab).leases, renewals=renewals)
         return keeper
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from asked import APIS, ask, request, with_client
 from certificates import self_signed
+from conditions import until
 from scripted_endpoint import Answer, Asked, scripted_endpoint
 
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
@@ -362,13 +363,11 @@ def test_a_server_that_closes_each_stream_loses_no_request() -> None:
 def test_giving_up_ends_the_request_on_the_server() -> None:
     async def use(client: EndpointClient) -> None:
         task = asyncio.create_task(client.generate(request("llama-server"), timeout=60))
-        while not server.answered or not server.answered[0].sent_ns:
-            await asyncio.sleep(0.01)
+        await until(lambda: server.answered and server.answered[0].sent_ns)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        while not server.answered[0].broke_off:
-            await asyncio.sleep(0.01)
+        await until(lambda: server.answered[0].broke_off)
 
     with scripted_endpoint({"": Answer("word " * 5000, token_s=0.01)}) as server:
         with_client(server.address, "llama-server", use)

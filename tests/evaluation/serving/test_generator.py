@@ -6,6 +6,7 @@ from itertools import islice, pairwise
 from statistics import fmean
 
 import pytest
+from conditions import until
 from loaded import Loaded, waits
 from timed_client import TimedClient
 
@@ -101,8 +102,7 @@ def test_an_interrupt_keeps_what_was_measured() -> None:
 
     async def interrupted() -> None:
         task = asyncio.create_task(loaded.start())
-        while len(loaded.rows) < 3:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(loaded.rows) >= 3)
         task.cancel()
         await task
 
@@ -129,8 +129,7 @@ def test_a_dead_server_ends_the_stage() -> None:
 
     async def dying() -> None:
         task = asyncio.create_task(loaded.start())
-        while len(loaded.rows) < 5:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(loaded.rows) >= 5)
         client.gone = TryAgain("cannot reach 127.0.0.1")
         await task
 
@@ -169,7 +168,7 @@ def test_a_busy_client_sends_all_that_is_due_at_once() -> None:
     async def busy() -> None:
         async def hog() -> None:
             while True:
-                time.sleep(0.02)
+                time.sleep(0.02)  # so long nothing else has its turn
                 await asyncio.sleep(0)
 
         task = asyncio.create_task(hog())

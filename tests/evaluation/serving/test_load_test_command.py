@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from scripted_endpoint import ScriptedEndpoint, scripted_endpoint
 
 from labctl import shipped
 from labctl.cli.root import run_cli
+from labctl.retry import wait_until
 
 QUICK = Answer([" word"] * 15, first_s=0.02, token_s=0.002)
 
@@ -118,8 +118,8 @@ def test_a_load_that_was_cut_off_keeps_no_gate(
 
     with scripted_endpoint(script) as server:
         status = run_cli(["load-test", "load.yaml", "--url", server.address])
-        while server.at_once:  # until it notices that nobody listens
-            time.sleep(0.01)
+        # until it notices that nobody listens
+        assert wait_until(lambda: not server.at_once, timeout=60, interval=0.01)
     shown = capsys.readouterr().out
     assert status == 1
     assert shown.count("gate MISSED: ") == 2
@@ -211,9 +211,7 @@ def test_an_interrupt_keeps_and_shows_what_was_measured(lab: Path) -> None:
             env=os.environ | {"NO_COLOR": "1"},
             text=True,
         )
-        deadline = time.monotonic() + 60
-        while len(server.answered) < 12 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: len(server.answered) >= 12, timeout=60, interval=0.02)
         program.send_signal(signal.SIGINT)
         out, err = program.communicate(timeout=60)
     assert program.returncode == 130, err
