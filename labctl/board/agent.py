@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from labctl.board.agent_errors import DirectoryUsed, refusal
+from labctl.board.facts import tells_facts
 from labctl.board.job import (
     JOB_FILES,
     OUTPUT_LOST,
@@ -69,11 +70,6 @@ _MEMORY = ("memory_total_bytes", "memory_available_bytes")
 _BETTER_KNOWN = ("machine", "kernel", "cpus", "cpus_allowed", *_MEMORY)
 
 
-def tells_facts(text: str) -> bool:
-    """Return True if text is the agent's facts, rather than an error of it."""
-    return "boot_id" in (last_object(text) or {})
-
-
 class BoardAgent:
     """The agent at ``path`` on a board. Jobs live below ``<workdir>/jobs``.
 
@@ -100,8 +96,7 @@ class BoardAgent:
         BoardRebooted when it restarted since the probe.
         """
         answer = last_object(told) if tells_facts(told) else None
-        if answer is None:
-            answer = self._ask(("facts",), "cannot ask the agent for facts")
+        answer = answer or self._ask(("facts",), "cannot ask the agent for facts")
         try:
             better = {name: answer[name] for name in _BETTER_KNOWN}
             seen = BoardFacts.model_validate({**facts.model_dump(), **better})

@@ -14,7 +14,7 @@ from labctl.config.lab import WORKDIR
 from labctl.config.recipe_parts import cpu_numbers
 from labctl.errors import BoardError, HostError, printable
 from labctl.records import BoardFacts, CpuFacts, Execution
-from labctl.transport import Transport, remote_words, require
+from labctl.transport import Transport, last_object, remote_words, require
 from labctl.units import ranges
 from labctl.virtual.marks import BOOT_ID, EMULATOR, FAKES, IS_VIRTUAL, MARK
 
@@ -97,6 +97,11 @@ def agent_question(path: str) -> str:
     # One that fails is asked again by itself, and explained then.
     ask = f"section facts; {remote_words(path, 'facts')} 2>/dev/null </dev/null || :"
     return f'case " $good " in *" {path.rpartition("/")[2]}.stamp "*) {ask};; esac'
+
+
+def tells_facts(text: str) -> bool:
+    """Return True if text is the agent's facts, rather than an error of it."""
+    return "boot_id" in (last_object(text) or {})
 
 
 def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:

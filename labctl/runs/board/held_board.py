@@ -20,8 +20,7 @@ from labctl.board import (
     StoredObject,
     probe,
 )
-from labctl.board.agent import tells_facts
-from labctl.board.facts import agent_question, ask, facts_in, question
+from labctl.board.facts import agent_question, ask, facts_in, question, tells_facts
 from labctl.board.lease import lease_question
 from labctl.build import Artifact
 from labctl.config.lab import Board, LabFile
