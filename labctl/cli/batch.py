@@ -19,10 +19,10 @@ from labctl.config.yaml.document import load
 from labctl.errors import Blame, ConfigError, ExitStatus, LabctlError, printable_line
 from labctl.farm.batch import Batch
 from labctl.farm.batch_plan import BatchPlan, PlannedBatch, plan_batch, without_agent
+from labctl.farm.database_retry import retry_database
 from labctl.farm.expected import expected_seconds
 from labctl.farm.health import require_health
 from labctl.farm.job import FarmJob, JobResult
-from labctl.farm.patience import patiently
 from labctl.farm.run_executor import READY_AT_ONCE, RunExecutor
 from labctl.farm.schedule import Schedule
 from labctl.farm.scheduler import Scheduler
@@ -123,7 +123,7 @@ def _run(lab: LabFile, current: Batch, lacking: Mapping[str, ConfigError]) -> No
 
     def count(board: str, stopping: Event) -> None:
         try:
-            patiently(partial(state.health.job_done, board), note, stopping)
+            retry_database(partial(state.health.job_done, board), note, stopping)
         except LabctlError as error:  # what the job found is kept all the same
             note(printable_line(f"note: a job on {board} is not counted: {error.message}"))
 

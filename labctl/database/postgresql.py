@@ -49,24 +49,24 @@ _NAME = re.compile(r"(?<!:):(\w+)")
 
 
 @dataclass(frozen=True)
-class Patience:
-    """Times (s) for which labctl, the server and other writers wait for each other."""
+class Timeouts:
+    """Limits (s) on how long labctl, the server and other writers wait for each other."""
 
-    #: For other writers.
+    #: Wait for other writers.
     lock: float = LOCK_SECONDS
-    #: A question without an answer for so long meets a server that stands still: one that is well
-    #: tells of a lock before. Its connection ends then.
+    #: Wait for an answer. A healthy server reports a lock earlier, so a longer wait means that the
+    #: server has stalled. The connection is then closed.
     answer: float = LOCK_SECONDS + 10.0
-    #: A connection for writing that is older is made again: to connect has a time limit, an answer
-    #: has none. So a server that stands still is noticed before a lease is over.
+    #: Maximum age of a connection for writing; an older one is replaced. Connecting has a time
+    #: limit, an answer has none. So a stalled server is noticed before a lease expires.
     fresh: int = 15
-    #: A writer that says nothing for so long was stopped, or its host is gone: its transaction
-    #: ends, so that others renew their leases in time, and take what it had.
+    #: Maximum silence of a writer in a transaction. After that it was stopped, or its host is gone:
+    #: the server ends the transaction, so that others renew their leases in time.
     idle: float = 10.0
 
 
-#: Of all that are given none.
-USUAL = Patience()
+#: Default for all databases.
+USUAL = Timeouts()
 
 
 class PostgresDatabase(Database):
@@ -75,21 +75,21 @@ class PostgresDatabase(Database):
     Args:
         url: ``postgresql://[user[:password]@][host][:port]/database[?parameters of libpq]``.
         lab: name of the lab; its schema is ``labctl_<lab>``.
-        root: its folder here; who has the same one shares connections.
-        patience: that of its connections.
+        root: the lab's folder here; databases with the same folder share connections.
+        timeouts: limits of its connections.
     """
 
     is_shared = True
     now = "CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
 
-    def __init__(self, url: str, lab: str, root: Path, patience: Patience | None = None):
+    def __init__(self, url: str, lab: str, root: Path, timeouts: Timeouts | None = None):
         self._url = url
         self.schema = f"labctl_{lab}"
-        self._patience = patience or USUAL
+        self._timeouts = timeouts or USUAL
         with _making:
-            key = (url, self.schema, root.absolute(), self._patience)
+            key = (url, self.schema, root.absolute(), self._timeouts)
             if (shared := _shared.get(key)) is None:
-                shared = _shared[key] = _Connections(url, self.schema, self._patience)
+                shared = _shared[key] = _Connections(url, self.schema, self._timeouts)
         self._connections = shared
 
     def __str__(self) -> str:
@@ -143,7 +143,7 @@ class PostgresDatabase(Database):
         except PoolTimeout:
             raise DatabaseAway(
                 f"cannot write to {self}: other threads of this process have its only connection"
-                f" for writing since {self._patience.lock:.0f} s",
+                f" for writing since {self._timeouts.lock:.0f} s",
                 hint="the server is slow, or another labctl keeps the lab's lock; try again",
             ) from None
 
@@ -174,10 +174,10 @@ class PostgresDatabase(Database):
 class _Connections:
     """The connections of this process to one lab's schema, for all threads."""
 
-    def __init__(self, url: str, schema: str, patience: Patience):
+    def __init__(self, url: str, schema: str, timeouts: Timeouts):
         self._url = url
         self._schema = schema
-        self._patience = patience
+        self._timeouts = timeouts
         self._init_process()
 
     def _init_process(self) -> None:
@@ -210,8 +210,8 @@ class _Connections:
                 except operational_error:
                     if not self._asking.connection.closed:
                         raise
-            connection = _connect(self._url, self._schema, self._patience)
-            self._asking = _Questions(connection, self._patience.answer)
+            connection = _connect(self._url, self._schema, self._timeouts)
+            self._asking = _Questions(connection, self._timeouts.answer)
             return self._asking.ask(statement, values)
 
     @property
@@ -219,10 +219,10 @@ class _Connections:
         """Engine for transactions: other threads wait for the end of one."""
         from sqlalchemy import QueuePool, create_engine
 
-        url, schema, patience = self._url, self._schema, self._patience
+        url, schema, timeouts = self._url, self._schema, self._timeouts
 
         def connect() -> "psycopg.Connection[Row]":  # without self: it ends when nobody has that
-            connection = _connect(url, schema, patience)
+            connection = _connect(url, schema, timeouts)
             connection.autocommit = False
             return connection
 
@@ -234,9 +234,9 @@ class _Connections:
                     poolclass=QueuePool,
                     pool_size=1,
                     max_overflow=0,
-                    pool_timeout=patience.lock,
+                    pool_timeout=timeouts.lock,
                     pool_pre_ping=True,
-                    pool_recycle=patience.fresh,
+                    pool_recycle=timeouts.fresh,
                 )
                 self._disposing = weakref.finalize(self, self._engine.dispose)
             return self._engine
@@ -273,18 +273,18 @@ def _close(connection: "psycopg.Connection[Row]", duplicate: socket.socket) -> N
     duplicate.close()
 
 
-def _connect(url: str, schema: str, patience: Patience) -> "psycopg.Connection[Row]":
-    limit, longer = (f"{patience.lock * 1000 * times:.0f}ms" for times in (1, 2))
+def _connect(url: str, schema: str, timeouts: Timeouts) -> "psycopg.Connection[Row]":
+    limit, longer = (f"{timeouts.lock * 1000 * times:.0f}ms" for times in (1, 2))
     connection: psycopg.Connection[Row] = _psycopg().connect(url, autocommit=True, **LINK)
     connection.execute(
         f"SET search_path TO \"{schema}\"; SET lock_timeout TO '{limit}';"
         f" SET statement_timeout TO '{longer}';"
-        f" SET idle_in_transaction_session_timeout TO '{patience.idle * 1000:.0f}ms'"
+        f" SET idle_in_transaction_session_timeout TO '{timeouts.idle * 1000:.0f}ms'"
     )
     return connection
 
 
-_shared: "WeakValueDictionary[tuple[str, str, Path, Patience], _Connections]" = (
+_shared: "WeakValueDictionary[tuple[str, str, Path, Timeouts], _Connections]" = (
     WeakValueDictionary()
 )
 _making = threading.Lock()

@@ -164,23 +164,23 @@ class QueueLedger:
         return run
 
     def _run_in_store(self, job: str) -> str | None:
-        told = self._told(job)
-        if told is None:
+        finished = self._finished_run(job)
+        if finished is None:
             return None
-        run, digest = told
+        run, digest = finished
         if self._archives is not None and self._state.stored_runs.get(run) is None:
             self._archives.found(run, digest)
         return run
 
-    def _told(self, job: str) -> tuple[str, str] | None:
+    def _finished_run(self, job: str) -> tuple[str, str] | None:
         """Return the run that finished a job, as the store has it, and the archive's digest."""
         assert self._store is not None
         content = self._store.read(_key(job), most_bytes=_MOST_BYTES)
         if content is None:
             return None
         try:
-            told = json.loads(content)
-            return str(told["run"]), str(told["sha256"])
+            finished = json.loads(content)
+            return str(finished["run"]), str(finished["sha256"])
         except (ValueError, KeyError, TypeError) as error:
             raise IntegrityError(f"{self._store}: {_key(job)} is damaged") from error
 
@@ -226,13 +226,15 @@ class QueueLedger:
         """Make a finished run a job's result, unless it has another; return False then."""
         assert self._store is not None
         run = directory.path.name
-        told = self._told(job)
-        if told is None or told[0] == run:
+        finished = self._finished_run(job)
+        if finished is None or finished[0] == run:
             digest = archives.upload(run)
-            told = self._told(job)  # as late as can be
-        if told is not None and told[0] != run:
+            finished = self._finished_run(job)  # as late as can be
+        if finished is not None and finished[0] != run:
             if directory.path.exists():  # else it is there, and the database was away then
-                self._note(f"run {run} goes to the trash: run {told[0]} finished job {job} before")
+                self._note(
+                    f"run {run} goes to the trash: run {finished[0]} finished job {job} before"
+                )
                 move_to_trash(directory)
             RunRepository(directory.path.parent).refresh()
             return False

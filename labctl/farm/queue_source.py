@@ -16,8 +16,8 @@ from pathlib import Path
 from threading import Event
 
 from labctl.errors import HostError, LeaseLost
+from labctl.farm.database_retry import retry_database
 from labctl.farm.job import QUEUED_KINDS, FarmJob, JobResult
-from labctl.farm.patience import patiently
 from labctl.farm.run_content import RunContent
 from labctl.farm.runs_of_jobs import RunsOfJobs
 from labctl.state import Job, LabState
@@ -75,7 +75,7 @@ class QueueSource:
 
         Raises KeyboardInterrupt instead once all jobs are to end.
         """
-        return patiently(self._begin, self.note, self.stopping)
+        return retry_database(self._begin, self.note, self.stopping)
 
     def _begin(self) -> list[tuple[FarmJob, str]]:
         self._give_sign()
@@ -104,14 +104,16 @@ class QueueSource:
         if self._has_given_up:
             return None
         try:
-            return patiently(lambda: self._told(ran, result), self.note, self.stopping)
+            return retry_database(
+                lambda: self._finish_or_requeue(ran, result), self.note, self.stopping
+            )
         except KeyboardInterrupt as interrupt:
             if interrupt.__cause__ is None:
                 raise  # Ctrl-C itself
             self._has_given_up = True
             raise interrupt.__cause__ from None
 
-    def _told(self, ran: Job, result: JobResult) -> JobResult | None:
+    def _finish_or_requeue(self, ran: Job, result: JobResult) -> JobResult | None:
         with suppress(LeaseLost):  # taken for dead meanwhile: another has it
             if result.is_final:
                 status, blame = result.exit_status, result.blame
@@ -184,7 +186,7 @@ class QueueSource:
         """Keep the run of a job. Raises LeaseLost if somebody else has the job by now."""
         attempt = self._running[job.id]
         start = partial(self._state.jobs.start, attempt, run)
-        self._running[job.id] = patiently(start, self.note, self.stopping)
+        self._running[job.id] = retry_database(start, self.note, self.stopping)
 
     def _give_sign(self) -> None:
         now = steady_seconds()  # a host that slept renews its jobs before it gives any out

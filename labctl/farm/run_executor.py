@@ -15,8 +15,8 @@ from typing import Protocol
 
 from labctl.config.lab import Board, LabFile
 from labctl.errors import Blame, BoardBusy, ConfigError, ExitStatus, LabctlError
+from labctl.farm.database_retry import retry_database
 from labctl.farm.job import FarmJob, JobResult
-from labctl.farm.patience import patiently
 from labctl.farm.run_content import RunContent
 from labctl.records.events import AnyEvent, Contact, Trial
 from labctl.results.gates import CompareGates, leave_open
@@ -117,7 +117,7 @@ class RunExecutor:
             noted = watcher.run = self._ledger.run_of(job)
             if not job.untrusted:  # whose run looks at the board's health itself
                 ready = partial(self._before_job, board, job.submitter)
-                patiently(ready, Observer(watcher).note, self.stopping)
+                retry_database(ready, Observer(watcher).note, self.stopping)
             outcome = self._outcome(job, self._lab.board(board), noted, watcher)
         except LabctlError as error:
             return JobResult.of(error, watcher.run, time.monotonic() - began)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from labctl.errors import ConfigError, ExitStatus, HostError, LabctlError, LeaseLost
-from labctl.farm.patience import patiently
+from labctl.farm.database_retry import retry_database
 from labctl.runs.record.directory import RunDirectory, run_directories
 from labctl.runs.resume import last_board
 from labctl.state import Job, LabState, NewJob
@@ -39,8 +39,8 @@ class Place:
 class Turn:
     """One wait for the first of some equal boards that is free.
 
-    ``tell`` gets the place whenever it changes, ``note`` other lines for people. A database that is
-    away is waited for. An ``untrusted`` recipe looks at its board's health itself.
+    ``on_place`` gets the place whenever it changes, ``note`` other lines for people. A database
+    that is away is waited for. An ``untrusted`` recipe looks at its board's health itself.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Turn:
         state: LabState,
         lab_root: Path,
         job: NewJob,
-        tell: Callable[[Place], None],
+        on_place: Callable[[Place], None],
         note: Callable[[str], None],
         *,
         untrusted: bool = False,
@@ -58,12 +58,12 @@ class Turn:
         self._state = state
         self._root = lab_root
         self._new = job
-        self._tell = tell
+        self._on_place = on_place
         self._note = note
         self._untrusted = untrusted
         self._look_seconds, self._again_seconds = look_seconds, again_seconds
         self._worker = worker_name()
-        self._told: int | None = None
+        self._reported: int | None = None
 
     def take(self, use: Callable[[str], int], is_refusal: type[LabctlError]) -> int:
         """Wait, use the board, and return what ``use`` returns.
@@ -83,11 +83,11 @@ class Turn:
                     again = partial(
                         self._state.jobs.requeue, claimed, error.message, blame_board=False
                     )
-                    patiently(partial(again, counted=False), self._note)
+                    retry_database(partial(again, counted=False), self._note)
                     if not was_refused:
                         self._note(error.message)
                     was_refused = True
-                    self._tell_place(job)
+                    self._report_place(job)
                     self._pause(job)
                     continue
                 except LabctlError as error:
@@ -102,9 +102,9 @@ class Turn:
 
     def _claimed(self, job: Job) -> Job:
         while True:
-            if claimed := patiently(partial(self._look, job), self._note):
+            if claimed := retry_database(partial(self._look, job), self._note):
                 return claimed
-            self._tell_place(job)
+            self._report_place(job)
             time.sleep(self._look_seconds)
 
     def _pause(self, job: Job) -> None:
@@ -113,7 +113,7 @@ class Turn:
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, self._look_seconds))
             still_waiting = partial(self._state.jobs.claim_own, job.id, (), self._worker)
-            patiently(still_waiting, self._note)
+            retry_database(still_waiting, self._note)
 
     def _look(self, job: Job) -> Job | None:
         held = {lease.board for lease in self._state.leases.list()}
@@ -122,17 +122,17 @@ class Turn:
         free = [board for board in working if board not in held]
         return self._state.jobs.claim_own(job.id, free, self._worker)
 
-    def _tell_place(self, job: Job) -> None:
-        place = patiently(partial(place_of, self._state, self._root, job), self._note)
-        if place.number != self._told:
-            self._tell(place)
-        self._told = place.number
+    def _report_place(self, job: Job) -> None:
+        place = retry_database(partial(place_of, self._state, self._root, job), self._note)
+        if place.number != self._reported:
+            self._on_place(place)
+        self._reported = place.number
 
     def _end(self, job: Job, status: int, error: LabctlError | None = None) -> None:
         with suppress(LeaseLost):  # the database was away for long: the run's record counts
             blame, reason = (error.blame, error.message) if error else (None, None)
             finish = partial(self._state.jobs.finish, job, status, blame=blame, reason=reason)
-            patiently(finish, self._note)
+            retry_database(finish, self._note)
 
     def _leave(self, job: Job) -> None:
         now = self._state.jobs.get(job.id)

@@ -44,10 +44,10 @@ def unlike_in_speed(run: RunRecord, board: str, facts: BoardFacts, lab_root: Pat
         if was is None and now is None:
             continue
         if was is None or now is None or abs(was - now) > TOLERANCE * max(was, now):
-            yield f"its {what} reads {_told(now)}, that of board {run.board} {_told(was)}"
+            yield f"its {what} reads {_rate_text(now)}, that of board {run.board} {_rate_text(was)}"
 
 
-def _told(rate: int | None) -> str:
+def _rate_text(rate: int | None) -> str:
     return "at a rate that was not measured" if rate is None else f"{size(rate)}/s"
 
 

@@ -413,7 +413,7 @@ def test_a_database_that_is_away_for_a_while_costs_no_run(
     for rest in (PAIR, {"b": HEAD}):
         runs.run(ROW, "rk2", rest, farm.began.append)
     assert not away
-    assert farm.said == ["the database is away; it is asked again"]
+    assert farm.said == ["the database is away; retrying"]
     assert runs.parted(["a", "b"]) is None
 
 
@@ -454,7 +454,7 @@ def test_the_health_of_a_board_is_asked_for_until_the_database_answers(
     assert not away
     away.append(DatabaseAway("the database is away"))
     assert executor.suspicion("rk2") is None
-    assert farm.said == ["the database is away; it is asked again"] * 2
+    assert farm.said == ["the database is away; retrying"] * 2
 
 
 def test_a_board_that_others_keep_is_busy_and_nothing_runs_later(farm: Farm) -> None:

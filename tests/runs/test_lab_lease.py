@@ -18,7 +18,7 @@ from labctl.errors import BoardBusy, ConfigError, HostError, LeaseLost
 from labctl.records import BoardFacts, Execution
 from labctl.retry import wait_until
 from labctl.runs import BoardUse, HeldBoard
-from labctl.runs.board.in_use import LabLease, LeaseKeeper, lab_lease
+from labctl.runs.board.in_use import LabLease, LeaseRenewer, lab_lease
 from labctl.state import BoardLeases, LabState, StateLease, lab_state
 from labctl.transport import LocalConfig
 from labctl.transport.registry import TRANSPORTS
@@ -44,8 +44,8 @@ def state(lab: LabFile) -> LabState:
 
 def renewed_often(lab: LabFile, renewals: int) -> LabLease:
     state = lab_state(lab)
-    keeper = LeaseKeeper(state.leases, renewals=renewals)
-    return LabLease(state, keeper, lab.board("b"), BoardUse("run q2"), "")
+    renewer = LeaseRenewer(state.leases, renewals=renewals)
+    return LabLease(state, renewer, lab.board("b"), BoardUse("run q2"), "")
 
 
 @pytest.fixture
@@ -343,8 +343,8 @@ def test_a_database_that_is_gone_gives_no_board(
 def test_all_leases_of_a_process_are_renewed_in_one_transaction(
     lab: LabFile, state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    often = partial(LeaseKeeper, renewals=600)
-    monkeypatch.setattr("labctl.runs.board.in_use.LeaseKeeper", often)
+    often = partial(LeaseRenewer, renewals=600)
+    monkeypatch.setattr("labctl.runs.board.in_use.LeaseRenewer", often)
     rounds: list[set[str]] = []
     renew_all = BoardLeases.renew_all
 

@@ -41,7 +41,7 @@ def list_models(invocation: Invocation, *, repository: str | None, as_json: bool
         return
     for state in states:
         click.echo(
-            f"{state.name:24} {_standing(state):12} "
+            f"{state.name:24} {_status(state):12} "
             f"{size(state.locked.size_bytes) if state.locked else '-':>8}  "
             f"{printable_line(state.reference or reference(state.source))}"
         )
@@ -151,7 +151,7 @@ def known_name(lab: LabFile, name: str) -> str:
     return name
 
 
-def _standing(state: ModelState) -> str:
+def _status(state: ModelState) -> str:
     if state.path is None:
         return "not here"
     return "here" if state.locked else "not locked"

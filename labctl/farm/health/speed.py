@@ -21,7 +21,7 @@ _LEAST_SCATTER = 0.005
 
 @dataclass(frozen=True)
 class Slower:
-    """A part of a board that is slower than its history foretells."""
+    """A part of a board that is slower than its history predicts."""
 
     part: str
     #: 0.1: 10 % slower than the geometric mean of the earlier probes.

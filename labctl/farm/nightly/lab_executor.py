@@ -16,6 +16,7 @@ from labctl.compare.sides import is_good
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import Blame, BoardBusy, ConfigError, HostError, LabctlError, ProgramFailed
+from labctl.farm.database_retry import retry_database
 from labctl.farm.health import suspicion
 from labctl.farm.interrupts import on_interrupt, raise_first
 from labctl.farm.nightly.executor import Built, Measured
@@ -23,7 +24,6 @@ from labctl.farm.nightly.flips import NIGHTLY
 from labctl.farm.nightly.planning import recipe_with
 from labctl.farm.nightly.queued_runs import BUSY_SECONDS, QueuedRuns
 from labctl.farm.nightly.sources import Sources
-from labctl.farm.patience import patiently
 from labctl.index.entry import trial_row
 from labctl.records import TrialRecord, TrialState
 from labctl.records.events import AnyEvent, Contact
@@ -172,14 +172,14 @@ class LabExecutor:
             except ConfigError as error:  # it cannot go on: something is not what it was
                 self.say(f"run {known.path.name} is not resumed: {error.message}")
             else:
-                return _told(done)
+                return _attempt_result(done)
         asked = RunRequest(recipe, board, self.lab, build=build_artifact)
-        return _told(run_recipe(asked, self.connect, observer))
+        return _attempt_result(run_recipe(asked, self.connect, observer))
 
     def trouble(self, board: str) -> str | None:
         """Return why the board is out of service, or not to be reached; None: it may work."""
         state = lab_state(self.lab)
-        health = patiently(partial(state.health.get, board), self.say, self.stopping)
+        health = retry_database(partial(state.health.get, board), self.say, self.stopping)
         if not health.may_work:
             return f"board {board} is {health.health}: {health.reason}"
         others = self.others
@@ -188,7 +188,7 @@ class LabExecutor:
     def suspicion(self, board: str) -> str | None:
         """Return what speaks against the board in the last days; None where nothing does."""
         look = partial(suspicion, lab_state(self.lab), board)
-        return "; ".join(patiently(look, self.say, self.stopping)) or None
+        return "; ".join(retry_database(look, self.say, self.stopping)) or None
 
     def suspect(self, board: str, reason: str) -> None:
         """Keep that the board's verdicts flip, and set its health to looping."""
@@ -205,7 +205,7 @@ class LabExecutor:
         return self.sources.commits(name, sides)
 
 
-def _told(done: Outcome) -> tuple[Sequence[TrialRecord], str, str]:
+def _attempt_result(done: Outcome) -> tuple[Sequence[TrialRecord], str, str]:
     return done.trials, str(done.run.facts.execution), done.directory.path.name
 
 

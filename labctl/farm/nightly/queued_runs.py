@@ -29,9 +29,9 @@ from labctl.errors import (
     LabctlError,
     ProgramFailed,
 )
+from labctl.farm.database_retry import retry_database
 from labctl.farm.expected import longest_seconds
 from labctl.farm.nightly.executor import Built
-from labctl.farm.patience import patiently
 from labctl.farm.queue_engine import wake_workers
 from labctl.farm.queue_ledger import share_inputs
 from labctl.farm.run_archives import RunArchives, is_finished
@@ -166,7 +166,7 @@ class QueuedRuns:
         began = min(job.submitted_at for job in found)
         ended = max(job.ended_at or math.inf for job in found)
         board = str(found[0].board)
-        uses = self._patiently(lambda: self._state.events.uses(board, began, ended))
+        uses = self._retry_database(lambda: self._state.events.uses(board, began, ended))
         last = {event.details.get("job"): number for number, event in enumerate(uses)}
         runs = [last[job] for job in jobs if job in last]
         between = uses[min(runs) : max(runs)] if len(runs) == len(jobs) else uses
@@ -181,7 +181,7 @@ class QueuedRuns:
 
     def away(self, board: str) -> str | None:
         """Say that no worker serves a board, though it was waited for; None: one does, or may."""
-        workers = self._patiently(self._state.workers.list)
+        workers = self._retry_database(self._state.workers.list)
         serving = [worker for worker in workers if board in worker.boards]
         if any(worker.is_alive for worker in serving):
             self._missed.pop(board, None)
@@ -202,10 +202,10 @@ class QueuedRuns:
         return f"night {self.night}"
 
     def _get(self, job: str) -> Job | None:
-        return self._patiently(lambda: self._state.jobs.get(job))
+        return self._retry_database(lambda: self._state.jobs.get(job))
 
-    def _patiently(self, operation: Callable[[], T]) -> T:
-        return patiently(operation, self.say, self.stopping)
+    def _retry_database(self, operation: Callable[[], T]) -> T:
+        return retry_database(operation, self.say, self.stopping)
 
     def _submit(self, row: NightRow, board: str, queued: Mapping[str, Built]) -> None:
         """Put those jobs into the queue, all at once, that are not there."""
@@ -215,7 +215,7 @@ class QueuedRuns:
             if self._get(job) is None
         ]
         if new:
-            self._patiently(lambda: self._state.jobs.submit(*new))
+            self._retry_database(lambda: self._state.jobs.submit(*new))
             with suppress(HostError):  # they are found soon
                 wake_workers(self.lab, [board])
 
@@ -260,7 +260,7 @@ class QueuedRuns:
             before, looked = looked, time.monotonic()
             if job.state == "running":
                 until += looked - before  # it may have to wait again: its worker was lost
-                self._patiently(partial(self._keep, board, job))
+                self._retry_database(partial(self._keep, board, job))
             if error := self._overdue(job, board, until):
                 self.withdraw(board, [name])
                 raise error
@@ -275,11 +275,11 @@ class QueuedRuns:
             return HostError(away)
         if job.state == "waiting":
             try:
-                self._patiently(lambda: self._state.health.get(board)).require_work()
+                self._retry_database(lambda: self._state.health.get(board)).require_work()
             except BoardOutOfService as error:
                 return error
         if job.state == "waiting" and time.monotonic() > until:
-            if lease := self._patiently(lambda: self._state.leases.get(board)):
+            if lease := self._retry_database(lambda: self._state.leases.get(board)):
                 return busy(lease, board)
             why = job.reason or "others came first"
             return BoardBusy(f"job {job.id} still waits for board {board}: {why}")

@@ -61,7 +61,7 @@ class EventLog:
         #: When progress was written last.
         self._last = -math.inf
         #: Steps of which the start (False) or the end (True) was written.
-        self._told: set[tuple[str, bool]] = set()
+        self._edges: set[tuple[str, bool]] = set()
 
     def __enter__(self) -> Self:
         try:
@@ -108,7 +108,7 @@ class EventLog:
             if isinstance(event, Progress | Answers)
             else (event.step, event.done == event.total)
         )
-        if edge is None or edge in self._told:
+        if edge is None or edge in self._edges:
             if self._room <= length or self._size + length > self._max_bytes:
                 return False
             interval = max(self._interval_s, (now - self._began) * length / self._room)
@@ -116,7 +116,7 @@ class EventLog:
                 return False
             self._last = now
         else:
-            self._told.add(edge)
+            self._edges.add(edge)
         self._room -= length
         return True
 
