@@ -260,7 +260,7 @@ class LeaseLost(BoardError):
 
 
 def speaks_against_board(error: BaseException) -> bool:
-    """Tell whether an error is of a board or the way to it, not of who may use it now."""
+    """Return True if an error is of a board or the way to it, not of who may use it now."""
     if not isinstance(error, LinkError | BoardError) or error.is_of_host:
         return False
     return not isinstance(error, BoardBusy | BoardOutOfService | LeaseLost)

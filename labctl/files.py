@@ -311,7 +311,7 @@ def locked(
 
 
 def is_locked(path: Path) -> bool:
-    """Tell whether a process of this host holds the lock of :func:`locked`. Changes nothing.
+    """Return True if a process of this host holds the lock of :func:`locked`. Changes nothing.
 
     A process that takes the lock at the same moment has to try again. Raises ConfigError when this
     user may not read the file.

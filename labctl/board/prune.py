@@ -55,7 +55,7 @@ done
 
 
 def knows_leases(transport: Transport, agent: str) -> bool:
-    """Tell whether an agent that is on a board is of version 5 or later. Raises LinkError."""
+    """Return True if an agent that is on a board is of version 5 or later. Raises LinkError."""
     said = transport.run(remote_words(agent, "version"), timeout=_TIMEOUT_SECONDS).text.split()
     return len(said) == 2 and said[1].isdecimal() and int(said[1]) >= _FIRST_VERSION
 

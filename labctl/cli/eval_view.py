@@ -31,7 +31,7 @@ def read_evaluation(name: str, root: Path, settings: Iterable[str]) -> "Evaluati
 
 
 def names_evaluation(name: str, root: Path) -> bool:
-    """Tell whether a name is that of an evaluation recipe. Raises ConfigError."""
+    """Return True if a name is that of an evaluation recipe. Raises ConfigError."""
     return is_evaluation(Document.read(find_recipe(name, root)))
 
 

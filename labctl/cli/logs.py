@@ -74,7 +74,7 @@ def _job_of(invocation: Invocation, name: str) -> Job | None:
 
 
 def _is_readable(job: Job, runs: Path) -> bool:
-    """Tell whether a job has a run to read: one of this host, or one that ended elsewhere."""
+    """Return True if a job has a run to read: one of this host, or one that ended elsewhere."""
     return job.run is not None and (job.state in _ENDED or (runs / job.run).is_dir())
 
 

@@ -90,13 +90,13 @@ def check_kind(document: Document, wanted: str) -> None:
 
 
 def is_evaluation(document: Document) -> bool:
-    """Tell whether a recipe asks questions (``labctl eval``) instead of measuring times."""
+    """Return True if a recipe asks questions (``labctl eval``) instead of measuring times."""
     value = document.value
     return isinstance(value, dict) and "dataset" in value and "engine" not in value
 
 
 def is_load_test(document: Document) -> bool:
-    """Tell whether a recipe loads a server (``labctl load-test``)."""
+    """Return True if a recipe loads a server (``labctl load-test``)."""
     value = document.value
     return isinstance(value, dict) and "endpoint" in value and not {"engine", "dataset"} & {*value}
 

@@ -20,10 +20,10 @@ from labctl.state.job import worker_name
 from labctl.state.leases import steady_seconds
 
 LOOK_SECONDS = 2.0
-#: A board that refused is tried again after this: a holder that is no labctl of this lab is seen
-#: by its refusal alone.
+#: A board that refused is retried after this time (s): a holder from outside this lab is seen only
+#: by the refusal.
 AGAIN_SECONDS = 10.0
-#: So many of the newest runs are looked at for the one that has a board now.
+#: Number of the newest runs in which to look for the run that has a board now.
 _RUNS = 20
 
 
@@ -68,8 +68,8 @@ class Turn:
     def take(self, use: Callable[[str], int], is_refusal: type[LabctlError]) -> int:
         """Wait, use the board, and return what ``use`` returns.
 
-        A board that refuses is waited for again. Raises LeaseLost if somebody cancels the job,
-        BoardOutOfService if none of the boards may be used any more, and what ``use`` raises.
+        If the board refuses, wait again. Raises LeaseLost if somebody cancels the job,
+        BoardOutOfService if no board may be used any more, and what ``use`` raises.
         """
         (job,) = self._state.jobs.submit(self._new)
         was_refused = False
@@ -108,7 +108,7 @@ class Turn:
             time.sleep(self._look_seconds)
 
     def _pause(self, job: Job) -> None:
-        """Wait until a board that refused is asked again. Raises LeaseLost as soon as it is off."""
+        """Wait before a board that refused is retried. Raises LeaseLost if the job is cancelled."""
         until = time.monotonic() + self._again_seconds
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, self._look_seconds))
@@ -146,7 +146,7 @@ class Turn:
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
-        """Renew the job; somebody who cancels it interrupts this process."""
+        """Renew the job; its cancellation interrupts this process."""
         over = threading.Event()
 
         def renew() -> None:
@@ -186,7 +186,7 @@ def place_of(state: LabState, lab_root: Path, job: Job) -> Place:
 
 
 def _remaining(state: LabState, lab_root: Path, jobs: Sequence[Job], board: str) -> float | None:
-    """Return how long the job or run that has a board will go on, in s; None if unknown."""
+    """Return the remaining time (s) of the job or run on a board; None if unknown."""
     for job in jobs:
         if job.state == "running" and job.board == board:
             if job.expected_seconds is None or job.started_at is None:

@@ -77,7 +77,7 @@ class Admission:
         self.refused: dict[str, str] = {}
 
     def admits(self, job: Waiting, board: str) -> bool:
-        """Tell whether the user of a job may have a board for as long as the job may take."""
+        """Return True if the user of a job may have a board for as long as the job may take."""
         try:
             self._check(job, board)
         except (BoardBusy, BoardOutOfService) as error:
@@ -101,7 +101,7 @@ class Admission:
             health.require_work()
 
     def _holds(self, job: Waiting, board: str) -> bool:
-        """Tell whether its user holds a board, and may use it whatever its health."""
+        """Return True if its user holds a board, and may use it whatever its health."""
         return any(
             kept.begins <= self._now and kept.lets_use_unwell(job.submitter)
             for kept in self._kept.get(board, ())

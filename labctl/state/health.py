@@ -92,7 +92,7 @@ class BoardHealth:
         return self.evidence.get(UNTRUSTED) == NOT_LOOKED_THROUGH
 
     def may_do(self, kind: str) -> bool:
-        """Tell whether queued jobs of a kind may run on the board."""
+        """Return True if queued jobs of a kind may run on the board."""
         return self.may_work or (kind == "untrusted" and self.awaits_look)
 
     def require_work(self) -> None:
@@ -164,7 +164,7 @@ class Healths:
             )
 
     def has_untrusted_use(self, health: BoardHealth) -> bool:
-        """Tell whether another process has a board for an untrusted recipe, or looks through it."""
+        """Return True if another process has a board for an untrusted recipe, or looks through it."""
         host, pid = health.evidence.get("host"), health.evidence.get("pid")
         if not health.awaits_look or not isinstance(pid, int):
             return False  # its look has failed

@@ -325,7 +325,7 @@ def find_live(connection: "Connection", board: str, now: float) -> dict[str, Any
 
 
 def is_live(row: dict[str, Any], now: float) -> bool:
-    """Tell whether the lease of a row holds at a moment."""
+    """Return True if the lease of a row holds at a moment."""
     return row["expires"] is not None and bool(row["expires"] > now)
 
 

@@ -30,7 +30,7 @@ class User:
     by: str = "token"
 
     def may(self, role: Role) -> bool:
-        """Tell whether they have a role or a higher one."""
+        """Return True if they have a role or a higher one."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 

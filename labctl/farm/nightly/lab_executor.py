@@ -62,8 +62,8 @@ class LabExecutor:
     def each(self, work: Callable[[str], None], boards: Sequence[str]) -> None:
         """Do the work of all boards at once. Raises an error of theirs when all have ended.
 
-        After an error or Ctrl-C the runs that are under way come to their end: a board each, one
-        alone is interrupted.
+        After an error or Ctrl-C the runs in progress, one on each board, are finished. A single run
+        is interrupted.
         """
         if len(boards) == 1:
             work(boards[0])
@@ -102,10 +102,10 @@ class LabExecutor:
         left: str | None,
         queued: Mapping[str, Built],
     ) -> Measured:
-        """Run the recipe of a row with a build, or go on with a run that was ``left``.
+        """Run the recipe of a row with a build, or resume the run ``left``.
 
         Raises what :func:`labctl.runs.run_recipe` raises, and ProgramFailed for a variant whose
-        program failed; on a board of another host what :meth:`QueuedRuns.run` does.
+        program failed; for a board of another host what :meth:`QueuedRuns.run` raises.
         """
         if self.stopping.is_set():
             raise KeyboardInterrupt
@@ -169,7 +169,7 @@ class LabExecutor:
             request = ResumeRequest(known, board, self.lab, build=build_artifact)
             try:
                 done = resume(request, partial(self.connect, board), observer)
-            except ConfigError as error:  # it cannot go on: something is not what it was
+            except ConfigError as error:  # it cannot be resumed: something has changed
                 self.say(f"run {known.path.name} is not resumed: {error.message}")
             else:
                 return _attempt_result(done)
@@ -177,7 +177,7 @@ class LabExecutor:
         return _attempt_result(run_recipe(asked, self.connect, observer))
 
     def trouble(self, board: str) -> str | None:
-        """Return why the board is out of service, or not to be reached; None: it may work."""
+        """Return why the board is out of service or unreachable; None: it may work."""
         state = lab_state(self.lab)
         health = retry_database(partial(state.health.get, board), self.say, self.stopping)
         if not health.may_work:
@@ -186,7 +186,7 @@ class LabExecutor:
         return others.away(board) if others is not None and others.serves(board) else None
 
     def suspicion(self, board: str) -> str | None:
-        """Return what speaks against the board in the last days; None where nothing does."""
+        """Return the reasons in the last days not to trust the board; None: it is trusted."""
         look = partial(suspicion, lab_state(self.lab), board)
         return "; ".join(retry_database(look, self.say, self.stopping)) or None
 
@@ -198,7 +198,7 @@ class LabExecutor:
             state.events.add(board, "flip", NightVerdict.SUSPECTED, by=NIGHTLY, reason=reason)
             state.health.set(board, Health.LOOPING, reason=reason, by=NIGHTLY, unless=BY_PEOPLE)
         except LabctlError as error:
-            self.say(f"the health of board {board} is not kept: {error.message}")
+            self.say(f"the health of board {board} was not saved: {error.message}")
 
     def commits(self, name: str, sides: Mapping[str, Built]) -> Sequence[str]:
         """Return the commits between both sides. Raises as :meth:`Sources.commits` does."""
@@ -214,8 +214,8 @@ def run_values(
 ) -> dict[str, float]:
     """Return for each variant the median of its good repeats, as a time: less is faster.
 
-    Of a rate it is the time of a thousand millionths. Raises ProgramFailed where the program failed
-    in any repeat, HostError where most of them were lost.
+    A rate per second becomes its inverse in ns. Raises ProgramFailed where the program failed in
+    any repeat, HostError where most of them were lost.
     """
     rows = [trial_row(run, trial) for trial in trials]
     (chosen, *_) = figures_of([one for one in rows if is_good(one)], [figure] if figure else ())

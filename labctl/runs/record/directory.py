@@ -135,7 +135,7 @@ class RunDirectory:
             yield
 
     def is_held(self) -> bool:
-        """Tell whether a controller of this host drives the run now."""
+        """Return True if a controller of this host drives the run now."""
         return is_locked(self.path / LOCK)
 
     def trial_path(self, number: int, slug: str) -> Path:
@@ -324,7 +324,7 @@ class RunDirectory:
 
 
 def is_run_id(name: str) -> bool:
-    """Tell whether a directory of this name is a run's."""
+    """Return True if a directory of this name is a run's."""
     return _ID.fullmatch(name) is not None
 
 
