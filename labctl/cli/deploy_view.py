@@ -21,7 +21,7 @@ def preview_lines(preview: DeployPreview) -> list[str]:
     name, plan = preview.board.name, preview.plan
     if plan.missing:
         files = counted(len(plan.missing), "file")
-        there = f", {size(plan.arrived_bytes)} of it are there" if plan.arrived_bytes else ""
+        there = f", {size(plan.arrived_bytes)} are there already" if plan.arrived_bytes else ""
         lines = [f"{name} needs {files} ({size(plan.bytes)}{there}){_time(preview)}:"]
         lines += [f"  {item.name}  {size(item.size_bytes)}" for item in plan.missing]
     else:
@@ -55,7 +55,7 @@ def result_text(task: BoardTask) -> str:
 
 
 def waiting_text(error: BoardBusy) -> str:
-    """Name who uses the board, and what to do about it, in one line."""
+    """Name the user of the board and the alternative, in one line."""
     return f"{error.message}; waiting until it is free (--no-wait does not)"
 
 
@@ -65,9 +65,9 @@ class _Sending:
 
     step: Step
     total: int
-    #: Bytes of each object that are proven on the board, by SHA-256.
+    #: Verified bytes of each object on the board, by SHA-256.
     arrived: dict[str, int] = field(default_factory=dict)
-    #: Bytes that were sent, and nothing was heard of yet.
+    #: Bytes that were sent but not acknowledged yet.
     in_flight: int = 0
     sent: int = 0
     throughput: Throughput = field(default_factory=Throughput)
@@ -75,7 +75,7 @@ class _Sending:
     shown_at: float = 0.0
 
     def show(self) -> None:
-        """Show the bytes that are there or under way, at the rate of those that were sent."""
+        """Show the bytes that are there or being sent, at the rate of the sent bytes."""
         self.shown_at = now = time.monotonic()
         there = min(self.total, sum(self.arrived.values()) + self.in_flight)
         per_second = self.throughput.per_second(now, self.sent)
@@ -89,7 +89,7 @@ class _Sending:
 
 
 class BoardsView(FleetView):
-    """One bar for each board: how much it has, how fast, what comes just now."""
+    """One bar for each board: its bytes, the rate, the present file."""
 
     def __init__(self, view: ProgressView, boards: int):
         self._view = view
@@ -113,7 +113,7 @@ class BoardsView(FleetView):
         self._host.end()
 
     def waits(self, error: BoardBusy) -> None:
-        """One line that names who uses the board."""
+        """One line that names the user of the board."""
         with self._lock:
             self._host.note(waiting_text(error))
 
@@ -127,7 +127,7 @@ class BoardsView(FleetView):
             sending.show()
 
     def sent(self, task: BoardTask, count: int) -> None:
-        """Move the board's bar, where it is time to."""
+        """Update the board's bar if it is time to."""
         with self._lock:
             sending = self._sending[task.board.name]
             sending.sent += count
@@ -136,29 +136,29 @@ class BoardsView(FleetView):
                 sending.show()
 
     def moved(self, task: BoardTask, item: Object, done_bytes: int) -> None:
-        """Move the board's bar."""
+        """Update the board's bar."""
         name = task.board.name
         with self._lock:
             self._lost.discard(name)
             if (sending := self._sending.get(name)) is None:
-                return  # the agent: it is not worth a bar
+                return  # the agent is too small for a bar
             came = done_bytes - sending.arrived.get(item.sha256, 0)
             sending.in_flight = max(0, sending.in_flight - came)
             sending.arrived[item.sha256], sending.file = done_bytes, item.name
             sending.show()
 
     def lost(self, task: BoardTask, error: InfraError) -> None:
-        """One line each time, however often it is tried again."""
+        """Print one line for each loss, not for each retry."""
         name = task.board.name
         with self._lock:
             if name not in self._lost:
                 self._lost.add(name)
-                self._view.say(f"{name}: {error.message}; trying again")
+                self._view.say(f"{name}: {error.message}; retrying")
                 if sending := self._sending.get(name):
                     sending.in_flight = 0
                     since = f"{datetime.now():%H:%M:%S}"
                     sending.step.stall(
-                        f"no link to {name} since {since}, trying again; what came stays there"
+                        f"no link to {name} since {since}, retrying; sent data stays there"
                     )
 
     def ended(self, task: BoardTask) -> None:
@@ -171,7 +171,7 @@ class BoardsView(FleetView):
             elif sending:
                 sending.step.abandon()
             if error is not None:
-                self._host.abandon()  # what failed is not done
+                self._host.abandon()  # a failed step is not done
             if error is not None and self._boards > 1:
                 self._view.say_error(f"{name}: {error.message}")
                 for line in (error.details or "").splitlines():
@@ -180,6 +180,6 @@ class BoardsView(FleetView):
                     self._view.say_error(f"  hint: {error.hint}")
 
     def end(self) -> None:
-        """Nothing moves any more."""
+        """Close the view."""
         for sending in self._sending.values():
             sending.step.abandon()

@@ -1,11 +1,11 @@
 """A PostgreSQL that several hosts of a lab share, and several labs: a schema for each lab.
 
-A URL may hold a password: no message has it.
+A URL may contain a password: no message shows it.
 
-A process has two connections to a lab, however many boards it has: one for questions, one for the
-one transaction at a time that the lab allows anyway. The latter is kept by SQLAlchemy's pool, which
-is here already, starts no thread, and tries a connection before each use: one that a restart of the
-server ended is made again.
+A process has two connections to a lab, however many boards it has: one for queries, one for
+transactions, of which the lab allows one at a time. The latter is in SQLAlchemy's pool, which
+starts no thread and tests a connection before each use: after a restart of the server it is made
+again.
 """
 
 import os
@@ -32,7 +32,7 @@ _HINT = (
     "`database` in devices.yaml, or LABCTL_DATABASE, says where it is; is it running, and"
     " reachable from here?"
 )
-#: Of libpq: a server that is gone is noticed, also while an answer is awaited.
+#: Options of libpq: a dead server is noticed, also while waiting for an answer.
 LINK: dict[str, Any] = {
     "connect_timeout": 10,
     "keepalives_idle": 20,
@@ -40,7 +40,7 @@ LINK: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
     "application_name": "labctl",
-    "prepare_threshold": None,  # tables that are made again change under a plan
+    "prepare_threshold": None,  # tables that are created again invalidate prepared plans
 }
 #: SQLSTATEs: a right is missing; tables are not as labctl made them.
 _REFUSED = "42501"  # insufficient_privilege
@@ -70,7 +70,7 @@ USUAL = Timeouts()
 
 
 class PostgresDatabase(Database):
-    """The schema of one lab. Questions go through ``psycopg``, as those to SQLite do.
+    """The schema of one lab. Queries use ``psycopg`` directly.
 
     Args:
         url: ``postgresql://[user[:password]@][host][:port]/database[?parameters of libpq]``.
@@ -103,7 +103,7 @@ class PostgresDatabase(Database):
 
     @property
     def is_there(self) -> bool:
-        """True: the server has to be asked."""
+        """True: only the server knows."""
         return True
 
     def tables(self, ask: Ask | None = None) -> set[str]:
@@ -113,7 +113,7 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def questions(self) -> Iterator[Ask]:
-        """Have the connection for questions."""
+        """Use the connection for queries."""
 
         def ask(question: str, values: Mapping[str, object]) -> list[Row]:
             statement = _NAME.sub(r"%(\1)s", question.replace("%", "%%"))
@@ -124,7 +124,7 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def writing(self) -> Iterator["Connection"]:
-        """Open a transaction that no other writer of the lab shares; the first makes the schema."""
+        """Open an exclusive transaction of the lab; the first one creates the schema."""
         from sqlalchemy import text
         from sqlalchemy.exc import DBAPIError
         from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -148,7 +148,7 @@ class PostgresDatabase(Database):
             ) from None
 
     def discard(self) -> None:
-        """Do nothing: a server repairs its own files, and its tables are made again."""
+        """Do nothing: a server repairs its own files, and its tables are created again."""
 
     @contextmanager
     def _typed_errors(self) -> Iterator[None]:
@@ -165,7 +165,7 @@ class PostgresDatabase(Database):
         if state in _FOREIGN_TABLES:
             kind = DamagedDatabase
         elif isinstance(error, _psycopg().OperationalError | _psycopg().InterfaceError):
-            kind = DatabaseAway  # also a refused password: only its text would tell
+            kind = DatabaseAway  # also a refused password: only its text would show that
         base = urlsplit(self._url).path.removeprefix("/")
         hint = f"the first use needs: GRANT CREATE ON DATABASE {base} TO USER"
         return kind(f"cannot use {self}: {words}", hint=hint if state == _REFUSED else _HINT)
@@ -181,17 +181,17 @@ class _Connections:
         self._init_process()
 
     def _init_process(self) -> None:
-        """Have no connection yet: a forked process does not use those of its parent."""
-        #: Who writes waits for no question: a server that stands still may be asked.
+        """Start without a connection: a forked process does not use those of its parent."""
+        #: Writers do not wait for queries, which may be waiting for a stalled server.
         self._asking_lock, self._lock = threading.RLock(), threading.RLock()
-        #: For questions; it is made again when the server has ended it.
+        #: For queries; it is made again when the server has closed it.
         self._asking: _Questions | None = None
         self._engine: Engine | None = None
-        #: Ends the engine's connection when nobody has this any more, or at the process's end.
+        #: Closes the engine's connection when this object is unused, or at the end of the process.
         self._disposing: weakref.finalize[..., _Connections] | None = None
 
     def leave_to_parent(self) -> list[object]:
-        """In a forked process: have no connection, and end none of the parent's; return those."""
+        """In a forked process: drop the parent's connections without closing them; return those."""
         left: list[object] = [self._asking, self._engine]
         if self._asking is not None:
             self._asking.ending.detach()
@@ -201,7 +201,7 @@ class _Connections:
         return left
 
     def ask(self, statement: str, values: Mapping[str, object]) -> list[Row]:
-        """Return the rows of a question, after those of other threads."""
+        """Return the rows of a query, after those of other threads."""
         operational_error = _psycopg().OperationalError
         with self._asking_lock:
             if self._asking is not None:
@@ -243,20 +243,20 @@ class _Connections:
 
 
 class _Questions:
-    """A connection for questions that are answered in time, or end it."""
+    """A connection for queries; it is closed if an answer does not come in time."""
 
     def __init__(self, connection: "psycopg.Connection[Row]", answer_seconds: float):
         self.connection = connection
         self._answer_seconds = answer_seconds
-        # The connection's own descriptor may be another file's when it is ended.
+        # The connection's own descriptor may belong to another file by then.
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
-        #: Of this connection alone: one that is made again leaves nothing behind.
+        #: Of this connection only: a new connection leaves nothing behind.
         self.ending = weakref.finalize(self, _close, connection, self._socket)
 
     def ask(self, statement: str, values: Mapping[str, object]) -> list[Row]:
-        """Return the rows. Raises OperationalError where no answer comes."""
+        """Return the rows. Raises OperationalError if no answer comes."""
         ending = threading.Timer(self._answer_seconds, self._end)
-        ending.daemon = True  # a process ends though one of its daemon threads asks
+        ending.daemon = True  # a process can end while its daemon thread waits
         ending.start()
         try:
             return self.connection.execute(statement, values).fetchall()
@@ -264,7 +264,7 @@ class _Questions:
             ending.cancel()
 
     def _end(self) -> None:
-        with suppress(OSError):  # the server has ended it
+        with suppress(OSError):  # the server has closed it
             self._socket.shutdown(socket.SHUT_RDWR)
 
 
@@ -288,7 +288,7 @@ _shared: "WeakValueDictionary[tuple[str, str, Path, Timeouts], _Connections]" = 
     WeakValueDictionary()
 )
 _making = threading.Lock()
-#: The parent's connections in a forked process; to close one would end it for the parent, too.
+#: The parent's connections in a forked process; closing one would also end it for the parent.
 _inherited: list[object] = []
 
 

@@ -102,7 +102,7 @@ def test_a_baseline_whose_run_is_gone_is_named(lab: Path, labctl: Labctl) -> Non
     labctl("baseline", "set", "cold", "000001", "000002")
     (lab / "runs" / FIRST).rename(lab / "moved")
     err = labctl("baseline", "list")[1]
-    assert err == f"baseline cold: not in this lab any more: {FIRST}\n"
+    assert err == f"baseline cold: no longer in this lab: {FIRST}\n"
 
 
 def test_the_help_of_the_state_names_all_that_it_holds(labctl: Labctl) -> None:

@@ -380,7 +380,7 @@ def test_a_job_that_failed_has_the_blame_that_the_queue_tells(
 
 def test_a_run_that_no_store_has_says_where_it_is(farm: Farm) -> None:
     runs = farm.runs(lambda: farm.done(farm.claim(), stored=False))
-    with pytest.raises(HostError, match="is on host lab2 alone"):
+    with pytest.raises(HostError, match="is only on host lab2"):
         runs.run(ROW, "rk2", PAIR, farm.began.append)
 
 
@@ -530,9 +530,9 @@ def test_a_host_whose_worker_is_away_is_waited_for_and_then_infra(farm: Farm) ->
     runs = farm.runs(farm.sign, farm.work)  # it came back in time
     runs.run(ROW, "rk2", {"a": GOOD}, farm.began.append)
     runs = farm.runs(farm.claim, silence, away_seconds=0.0)
-    with pytest.raises(HostError, match="no worker of host lab2 serves board rk2, the last one is"):
+    with pytest.raises(HostError, match="no worker of host lab2 serves board rk2, last sign of life"):
         runs.run(ROW, "rk2", {"b": HEAD}, farm.began.append)
-    assert "silent for 120 min" in str(runs.away("rk2"))
+    assert "last sign of life 120 min" in str(runs.away("rk2"))
     job = farm.state.jobs.get("b")
     assert job is not None
     assert job.stop  # its worker, should it come back, ends it
@@ -595,7 +595,7 @@ def test_a_database_of_an_older_backup_gets_the_job_again(farm: Farm) -> None:
     ("without", "because"),
     [
         ("database", "through a PostgreSQL, and this lab has none"),
-        ("store", "travel through a store, and this lab has none"),
+        ("store", "travel through a shared store, and this lab has none"),
         ("worker", "no worker was ever seen there"),
     ],
 )

@@ -194,7 +194,7 @@ def _others(probe: BoardProbe) -> str | None:
     busiest = max((share for share in shares if share is not None), default=0.0)
     if busiest <= LOUD:
         return None
-    return f"other processes used {busiest:.0%} of a CPU meanwhile: no verdict on its speed"
+    return f"everything else used {busiest:.0%} of a CPU meanwhile: no verdict on its speed"
 
 
 def _heat(now: BoardProbe, earlier: Sequence[BoardProbe]) -> str | None:

@@ -70,7 +70,10 @@ def _search(night: Night, build: str, one: NightFinding) -> CommitSearch:
 def _reason(names: list[str], search: "_Search", first: str | None) -> str:
     pairs = f"{search.bisection.pairs} pairs"
     if first is not None:
-        return f"the first slow commit is {first}: slower than the one before it ({pairs})"
+        return (
+            f"the first slow commit is {first}: slower than the one before it,"
+            f" measured alternately ({pairs})"
+        )
     ends = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
     why = f" {search.why}" if search.why else ""
     return f"the first slow commit is one of {len(names)}, {ends} ({pairs}).{why}"
