@@ -244,7 +244,7 @@ def open_whole(path: Path) -> BinaryIO:
     """Open a file to read it to its end. Raises OSError, also for a pipe or a device."""
     # Asked before: a pipe that nobody writes to would never open, and a device may never end.
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     return path.open("rb")
 
 

@@ -115,7 +115,10 @@ def test_a_board_is_reserved_listed_and_cancelled(labctl: Labctl, state: LabStat
         (["reserve", "rk1", "--from", "14:00"], "--for 2h"),
         (["reserve", "--from", "14:00", "--for", "2h"], "a BOARD"),
         (["reserve", "rk1", "--from", "noon", "--for", "2h"], "must be a time such as 14:00"),
-        (["reserve", "rk1", "--from", "2001-01-01T09:00", "--for", "2h"], "this time is in the past"),
+        (
+            ["reserve", "rk1", "--from", "2001-01-01T09:00", "--for", "2h"],
+            "this time is in the past",
+        ),
         (["reserve", "rk1", "--cancel", "x"], "--cancel takes an ID"),
         (["hold", "rk9"], "no board 'rk9'"),
         (["hold"], "BOARD"),
