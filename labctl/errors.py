@@ -218,7 +218,7 @@ class ProtocolError(LinkError):
 
 
 class BoardError(InfraError):
-    """The board itself cannot go on."""
+    """The board itself cannot continue."""
 
     usual_hint = "look at the board: `labctl hdc shell`"
 
@@ -267,7 +267,7 @@ def speaks_against_board(error: BaseException) -> bool:
 
 
 def lack_of_host(error: LabctlError) -> str | None:
-    """Return what this host lacks (a tool, a build, the lab's store), with its remedy, or None.
+    """Return what is missing here (a tool, a build, the shared store), with its remedy, or None.
 
     It is no fault of a job in the queue. Who runs a recipe by hand gets a ConfigError for a build
     that he has to make.

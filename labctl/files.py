@@ -232,7 +232,7 @@ def append_line(path: Path, line: str) -> None:
                     done += file.write(data[done:])
                 os.fsync(file.fileno())
             except OSError:
-                with suppress(OSError):  # the first error is the one to tell
+                with suppress(OSError):  # the first error is the one to report
                     if os.fstat(file.fileno()).st_size == before + done:  # nobody wrote meanwhile
                         os.ftruncate(file.fileno(), before)
                 raise

@@ -203,8 +203,9 @@ class Lab(StrictModel):
     """URL of a PostgreSQL for the index and the lab's state, postgresql://USER@HOST/DATABASE; needs
     `lab`. The environment variable LABCTL_DATABASE wins. By default files in the lab's folder."""
     store: StoreUrl | None = None
-    """Files that the hosts of a lab share: a folder that all of them see, s3://BUCKET/PREFIX, or
-    https://HOST/PATH. Keys come from the environment. By default each host keeps its own."""
+    """Shared store of the lab's hosts, for files: a folder that all of them see,
+    s3://BUCKET/PREFIX, or https://HOST/PATH. Keys come from the environment. By default each host
+    keeps its own."""
     shared_limits: dict[Name, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
     """Number of jobs that may use a thing at once that boards share, such as a USB bus or this
     host's CPU, by a name that boards and plans of batches refer to."""
@@ -215,14 +216,14 @@ class Lab(StrictModel):
     web: Web = Web()
     """The dashboard, `labctl serve`."""
     webhooks: dict[Name, Webhook] = Field(default_factory=dict)
-    """Chats and servers that are told of events, by name."""
+    """Chats and servers to which events are reported, by name."""
     health: HealthChecks = HealthChecks()
     """Health checks of the boards."""
     quotas: dict[Word, Quota] = Field(default_factory=dict)
     """The most that one user may have of the boards, by the user's name; `default`: each other."""
 
     def model_post_init(self, _context: Any, /) -> None:
-        """Tell each board its name."""
+        """Give each board its name."""
         for name, board in self.boards.items():
             board._name = name
 

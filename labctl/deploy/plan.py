@@ -114,12 +114,12 @@ AGENT_PRODUCT = "agent"
 _COMPATIBLE = {"aarch64": "armv8l"}
 #: Far above an agent's own size, far below that of what takes long to hash.
 _PART_BYTES = 4 << 20
-#: Patience for small questions, the hash of the agent among them.
+#: Timeout (s) of small queries, including the hash of the agent.
 _ANSWER_SECONDS = 20.0
 
 
 def is_machine(target: Target, machine: str) -> bool:
-    """Return whether ``uname -m`` is the target's; a 32-bit userland may say so of a 64-bit kernel.
+    """Return True if ``uname -m`` fits the target, also with a 32-bit userland on a 64-bit kernel.
 
     That such a board executes the target's programs is proven by its agent.
     """
@@ -136,7 +136,7 @@ def check_machine(target: Target, facts: BoardFacts) -> None:
 
 
 def check_features(target: Target, facts: BoardFacts) -> None:
-    """Refuse a target whose instructions the CPUs lack, as shell or agent see them.
+    """Refuse a target with instructions missing on the CPUs, as shell or agent see them.
 
     Raises ConfigError.
     """
@@ -205,10 +205,10 @@ LARGEST_FILE_BYTES = {"vfat": (1 << 32) - 1, "msdos": (1 << 32) - 1, "fat": (1 <
 def problems(
     plan: DeployPlan, survey: Survey, facts: BoardFacts, *, limit_bytes: int | None = None
 ) -> list[LabctlError]:
-    """Everything that keeps this plan from being carried out; nothing when there is nothing to do.
+    """Return all obstacles of this plan; none if there is nothing to do.
 
-    ``limit_bytes`` is the most that the workdir may hold afterwards. What a board does not tell is
-    no problem: it is tried.
+    ``limit_bytes`` is the maximum size of the workdir afterwards. Unknown facts of a board are no
+    obstacle: the deploy is tried.
     """
     if not plan.missing:
         return []

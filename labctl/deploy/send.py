@@ -1,4 +1,4 @@
-"""Send a board what it lacks: each object once, proven there, then published; and how fast."""
+"""Send missing objects to a board: each once, proven there, then published; with their rate."""
 
 import json
 import threading
@@ -167,7 +167,7 @@ class Stopwatch:
 
     @property
     def bytes_per_second(self) -> float | None:
-        """The rate; None where too few bytes were sent to tell."""
+        """The rate; None if too few bytes were sent to measure it."""
         return self.sent_bytes / self.seconds if self.sent_bytes >= LEAST_BYTES else None
 
     @contextmanager

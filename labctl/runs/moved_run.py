@@ -1,4 +1,4 @@
-"""Going on with a run on another board that is equal to the one that broke.
+"""Continuation of a run on another board, equal to the one that failed.
 
 Numbers of two boards are two samples, so variants are compared on one board only: a round of
 repeats that the first board did not finish is measured again completely on the second. Each record

@@ -138,7 +138,7 @@ class FaultyWire(Wire):
         self._line.hold(held=True)
 
     def thaw(self) -> None:
-        """Go on where it stood still."""
+        """Continue after a freeze."""
         self._out.release()
         self._in.release()
 
@@ -149,7 +149,7 @@ class FaultyWire(Wire):
 
     def hang_up(self, channel: int) -> None:
         """End a channel's work in good order."""
-        # Not at once: the work that is to be ended may be what has just called.
+        # Not at once: the caller may be the work that has to end.
         asyncio.get_running_loop().call_soon(self._line.finish, channel)
 
     def inject(self, raw: bytes) -> None:

@@ -81,7 +81,7 @@ class FolderWatch:
             if mask & bit:
                 yield Change(what, path)
         if mask & _IS_DIRECTORY and mask & (_CREATE | _MOVED_TO):
-            # What came to be in it before it was watched is told now.
+            # Report files that appeared before the folder was watched.
             yield from self._watch(f"{path}/")
 
     def _watch(self, path: str) -> Iterator[Change]:

@@ -78,7 +78,7 @@ def test_another_s_board_is_released_with_force_and_a_reason(
     assert all(len(line) <= 80 for line in shown.splitlines() if line.startswith("    "))
     assert "is in use by ann@desk since" in labctl("hold", "rk1", status=3)[1]
     assert "--force --reason TEXT" in labctl("release", "rk1", status=2)[1]
-    assert "needs a reason" in labctl("release", "rk1", "--force", status=2)[1]
+    assert "a reason is required" in labctl("release", "rk1", "--force", status=2)[1]
     out = labctl("release", "rk1", "--force", "--reason", "on holiday", "--json")[0]
     assert json.loads(out) == [
         {"board": "rk1", "ended": ["the hold of ann@desk", "the lease of ann@desk: run q2"]}

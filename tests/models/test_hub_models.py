@@ -131,7 +131,7 @@ def test_what_an_earlier_file_left_is_not_believed(site: Hub, tmp_path: Path) ->
 
 def test_wrong_bytes_are_refused_and_leave_nothing(site: Hub, tmp_path: Path) -> None:
     source = {"url": {"address": f"{site.address}/t.gguf", "sha256": "0" * 64}}
-    with pytest.raises(IntegrityError, match="is not the file asked for"):
+    with pytest.raises(IntegrityError, match="is not the requested file"):
         get(tmp_path, source)
     assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file() and p.stat().st_size] == [
         tmp_path / "cache" / "models" / f".{'0' * 64}.lock"
@@ -198,7 +198,7 @@ def test_a_file_that_does_not_end_fills_no_disk(site: Hub, tmp_path: Path) -> No
     found = hub.HubFile(f"{site.address}/t.gguf", "0" * 64, 70_000, None, {})
     source = ModelSource.model_validate(HUGGING_FACE).hub
     assert source is not None
-    with pytest.raises(IntegrityError, match=r"not the file asked for: (\d+) bytes") as refused:
+    with pytest.raises(IntegrityError, match=r"not the requested file: (\d+) bytes") as refused:
         hub.fetch("tiny", source, found, silent)
     read = int(refused.value.message.partition("asked for: ")[2].split()[0])
     assert 70_000 < read <= 70_000 + (1 << 16) < len(site.content)

@@ -74,8 +74,8 @@ def find_named(lab: LabFile, runs: Path, name: str) -> tuple[Baseline | None, li
         return None, [find_run(runs, name)]
     except ConfigError as error:
         known = ", ".join(one.name for one in lab_state(lab).baselines.list())
-        told = (error.hint, known and f"baselines: {known}")
-        raise ConfigError(error.message, hint="; ".join(filter(None, told)) or None) from None
+        hints = (error.hint, known and f"baselines: {known}")
+        raise ConfigError(error.message, hint="; ".join(filter(None, hints)) or None) from None
 
 
 def find_only_run(lab: LabFile, runs: Path, name: str) -> RunDirectory:
