@@ -49,8 +49,8 @@ class Health(StrEnum):
 #: Key of the evidence of a board that an untrusted recipe used: only an inspection or a person
 #: gives it another health.
 UNTRUSTED = "untrusted"
-#: Its value until that inspection has ended.
-NOT_LOOKED_THROUGH = "an untrusted recipe ran on it, and it has not been inspected since"
+#: Its value until that inspection has ended. Stored in labs, and compared: it must not change.
+NOT_LOOKED_THROUGH = "an untrusted recipe ran on it, and it was not looked through since"
 #: Health of boards that do the work of users. An unknown board counts as fit.
 WORKING = (Health.GOOD, Health.UNKNOWN)
 #: Set by people, and ended by people alone.

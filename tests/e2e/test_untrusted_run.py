@@ -111,7 +111,7 @@ def test_a_good_one_leaves_a_good_board_and_no_baseline(pull: PullRequest) -> No
     assert json.loads(probe.read_text())["memory"]
     # It has no history of probes that would show more.
     assert pull.health().may_work
-    assert "not been inspected" not in (pull.health().reason or "")
+    assert "not looked through" not in (pull.health().reason or "")
     done = pull.labctl("resume", "latest")
     assert done.exit_status == 2
 
@@ -192,10 +192,10 @@ def test_a_board_that_was_not_looked_through_takes_no_other_work(pull: PullReque
     finally:
         running.kill()
         running.communicate()
-    assert "not been inspected" in (pull.health().reason or "")
+    assert "not looked through" in (pull.health().reason or "")
     done = pull.labctl("run", str(pull.lab / "recipe.yaml"))
     assert done.exit_status == 3, said(done)
-    assert "not been inspected" in said(done)
+    assert "not looked through" in said(done)
 
 
 def test_an_emulated_board_is_a_host(tmp_path: Path, private_state: Path) -> None:

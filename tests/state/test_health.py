@@ -163,7 +163,7 @@ def test_a_board_that_an_untrusted_recipe_has_is_waited_for_while_its_process_li
         state.health.require_work("rk1", this_user())
     assert state.health.working(["rk1"], this_user()) == ["rk1"]
     other.communicate()
-    with pytest.raises(BoardOutOfService, match="not been inspected"):
+    with pytest.raises(BoardOutOfService, match="not looked through"):
         state.health.require_work("rk1", this_user())
     assert state.health.working(["rk1"], this_user(), untrusted=True) == ["rk1"]
 
@@ -173,7 +173,7 @@ def test_another_process_with_the_same_id_has_no_board(state: LabState) -> None:
     with subprocess.Popen(["sleep", "600"]) as other:
         try:
             _used(state, other.pid, started=untrusted_use(os.getpid())["started"])
-            with pytest.raises(BoardOutOfService, match="not been inspected"):
+            with pytest.raises(BoardOutOfService, match="not looked through"):
                 state.health.require_work("rk1", this_user())
         finally:
             other.kill()

@@ -152,8 +152,11 @@ def _was(checks: Sequence[BoardEvent], finding: Finding) -> bool | None:
 
 
 def firmware(facts: BoardFacts) -> str:
-    """Return the system and kernel of a board. A board with new ones begins a new history."""
-    return f"{facts.os_version or 'system unknown'}, kernel {facts.kernel}"
+    """Return the system and kernel of a board. A board with new ones begins a new history.
+
+    The text is stored in labs, and compared: it must not change.
+    """
+    return f"{facts.os_version or 'system not told'}, kernel {facts.kernel}"
 
 
 def is_like(probe: BoardProbe, now: BoardProbe) -> bool:

@@ -72,7 +72,7 @@ def measured_limit(planned: TrialLimit, took: Mapping[str, float], slug: str) ->
 def _at_least(factor: int, seconds: float, basis: str) -> TrialLimit:
     source = f"{factor} times {basis}"
     if seconds * factor < LEAST_SECONDS:
-        source = f"the least that labctl gives; {source} would be less"
+        source = f"the least that labctl gives; {source} are less"
     return TrialLimit(seconds=max(LEAST_SECONDS, seconds * factor), source=source)
 
 
