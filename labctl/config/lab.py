@@ -1,7 +1,6 @@
 """``devices.yaml``: the boards of a lab, how they are reached, and the hosts that build for them.
 
-The folder that holds the file is the lab. Nothing here says what a board can do: that is asked of
-the board.
+The folder with the file is the lab. It has no facts about boards: these are read from the board.
 """
 
 import os
@@ -55,7 +54,7 @@ from labctl.errors import ConfigError
 
 FILE_NAME = "devices.yaml"
 WORKDIR = "/data/local/tmp/labctl"
-#: Names a database in place of devices.yaml, so that no file holds its password.
+#: Names a database instead of devices.yaml, so that no file contains its password.
 DATABASE_VARIABLE = "LABCTL_DATABASE"
 #: PostgreSQL takes 63 characters; those of ``labctl_`` come before a lab's name.
 _LONGEST_SCHEMA = 56
@@ -339,7 +338,7 @@ class LabFile:
 
     root: Path
     lab: Lab
-    lease_seconds: float = 60.0  # without renewal a board's lease, or a job's attempt, is over
+    lease_seconds: float = 60.0  # a lease or an attempt ends after this without renewal
 
     @property
     def name(self) -> str:
@@ -350,8 +349,8 @@ class LabFile:
     def database(self) -> str | None:
         """URL of its PostgreSQL, which may hold a password; None without one. Raises ConfigError.
 
-        Labs share a database by their names, so that a folder's name is none. What is no lab of a
-        devices.yaml has its own files.
+        Labs share a database by their names, so a folder's name does not count. A lab without a
+        devices.yaml uses its own files.
         """
         named = self.lab.lab is not None or self.path.is_file()
         url = (os.environ.get(DATABASE_VARIABLE) if named else None) or self.lab.database
@@ -363,7 +362,7 @@ class LabFile:
             raise ConfigError(f"{DATABASE_VARIABLE} {error}") from None
         if self.lab.lab is None or len(self.lab.lab) > _LONGEST_SCHEMA:
             raise ConfigError(
-                f"a lab in a database needs a name of its own, of at most {_LONGEST_SCHEMA}"
+                f"a lab in a database needs its own name, of at most {_LONGEST_SCHEMA}"
                 " characters, by which hosts share it",
                 hint=f"add a line to {self.path}: `lab: NAME`",
             )
