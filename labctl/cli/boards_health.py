@@ -76,7 +76,7 @@ def maintenance(
 ) -> None:
     """Take boards out of work while somebody works on them.
 
-    What runs there goes on. No check ends it; `labctl boards good` does.
+    Running work continues. No check ends this; `labctl boards good` does.
     """
     _decide(invocation, boards, Health.MAINTENANCE, reason, as_json=as_json)
 
@@ -89,7 +89,7 @@ def maintenance(
 def retire(invocation: Invocation, boards: Sequence[str], *, reason: str, as_json: bool) -> None:
     """Take boards out of work for good; their runs and history stay.
 
-    What runs there goes on. No check ends it; `labctl boards good` does.
+    Running work continues. No check ends this; `labctl boards good` does.
     """
     _decide(invocation, boards, Health.RETIRED, reason, as_json=as_json)
 

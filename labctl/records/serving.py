@@ -98,7 +98,7 @@ class StageRecord(FileRecord):
     client_lag_p99_ns: int | None = Field(
         None,
         description="99th percentile of the lateness of a timer in the client's process: its stamps"
-        " can be this late; of fewer than 20 looks the largest; None: too short to tell",
+        " can be this late; of fewer than 20 looks the largest; None: too few looks",
     )
     failure: Failure | None = Field(None, description="reason why it ended early")
 
