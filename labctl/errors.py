@@ -224,7 +224,7 @@ class ProtocolError(LinkError):
 
 
 class BoardError(InfraError):
-    """The board itself cannot go on."""
+    """The board itself cannot continue."""
 
     usual_hint = "look at the board: `labctl hdc shell`"
 
@@ -266,14 +266,14 @@ class LeaseLost(BoardError):
 
 
 def speaks_against_board(error: BaseException) -> bool:
-    """Tell whether an error is of a board or the way to it, not of who may use it now."""
+    """Return True if an error is of a board or the way to it, not of who may use it now."""
     if not isinstance(error, LinkError | BoardError) or error.is_of_host:
         return False
     return not isinstance(error, BoardBusy | BoardOutOfService | LeaseLost)
 
 
 def lack_of_host(error: LabctlError) -> str | None:
-    """Return what this host lacks (a tool, a build, the lab's store), with its remedy, or None.
+    """Return what is missing here (a tool, a build, the shared store), with its remedy, or None.
 
     It is no fault of a job in the queue. Who runs a recipe by hand gets a ConfigError for a build
     that he has to make.

@@ -232,7 +232,7 @@ def append_line(path: Path, line: str) -> None:
                     done += file.write(data[done:])
                 os.fsync(file.fileno())
             except OSError:
-                with suppress(OSError):  # the first error is the one to tell
+                with suppress(OSError):  # the first error is the one to report
                     if os.fstat(file.fileno()).st_size == before + done:  # nobody wrote meanwhile
                         os.ftruncate(file.fileno(), before)
                 raise
@@ -244,7 +244,7 @@ def open_whole(path: Path) -> BinaryIO:
     """Open a file to read it to its end. Raises OSError, also for a pipe or a device."""
     # Asked before: a pipe that nobody writes to would never open, and a device may never end.
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     return path.open("rb")
 
 
@@ -311,7 +311,7 @@ def locked(
 
 
 def is_locked(path: Path) -> bool:
-    """Tell whether a process of this host holds the lock of :func:`locked`. Changes nothing.
+    """Return True if a process of this host holds the lock of :func:`locked`. Changes nothing.
 
     A process that takes the lock at the same moment has to try again. Raises ConfigError when this
     user may not read the file.

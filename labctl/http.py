@@ -72,7 +72,7 @@ def request(
                 method, where, headers=asking, content=content, extensions=more.get("extensions")
             ) as answer,
         ):
-            what = f"{without_login(address)} broke off"
+            what = f"{without_login(address)} was interrupted"
             yield answer
     except httpx.InvalidURL as error:
         raise ConfigError(f"{what}: {error}", hint="check the address") from error

@@ -49,8 +49,8 @@ class Completed:
 def start_time(pid: int) -> int | None:
     """Return when a process of this host started, in clock ticks since the host did.
 
-    None if there is none, or only its exit status is left of it. Its id and this tell it from all
-    others. Fields 3 and 22 of /proc/PID/stat: proc_pid_stat(5).
+    None if there is none, or only its exit status is left. Its id and this time identify it. Fields
+    3 and 22 of /proc/PID/stat: proc_pid_stat(5).
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()

@@ -1,7 +1,7 @@
-"""The single place that waits and tries again.
+"""The single place for waits and retries.
 
-Which losses of a board are tried again: ``board.agent.LINK_LOSSES``; a link is opened again by
-``transport.linked``.
+``board.agent.LINK_LOSSES`` names the losses of a board to retry; ``transport.linked`` opens a link
+again.
 """
 
 import time
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How long (s) a lost link or server is tried again without progress. A board that restarts needs
-#: about a minute.
+#: Time (s) to retry a lost link or server without progress. A restart of a board takes about a
+#: minute.
 RETRY_SECONDS = 120.0
 
 
@@ -54,9 +54,9 @@ def retry_infra(
 ) -> T:
     """Repeat an operation that can safely be repeated, on the named infra errors only.
 
-    Waits ``interval`` seconds, doubled each time up to 10 s, and gives up with the last error when
-    it fails ``timeout`` seconds after it failed first: how long it went well before counts not. The
-    last wait ends with that time.
+    Waits ``interval`` seconds, doubled each time up to 10 s. Raises the last error ``timeout``
+    seconds after the first failure; the time before that failure does not count. The last wait ends
+    with that time.
     """
     try:
         return operation()
@@ -100,8 +100,8 @@ async def retry_async(
 ) -> T:
     """Repeat an operation on the named infra errors, at most ``attempts`` times in all.
 
-    ``wait_s`` tells how long (s) to wait after the attempt of that number, which failed so. The
-    last error is raised.
+    ``wait_s`` returns the time (s) to wait after the attempt of that number and its error. The last
+    error is raised.
     """
     import tenacity  # slow to import, and most operations need no second attempt
 

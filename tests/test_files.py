@@ -70,7 +70,7 @@ def test_sha256_with_progress(tmp_path: Path) -> None:
 def test_what_has_no_end_is_not_read(read: Callable[[Path], object], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")  # it would wait for a writer for ever
     for path in (Path("/dev/null"), tmp_path / "pipe"):
-        with pytest.raises(OSError, match="it is no regular file"):
+        with pytest.raises(OSError, match="not a regular file"):
             read(path)
 
 

@@ -1,4 +1,4 @@
-"""The host side of the on-board agent: start a job, look at it, fetch what it left."""
+"""The host side of the on-board agent: start a job, check it, fetch its files."""
 
 import time
 from collections.abc import Callable
@@ -49,20 +49,20 @@ from labctl.transport import (
     require,
 )
 
-#: What a command may take beyond the time it is asked to wait on the board.
+#: Time (s) for a command beyond its waiting time on the board.
 _ANSWER_SECONDS = 20.0
-#: One question on the board while a job runs; it ends early when the job does. Each is a process
-#: on the board, and an interruption is seen between two of them.
+#: Time (s) of one query on the board while a job runs; it ends early when the job does. Each is a
+#: process on the board, and an interruption is noticed between two of them.
 _WAIT_SECONDS = 10.0
 #: After its time-out a job gets 2 s to end, 10 s to be killed, and its files are synced.
 _END_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 
-#: What a job outlives, and what is worth trying again.
+#: Errors that a job survives, and that are worth a retry.
 LINK_LOSSES = (DeviceLost, LinkRefused, CommandTimeout)
-#: By which a shell, or the kernel (SIGILL), says that it cannot execute a file ...
+#: Statuses by which a shell, or the kernel (SIGILL), reports a file that it cannot execute ...
 _NOT_EXECUTABLE = (126, 128 + 4)
-#: ... or takes a program of another machine for a script: mksh, bash, dash.
+#: ... or by which mksh, bash and dash mistake a program of another machine for a script.
 _NOT_A_PROGRAM = ("not executable", "xec format error", "yntax error")
 
 #: Facts that the agent knows better than the shell.
@@ -71,9 +71,9 @@ _BETTER_KNOWN = ("machine", "kernel", "cpus", "cpus_allowed", *_MEMORY)
 
 
 class BoardAgent:
-    """The agent at ``path`` on a board. Jobs live below ``<workdir>/jobs``.
+    """The agent at ``path`` on a board. Jobs are below ``<workdir>/jobs``.
 
-    ``fence`` is that of the board's holder; without one, of nobody's epoch 0. Every method raises
+    ``fence`` is that of the board's holder; without one its epoch is 0. Every method raises
     LinkError when the link fails. Methods may be called from several threads.
     """
 
@@ -89,13 +89,13 @@ class BoardAgent:
             raise ConfigError(f"not a name for a job: {name!r}")
         return f"{self._jobs}/{name}"
 
-    def refine(self, facts: BoardFacts, told: str = "") -> BoardFacts:
-        """Return the facts completed by the agent, which also proves that the board can execute it.
+    def refine(self, facts: BoardFacts, answered: str = "") -> BoardFacts:
+        """Return the facts completed by the agent. This also proves that the board can execute it.
 
-        ``told`` is its answer if it was asked before. Raises ConfigError when the board cannot,
-        BoardRebooted when it restarted since the probe.
+        ``answered`` is its answer, if it was asked before. Raises ConfigError if the board cannot
+        execute it, BoardRebooted if the board restarted since the probe.
         """
-        answer = last_object(told) if tells_facts(told) else None
+        answer = last_object(answered) if tells_facts(answered) else None
         answer = answer or self._ask(("facts",), "cannot ask the agent for facts")
         try:
             better = {name: answer[name] for name in _BETTER_KNOWN}
@@ -115,14 +115,13 @@ class BoardAgent:
         reattach_s: float = RETRY_SECONDS,
         on_link_loss: Callable[[InfraError], None] | None = None,
     ) -> Started:
-        """Start a job; it runs on when the link goes.
+        """Start a job; it continues without the link.
 
-        When the link is lost meanwhile this asks again for ``reattach_s``; it never starts the job
+        If the link is lost meanwhile, this retries for ``reattach_s``. It never starts the job
         twice, because a directory serves one job. ``again``: an earlier controller may have started
-        it, then it is that job. Raises LeaseLost (a greater epoch holds the
-        board), ProgramFailed (the program cannot be started), ConfigError (its instruction set is
-        not the board's), BoardNoSpace, BoardPermission, BoardError (the directory holds another
-        job).
+        it; then it is that job. Raises LeaseLost (a greater epoch holds the board), ProgramFailed
+        (the program cannot be started), ConfigError (its instruction set is not the board's),
+        BoardNoSpace, BoardPermission, BoardError (the directory holds another job).
         """
         losses: list[InfraError] = []
 
@@ -156,11 +155,11 @@ class BoardAgent:
         on_progress: Callable[[JobProgress], None] | None = None,
         on_link_loss: Callable[[InfraError], None] | None = None,
     ) -> JobStatus:
-        """Wait for the end of a job, asking every ``question_s`` s, and return how it ended.
+        """Wait for the end of a job, with a query every ``question_s`` s; return its end.
 
-        ``timeout_s`` is the job's own; the agent holds it, and this waits a minute longer at most.
-        A lost link is taken up again for ``reattach_s``: the job does not need it. Raises LinkError
-        when it stays lost, BoardRebooted, BoardError (supervisor killed), CommandTimeout.
+        ``timeout_s`` is the job's own, enforced by the agent; this waits a minute longer at most. A
+        lost link is retried for ``reattach_s``: the job does not need it. Raises LinkError if it
+        stays lost, BoardRebooted, BoardError (supervisor killed), CommandTimeout.
         """
         until = time.monotonic() + timeout_s + _END_SECONDS
         while True:
@@ -182,20 +181,20 @@ class BoardAgent:
                 )
 
     def end_of(self, started: Started, progress: JobProgress) -> JobStatus | None:
-        """Return the end that a look at a job tells; None while it runs.
+        """Return the end of a job from its progress; None while it runs.
 
         Raises BoardRebooted, BoardError (supervisor killed, directory gone).
         """
         if progress.status is not None:
             return progress.status
-        if progress.boot_id != started.boot_id:  # what was not on its disk yet is gone
+        if progress.boot_id != started.boot_id:  # data not yet on its disk is lost
             raise self._restarted()
         if progress.state is not JobState.RUNNING:
             raise self._vanished(started, progress.state)
         return None
 
     def stop(self, directory: str) -> JobProgress:
-        """End the job and all that it started; how it stands then. Raises BoardRebooted."""
+        """End the job and all its processes; return its state then. Raises BoardRebooted."""
         return self._look("stop", directory, _STOP_SECONDS, self.fence.options)
 
     def collect(
@@ -208,13 +207,13 @@ class BoardAgent:
         on_link_loss: Callable[[InfraError], None] | None = None,
         ask: Callable[..., CommandResult] | None = None,
     ) -> dict[str, Path]:
-        """Bring the job's files into ``local``, each proven by its hash; name -> path.
+        """Fetch the job's files into ``local``, each proven by its hash; return name -> path.
 
-        What the board does not have is left out; small ones come with one command. With
-        ``status``, the streams have to be as long as it says, unless it says that they were lost. A
-        lost link is taken up again for ``reattach_s``; what is here by then is not fetched twice.
-        ``ask`` runs the first script on the board, and may refuse to. Raises LinkError when it
-        stays lost, IntegrityError, ProtocolError, HostError.
+        Files missing on the board are left out; small files come with one command. With ``status``,
+        the streams must have the length in it, unless it says that they were lost. A lost link is
+        retried for ``reattach_s``; no file is fetched twice. ``ask`` runs the first script on the
+        board, and may refuse to. Raises LinkError if the link stays lost, IntegrityError,
+        ProtocolError, HostError.
         """
         again = partial(retry_infra, on=LINK_LOSSES, timeout=reattach_s, on_retry=on_link_loss)
         run, script = ask or self._transport.run, bring_files(self.path, directory)
@@ -228,7 +227,7 @@ class BoardAgent:
             here.add(name)
 
         def pull_missing() -> None:
-            # Each takes a few round trips, and trials are many.
+            # Each takes a few round trips, and there are many trials.
             with ThreadPoolExecutor(len(JOB_FILES)) as pool:
                 list(pool.map(pull, [name for name in pulled if name not in here]))
 
@@ -255,14 +254,14 @@ class BoardAgent:
         return f"rm -rf {remote_words(directory)}"
 
     def has_jobs(self) -> bool:
-        """Return True if jobs are left whose files nobody fetched, running or not."""
+        """Return True if there are jobs whose files nobody fetched, running or not."""
         look = f'for job in {remote_words(self._jobs)}/*; do [ ! -d "$job" ] || echo one; done'
         return bool(
             require(self._transport.run(look, timeout=_ANSWER_SECONDS), "cannot look at jobs").text
         )
 
     def remove_others(self, prefix: str, but: str | None) -> None:
-        """Delete the directories of all jobs whose names begin so, but for the one of a name."""
+        """Delete the directories of all jobs with this prefix, except the job named ``but``."""
         self.job_directory(prefix)  # else it is a path
         self.fence.run(
             f"cd {remote_words(self._jobs)} 2>/dev/null || exit 0\n"
@@ -272,7 +271,7 @@ class BoardAgent:
         )
 
     def _launch(self, spec: JobSpec, *, again: bool) -> dict[str, Any]:
-        """Start the job or, ``again``, find that an earlier attempt did; its started.json."""
+        """Start the job, or with ``again`` find an earlier start; return its started.json."""
         what = f"cannot start the job in {spec.directory}"
         if again and (found := self._found(spec.directory, what)):
             return found
@@ -304,7 +303,7 @@ class BoardAgent:
         try:
             return self._answer(result, "run", what)
         except (ProtocolError, BoardError) as error:
-            if progress.state is JobState.LOST:  # it said nothing, or a power cut took that
+            if progress.state is JobState.LOST:  # it reported nothing, or a power cut lost it
                 raise self._killed() from error
             raise
 
@@ -365,8 +364,8 @@ class BoardAgent:
         ):
             return ConfigError(
                 f"{self._transport.label}: the board cannot execute the agent",
-                hint="its instruction set may be another than its target says: `labctl boards`"
-                " shows what the board is",
+                hint="its instruction set may differ from its target: `labctl boards`"
+                " shows the board",
                 details=text.strip() or f"exit status {result.exit_status}",
             )
         return board_error(text, what)
@@ -374,7 +373,7 @@ class BoardAgent:
     def _not_understood(self, command: str, answer: object) -> ProtocolError:
         return ProtocolError(
             f"{self._transport.label}: the answer to `agent {command}` cannot be understood",
-            hint="`labctl deploy` brings the agent of this version to the board",
+            hint="`labctl deploy` sends the agent of this version to the board",
             details=str(answer)[-2000:] or None,
         )
 
@@ -384,8 +383,8 @@ class BoardAgent:
     def _killed(self) -> BoardError:
         return BoardError(
             f"{self._transport.label}: the agent was killed on the board while it ran a job;"
-            " nothing is known of its end",
-            hint="the board may be short of memory, or have lost its power",
+            " its end is unknown",
+            hint="the board may have too little memory, or may have lost power",
         )
 
     def _vanished(self, started: Started, state: JobState) -> BoardError:

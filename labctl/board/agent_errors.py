@@ -14,10 +14,10 @@ from labctl.transport import board_error
 
 
 class DirectoryUsed(BoardError):
-    """The directory holds a job already, or one is being started there."""
+    """The directory has a job already, or a job is being started there."""
 
 
-#: What an error of the agent is, and what to do, by its ``error``; else it speaks for itself.
+#: Class, message and hint for an error of the agent, by its ``error``; else its own message.
 _KNOWN: Mapping[str, tuple[type[LabctlError], str, str]] = {
     "stale-epoch": (
         LeaseLost,
@@ -32,7 +32,7 @@ _KNOWN: Mapping[str, tuple[type[LabctlError], str, str]] = {
     "cpus": (
         ConfigError,
         "the board refused the job's setting: {}",
-        "`labctl boards --json` tells how many CPUs it has, and they count from 0",
+        "`labctl boards --json` shows its number of CPUs; they count from 0",
     ),
     "nice": (
         ConfigError,
@@ -40,10 +40,10 @@ _KNOWN: Mapping[str, tuple[type[LabctlError], str, str]] = {
         "only root may raise a priority",
     ),
     "directory-used": (DirectoryUsed, "{}", "a job's directory serves one job, ever"),
-    "spawn-failed": (ProgramFailed, "{}", "`labctl deploy` puts programs on the board"),
+    "spawn-failed": (ProgramFailed, "{}", "`labctl deploy` sends programs to the board"),
     "usage": (
         ProtocolError,
-        "the agent on the board is of another version: {}",
+        "the agent on the board has another version: {}",
         "`labctl build --target TARGET --product agent`, then `labctl deploy`",
     ),
 }

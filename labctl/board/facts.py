@@ -1,7 +1,7 @@
-"""Facts of a board before any file of labctl's is on it.
+"""Facts of a board before it has any file of labctl.
 
-One shell script asks for everything, in words that mksh and toybox have. What the board does not
-offer stays ``None``. The agent, once it is there, knows some of it better
+One shell script for mksh and toybox reads everything. Facts that the board does not offer stay
+``None``. The agent, once it is there, knows some of them better
 (:meth:`labctl.board.agent.BoardAgent.refine`).
 """
 
@@ -90,11 +90,11 @@ def question(workdir: str) -> str:
 
 
 def agent_question(path: str) -> str:
-    """Return the script by which the agent in a store tells more, if it is good there.
+    """Return the script that reads the agent's facts, if the agent in the store is good.
 
     It is for :meth:`labctl.board.store.BoardStore.missing`; :meth:`BoardAgent.refine` reads it.
     """
-    # One that fails is asked again by itself, and explained then.
+    # An agent that fails is run again separately, and its error explained then.
     ask = f"section facts; {remote_words(path, 'facts')} 2>/dev/null </dev/null || :"
     return f'case " $good " in *" {path.rpartition("/")[2]}.stamp "*) {ask};; esac'
 
@@ -147,10 +147,10 @@ def facts_in(answers: Mapping[str, str], transport: Transport, workdir: str) -> 
 
 
 def virtual_workdir(transport: Transport, *, timeout: float) -> str | None:
-    """Ask a board whether it is virtual; the path of the workdir in its own folder, None if not.
+    """Ask a board if it is virtual; return the workdir in its own folder, None if not.
 
-    An address does not tell: a tunnel to a real board ends on this host too.
-    Raises LinkError, BoardError.
+    Its address does not show this: a tunnel to a real board ends on this host too. Raises
+    LinkError, BoardError.
     """
     asked = transport.run(
         f'! {IS_VIRTUAL} || echo "$TMPDIR/{posixpath.basename(WORKDIR)}"', timeout=timeout
@@ -173,7 +173,7 @@ def _line(answers: Mapping[str, str], name: str) -> str | None:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Return the names of a board's device tree; whatever else is there is no name."""
+    """Return the names of a board's device tree; anything that is not a name is ignored."""
     return tuple(name for name in text.split()[:_MOST_NAMES] if _NAME.fullmatch(name))
 
 
@@ -229,7 +229,7 @@ def _cpus(text: str) -> Iterator[CpuFacts]:
 
 
 def _cpu_list(status: str) -> str | None:
-    """Return the CPUs that this shell may use (proc(5)); its jobs get no others."""
+    """Return the CPUs that this shell may use (proc(5)); its jobs may use no others."""
     allowed = re.search(r"(?m)^Cpus_allowed_list:[ \t]*(.*)$", status)
     try:
         return ranges(cpu_numbers(allowed[1].strip())) if allowed else None

@@ -1,4 +1,4 @@
-"""Jobs on a board as the agent tells of them: what to start, how it stands, what it left."""
+"""Jobs on a board as the agent reports them: their start, state and files."""
 
 import re
 from collections.abc import Mapping
@@ -34,12 +34,12 @@ DEFAULT_MAX_OUTPUT_BYTES = 64 << 20
 class JobSpec:
     """A program to run on a board.
 
-    ``directory`` is the job's own, absolute, new: its working directory, where its files end up.
-    ``argv[0]`` is an absolute path. ``timeout_s`` is held by the agent, on the board.
-    ``lease_path`` is the lease that has to have no greater ``epoch``; None asks for none.
-    ``cpus`` is a list such as ``0-3,5`` of the CPUs that the program may use (None: all), ``nice``
-    is added to the priority of the agent. ``memlock``: it may lock as much memory as is permitted.
-    ``resident`` is a file of which the agent tells how much is in memory before the program starts.
+    ``directory`` is the job's own, absolute and new: its working directory, which gets its files.
+    ``argv[0]`` is an absolute path. ``timeout_s`` is enforced by the agent, on the board. The lease
+    at ``lease_path`` must have no greater ``epoch``; None: no check. ``cpus`` is a list such as
+    ``0-3,5`` of the CPUs that the program may use (None: all), ``nice`` is added to the priority of
+    the agent. ``memlock``: it may lock as much memory as is permitted. ``resident`` is a file: the
+    agent reports its share in memory before the program starts.
     """
 
     directory: str
@@ -83,8 +83,8 @@ class JobSpec:
 class Started(Record):
     """A job that runs. ``emulator``: the emulator's command that was put before the program.
 
-    ``cpus``, ``nice`` and ``memlock_bytes`` (the most that it may lock) are as the kernel has them,
-    None where it does not tell.
+    ``cpus``, ``nice`` and ``memlock_bytes`` (the most that it may lock) are the kernel's values,
+    None if unknown.
     """
 
     directory: str
@@ -103,15 +103,15 @@ class JobState(StrEnum):
 
     RUNNING = "running"
     FINISHED = "finished"
-    LOST = "lost"  # its supervisor was killed; nothing is known of its end
+    LOST = "lost"  # its supervisor was killed; its end is unknown
     ABSENT = "absent"  # nothing was started in that directory
 
 
 class JobProgress(Record):
-    """A look at a job.
+    """Progress of a job.
 
-    The bytes, ``stderr_end`` (its last words on standard error) and ``sample`` are those on the
-    board's disk, up to three seconds old while it runs: nothing is measured for a look.
+    The bytes, ``stderr_end`` (the end of its standard error) and ``sample`` are from the board's
+    disk, up to three seconds old while it runs: reading them measures nothing.
     """
 
     state: JobState
@@ -136,16 +136,16 @@ class JobProgress(Record):
         return sample
 
 
-#: Files that are together no larger come in the answer of the command that asks for their hashes.
+#: Files with a smaller total come in the answer of the command that reads their hashes.
 TOGETHER_BYTES = 256 << 10
 _HASHED = re.compile(rb"([0-9a-f]{64})  (\d{1,19})  (.+)")
 
 
 def bring_files(agent: str, directory: str) -> str:
-    """Return the command that :meth:`BroughtFiles.of` understands the answer of.
+    """Return the command whose answer :meth:`BroughtFiles.of` reads.
 
-    It prints a line for each of a job's files that is there, as ``agent hash`` does, an empty line,
-    and what is in them, one behind the other: unless they are large.
+    It prints a line for each existing file of a job, as ``agent hash`` does, an empty line, and the
+    contents of the files, one after the other, unless they are large.
     """
     # mksh counts with 32 bits: a size of more than 6 digits is not added.
     return f"""\
@@ -170,10 +170,10 @@ done
 
 @dataclass(frozen=True)
 class BroughtFiles:
-    """Files that a job left: which there are, and those that came whole with the answer."""
+    """Files of a job: their names, and those that came whole with the answer."""
 
     names: tuple[str, ...]
-    #: Each has the length and the hash that the agent told.
+    #: Each has the length and the hash that the agent reported.
     contents: Mapping[str, bytes]
 
     @classmethod
@@ -196,7 +196,7 @@ class BroughtFiles:
         return cls(tuple(names), contents)
 
     def write(self, folder: Path) -> set[str]:
-        """Write what came whole; the names. Raises HostError."""
+        """Write the files that came whole; return their names. Raises HostError."""
         for name, content in self.contents.items():
             with appearing(folder / name, sync=False) as file:
                 file.write(content)

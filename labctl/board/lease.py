@@ -8,14 +8,14 @@ there, and none begins. A lease is held while :meth:`BoardLease.check` agrees. C
 host exclude each other before they come here.
 
 The holder of a lease gives signs of life, in ``lease.alive`` beside it: the boot and the seconds
-since it began, which no clock can set. So a controller that died keeps nobody out for long, and one
-that lives is not driven out by mistake.
+since it began, which no clock setting changes. So a dead controller blocks nobody for long, and a
+living one is not displaced by mistake.
 
-Without an agent nothing is changed but below ``incoming/<epoch>``: that is where raw transfers go,
-and nobody else looks there. The first agent publishes itself from it.
+Without an agent, changes are made only below ``incoming/<epoch>``: raw transfers go there, and
+nobody else reads it. The first agent publishes itself from there.
 
-Not held by this: what a person types (``labctl shell``, ``labctl hdc``), and files in the board's
-folder for temporary ones that a command makes and removes itself.
+The lease does not cover commands of people (``labctl shell``, ``labctl hdc``), and temporary files
+that a command makes and removes itself in the board's folder for them.
 """
 
 import json
@@ -36,10 +36,10 @@ LEASE_FILE = "lease"
 INCOMING = "incoming"
 
 _TIMEOUT_SECONDS = 60.0
-#: Statuses with which an agent says that it did not execute the program; see its ``failure.h``.
+#: Statuses of an agent that did not execute the program; see its ``failure.h``.
 _REFUSALS = (2, 71, 75, 76)
-#: For agents before version 5, which have no ``guard``: the same question, in the same shell, but
-#: without a lock. What begins in the moment between is not kept out.
+#: For agents before version 5, which have no ``guard``: the same check, in the same shell, but
+#: without a lock. A change that begins in between is not excluded.
 _UNLOCKED = """\
 now=$(sed -n 's/.*"epoch": *\\([0-9][0-9]*\\).*/\\1/p' {lease} 2>/dev/null)
 [ "${{now:-0}}" -le {epoch} ] || exit 75
@@ -50,8 +50,8 @@ now=$(sed -n 's/.*"epoch": *\\([0-9][0-9]*\\).*/\\1/p' {lease} 2>/dev/null)
 class Fence:
     """The agent that makes changes below a board's workdir, and the epoch under which it may.
 
-    The epoch is that of the lease that is held; before that, the one that was seen on the board: 0
-    for none. ``agent`` is its path on the board, None while there is none.
+    The epoch is that of the held lease; before that, the one seen on the board: 0 for none.
+    ``agent`` is its path on the board, None while there is none.
     """
 
     transport: Transport
@@ -73,7 +73,7 @@ class Fence:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Options by which the agent's commands check the epoch."""
+        """Options for the agent's commands to check the epoch."""
         return ("--lease", self.lease, "--epoch", str(self.epoch))
 
     def guarded(self, script: str, *, agent: str | None = None, epoch: int | None = None) -> str:
@@ -95,10 +95,10 @@ class Fence:
         agent: str | None = None,
         epoch: int | None = None,
     ) -> str:
-        """Run a script that changes the board; what it printed.
+        """Run a script that changes the board; return its output.
 
-        ``agent`` is another one than that of the board. Raises LeaseLost when a newer epoch is on
-        the board, and then nothing is changed; LinkError, BoardError.
+        ``agent`` replaces the board's agent. Raises LeaseLost if a newer epoch is on the board, and
+        then nothing is changed; LinkError, BoardError.
         """
         command = self.guarded(script, agent=agent, epoch=epoch)
         result = self.transport.run(command, timeout=timeout)
@@ -107,9 +107,9 @@ class Fence:
 
 
 def refuse_stale(result: CommandResult, what: str) -> None:
-    """Raise what the agent gives as its reason not to act: LeaseLost, BoardError.
+    """Raise the agent's reason not to act: LeaseLost, BoardError.
 
-    Another end of the command is the caller's to judge.
+    The caller judges any other end of the command.
     """
     if result.exit_status not in _REFUSALS:
         return
@@ -120,19 +120,19 @@ def refuse_stale(result: CommandResult, what: str) -> None:
         raise LeaseLost("another controller has taken the board")
 
 
-#: A controller gives signs while it waits for a board to become ready, and before and after each
-#: trial; it is silent while it takes up a lost link. While its job runs it may be silent for as
-#: long as that takes.
+#: A controller gives signs of life while it waits for a board to become ready, and before and after
+#: each trial; it is silent while it retries a lost link. While its job runs it may be silent for
+#: any time.
 ALIVE_SECONDS = 10 * 60.0
 #: The agent reads the epoch as a signed 64-bit number.
 _MOST_EPOCH = (1 << 63) - 2
 #: The agent waits for changes under way, and ends jobs, before it writes a new lease.
 _TAKE_SECONDS = 90.0
-#: Seconds since the boot, and which boot it is; ``_UPTIME`` comes before. All that a shell can do
-#: itself it does: each program costs a board more than the rest of these scripts.
+#: Seconds since the boot, and the boot's id; ``_UPTIME`` comes before. The shell does everything it
+#: can itself: each program costs a board more than the rest of these scripts.
 _UPTIME = "{ read -r uptime _ </proc/uptime; } 2>/dev/null\n"
 _NOW = f'"${{uptime%%.*}} {BOOT_ID}"'
-#: A line between the lease that was seen and what a script printed under it.
+#: Line between the lease that was seen and the output of a script under it.
 _CHECKED = "@labctl checked"
 
 
@@ -145,13 +145,13 @@ class Lease:
     host: str
     utc: str
     token: str
-    #: Name of the lab's state that gave the board to its holder; empty without one.
+    #: Name of the lab's state that gave out the board; empty without one.
     state: str = ""
 
 
 @dataclass(frozen=True)
 class LeaseStatus:
-    """A lease and how long ago (s) its holder gave a sign of life; None: not since the boot."""
+    """A lease and the time (s) since its holder's last sign of life; None: none since the boot."""
 
     lease: Lease
     silent_seconds: float | None
@@ -159,17 +159,17 @@ class LeaseStatus:
 
     @property
     def alive(self) -> bool:
-        """True if its holder gave a sign of life lately; while its own job runs it need not."""
+        """True if its holder's last sign of life is recent; its own running job needs none."""
         return self.silent_seconds is not None and self.silent_seconds <= self.alive_seconds
 
 
 def lease_question(workdir: str) -> str:
-    """Return the script that asks for the lease's status, for :func:`labctl.board.facts.ask`."""
+    """Return the script that reads the lease's status, for :func:`labctl.board.facts.ask`."""
     path = remote_words(f"{workdir}/{LEASE_FILE}")
     return (
         f"section lease; [ ! -e {path} ] || cat {path}\n"
         f"{_UPTIME}section now; echo {_NOW}\n"
-        # `echo` in mksh makes something else of a backslash; a sign of life has none.
+        # `echo` in mksh changes backslashes; a sign of life has none.
         f"{{ read -r heard <{path}.alive; }} 2>/dev/null\n"
         'section alive; case $heard in *\\\\*) ;; *) echo "$heard";; esac\n'
     )
@@ -178,8 +178,8 @@ def lease_question(workdir: str) -> str:
 class BoardLease:
     """The lease of one board. ``workdir`` is made when it is taken.
 
-    It is read without an agent; ``fence`` has the one that takes it, checks it and releases it. A
-    holder that is silent for ``alive_seconds`` is dead.
+    Reading needs no agent; the agent in ``fence`` takes, checks and releases the lease. A holder
+    that is silent for ``alive_seconds`` is dead.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class BoardLease:
     def read(self) -> Lease | None:
         """Return the lease on the board, None if there is no file.
 
-        Raises LinkError, and BoardError when the file cannot be understood.
+        Raises LinkError, and BoardError if the file cannot be parsed.
         """
         path = remote_words(self.path)
         return self._lease_in(self._run(f"[ ! -e {path} ] || cat {path}"))
@@ -221,7 +221,7 @@ class BoardLease:
         heard, heard_boot = _moment(answers.get("alive", ""))
         if lease is None:
             return None
-        # A sign may have come after the board told the time, while its answer was on the way.
+        # A sign may have come after the board printed the time, while its answer was on the way.
         if now is None or heard is None or boot != heard_boot or heard > now + self._timeout:
             return LeaseStatus(lease, None, self._alive_seconds)
         return LeaseStatus(lease, float(max(0, now - heard)), self._alive_seconds)
@@ -261,12 +261,12 @@ class BoardLease:
     ) -> Lease:
         """Take the board with an epoch above the board's and above ``minimum_epoch``.
 
-        The holder before loses it, unless ``on_conflict``, which gets its status, raises. ``token``
-        is new for each acquisition; by it the caller knows the lease again also when the answer is
-        lost. ``state`` names the lab's state that gave the board to the caller. A status that was
-        ``seen`` lately is asked for again only if the lease is another by now. All jobs on the
-        board are ended first. ``also`` asks for sections in the same command, under the new lease;
-        ``on_answers`` gets them. Raises LinkError, BoardError, and LeaseLost when another
+        The earlier holder loses it, unless ``on_conflict``, which gets its status, raises.
+        ``token`` is new for each acquisition; by it the caller recognises the lease even if the
+        answer is lost. ``state`` names the lab's state that gave the board to the caller. A
+        recently ``seen`` status is read again only if the lease has changed. All jobs on the board
+        are ended first. ``also`` is a script that prints sections in the same command, under the
+        new lease; ``on_answers`` gets them. Raises LinkError, BoardError, and LeaseLost if another
         controller took the board meanwhile: ``on_conflict`` did not see that one.
         """
         wanted = Lease(
@@ -293,14 +293,15 @@ class BoardLease:
         also: str,
         on_answers: Callable[[Mapping[str, str]], None],
     ) -> Lease:
-        """Replace a lease by one of a greater epoch; LeaseLost if it is another by now."""
+        """Replace a lease by one of a greater epoch; raise LeaseLost if it has changed."""
         agent, seen = self._fence.agent, before.lease.epoch if before else 0
         lease = replace(wanted, epoch=max(wanted.epoch, seen + 1))
         assert agent is not None, "a board is taken by its agent"
         options = ("--lease", self.path, "--epoch", str(lease.epoch), "--before", str(seen))
         jobs = ("--jobs", f"{self._workdir}/jobs", "--", json.dumps(asdict(lease)))
         take = remote_words(agent, "take", *options, *jobs)
-        # What raw transfers of older epochs left goes; an older agent's jobs need their folder.
+        # Remove leftovers of raw transfers of older epochs; an older agent's jobs need their
+        # folder.
         workdir = remote_words(self._workdir)
         first = (
             f"cd {workdir} && umask 022 && {{ [ -d jobs ] || mkdir -p jobs; }} || exit 1\n"
@@ -321,11 +322,11 @@ class BoardLease:
         self.check_and_run(lease, ":", timeout=self._timeout)
 
     def check_and_run(self, lease: Lease, script: str, *, timeout: float) -> CommandResult:
-        """Do as :meth:`check` does, then run a script in the same command; what that did."""
+        """Do as :meth:`check`, then run a script in the same command; return its result."""
         path = remote_words(self.path)
         checked = (
             f"[ ! -e {path} ] || cat {path}\n{_UPTIME}"
-            # Not truncated: it is never seen empty, and a full disk has room for it.
+            # Not truncated: so it is never empty, and a full disk has room for it.
             f"{self._if_held(lease, f'echo {_NOW} 2>/dev/null 1<>{self._alive}')}\n"
             f"echo; echo {remote_words(_CHECKED)}"
         )
@@ -339,7 +340,7 @@ class BoardLease:
         return replace(result, output=output)
 
     def _refuse_stale(self, result: CommandResult, what: str, lease: Lease) -> None:
-        """Raise as :func:`refuse_stale` does; who has the board now is told."""
+        """Raise as :func:`refuse_stale` does; the error names the present holder."""
         try:
             refuse_stale(result, what)
         except LeaseLost:
@@ -357,10 +358,10 @@ class BoardLease:
         raise LeaseLost(f"{other} this run has {lease.epoch})", hint=hint)
 
     def release(self, lease: Lease, *, also: str = "") -> None:
-        """Say that nobody uses the board under this lease any more; its epoch stays.
+        """Release the board; the epoch of the lease stays.
 
-        With the same command ``also`` is run. Raises LinkError, BoardError, and LeaseLost when a
-        newer epoch is on the board: then nothing is done.
+        The same command runs ``also``. Raises LinkError, BoardError, and LeaseLost if a newer epoch
+        is on the board: then nothing is done.
         """
         script = f"{self._if_held(lease, f'rm -f {self._alive}')}\n{also or ':'}"
         what = f"cannot release {self.path} on the board" + (", and clear up" if also else "")
@@ -376,7 +377,7 @@ class BoardLease:
         return f"cannot read {self.path} on the board"
 
     def _if_held(self, lease: Lease, command: str) -> str:
-        """Return a shell command that is run if the file is this lease, which is one line."""
+        """Return a shell command that runs only if the file has this lease, which is one line."""
         token = remote_words(f'"token": "{lease.token}"')
         read = f"{{ read -r lease <{remote_words(self.path)}; }} 2>/dev/null"
         return f"{read}; case $lease in *{token}*) {command};; esac"
@@ -386,13 +387,13 @@ class BoardLease:
 
 
 def _epoch(value: object) -> int:
-    """Return an epoch that the agent can read, too. Raises ValueError."""
+    """Return an epoch in the range of the agent. Raises ValueError."""
     if type(value) is not int or not 0 <= value <= _MOST_EPOCH:
         raise ValueError("no epoch")
     return value
 
 
 def _moment(text: str) -> tuple[int | None, str]:
-    """Seconds since a boot, and which boot; what follows is of a sign that was longer."""
+    """Return the seconds since a boot, and its id; text after it is from a longer earlier sign."""
     seconds, _, boot = text.strip().partition("\n")[0].rstrip().partition(" ")
     return (int(seconds), boot) if seconds.isdecimal() and boot else (None, "")

@@ -1,7 +1,7 @@
-"""Measuring what a board can do: memory and storage, by the agent as a job like any other.
+"""Measurement of a board's memory and storage, by the agent as an ordinary job.
 
-As a job it outlives the link, is refused when another controller has the board, and is ended by the
-agent when it hangs.
+As a job it survives a lost link, is refused if another controller has the board, and is ended by
+the agent if it hangs.
 """
 
 import json
@@ -25,7 +25,7 @@ from labctl.results.telemetry import held_down_share, others_share, read_telemet
 from labctl.transport import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 20.0
-#: What the agent may take beyond the time for which it measures: writing and dropping its file.
+#: Time (s) for the agent beyond its measurement: writing and removing its file.
 _BESIDES_SECONDS = 180.0
 _CLOCKS = {
     "scaling_governor": "governor",
@@ -64,13 +64,13 @@ FULL = Effort(memory_s=10.0, storage_s=80.0, file_bytes=1 << 30)
 class MeasuredJob:
     """End of a job, its files by name, and the CPU use of everything else meanwhile.
 
-    ``others_share`` is over the time of one CPU; None where the board does not tell.
+    ``others_share`` is relative to the time of one CPU; None if the board does not report it.
     """
 
     status: JobStatus
     files: Mapping[str, bytes]
     others_share: float | None
-    #: Of the telemetry's samples; None where the board reports neither limits nor cooling.
+    #: Share of the telemetry's samples; None if the board reports neither limits nor cooling.
     held_down_share: float | None = None
 
 
@@ -106,7 +106,7 @@ class AgentFacts(Record):
 
 
 class Measuring:
-    """Measurements on one board that is held: ``epoch`` is that of the lease at ``lease_path``.
+    """Measurements on one held board: ``epoch`` is that of the lease at ``lease_path``.
 
     ``check_lease`` gives a sign of life before each, and raises LeaseLost.
     Every method raises LinkError, LeaseLost, BoardError, ProgramFailed (the agent could not

@@ -1,8 +1,7 @@
-"""Power meters: the one that a board's ``devices.yaml`` names is read while a program runs.
+"""Power meters: the meter of a board in ``devices.yaml`` is read while a program runs.
 
-A kind of meter is a class with one method. Nothing that a meter does or fails to do reaches the
-measurement: it is asked by a thread of this host, each answer has a time-out, and a meter that
-hangs is left behind.
+A kind of meter is a class with one method. A faulty meter does not affect the measurement: a thread
+of this host reads it, each answer has a time-out, and a meter that hangs is abandoned.
 """
 
 import json
@@ -20,22 +19,22 @@ from labctl.config.printed import NUMBER, text_at
 from labctl.errors import HostError, HostTimeout, LabctlError
 from labctl.http import Unreachable, request
 
-#: The longest answer. Plugs send some 2 kB.
+#: Maximum length of an answer. Plugs send some 2 kB.
 _MOST_BYTES = 64 << 10
-#: Beyond a meter's own time-out, until it is left behind.
+#: Time (s) beyond a meter's own time-out until it is abandoned.
 _GRACE_SECONDS = 2.0
 #: No meter of a board shows more, in watts or joules.
 _BEYOND = 1e12
 
 
 class Meter(ABC):
-    """A power source: what it shows now."""
+    """A meter: its present value."""
 
     def __init__(self, location: str, unit: str, interval_s: float, timeout_s: float):
         self.location = location
         self.interval_s = interval_s
         self.timeout_s = timeout_s
-        #: Whether it counts joules; otherwise it shows watts.
+        #: True if it counts joules; otherwise it shows watts.
         self.counts_joules = unit in JOULES
         self._factor = JOULES[unit] if self.counts_joules else WATTS[unit]
 
@@ -139,7 +138,7 @@ class Answer:
 
 
 class PowerLog:
-    """Asks a meter again and again, in a thread. Raises nothing of the meter's."""
+    """Reads a meter repeatedly, in a thread. Raises no errors of the meter."""
 
     def __init__(self, meter: Meter):
         self.meter = meter
@@ -149,25 +148,25 @@ class PowerLog:
         self._thread = threading.Thread(target=self._ask_on, name="power meter", daemon=True)
 
     def start(self) -> None:
-        """Begin, and wait for the first answer, but not for ever."""
+        """Begin, and wait for the first answer for a limited time."""
         self._thread.start()
         self._answered.wait(self.meter.timeout_s + _GRACE_SECONDS)
 
     def end(self, *, in_peace: bool) -> None:
-        """End; in peace, it is asked once more before. Waits, but not for ever."""
+        """End; without an error, after one more reading. Waits for a limited time."""
         self._in_peace = in_peace
         self._ending.set()
-        # One answer may be under way, and one more is asked for.
+        # One answer may be under way, and one more is requested.
         self._thread.join(2 * self.meter.timeout_s + _GRACE_SECONDS)
 
     @property
     def answers(self) -> tuple[Answer, ...]:
-        """In the order of their time."""
+        """Readings in the order of their time."""
         return tuple(self._answers)
 
     @property
     def hangs(self) -> bool:
-        """True if the meter was left in the middle of an answer."""
+        """True if the meter was abandoned during an answer."""
         return self._ending.is_set() and self._thread.is_alive()
 
     def _ask_on(self) -> None:

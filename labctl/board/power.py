@@ -1,12 +1,12 @@
-"""Restarting a board and switching its power: the one way to do so, for who holds the board.
+"""Restart of a board and its power switches: the only way to use them, for the board's holder.
 
-A switch knows no epoch. So both leases are asked right before it acts: the board's own, where the
-board answers, and the lab's, which is renewed for as long as the switch takes: nobody else gets the
-board meanwhile.
+A switch knows no epoch. So both leases are checked right before it acts: the board's own, if the
+board answers, and the lab's. The lab's lease is renewed for the duration of the switch, so nobody
+else gets the board meanwhile.
 
-A process that is stopped between the answer and the switch, for longer than the renewed lease,
-still acts when it is continued. A trial of the next holder then ends as one whose board restarted,
-which is infrastructure's fault and never a result.
+A process suspended between the check and the switch, for longer than the renewed lease, still acts
+when it continues. A trial of the next holder then ends as one whose board restarted: that counts as
+infrastructure's fault and is never a result.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from labctl.errors import BoardBusy, BoardError, LeaseLost, LinkError
 from labctl.state.leases import BoardLeases, StateLease, steady_seconds
 from labctl.transport import Transport, reboot
 
-#: By so much (s) the lab's lease outlives the switch's own time.
+#: Time (s) by which the lab's lease exceeds the switch's own time.
 _MARGIN_SECONDS = 30.0
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class BoardPower:
-    """The switches of a board that is held under ``lease``; ``on_board`` is the board's own lease.
+    """The switches of a board held under ``lease``; ``on_board`` is the board's own lease.
 
     Methods raise LeaseLost, or BoardBusy while a controller with another lab's lease is alive, and
     then nothing has happened to the board.
@@ -40,20 +40,20 @@ class BoardPower:
     identity: str | None
 
     def reboot(self, epoch: int, transport: Transport, *, timeout: float) -> str | None:
-        """Restart the board and wait ``timeout`` s at most until it runs again; its new boot.
+        """Restart the board; wait at most ``timeout`` s until it runs again; return its new boot.
 
         Raises what :func:`labctl.transport.reboot` raises.
         """
         return self.act(epoch, lambda: reboot(transport, timeout=timeout), seconds=timeout)
 
     def act(self, epoch: int, switch: Callable[[], T], *, seconds: float) -> T:
-        """Do what a switch does (power, a USB port, flashing), ``seconds`` at most.
+        """Use a switch (power, a USB port, flashing), for at most ``seconds``.
 
-        ``epoch`` is the caller's. A board that does not answer is switched for who has the lab's
-        lease. Raises what ``switch`` raises.
+        ``epoch`` is the caller's. If the board does not answer, the lab's lease is enough. Raises
+        what ``switch`` raises.
         """
         now = None
-        with suppress(LinkError, BoardError):  # it may be why it is to be switched
+        with suppress(LinkError, BoardError):  # this may be the reason for the switch
             now = self.on_board.status()
         if now is not None and now.alive and now.lease.state != (self.identity or ""):
             raise BoardBusy(

@@ -16,9 +16,9 @@ FOLDER = "boards"
 LEAST_MARGIN, MOST_MARGIN = 0.15, 0.5
 #: B. Iglewicz and D. Hoaglin (1993): more than 3.5 robust standard deviations from the median.
 _DEVIATIONS = 3.5
-#: How many probes count, and how many tell their own spread.
+#: Number of probes that count, and number needed to compute their spread.
 _KEPT_IN_MIND, _TELLING = 5, 3
-#: A larger file is less in the caches of the storage itself: other files are not compared.
+#: A larger file is cached less by the storage itself: files of other sizes are not compared.
 _LIKE_FILE = 2
 _NAME = re.compile(r"probe-\d{8}T\d{6}\.\d{6}Z\.json")
 
@@ -35,7 +35,7 @@ def probe_path(lab_root: Path, probe: BoardProbe) -> Path:
 
 
 def save_probe(lab_root: Path, probe: BoardProbe) -> Path:
-    """Keep a probe for good; its file. Raises HostError."""
+    """Store a probe durably; return its file. Raises HostError."""
     path = probe_path(lab_root, probe)
     write_atomic(path, probe.model_dump_json(indent=2) + "\n")
     return path
@@ -63,10 +63,10 @@ def all_probes(lab_root: Path, board: str, execution: Execution) -> list[BoardPr
 
 
 def compare_probes(now: BoardProbe, earlier: Sequence[BoardProbe]) -> BoardProbe:
-    """Add to the new probe what became slower than the median of the earlier ones, newest first.
+    """Add to the new probe the rates that are slower than the median of ``earlier``, newest first.
 
-    Only like is compared with like: the same agent, pattern, method, block, number of threads and
-    model, with a file of about the same size. What scatters has to be lower by more.
+    Only equal conditions are compared: the same agent, pattern, method, block, number of threads
+    and model, with a file of about the same size. A noisier rate must be lower by more.
     """
     earlier = [probe for probe in earlier if probe.agent_version == now.agent_version]
     if not earlier:
@@ -108,7 +108,7 @@ def all_probe_files(lab_root: Path) -> list[Path]:
 
 
 def probe_moment(path: Path) -> datetime:
-    """Return when a probe was taken, as its file's name tells."""
+    """Return the time of a probe, from its file's name."""
     return datetime.strptime(path.name, "probe-%Y%m%dT%H%M%S.%fZ.json").replace(tzinfo=UTC)
 
 
@@ -119,9 +119,9 @@ def _newest_first(folder: Path) -> list[Path]:
 
 
 def probe_rates(probe: BoardProbe, like: BoardProbe | None = None) -> dict[str, int]:
-    """Return every rate by what it is, in bytes per second.
+    """Return every rate by its description, in bytes per second.
 
-    Without those of storage when the file was of another size than that of the probe ``like``.
+    Storage rates are left out if the file had another size than that of the probe ``like``.
     """
     found = {
         f"memory read, {_threads(memory.threads)}": memory.bytes_per_second

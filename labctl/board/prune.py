@@ -1,9 +1,9 @@
-"""Removing from a board what nobody has used for long, and nothing that somebody uses.
+"""Removal of files from a board that were unused for long, never of files in use.
 
-Ages are by the board's own clock, from the last time that a run or deploy wanted the content. A
-clock that says an impossible time vouches for no age: such content goes only for want of space.
-While another controller holds the board (see :mod:`labctl.board.lease`), what it may have wanted
-stays; one that died holds it no longer.
+Ages are by the board's own clock, since a run or deploy last needed the content. With an impossible
+time on the clock the age is unknown: such content is removed only to free space. While another
+controller holds the board (see :mod:`labctl.board.lease`), content that it may need stays; a dead
+controller no longer holds it.
 """
 
 import re
@@ -19,14 +19,14 @@ from labctl.errors import ConfigError, printable
 from labctl.transport import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 120.0
-#: Clocks that say less have not been set since the board was switched on: 2020-01-01.
+#: A clock before 2020-01-01 has not been set since the board was switched on.
 _SANE_SECONDS = 1_577_836_800
-#: A controller brings what it needs before it takes the lease: for so long before, at most.
+#: Maximum time (s) before taking the lease in which a controller sends its files.
 _BROUGHT_SECONDS = 24 * 3600
-#: What is younger may be under way: a transfer that is slow, a job that is about to start.
+#: Younger content may belong to a slow transfer or to a job that is about to start.
 _UNDER_WAY_SECONDS = 3600
 
-#: Of the agent, that has ``guard`` and ``take``.
+#: Version of the agent that has ``guard`` and ``take``.
 _FIRST_VERSION = 5
 #: Names go through printf: mksh's echo makes lines of backslashes in them.
 _SCRIPT = """\
@@ -55,21 +55,21 @@ done
 
 
 def knows_leases(transport: Transport, agent: str) -> bool:
-    """Tell whether an agent that is on a board is of version 5 or later. Raises LinkError."""
+    """Return True if an agent that is on a board is of version 5 or later. Raises LinkError."""
     said = transport.run(remote_words(agent, "version"), timeout=_TIMEOUT_SECONDS).text.split()
     return len(said) == 2 and said[1].isdecimal() and int(said[1]) >= _FIRST_VERSION
 
 
 @dataclass(frozen=True)
 class StoreEntry:
-    """Something on a board. ``age_seconds`` is None where the board's clock does not tell."""
+    """A file or folder on a board. ``age_seconds`` is None if the board's clock is unreliable."""
 
     path: str
     size_bytes: int
     age_seconds: int | None
     sha256: str | None = None
     name: str | None = None
-    #: When it was last wanted, in the board's words.
+    #: Time of its last use, as the board prints it.
     wanted: str | None = None
 
     @property
@@ -93,7 +93,7 @@ class Verified:
 
 @dataclass(frozen=True)
 class Inventory:
-    """All that labctl has on a board. ``held`` are paths and SHA-256s that must stay."""
+    """All files of labctl on a board. ``held`` are paths and SHA-256s that must stay."""
 
     objects: tuple[StoreEntry, ...]
     partials: tuple[StoreEntry, ...]
@@ -105,11 +105,11 @@ class Inventory:
 
     @property
     def pinned(self) -> list[str]:
-        """Labels of the objects that are pinned."""
+        """Labels of the pinned objects."""
         return sorted(item.label for item in self.objects if item.sha256 in self.pins)
 
     def document(self) -> dict[str, object]:
-        """Return all that is there as JSON."""
+        """Return the inventory as JSON."""
         return {
             "objects": [
                 {
@@ -127,7 +127,7 @@ class Inventory:
         }
 
     def document_without(self, gone: Sequence[StoreEntry], *, dry_run: bool) -> dict[str, object]:
-        """Return as JSON what was removed, or would be, and what is left."""
+        """Return as JSON the removed objects, or those to remove, and the remaining ones."""
         freed = sum(item.size_bytes for item in gone)
         return {
             "removed": [
@@ -142,7 +142,7 @@ class Inventory:
 
 @dataclass(frozen=True)
 class Holder:
-    """Another controller that uses the board now, and for how long; None where that is untold."""
+    """Another controller that uses the board now, and since when (s); None: unknown."""
 
     host: str
     age_seconds: int | None
@@ -154,16 +154,16 @@ class PrunePolicy:
 
     older_seconds: float | None = None
     free_bytes: int | None = None
-    #: Never to go, whatever its age: what the command itself needs.
+    #: Never removed, whatever its age: objects that the command itself needs.
     needed: Collection[str] = field(default=())
 
 
 class Pruner:
-    """Looks at a board's workdir and removes from it. Every method raises LinkError, BoardError.
+    """Lists a board's workdir and removes files. Every method raises LinkError, BoardError.
 
-    It removes under the epoch of the agent's fence: LeaseLost when a newer one has come to the
-    board since it was looked at, for then somebody else may want what is there.
-    ``is_own`` says whether a lease is one that this controller took.
+    It removes under the epoch of the agent's fence: LeaseLost if a newer epoch came to the board
+    since the inventory, because then somebody else may need the files. ``is_own`` returns True for
+    a lease that this controller took.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Pruner:
         self._is_own = is_own
 
     def inventory(self) -> Inventory:
-        """Everything there is, and what of it is in use."""
+        """Return all files, and those in use."""
         script = f"cd {remote_words(self._workdir)} || exit 1\n{SECTION}{_SCRIPT}"
         answers = sections(self._run(script, "cannot look into the board's workdir"))
         clock = int(answers.get("clock", "0").strip() or 0)
@@ -195,7 +195,7 @@ class Pruner:
         for when, blocks, unit, rest in _lines(answers.get("store", ""), 4):
             name, _, called = rest.partition(" ")
             if not _STORED.fullmatch(name):
-                continue  # not ours: whatever it is, it is not for us to remove
+                continue  # not labctl's: never removed
             kept = StoreEntry(
                 f"store/{name}",
                 int(blocks) * int(unit),
@@ -218,7 +218,7 @@ class Pruner:
         )
 
     def pin(self, item: StoreEntry) -> None:
-        """Let nobody's prune remove it, until :meth:`unpin`."""
+        """Protect it from every prune, until :meth:`unpin`."""
         pins = remote_words(f"{self._workdir}/pins")
         path = remote_words(f"{self._workdir}/pins/{item.sha256}")
         self._change(f"umask 022; mkdir -p {pins} && rm -f {path} && : >{path}", "cannot pin")
@@ -230,9 +230,9 @@ class Pruner:
         )
 
     def remove(self, items: Collection[StoreEntry]) -> list[StoreEntry]:
-        """Delete files and folders of jobs, with what belongs to them; those that went.
+        """Delete files and folders of jobs, with their side files; return the deleted ones.
 
-        What somebody wanted since the inventory stays.
+        Files used since the inventory stay.
         """
         return [item for item in items if self._remove(item)]
 
@@ -288,7 +288,7 @@ def choose(there: Inventory, policy: PrunePolicy) -> list[StoreEntry]:
 
 
 def find(there: Inventory, wanted: str) -> StoreEntry:
-    """Return the object of that name or SHA-256 prefix; also one of which only the pin is left.
+    """Return the object of that name or SHA-256 prefix; also if only its pin is left.
 
     Raises ConfigError: none, or several.
     """
@@ -306,7 +306,7 @@ def find(there: Inventory, wanted: str) -> StoreEntry:
         hashes = ", ".join((item.sha256 or "")[:12] for item in found)
         raise ConfigError(
             f"{len(found)} files on the board are called {wanted}",
-            hint=f"say which by its SHA-256: {hashes}",
+            hint=f"name one by its SHA-256: {hashes}",
         )
     known = ", ".join(sorted({item.label for item in there.objects})) or "nothing"
     raise ConfigError(f"no {wanted} on the board", hint=f"there is: {known}")
@@ -334,7 +334,7 @@ def _bytes(items: Collection[StoreEntry]) -> int:
 
 
 def _age(clock: int, when: str) -> int | None:
-    """Seconds since then; None where one of the times cannot be true."""
+    """Return the seconds since then; None if one of the times is impossible."""
     then = int(when) if when.isdigit() else 0
     return clock - then if _SANE_SECONDS <= then <= clock else None
 

@@ -7,8 +7,8 @@ from labctl.board.agent import BoardAgent
 from labctl.transport import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 120.0
-#: A job that ended took what its started.json names with it. One of which the agent tells nothing
-#: is taken to run.
+#: A job that ended no longer needs the files in its started.json. A job of unknown state counts as
+#: running.
 _SCRIPT = """\
 cd {workdir} 2>/dev/null || exit 0
 for job in jobs/*; do
@@ -26,7 +26,7 @@ done
 
 @dataclass(frozen=True)
 class Running:
-    """Folders of running jobs, from the workdir, and the SHA-256s that their commands name."""
+    """Folders of running jobs, relative to the workdir, and the SHA-256s in their commands."""
 
     jobs: frozenset[str]
     hashes: frozenset[str]

@@ -1,4 +1,4 @@
-"""A board as it answers now: a line of ``labctl boards``."""
+"""Status of a board now: a line of ``labctl boards``."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _TIMEOUT_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class BoardStatus:
-    """A board as `labctl boards` lists it; ``facts`` where it is connected."""
+    """A board as `labctl boards` lists it; ``facts`` if it is connected."""
 
     name: str
     target: str
@@ -26,7 +26,7 @@ class BoardStatus:
 
 
 def board_status(board: Board, connect: Callable[[Board], Transport]) -> BoardStatus:
-    """Ask a board for its facts. Raises nothing of a board that cannot be reached."""
+    """Read a board's facts. Raises no error for a board that cannot be reached."""
     address = board.transport.location
     try:
         with connect(board) as link:

@@ -1,4 +1,4 @@
-"""The board's store: files by content, each published whole or not at all.
+"""The board store: files by content, each published whole or not at all.
 
     <workdir>/store/<sha256>          the file; programs are executable
     <workdir>/store/<sha256>.stamp    size, inode and times, as ``stat`` had them when
@@ -9,11 +9,11 @@
     <workdir>/incoming/<epoch>/.push-<token>
                                       a transfer under way, or what is left of one
 
-A file whose ``stat`` still agrees with its stamp is believed without reading it again; any other is
+A file whose ``stat`` still agrees with its stamp is trusted without reading it again; any other is
 hashed on the board before it is used.
 
-All of it is changed by the agent, under an epoch (:mod:`labctl.board.lease`). Without an agent the
-store is only looked at, but for the agent itself, which comes first and publishes itself.
+Only the agent changes it, under an epoch (:mod:`labctl.board.lease`). Without an agent the store is
+only read, except for the agent itself, which is sent first and publishes itself.
 """
 
 import re
@@ -53,17 +53,17 @@ from labctl.transport.file_transfer import hash_patience
 STAT = "TZ=UTC0 stat -c '%s %i %y %z'"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _DURABLE = 'durable() { if command -v fsync >/dev/null 2>&1; then fsync "$@"; else sync; fi; }\n'
-#: Patience of one question; hashing gets more, by size.
+#: Timeout of one query; hashing gets more, by size.
 _TIMEOUT_SECONDS = 30.0
 #: Leftovers of other hosts are removed when they have not grown for this long.
 _FOREIGN_DAYS = 1
-#: Large files that nobody has gone on with for so long are given up.
+#: Incomplete large files without progress for this time are given up.
 _PARTIAL_DAYS = 14
 
 
 @dataclass(frozen=True)
 class StoredObject:
-    """Content that belongs on a board; ``name`` is for people."""
+    """Content for a board; ``name`` is for people."""
 
     sha256: str
     size_bytes: int
@@ -73,9 +73,9 @@ class StoredObject:
 class BoardStore:
     """The store below a board's workdir.
 
-    ``hash_command`` are the words that hash files on the board and print a line for each that
-    begins with the hash: ``sha256sum``, or the agent's path and ``hash``. With an agent in
-    ``fence`` large files are brought in chunks that survive a lost link.
+    ``hash_command`` hashes files on the board and prints a line for each, beginning with the hash:
+    ``sha256sum``, or the agent's path and ``hash``. With an agent in ``fence`` large files are sent
+    in chunks that survive a lost link.
     """
 
     def __init__(
@@ -104,13 +104,13 @@ class BoardStore:
         also: str = "",
         on_answers: Callable[[Mapping[str, str]], None] = lambda _answers: None,
     ) -> list[StoredObject]:
-        """Return the objects that are not proven to be on the board, each once, in the order given.
+        """Return the objects not proven to be on the board, each once, in the given order.
 
-        A file that changed since it was stamped is hashed, and stamped again when it is good. What
-        is there is noted as wanted now; nothing is noted on a board that has no agent. ``also``
-        asks for sections in the same command, if any is there; ``$good`` are the stamps of those
-        that need no hashing. ``on_answers`` gets them.
-        Raises LeaseLost, LinkError, BoardError.
+        A file that changed since it was stamped is hashed, and stamped again if it is good.
+        Existing files are marked as used now, but not on a board without an agent. ``also`` is a
+        script that prints sections in the same command, if any object exists; in it ``$good`` has
+        the stamps of files that need no hashing. ``on_answers`` gets the sections. Raises
+        LeaseLost, LinkError, BoardError.
         """
         wanted = list({item.sha256: item for item in objects}.values())
         if not wanted:
@@ -133,9 +133,9 @@ class BoardStore:
         return absent
 
     def verify(self, objects: Iterable[StoredObject]) -> list[StoredObject]:
-        """Hash these on the board, whatever their stamps say; those that are not there or not good.
+        """Hash these on the board, ignoring their stamps; return missing and bad ones.
 
-        What is not good is removed. Raises LinkError, BoardError.
+        Bad files are removed. Raises LinkError, BoardError.
         """
         return [item for item in {o.sha256: o for o in objects}.values() if not self._prove(item)]
 
@@ -147,11 +147,11 @@ class BoardStore:
         executable: bool = False,
         options: DeliveryOptions,
     ) -> str:
-        """Bring a file to the board and return its path there; nothing torn ever has that path.
+        """Send a file to the board and return its path; the path never has an incomplete file.
 
-        Several boards may read from ``source`` at once. A link that breaks is taken up again as
-        ``options`` say. Raises LinkError, IntegrityError, BoardNoSpace, BoardPermission, and
-        ConfigError when the local file is not (or no longer) what ``item`` says.
+        Several boards may read from ``source`` at once. A broken link is retried as in ``options``.
+        Raises LinkError, IntegrityError, BoardNoSpace, BoardPermission, and ConfigError when the
+        local file is not (or no longer) what ``item`` says.
         """
         again = partial(
             retry_infra, on=LINK_LOSSES, timeout=options.retry_timeout, on_retry=options.on_loss
@@ -161,7 +161,7 @@ class BoardStore:
         if self._fence.agent is None or item.size_bytes < options.chunked_bytes:
             again(lambda: self._push_whole(source, item, executable=executable, options=options))
             return target
-        ours = deliver(  # takes the link up again by itself
+        ours = deliver(  # retries a lost link itself
             self._transport,
             self._fence.agent,
             source,
@@ -173,9 +173,9 @@ class BoardStore:
             ),
             options,
         )
-        if ours:  # each chunk was hashed on the board, and nobody else could write meanwhile
+        if ours:  # each chunk was hashed on the board, and nobody else could write
             quoted = remote_words(target)
-            # What is there may be a link to somewhere else: nothing is written through it.
+            # The existing file may be a link to elsewhere: nothing is written through it.
             stamp = (
                 f"rm -rf {quoted}.stamp {quoted}.name;"
                 f" {STAT} {quoted} >{quoted}.stamp{_naming(item, quoted)}"
@@ -193,10 +193,11 @@ class BoardStore:
         executable: bool,
         options: DeliveryOptions,
     ) -> None:
-        """One transfer of hdc's own: for the agent itself, and what is small."""
+        """Send a file by hdc's own transfer: the agent itself, and small files."""
         local = source.path
         before = _identity(local)
-        # The transport proves what it read; that it read the right bytes is proven here.
+        # The transport proves the bytes that it read; that these are the right bytes is proven
+        # here.
         if before[0] != item.size_bytes or sha256_file(local) != item.sha256:
             raise _changed(local)
         sent = 0
@@ -217,14 +218,14 @@ class BoardStore:
                     raise _changed(local)
                 self._finish(temporary, item, executable=executable)
             except (IntegrityError, BoardError, ConfigError):
-                # The link is there: what came is removed now, above all from a full disk.
+                # The link is up: remove the received part now, above all from a full disk.
                 with suppress(InfraError):  # else by a later sweep; the first error counts
                     self._run(f"rm -f {remote_words(temporary)}", "cannot remove a transfer")
                     push.forget()
                 raise
 
     def contents(self) -> list[StoredObject]:
-        """Everything that has its name in the store, good or not. Raises LinkError, BoardError."""
+        """Return all published objects, good or not. Raises LinkError, BoardError."""
         script = (
             f"cd {remote_words(self.directory)} 2>/dev/null || exit 0\n"
             "for name in *; do\n"
@@ -243,16 +244,16 @@ class BoardStore:
         return found
 
     def remove(self, sha256: str) -> None:
-        """Remove content from the board; no error when it is not there."""
+        """Remove content from the board; no error if it is missing."""
         path = remote_words(self.path(sha256))
         self._change(f"rm -rf {path}.stamp {path}.name {path}", f"cannot remove {sha256}")
 
     def question(self, objects: Iterable[StoredObject]) -> str:
-        """Return the script that looks at objects, and notes that they are wanted.
+        """Return the script that checks objects, and marks them as used now.
 
-        It is for a shell of its own, or the end of a script; :meth:`missing_in` reads its answer.
+        It runs in a separate shell, or at the end of a script; :meth:`missing_in` reads its answer.
         """
-        # One `stat` for all of them: a program costs a board more than all that its shell does.
+        # One `stat` for all: a program costs a board more than all the work of its shell.
         script = f"""\
 cd {remote_words(self.directory)} 2>/dev/null || exit 0
 set --
@@ -279,7 +280,7 @@ done
         return run(script, "cannot look into the board's store")
 
     def _prove(self, item: StoredObject) -> bool:
-        """Hash one file on the board; stamp it, or remove it when it does not match its name.
+        """Hash one file on the board; stamp it, or remove it if it does not match its name.
 
         Without an agent neither is done.
         """
@@ -299,7 +300,7 @@ done
         if not good:
             self.remove(item.sha256)
             return False
-        # The stamp is of before the hashing: what changed meanwhile does not agree with it.
+        # The stamp was taken before the hashing: a later change does not agree with it.
         self._change(
             f"printf '%s\\n' {remote_words(before[0])} >{quoted}.stamp",
             f"cannot write the stamp of {path}",
@@ -310,7 +311,7 @@ done
         """Make a proven transfer durable, then give it its name and its stamp."""
         target, what = self.path(item.sha256), f"cannot publish {item.sha256} on the board"
         source, final, folder = map(remote_words, (temporary, target, self.directory))
-        # Without the lock of the lease: it may take long, and is the business of this epoch alone.
+        # Without the lock of the lease: it may take long, and concerns only this epoch.
         ready = f"{_DURABLE}chmod {'755' if executable else '644'} {source} && durable {source}"
         self._run(ready, what, timeout=120)
         script = (
@@ -322,7 +323,7 @@ done
         self._fence.run(script, what, timeout=120, agent=self._fence.agent or temporary)
 
     def _sweep(self) -> None:
-        """Make the directories and remove what dead transfers left in them."""
+        """Make the directories and remove leftovers of dead transfers in them."""
         folder, incoming = remote_words(self.directory), remote_words(self._fence.incoming)
         if self._fence.agent is None:
             self._run(f"umask 022; mkdir -p {incoming}", f"cannot make {incoming} on the board")
@@ -361,7 +362,7 @@ def _naming(item: StoredObject, quoted: str) -> str:
 
 
 def _stats_in(answer: str) -> dict[str, tuple[str, str]]:
-    """Return the ``stat`` and the stamp of each file that is there."""
+    """Return the ``stat`` and the stamp of each existing file."""
     lines = (line.partition("=") for line in answer.splitlines())
     told = {name: value.strip() for name, _, value in lines}
     return {name: (now, told.get(f"{name}.stamp", "")) for name, now in told.items()}

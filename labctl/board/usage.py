@@ -11,7 +11,7 @@ from labctl.units import local_time
 
 @dataclass(frozen=True)
 class BoardUsage:
-    """State of one board, its health, and who has it."""
+    """State of one board, its health, and its user."""
 
     #: ``idle``, ``leased``, ``offline``; None: not known.
     state: str | None = None
@@ -36,7 +36,7 @@ class BoardUsage:
 
     @property
     def text(self) -> str:
-        """Return words for people; none of a board that is idle and good, or was never checked."""
+        """Return text for people; none for a board that is idle and good, or was never checked."""
         parts = []
         if lease := self.lease:
             since, until = local_time(lease.since), local_time(lease.expires)
@@ -62,7 +62,7 @@ class BoardUsage:
 
 
 def board_usages(lab: LabFile, answers: Mapping[str, bool]) -> dict[str, BoardUsage]:
-    """Return the use of boards by name; ``answers`` says whether each one is reached.
+    """Return the use of boards by name; ``answers`` has True for each board that was reached.
 
     Raises HostError, ConfigError as the lab's state does.
     """

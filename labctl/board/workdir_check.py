@@ -11,7 +11,7 @@ from labctl.errors import printable
 from labctl.transport import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 60.0
-#: ``%B`` is the unit of ``%b``: what is allocated, which a reserved file has before its bytes come.
+#: ``%B`` is the unit of ``%b``, the allocated size: a reserved file has it before its bytes come.
 _SCRIPT = f"""\
 section used
 [ ! -d "$workdir" ] || du -s -k "$workdir" 2>/dev/null
@@ -46,10 +46,10 @@ rm -f "$probe" 2>/dev/null
 class Survey:
     """A workdir as it is now; sizes in bytes.
 
-    ``why_not_written`` and ``why_not_executed`` are the board's words, None where it could;
-    ``used_bytes`` is what labctl has there, ``reserved_bytes`` what of it belongs to files that are
-    not whole, by their SHA-256, and ``arrived_bytes`` what of those has come and is proven, by the
-    journals of the agent. ``largest_file_bytes`` is the shell's limit, None without one.
+    ``why_not_written`` and ``why_not_executed`` are the board's messages, None on success;
+    ``used_bytes`` is the size of labctl's files, ``reserved_bytes`` the part of incomplete files,
+    by their SHA-256, and ``arrived_bytes`` the proven part of those, from the journals of the
+    agent. ``largest_file_bytes`` is the shell's limit, None without one.
     """
 
     directory: str
@@ -62,7 +62,7 @@ class Survey:
 
 
 def survey(transport: Transport, workdir: str) -> Survey:
-    """Look at a workdir, or where it will be made; a small program is written and run there.
+    """Check a workdir, or its future place; a small program is written and run there.
 
     Raises LinkError, BoardError.
     """

@@ -13,8 +13,8 @@ _ERROR = re.compile(
     r"\berror:|undefined (?:reference|symbol)|^CMake Error|ninja: error:|multiple definition"
 )
 _MOST_LINES = 12
-#: With less free space a failure says nothing about the source: compilers tell a full disk in many
-#: words, or in none.
+#: With less free space a failure says nothing about the source: compilers report a full disk in
+#: many ways, or not at all.
 _LEAST_FREE_BYTES = 32 << 20
 
 
@@ -25,7 +25,7 @@ def disk_is_full(folder: Path) -> bool:
 
 
 class ErrorLines:
-    """Keeps the first lines of a build's output that tell of errors."""
+    """Keeps the first lines of a build's output that report errors."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -35,7 +35,7 @@ class ErrorLines:
         """Take one line of output."""
         found = _ERROR.search(line)
         if line.startswith("CMake Error"):
-            self._after_cmake_error = 4  # CMake says what is wrong in the lines below
+            self._after_cmake_error = 4  # CMake explains the error in the lines below
         wanted = found or (self._after_cmake_error > 0 and line.strip())
         self._after_cmake_error -= 1
         if wanted and len(self.lines) < _MOST_LINES:

@@ -1,7 +1,7 @@
 """Addresses of a program's functions, from its symbol table or from the linker's map.
 
-Both also tell where code ends and data among the code begins: the mapping symbols ``$x`` and ``$d``
-(ELF for the Arm 64-bit Architecture, section 5.7).
+Both also show the ranges of data among the code: the mapping symbols ``$x`` and ``$d`` (ELF for the
+Arm 64-bit Architecture, section 5.7).
 """
 
 import re

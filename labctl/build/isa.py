@@ -1,8 +1,8 @@
-"""The proof that a program uses no instruction that its target lacks.
+"""The proof that a program uses no instruction missing on its target.
 
-An extension that the target does not have may occur only in functions that run-time dispatch
-guards, and those are named with the reason why they may, in a build spec or here. A name alone is
-weak: those of libraries hold only for what their compiler links, and are as narrow as can be.
+An extension that the target does not have may occur only in functions guarded by run-time dispatch.
+These are listed with the reason, in a build spec or here. A name alone is weak evidence: names of
+library functions apply only to the libraries of their compiler, and are as narrow as possible.
 """
 
 from collections.abc import Mapping, Sequence
@@ -152,7 +152,7 @@ def prove_isa(
     target: Target,
     compiler: CompilerKind,
 ) -> IsaFacts:
-    """Return a program's instructions; refuse unguarded ones that the target lacks.
+    """Return a program's instructions; refuse unguarded ones missing on the target.
 
     ``allowed`` are the build spec's guards; those of the compiler's own libraries are known here.
     Raises ConfigError that names the functions.

@@ -1,4 +1,4 @@
-"""Run a build's script in a workspace, and bring home what it made."""
+"""Run a build's script in a workspace, and fetch its outputs."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ _NINJA_PROGRESS = re.compile(r"\[(\d+)/(\d+)\] ?(.*)")
 
 @dataclass(frozen=True)
 class Made:
-    """A built file on this host, and what tells its functions."""
+    """A built file on this host, and the file that lists its functions."""
 
     file: Path
     symbols: Path | None
@@ -38,7 +38,7 @@ class Job:
 
     @property
     def log(self) -> Path:
-        """All that the build programs print."""
+        """The whole output of the build programs."""
         return self.home / LOG
 
     def run(self, tools: Sequence[str]) -> dict[str, Made]:
@@ -120,7 +120,7 @@ class Job:
         raise explain(self.order.what, done, errors, self.log)
 
     def _collect(self, name: str, output: Output) -> Made:
-        """Bring a file of the tree to this host, and what tells its functions."""
+        """Fetch a file of the tree to this host, and the file that lists its functions."""
         if not self.workspace.exists(output.path):
             raise self._not_made(name)
         folder = self.home / "made"

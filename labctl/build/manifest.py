@@ -182,7 +182,7 @@ class ElfFacts(Recorded):
 
 
 class DispatchedUse(Recorded):
-    """Functions that use what the target lacks, behind a guard."""
+    """Guarded functions that use instructions missing on the target."""
 
     extensions: tuple[str, ...]
     functions: tuple[str, ...]
@@ -195,7 +195,7 @@ class IsaFacts(Recorded):
     used: dict[str, int]
     """Extension, in the words of /proc/cpuinfo -> number of its instructions."""
     dispatched: tuple[DispatchedUse, ...] = ()
-    """Instructions that the target lacks, each with the reason why it may be there."""
+    """Instructions missing on the target, each with the reason why it may be there."""
     named: bool
     """True if the functions were known; otherwise data between them is read as code."""
 

@@ -19,7 +19,7 @@ from labctl.errors import ConfigError
 from labctl.files import sha256_file
 from labctl.units import size
 
-#: Of a tool that is made from an untrusted source; a static llama.cpp has some 10 MB.
+#: Maximum size of a tool from an untrusted source; a static llama.cpp has some 10 MB.
 _MOST_BYTES = 512 << 20
 
 

@@ -24,8 +24,8 @@ _BY_SIGNAL = 128
 def smoke_run(name: str, tool: ToolSpec, path: Path, target: Target) -> SmokeRun:
     """Start a tool with its harmless arguments.
 
-    Where it cannot be started the record says why. Raises ConfigError when it uses instructions
-    that the machine lacks, ProgramFailed when it ends badly, HostTimeout.
+    If it cannot be started, the record has the reason. Raises ConfigError if it uses instructions
+    missing on the machine, ProgramFailed if it fails, HostTimeout.
     """
     if tool.smoke is None:
         return SmokeRun(done=False, reason="the build spec has no arguments for one")
@@ -48,7 +48,7 @@ def smoke_run(name: str, tool: ToolSpec, path: Path, target: Target) -> SmokeRun
 def infer(name: str, words: Sequence[str], path: Path, target: Target) -> SmokeRun:
     """Let a tool run a tiny model, to prove that it computes and not only starts.
 
-    Where it cannot be started the record says why. Raises as :func:`smoke_run` does.
+    If it cannot be started, the record has the reason. Raises as :func:`smoke_run` does.
     """
     prefix = starter(target)
     if isinstance(prefix, str):

@@ -1,4 +1,4 @@
-"""Sources of code, the proof of their identity, and the patches that are put on them.
+"""Sources of code, the proof of their identity, and their patches.
 
 Patches lie beside the build specs: ``<toolchains>/<target>/patches/<product>/*.patch`` and, for
 every target, ``<toolchains>/products/patches/<product>/*.patch``; in a folder below that has a
@@ -37,7 +37,7 @@ from labctl.files import (
 )
 
 GIT_SECONDS = 60.0
-#: Patience for another process that patches the same source.
+#: Time (s) to wait for another process that patches the same source.
 _PATCH_SECONDS = 900.0
 
 
@@ -56,7 +56,7 @@ class Source(ABC):
         """Return the folder with the source, fetched and verified if it is not here yet."""
 
     def committed(self) -> datetime | None:
-        """Return the time of its commit, once it is fetched; None where nobody knows it."""
+        """Return the time of its commit, once it is fetched; None if unknown."""
         return None
 
     def verify_unchanged(self) -> None:  # noqa: B027 - nothing changes what lies in the cache

@@ -82,7 +82,7 @@ class StepSpec(StrictModel):
 
 
 class Dispatched(StrictModel):
-    """Functions that may use what the target lacks, since they run only where it is there."""
+    """Functions that may use missing instructions, since they run only where these exist."""
 
     functions: Annotated[tuple[Line, ...], Field(min_length=1)]
     """Names of the functions; ``*`` stands for anything."""

@@ -44,7 +44,7 @@ class Toolchain:
     ar: tuple[str, ...] = ()
     ranlib: tuple[str, ...] = ()
     strip: tuple[str, ...] = ()
-    """Removes symbols; empty for zig, which links without them and tells them in a map."""
+    """Removes symbols; empty for zig, which links without them and prints them in a map."""
     cmake: str = ""
     ninja: str = ""
     ccache: str | None = None

@@ -31,9 +31,9 @@ RUNTIME = {
 int main(int, char **argv) { std::string s(argv[0]); if (s.empty()) throw s; return 0; }
 """,
 }
-#: The file that tells ninja how to build them.
+#: Ninja's file with the rules to build them.
 RUNTIME_NINJA = "runtime.ninja"
-#: Makes the linker tell, on stdout, what it put where: names for what it then strips.
+#: Makes the linker print its map on stdout: names for the symbols that it then strips.
 PRINT_MAP = "-Wl,--print-map"
 
 

@@ -34,9 +34,9 @@ def agreement(
 ) -> int:
     """Compare the answers of two servers of one model: is a host as good as the board?
 
-    The runs are evaluations with the same questions and prompts; of one run alone, two models with
-    the same file. The share of identical answers, where others begin to differ, and the difference
-    of the accuracies with its interval. -o FILE.json writes all of it.
+    Give two runs, evaluations with the same questions and prompts, or one run with two models of
+    the same file. Prints the share of identical answers, the position of the first difference, and
+    the difference in accuracy with its interval. -o FILE.json writes everything.
     """
     if output is not None and output.suffix.lower() != ".json":
         raise ConfigError(f"nothing can be written as {output.name}", hint="name it FILE.json")

@@ -15,7 +15,7 @@ from labctl.errors import ConfigError, IntegrityError
 from labctl.report.details import print_fitting, print_whole
 from labctl.units import size
 
-#: In the table of differences; JSON has all of it.
+#: In the table of differences; JSON has everything.
 _WIDEST_CELL = 48
 
 
@@ -67,7 +67,7 @@ def show(name: str) -> None:
 @artifacts.command(epilog="Example: labctl artifacts verify")
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=ARTIFACT)
 def verify(names: tuple[str, ...]) -> None:
-    """Hash the tools again; without names, of all artifacts."""
+    """Hash the tools of artifacts again; default: of all artifacts."""
     found = [artifact_store.resolve_artifact(name) for name in names] if names else list_artifacts()
     damaged: list[str] = []
     for artifact in found:
@@ -92,7 +92,7 @@ def verify(names: tuple[str, ...]) -> None:
 def diff(names: tuple[str, ...], *, as_json: bool) -> None:
     """Compare the manifests of artifacts, and the sizes of their sections."""
     if len(names) < 2:
-        raise ConfigError("two artifacts or more have to be named", hint="labctl artifacts list")
+        raise ConfigError("name two or more artifacts", hint="labctl artifacts list")
     found = [artifact_store.resolve_artifact(name) for name in names]
     fields, tables = artifact_store.differences(found), artifact_store.section_sizes(found)
     if as_json:

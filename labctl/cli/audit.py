@@ -17,11 +17,16 @@ from labctl.units import local_time
 
 
 @click.command(epilog="Example: labctl audit --board rk1 --since 7d")
-@click.option("--since", type=Moment(), help="Only from then on: 2026-11-22, 7d, 12h.")
+@click.option("--since", type=Moment(), help="Only since then: 2026-11-22, 7d, 12h.")
 @click.option("--actor", metavar="USER", help="Only what USER, or USER@HOST, did.")
 @click.option("--board", "-b", shell_complete=BOARD, help="Only what was done to a board.")
 @click.option(
-    "-n", "limit", type=click.IntRange(min=1), default=100, show_default=True, help="The last N."
+    "-n",
+    "limit",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Entries to show.",
 )
 @json_option("Print the entries as JSON, times in seconds since 1970.")
 @click.pass_obj
@@ -36,7 +41,7 @@ def audit(
 ) -> None:
     """Print who held, released, reserved or changed what, and why.
 
-    Oldest first. It is kept in the lab's state; contacts no board.
+    Oldest first. Read from the lab's state; contacts no board.
     """
     found = lab_state(lab_of(invocation)).audit.list(
         since=since.timestamp() if since else None, actor=actor, subject=board, limit=limit
@@ -47,7 +52,7 @@ def audit(
     for one in found:
         click.echo(printable_line(_line(one)))
     if not found:
-        note("nothing was done yet")
+        note("no actions yet")
 
 
 def _line(one: AuditEntry) -> str:

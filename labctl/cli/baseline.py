@@ -35,7 +35,7 @@ def set_command(
     text: str | None,
     as_json: bool,
 ) -> None:
-    """Let NAME stand for one run or several, in place of what it stood for.
+    """Give one run or several runs the name NAME; they replace its earlier runs.
 
     `labctl runs remove` refuses these runs. A run in progress, one without a good trial, and a mix
     of real and emulated boards are refused.
@@ -71,7 +71,7 @@ def list_command(invocation: Invocation, *, as_json: bool) -> None:
     known = {one.run.id for one in RunRepository(lab.root / "runs", note).query()}
     for one in found:
         if gone := [run for run in one.runs if run not in known]:
-            note(f"baseline {one.name}: not in this lab any more: {' '.join(gone)}")
+            note(f"baseline {one.name}: no longer in this lab: {' '.join(gone)}")
 
 
 @baseline.command("remove", epilog="Example: labctl baseline remove release-1.2")

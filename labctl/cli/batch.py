@@ -19,21 +19,21 @@ from labctl.config.yaml.document import load
 from labctl.errors import Blame, ConfigError, ExitStatus, LabctlError, printable_line
 from labctl.farm.batch import Batch
 from labctl.farm.batch_plan import BatchPlan, PlannedBatch, plan_batch, without_agent
+from labctl.farm.database_retry import retry_database
 from labctl.farm.expected import expected_seconds
 from labctl.farm.health import require_health
 from labctl.farm.job import FarmJob, JobResult
-from labctl.farm.patience import patiently
 from labctl.farm.run_executor import READY_AT_ONCE, RunExecutor
 from labctl.farm.schedule import Schedule
 from labctl.farm.scheduler import Scheduler
 from labctl.state import BoardHealth, Health, lab_state
 from labctl.units import counted, duration
 
-NO_BOARD = "no board is left that it could run on"
+NO_BOARD = "no board is left to run it on"
 
 
 @click.command(epilog="Example: labctl batch night.yaml")
-@click.option("--new", is_flag=True, help="Begin a new batch, though an earlier one is unfinished.")
+@click.option("--new", is_flag=True, help="Begin a new batch even if an earlier one is unfinished.")
 @click.option("--dry-run", is_flag=True, help="Only show the jobs, their boards and times.")
 @click.option(
     "--untrusted",
@@ -55,11 +55,11 @@ def batch(
 ) -> int:
     """Run a plan of recipes on many boards, each as soon as one is free.
 
-    PLAN is a YAML file; `labctl docs queue` describes it. Jobs are ordered so that all boards
-    end at about the same time. A job that host, link or board broke off goes on on an equal board.
-    Call it again after Ctrl-C or a kill: it goes on, and no finished trial is run again. Exit
-    status 0: all runs are good; 1: a program failed or a gate was missed; 2: a job is wrong; 3:
-    boards failed.
+    PLAN is a YAML file; `labctl docs queue` describes it. Jobs are ordered so that all boards end
+    at about the same time. A job interrupted by a failing host, link or board continues on an equal
+    board. After Ctrl-C or a kill, the same command continues the batch; finished trials are not run
+    again. Exit status 0: all runs are good; 1: a program failed or a gate was missed; 2: a job is
+    wrong; 3: boards failed.
     """
     lab, workspace = lab_of(invocation), None
     if untrusted:
@@ -92,10 +92,10 @@ def _current(lab: LabFile, planned: PlannedBatch, *, new: bool) -> Batch:
     if same and not new:
         current = same[0]
         done = len(current.jobs) - len(current.remaining)
-        note(f"going on with {current.path.name}: {done} of {len(current.jobs)} jobs have ended")
+        note(f"continuing {current.path.name}: {done} of {len(current.jobs)} jobs have ended")
         return current
     if earlier:
-        note(f"note: the unfinished batch {earlier[0].path.name} had other jobs; it is left")
+        note(f"note: the unfinished batch {earlier[0].path.name} has other jobs; it stays as it is")
     current = Batch.begin(lab.root, planned)
     note(f"batch directory: {current.path}")
     return current
@@ -106,7 +106,7 @@ def _run(lab: LabFile, current: Batch, lacking: Mapping[str, ConfigError]) -> No
     wanted = {board for job in jobs for board in job.boards}
     for name in sorted(wanted & lacking.keys()):
         error = lacking[name]
-        note(f"note: board {name} is left out: {error.message}; to mend it: {error.hint}")
+        note(f"note: board {name} is left out: {error.message}; remedy: {error.hint}")
     wanted -= lacking.keys()
     state, boards, well = lab_state(lab), {}, set()
     known = {one.board: one for one in state.health.list()}
@@ -123,8 +123,8 @@ def _run(lab: LabFile, current: Batch, lacking: Mapping[str, ConfigError]) -> No
 
     def count(board: str, stopping: Event) -> None:
         try:
-            patiently(partial(state.health.job_done, board), note, stopping)
-        except LabctlError as error:  # what the job found is kept all the same
+            retry_database(partial(state.health.job_done, board), note, stopping)
+        except LabctlError as error:  # the job's results are kept anyway
             note(printable_line(f"note: a job on {board} is not counted: {error.message}"))
 
     ready = require_health(lab, connect_board, lambda line: note(printable_line(line)))

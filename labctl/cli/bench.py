@@ -20,7 +20,7 @@ from labctl.runs.inputs.bench import bench_document, model_entries, recipe_text
     "-b",
     shell_complete=BOARD,
     metavar="NAME|HOST:PORT",
-    help="A board of the lab, or the address of its hdc daemon; default: the lab's default board.",
+    help="A board of the lab, or the address of an hdc daemon; default: the lab's default board.",
 )
 @click.option(
     "--target",
@@ -35,7 +35,7 @@ from labctl.runs.inputs.bench import bench_document, model_entries, recipe_text
     help="Change a key of the recipe, such as tokens=8; repeatable.",
 )
 @click.option("--build", is_flag=True, help="Build what is missing, damaged or of an older source.")
-@click.option("--print-recipe", is_flag=True, help="Print the recipe that this is; run nothing.")
+@click.option("--print-recipe", is_flag=True, help="Print the equivalent recipe; run nothing.")
 @result_options
 @ci_options
 @click.argument("models", nargs=-1, required=True, shell_complete=MODEL_FILE)

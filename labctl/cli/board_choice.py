@@ -1,4 +1,4 @@
-"""Boards that a selector means, by what the lab knows of them."""
+"""Boards that match a selector, by the facts that the lab has of them."""
 
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
@@ -9,9 +9,9 @@ from labctl.state import lab_state
 
 
 def boards_on(lab: LabFile, selector: BoardSelector) -> list[str]:
-    """Return the names of the boards that a selector means; no board is asked.
+    """Return the names of the boards that match a selector; no board is contacted.
 
-    Memory is what a board reported when it was seen last. Raises ConfigError if there is none.
+    Memory is the size that a board last reported. Raises ConfigError if no board matches.
     """
     state = lab_state(lab)
 
@@ -25,7 +25,7 @@ def boards_on(lab: LabFile, selector: BoardSelector) -> list[str]:
 
 
 def equal_boards(lab: LabFile, selector: str, recipe: Recipe) -> list[Board]:
-    """Return the boards of a recipe's target that a selector means. Raises ConfigError."""
+    """Return the boards of a recipe's target that match a selector. Raises ConfigError."""
     chosen = [lab.board(name) for name in boards_on(lab, BoardSelector.parse(selector))]
     fitting = [board for board in chosen if board.target == recipe.target]
     if not fitting:

@@ -11,9 +11,9 @@ from labctl.errors import ConfigError
 
 
 def several_boards(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--board``, ``--tag`` and ``--all``; :func:`choose_boards` says whom they mean.
+    """Add ``--board``, ``--tag`` and ``--all``; :func:`choose_boards` resolves them.
 
-    And ``--no-wait``: boards are shared.
+    Also add ``--no-wait``: boards are shared.
     """
     no_wait = "Do not wait for a board in use; exit with status 3."
     for option in (

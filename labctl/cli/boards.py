@@ -87,7 +87,7 @@ def _list(invocation: Invocation, *, as_json: bool) -> int:
     known = lab_of(invocation).lab.boards.values()
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         states = list(pool.map(lambda board: board_status(board, connect_board), known))
-    # The status holds though nobody reads to the end.
+    # The status counts even if nobody reads to the end.
     status = invocation.status = states_status(state.state for state in states)
     uses = _uses(lab_of(invocation), states)
     if as_json:
@@ -108,16 +108,16 @@ def _list(invocation: Invocation, *, as_json: bool) -> int:
 
 
 def _uses(lab: LabFile, states: Sequence[BoardStatus]) -> dict[str, BoardUsage]:
-    """Return who has which board. A state that cannot be asked hides no board."""
+    """Return the users of boards. An unreadable state hides no board."""
     try:
         return board_usages(lab, {one.name: one.state == board_state(None) for one in states})
     except InfraError as error:
-        note(f"who has which board is not known: {error.message}")
+        note(f"the users of the boards are unknown: {error.message}")
         return {one.name: BoardUsage() for one in states}
 
 
 def _with_detail(line: str, detail: str) -> str:
-    """Put the detail behind a line; on a terminal under itself, or below where it has no space."""
+    """Put the detail after a line; on a terminal indented, or below if there is no space."""
     if not detail or not sys.stdout.isatty():
         return f"{line}  {detail}" if detail else line
     columns, indent = shutil.get_terminal_size().columns, len(line) + 2

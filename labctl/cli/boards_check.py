@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: labctl boards check --due")
-@click.option("--due", is_flag=True, help="Only boards whose check is due: for a timer.")
+@click.option("--due", is_flag=True, help="Check only boards whose check is due; for a timer.")
 @json_option("Print the results as JSON.")
 @click.argument("boards", metavar="[BOARD]...", nargs=-1, shell_complete=BOARD)
 @click.pass_obj
 def check(invocation: Invocation, boards: Sequence[str], *, due: bool, as_json: bool) -> int:
     """Check the health of boards: contact, probe, and the recipe of health checks.
 
-    Without BOARD all boards but those in maintenance and the retired. Holds each board's lease for
-    about half a minute. A board that fails is brought back by its switches, or is bad. Exit status
-    3 if a board is not fit for work; boards that are in use are left out.
+    Default: all boards except retired ones and those in maintenance. Holds each board's lease for
+        about half a minute. A failing board is recovered by its switches; if that fails, its health
+        is bad. Exit status 3 if a board is not fit for work. Skips boards in use.
     """
     from labctl.farm.health import check as check_board
     from labctl.farm.health import due as boards_due
@@ -79,8 +79,8 @@ def check(invocation: Invocation, boards: Sequence[str], *, due: bool, as_json: 
 def recover(invocation: Invocation, board: str | None, *, as_json: bool) -> int:
     """Bring a failing board back by its switches, from the mildest to the strongest.
 
-    Stops at the first that helps. Changes no health: `labctl boards check` does. Exit status 3 if
-    nothing helped.
+    Stops at the first one that helps. Does not change the board's health: `labctl boards check`
+    does. Exit status 3 if nothing helped.
     """
     from labctl.farm.recovery import recover as climb
     from labctl.state import lab_state, this_user

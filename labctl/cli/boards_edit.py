@@ -27,13 +27,13 @@ def add(
 ) -> None:
     """Add a board to devices.yaml.
 
-    HOST:PORT is where the board's hdc daemon listens, KEY what `labctl hdc list targets` shows of a
-    board behind an hdc server. Everything else in the file stays as it is.
+    HOST:PORT is the address of the board's hdc daemon. For a board behind an hdc server, KEY is its
+    key in `labctl hdc list targets`. Everything else in the file stays as it is.
     """
     lab = lab_of(invocation)
     keys = _keys(name, place, server)
     add_board(lab, name, keys, target or _only_target(lab), place=place)
-    click.echo(f"{name} is in {lab.path}; look at it: labctl boards")
+    click.echo(f"{name} is in {lab.path}; check it: labctl boards")
 
 
 @click.command(epilog="Example: labctl boards remove rk1")
@@ -42,7 +42,7 @@ def add(
 def remove(invocation: Invocation, names: tuple[str, ...]) -> None:
     """Remove boards from devices.yaml.
 
-    What is on the boards stays there, and so do the lab's runs.
+    Files on the boards stay there, and the lab's runs stay too.
     """
     lab = lab_of(invocation)
     names = tuple(dict.fromkeys(names))
@@ -57,11 +57,11 @@ def remove(invocation: Invocation, names: tuple[str, ...]) -> None:
             if len(left.boards) == 1
             else f"name one with --board ({known}), or set it in {lab.path.name}"
         )
-        note(f"there is no default_board now: {use}")
+        note(f"default_board is no longer set: {use}")
 
 
 def _keys(name: str, place: str, server: str | None) -> dict[str, str | int]:
-    """Return what stands in devices.yaml of a place. Raises ConfigError."""
+    """Return the entry for an address in devices.yaml. Raises ConfigError."""
     if place.startswith("ssh:"):
         try:
             user, host, port = split_hop(place.removeprefix("ssh:"))

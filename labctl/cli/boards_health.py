@@ -1,4 +1,4 @@
-"""``labctl boards history``, and what people decide about a board's health."""
+"""``labctl boards history``, and decisions of people about a board's health."""
 
 import json
 from collections.abc import Sequence
@@ -19,16 +19,14 @@ _LAST = 50
 
 
 @click.command(epilog="Example: labctl boards history rk1 --since 7d")
-@click.option(
-    "--since", metavar="WHEN", help="Only from then on: 2026-11-22, 7d, 12h; default: all."
-)
+@click.option("--since", metavar="WHEN", help="Only since then: 2026-11-22, 7d, 12h; default: all.")
 @click.option(
     "-n",
     "limit",
     type=click.IntRange(min=1),
     default=_LAST,
     show_default=True,
-    help="The last so many.",
+    help="Number of events to show.",
 )
 @json_option("Print what happened as JSON, times in seconds since 1970.")
 @click.argument("board", required=False, shell_complete=BOARD)
@@ -50,7 +48,7 @@ def history(
         click.echo(printable_line(_line(event)))
     health = state.health.get(name)
     if not events:
-        note(f"nothing is known of {name}; check it: `labctl boards check {name}`")
+        note(f"nothing is known about {name}; check it: `labctl boards check {name}`")
     else:
         note(printable_line(f"{name} is {health.health}: {health.reason}"))
 
@@ -78,7 +76,7 @@ def maintenance(
 ) -> None:
     """Take boards out of work while somebody works on them.
 
-    What runs there goes on. No check ends it; `labctl boards good` does.
+    Running work continues. No check ends this; `labctl boards good` does.
     """
     _decide(invocation, boards, Health.MAINTENANCE, reason, as_json=as_json)
 
@@ -91,7 +89,7 @@ def maintenance(
 def retire(invocation: Invocation, boards: Sequence[str], *, reason: str, as_json: bool) -> None:
     """Take boards out of work for good; their runs and history stay.
 
-    What runs there goes on. No check ends it; `labctl boards good` does.
+    Running work continues. No check ends this; `labctl boards good` does.
     """
     _decide(invocation, boards, Health.RETIRED, reason, as_json=as_json)
 
@@ -102,7 +100,7 @@ def _decide(
     from labctl.state import this_user
 
     if not reason.strip():
-        raise click.UsageError("--reason must say something")
+        raise click.UsageError("--reason must not be empty")
     lab = lab_of(invocation)
     state, by = lab_state(lab), this_user()
     names = [lab.board(name).name for name in dict.fromkeys(boards)]

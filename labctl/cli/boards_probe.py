@@ -27,7 +27,7 @@ from labctl.units import size
     "models",
     multiple=True,
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A small GGUF file: measure the compute rate of its quantization too.",
+    help="A small GGUF file: also measure the compute rate of its quantization.",
 )
 @json_option("Print the probe as JSON.")
 @click.option("--board", "-b", "named", shell_complete=BOARD, help="The board, as BOARD.")

@@ -20,7 +20,7 @@ from labctl.units import rate
 def probes(invocation: Invocation, board: str | None, *, as_json: bool) -> None:
     """List the probes of all boards or of one, newest first.
 
-    Contacts no board. Rates of storage are those that provably came from it.
+    Contacts no board. Storage rates include only reads that provably came from the storage.
     """
     from labctl.runs.record.repository import RunRepository
 

@@ -110,8 +110,8 @@ AGENT = "agent"
 @click.option(
     "--untrusted",
     is_flag=True,
-    help="The source is somebody else's, as of a pull request: build it in a container without"
-    " network, and start nothing of it here.",
+    help="The source is not trusted, such as a pull request: build it in a container without"
+    " network, and start none of its programs here.",
 )
 @json_option("Print the manifest as JSON.")
 @click.pass_obj
@@ -186,7 +186,7 @@ def _target_of_the_lab(invocation: Invocation) -> str:
     """Return the target of all boards of the lab. Raises ConfigError if they have several."""
     hint = "name one with --target; `labctl targets` lists them"
     if invocation.lab is None and find_lab_root(Path.cwd()) is None:
-        raise ConfigError("no target is named, and no devices.yaml has boards of one", hint=hint)
+        raise ConfigError("no target given, and no devices.yaml with boards", hint=hint)
     lab = lab_of(invocation)
     found = list(dict.fromkeys(board.target for board in lab.lab.boards.values()))
     if len(found) == 1:
@@ -241,18 +241,18 @@ def _source(source: Path | None, git: str | None, ref: str | None) -> Path | Git
         ) from error
 
 
-#: What the pieces of a step are, where they are all alike.
+#: Unit of the pieces of a step, if all are of one kind.
 _UNITS = {Step.COMPILE: "files", Step.SEND: "bytes"}
 
 
 class BuildView:
-    """Shows builds as they go."""
+    """Shows the progress of builds."""
 
     def __init__(self, view: progress.ProgressView):
         self._view = view
         self._step: progress.Step | None = None
         self._name: Step | None = None
-        #: True while nothing had to be done.
+        #: True while nothing needed to be done.
         self.idle = True
 
     def build(
@@ -287,7 +287,7 @@ class BuildView:
 
 
 def build_missing(view: progress.ProgressView, recipe: Recipe, lab_root: Path) -> None:
-    """Build what a recipe needs, but for the agent, unless it is there as its spec has it now.
+    """Build everything that a recipe needs except the agent; skip up-to-date builds.
 
     Raises what :func:`labctl.build.build` raises.
     """
@@ -297,7 +297,7 @@ def build_missing(view: progress.ProgressView, recipe: Recipe, lab_root: Path) -
 
 
 def _location(location: str) -> str:
-    """Name a source; one that comes with labctl without the folder where labctl is installed."""
+    """Name a source; for a shipped one without the folder of the labctl installation."""
     path = Path(location)
     if path.is_relative_to(shipped.TOOLCHAINS):
         return f"labctl's {path.relative_to(shipped.TOOLCHAINS.parent)}"

@@ -45,11 +45,11 @@ def bundle(
     key: Path | None,
     as_json: bool,
 ) -> None:
-    """Write a run into one file that others can check and make again.
+    """Write a run into one file that others can check and reproduce.
 
-    It has recipe, records, raw logs, manifests of the builds, the board's probe, where each model
-    comes from, and the tables. Host names, users, home and lab paths, serial numbers, addresses and
-    keys are replaced, and the replacements are listed. The same run gives the same bytes.
+    The file has recipe, records, raw logs, manifests of the builds, the board's probe, the source
+    of each model, and the tables. Host names, users, home and lab paths, serial numbers, addresses
+    and keys are replaced, and the replacements are listed. The same run gives the same bytes.
     """
     from labctl.bundle.form import SUFFIX
     from labctl.bundle.make import make_bundle
@@ -64,7 +64,7 @@ def bundle(
         where = counted(len(one.entries), "file")
         note(f"left out: {one.kind}, {counted(one.times, 'time')} in {where}")
     if with_identity:
-        note("nothing was left out: names, paths and addresses of this lab are in it")
+        note("nothing was left out: it contains names, paths and addresses of this lab")
     for text in made.notes:
         note(f"note: {printable_line(text)}")
     click.echo(f"{path}: {counted(len(made.entries), 'file')}, {size(path.stat().st_size)}")

@@ -1,4 +1,4 @@
-"""Show a bundle without running anything of it."""
+"""Show a bundle without running any part of it."""
 
 import json
 from pathlib import Path
@@ -11,12 +11,12 @@ from labctl.bundle.signature import Signer, verify
 from labctl.errors import printable, printable_line
 from labctl.units import counted, size
 
-#: An entry that a person reads.
+#: An entry that is text for people.
 _MOST_SHOWN_BYTES = 4 << 20
 
 
 def as_bundle(name: str) -> tuple[Path, str | None] | None:
-    """Return the file, and the entry behind it, that FILE or FILE/ENTRY names; None for a run."""
+    """Return the file and the entry of FILE or FILE/ENTRY; None for a run."""
     if Path(name).is_file():
         return Path(name), None
     head, found, entry = name.partition(f"{SUFFIX}/")
@@ -25,9 +25,9 @@ def as_bundle(name: str) -> tuple[Path, str | None] | None:
 
 
 def signer_of(bundle: Bundle, allowed_signers: Path | None) -> Signer | None:
-    """Return who signed a bundle; None if nobody did, and nobody was asked for.
+    """Return the signer of a bundle; None if it is not signed and needs no signature.
 
-    Raises ConfigError where somebody of ``allowed_signers`` should have, and what
+    Raises ConfigError if it must be signed by one of ``allowed_signers``, and what
     :func:`labctl.bundle.signature.verify` raises.
     """
     if bundle.signature is None:
@@ -40,7 +40,7 @@ def signer_of(bundle: Bundle, allowed_signers: Path | None) -> Signer | None:
 def show_bundle(
     path: Path, entry: str | None, allowed_signers: Path | None, *, as_json: bool
 ) -> None:
-    """Print what a bundle is, after all of it was checked; or one entry, made harmless to print.
+    """Print the facts of a checked bundle, or one entry as safe text.
 
     Raises NotABundle, and what :func:`signer_of` raises.
     """
@@ -58,7 +58,7 @@ def show_bundle(
     lines = [
         f"{path}: run {manifest.run}, recipe {manifest.recipe}, target {manifest.target}",
         f"  whole: {counted(len(manifest.entries), 'file')}, each with its SHA-256",
-        f"  {signer}" if signer else "  not signed: anybody can have made it",
+        f"  {signer}" if signer else "  not signed: its author is unknown",
         f"  made by labctl {manifest.labctl_version}; SHA-256 {bundle.sha256}",
     ]
     left_out = ", ".join(one.kind for one in manifest.left_out) or "nothing"

@@ -28,7 +28,7 @@ class _Written(click.ParamType[tuple[str, Path | None]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, Path | None]:
-        """Return the format and the file, None for ``-``; find now that it cannot be written."""
+        """Return the format and the file, None for ``-``; fail now if it cannot be written."""
         form, _, file = str(value).partition("=")
         if form not in (known := (*FORMATS, *CI_FORMATS)) or not file:
             self.fail(f"{value!r} is not FORMAT=FILE with a format of {listed(known)}", param, ctx)
@@ -46,7 +46,7 @@ def _writable(file: str) -> Path | None:
 
 @dataclass(frozen=True)
 class CiOutput:
-    """Files to write, by format; ``strict`` makes a failure of what was not judged."""
+    """Files to write, by format; with ``strict``, a result that was not judged is a failure."""
 
     files: tuple[tuple[str, Path | None], ...] = ()
     strict: bool = False
@@ -66,7 +66,7 @@ class CiOutput:
             write_result(result_text(form, run, trials, gates, path, strict=self.strict), file)
 
     def exit_status(self, outcome: "Outcome") -> int:
-        """Return that of a run; a failure if ``strict`` finds what was not judged."""
+        """Return the status of a run; a failure if ``strict`` and some result was not judged."""
         if not self.strict:
             return outcome.exit_status
         from labctl.report.ci import run_suite
@@ -82,9 +82,9 @@ class CiOutput:
         recipe: "Recipe | None" = None,
         board: str = "",
     ) -> None:
-        """Write all files for a run that ended early; of one that never began by its recipe.
+        """Write all files for a run that ended early; without a run, from its recipe.
 
-        What cannot be written is a note: the error is what the command ends with.
+        A failed write is a note: the command ends with the error of the run.
         """
         from labctl.report.ci import refused_suite
 
@@ -105,7 +105,7 @@ class CiOutput:
                 raise click.UsageError(f"--write {form}: this command writes {listed(CI_FORMATS)}")
 
     def write_suite(self, suite: "Suite") -> None:
-        """Write cases; other formats have nothing to say without a run. Raises HostError."""
+        """Write cases; other formats are empty without a run. Raises HostError."""
         from labctl.report.ci import ci_text
 
         for form, file in self.files:
@@ -143,7 +143,7 @@ def ci_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "written",
             type=_Written(),
             multiple=True,
-            help="Write the result in this format too, to this file; repeatable.",
+            help="Also write the result in this format, to this file; repeatable.",
         ),
         click.option(
             "--junit",

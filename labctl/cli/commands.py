@@ -68,12 +68,12 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "show": (
         "labctl.cli.show",
         "show",
-        "Print all facts of a run or of a trial, each with its origin; or what a bundle is.",
+        "Print all facts of a run or a trial with their origin, or the facts of a bundle.",
     ),
     "export": (
         "labctl.cli.export",
         "export",
-        "Write a row for each trial of the runs that are named, or that meet the conditions.",
+        "Write a row for each trial of the named runs, or of those that meet the conditions.",
     ),
     "compare": (
         "labctl.cli.compare",
@@ -88,7 +88,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "latency-match": (
         "labctl.cli.latency_match",
         "latency_match",
-        "Tell which model answers better in the same time.",
+        "Show which model answers better in the same time.",
     ),
     "baseline": (
         "labctl.cli.baseline",
@@ -103,7 +103,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "bundle": (
         "labctl.cli.bundle",
         "bundle",
-        "Write a run into one file that others can check and make again.",
+        "Write a run into one file that others can check and reproduce.",
     ),
     "import": (
         "labctl.cli.import_",
@@ -113,7 +113,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "regressions": (
         "labctl.cli.regressions",
         "regressions",
-        "Find where results changed over time, and with which commits.",
+        "Find changes of results over time, and their commits.",
     ),
     "nightly": (
         "labctl.cli.nightly",
@@ -130,19 +130,19 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "worker": (
         "labctl.cli.worker",
         "worker",
-        "Run the queue's jobs on the boards that are attached to this host, until it is stopped.",
+        "Run the queue's jobs on the boards attached to this host, until stopped.",
     ),
     "workers": (
         "labctl.cli.worker",
         "workers",
-        "List the workers of all lab hosts: which boards they serve, and whether they live.",
+        "List the workers of all lab hosts, their boards, and if they are alive.",
     ),
     "hold": ("labctl.cli.holds", "hold", "Keep boards for yourself from now on."),
-    "release": ("labctl.cli.holds", "release", "Let boards go that you hold."),
+    "release": ("labctl.cli.holds", "release", "Release boards that you hold."),
     "reserve": (
         "labctl.cli.holds",
         "reserve",
-        "Reserve boards for a time; without --from list the reservations.",
+        "Reserve boards for a time; without --from, list the reservations.",
     ),
     "audit": (
         "labctl.cli.audit",

@@ -53,7 +53,7 @@ def _is_number(value: object) -> bool:
     "--allow",
     multiple=True,
     metavar="KEY",
-    help="Compare although this key differs; repeatable. The output names the difference.",
+    help="Compare even if this key differs; repeatable. The output names the difference.",
 )
 @click.option(
     "--figure",
@@ -67,12 +67,12 @@ def _is_number(value: object) -> bool:
 @click.option(
     "--same-within",
     type=Share(),
-    help="Largest difference that is the same, such as 3%; default: the recipe's.",
+    help="Largest difference that counts as the same, such as 3%; default: the recipe's.",
 )
 @click.option(
     "--practical",
     type=Share(),
-    help="Smallest difference that is slower or faster, such as 2%; default: the recipe's.",
+    help="Smallest difference that counts as slower or faster, such as 2%; default: the recipe's.",
 )
 @click.option(
     "--fail-on",
@@ -99,10 +99,10 @@ def compare(
     """Compare runs, variants or baselines with the first of them.
 
     A, B are runs, variants of runs (RUN:VARIANT) or baselines. Runs are compared variant by
-    variant; of one run alone, the variants with its first one. Without a name: the newest run.
+    variant; in a single run, each variant with the first. Default: the newest run.
 
-    Verdicts: unlike, same, slower, faster, suspected, can't tell. `labctl docs comparing` says what
-    they mean. The exit status is 0 whatever the verdicts are, unless --fail-on names one of them.
+    Verdicts: unlike, same, slower, faster, suspected, can't tell. `labctl docs comparing` explains
+        them. The exit status is 0 for all verdicts, unless --fail-on names one of them.
     """
     if markdown and as_json:
         raise click.UsageError("give either --json or --markdown")

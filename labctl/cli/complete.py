@@ -1,6 +1,6 @@
-"""Completion candidates for the shell: names that the lab knows, and files.
+"""Completion candidates for the shell: names in the lab, and files.
 
-Nothing here fails: a lab that cannot be read offers nothing, as what is typed is not wrong yet.
+Nothing here fails: an unreadable lab offers no candidates.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ _Names = Callable[[click.Context], Iterable[str]]
 
 
 def recipes(ctx: click.Context) -> Iterable[str]:
-    """Name the lab's recipes and those that labctl brings."""
+    """Name the lab's recipes and those shipped with labctl."""
     from labctl.config.recipe import known_recipes
 
     return known_recipes(_root(ctx))
@@ -104,7 +104,7 @@ def targets(ctx: click.Context) -> Iterable[str]:
 
 
 def tools(ctx: click.Context) -> Iterable[str]:
-    """Name the tools of the product that is to be built."""
+    """Name the tools of the product to build."""
     from labctl.build.spec import find_spec
 
     target, product = ctx.params.get("target"), ctx.params.get("product")
@@ -112,7 +112,7 @@ def tools(ctx: click.Context) -> Iterable[str]:
 
 
 def artifacts(_ctx: click.Context) -> Iterable[str]:
-    """Name what is built."""
+    """Name the built artifacts."""
     from labctl.build.artifact import artifacts_dir, list_artifacts
 
     return [str(artifact.path.relative_to(artifacts_dir())) for artifact in list_artifacts()]
@@ -127,8 +127,8 @@ def models(ctx: click.Context) -> Iterable[str]:
 
 
 def compared(ctx: click.Context) -> Iterable[str]:
-    """Name what can be compared: baselines, and runs."""
-    with suppress(LabctlError, OSError):  # without a devices.yaml there are runs nevertheless
+    """Name the runs and baselines that can be compared."""
+    with suppress(LabctlError, OSError):  # there can be runs without a devices.yaml
         yield from baselines(ctx)
     yield from runs(ctx)
 
@@ -181,17 +181,17 @@ def _offer(
     _parameter: click.Parameter,
     incomplete: str,
 ) -> list[CompletionItem]:
-    """Offer names that begin as the word does; where a file may stand too, files as well.
+    """Offer names with the same beginning as the word, and files if a file is allowed.
 
-    ``names`` gives what is known; ``suffix`` is how the names of files end that may be given
-    instead. None: no file may.
+    ``names`` returns the known names; ``suffix`` is the end of the names of allowed files. None: no
+    files.
     """
     known: list[str] = []
     with suppress(LabctlError, OSError):
         known = [name for name in names(ctx) if name.startswith(incomplete)]
     if suffix is None:
         return [CompletionItem(name) for name in known]
-    if not known:  # the shell's own completion of files knows best
+    if not known:  # the shell's own completion of files is better
         return [CompletionItem(incomplete, type="file")]
     files = [
         f"{path}/" if path.is_dir() else str(path)
@@ -234,7 +234,7 @@ def _folder(ctx: click.Context) -> Path:
         ParameterSource.COMMANDLINE,
         ParameterSource.ENVIRONMENT,
     ):
-        raise ConfigError("the named lab is not there")  # so it is not the one that is around here
+        raise ConfigError("the named lab is not there")  # not another one
     return Path.cwd()
 
 

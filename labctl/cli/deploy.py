@@ -23,7 +23,7 @@ from labctl.runs import BoardTask, Fleet, Wanted, find_files, read_recipe
 from labctl.runs.inputs.deploy_inputs import nothing_to_deploy
 from labctl.units import counted, size
 
-#: Above this many bytes the user is asked.
+#: Above this number of bytes the user is asked.
 ASK_BYTES = 1_000_000_000
 
 
@@ -87,7 +87,7 @@ def deploy(
         pace = None if limit_rate is None else Pace(limit_rate, len(chosen))
         shown = BoardsView(view, len(chosen))
         wanted = _wanted(lab, chosen, recipes, set_values, shown)
-        # The plan is what `--plan` is asked for; else it is news on the way to the result.
+        # With `--plan` the plan is the result; else it is a message before the result.
         tell = click.echo if only_plan and not as_json else view.say
         tasks = [
             BoardTask(board, found)
@@ -123,7 +123,7 @@ def _serve(
     only_plan: bool,
     yes: bool,
 ) -> None:
-    """See what the boards lack, ask, fetch, and bring it. Raises what befell the only board."""
+    """Find missing files, ask, fetch and send them. Raises the error of a single board."""
     for task in fleet.tasks:
         if task.error is not None:
             shown.ended(task)
@@ -143,9 +143,9 @@ def _serve_free(
     only_plan: bool,
     yes: bool,
 ) -> bool:
-    """Serve the boards that nobody uses; whether those after them need no asking."""
+    """Serve the free boards. Return True if later boards need no confirmation."""
     if not fleet.is_whole:
-        # All that is known before gigabytes come to this host.
+        # Everything known before gigabytes are downloaded to this host.
         for task in fleet.alive:
             if task.preview is not None and task.preview.problems:
                 for line in preview_lines(task.preview):
@@ -173,9 +173,9 @@ def _serve_free(
 
 
 def _agree(fleet: Fleet, view: ProgressView, *, yes: bool) -> bool:
-    """Ask where it is much, or where something will not fit; whether it needs no more asking.
+    """Ask for confirmation of large transfers and bad fits. Return True if none is needed later.
 
-    Raises ConfigError: nobody to ask.
+    Raises ConfigError if nobody can be asked.
     """
     previews = [task.preview for task in fleet.alive if task.preview and task.preview.plan.missing]
     total = sum(preview.plan.bytes_to_send for preview in previews)
@@ -198,10 +198,9 @@ def _wanted(
     set_values: tuple[str, ...],
     shown: BoardsView,
 ) -> dict[str, Wanted | ConfigError]:
-    """Return what each target's boards need, once for all of them; or the error of a target's
-    recipes.
+    """Return the needs of each target's boards, or the error of a target's recipes.
 
-    Raises ConfigError where that is the only target.
+    Raises ConfigError if that is the only target.
     """
     firsts = {board.target: board for board in reversed(boards)}
     named = {

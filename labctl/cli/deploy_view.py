@@ -20,7 +20,7 @@ def preview_lines(preview: DeployPreview) -> list[str]:
     name, plan = preview.board.name, preview.plan
     if plan.missing:
         files = counted(len(plan.missing), "file")
-        there = f", {size(plan.arrived_bytes)} of it are there" if plan.arrived_bytes else ""
+        there = f", {size(plan.arrived_bytes)} are there already" if plan.arrived_bytes else ""
         lines = [f"{name} needs {files} ({size(plan.bytes)}{there}){_time(preview)}:"]
         lines += [f"  {item.name}  {size(item.size_bytes)}" for item in plan.missing]
     else:
@@ -54,7 +54,7 @@ def result_text(task: BoardTask) -> str:
 
 
 def waiting_text(error: BoardBusy) -> str:
-    """Name who uses the board, and what to do about it, in one line."""
+    """Name the user of the board and the alternative, in one line."""
     return f"{error.message}; waiting until it is free (--no-wait does not)"
 
 
@@ -68,7 +68,7 @@ class _Sending:
     shown_at: float = 0.0
 
     def show(self) -> None:
-        """Show the bytes that are there or under way, at the rate of those that were sent."""
+        """Show the bytes that are there or being sent, at the rate of the sent bytes."""
         self.shown_at = time.monotonic()
         per_second, remaining_s = self.progress.pace(self.shown_at)
         self.step.update(
@@ -81,7 +81,7 @@ class _Sending:
 
 
 class BoardsView(FleetView):
-    """One bar for each board: how much it has, how fast, what comes just now."""
+    """One bar for each board: its bytes, the rate, the present file."""
 
     def __init__(self, view: ProgressView, boards: int):
         self._view = view
@@ -105,7 +105,7 @@ class BoardsView(FleetView):
         self._host.end()
 
     def waits(self, error: BoardBusy) -> None:
-        """One line that names who uses the board."""
+        """One line that names the user of the board."""
         with self._lock:
             self._host.note(waiting_text(error))
 
@@ -119,7 +119,7 @@ class BoardsView(FleetView):
             sending.show()
 
     def sent(self, task: BoardTask, count: int) -> None:
-        """Move the board's bar, where it is time to."""
+        """Update the board's bar if it is time to."""
         with self._lock:
             sending = self._sending[task.board.name]
             sending.progress.sent(count)
@@ -127,28 +127,28 @@ class BoardsView(FleetView):
                 sending.show()
 
     def moved(self, task: BoardTask, item: Object, done_bytes: int) -> None:
-        """Move the board's bar."""
+        """Update the board's bar."""
         name = task.board.name
         with self._lock:
             self._lost.discard(name)
             if (sending := self._sending.get(name)) is None:
-                return  # the agent: it is not worth a bar
+                return  # the agent is too small for a bar
             sending.progress.arrived(item, done_bytes)
             sending.file = item.name
             sending.show()
 
     def lost(self, task: BoardTask, error: InfraError) -> None:
-        """One line each time, however often it is tried again."""
+        """Print one line for each loss, not for each retry."""
         name = task.board.name
         with self._lock:
             if name not in self._lost:
                 self._lost.add(name)
-                self._view.say(f"{name}: {error.message}; trying again")
+                self._view.say(f"{name}: {error.message}; retrying")
                 if sending := self._sending.get(name):
                     sending.progress.lost()
                     since = f"{datetime.now():%H:%M:%S}"
                     sending.step.stall(
-                        f"no link to {name} since {since}, trying again; what came stays there"
+                        f"no link to {name} since {since}, retrying; sent data stays there"
                     )
 
     def ended(self, task: BoardTask) -> None:
@@ -161,7 +161,7 @@ class BoardsView(FleetView):
             elif sending:
                 sending.step.abandon()
             if error is not None:
-                self._host.abandon()  # what failed is not done
+                self._host.abandon()  # a failed step is not done
             if error is not None and self._boards > 1:
                 self._view.say_error(f"{name}: {error.message}")
                 for line in (error.details or "").splitlines():
@@ -170,6 +170,6 @@ class BoardsView(FleetView):
                     self._view.say_error(f"  hint: {error.hint}")
 
     def end(self) -> None:
-        """Nothing moves any more."""
+        """Close the view."""
         for sending in self._sending.values():
             sending.step.abandon()

@@ -16,7 +16,7 @@ def doctor(as_json: bool) -> int:
     """List what is missing on this host.
 
     Names each program that labctl uses, its purpose, and how to get it. Exit status 3 if something
-    required is missing; a missing optional program only limits what labctl can do.
+    required is missing; a missing optional program only limits labctl.
     """
     findings = examine()
     if as_json:

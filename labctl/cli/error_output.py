@@ -1,4 +1,4 @@
-"""Errors on standard error: words for people, or with ``--json`` one object on one line."""
+"""Errors on standard error: text for people, or with ``--json`` one object on one line."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ BUG_HINT = "this is a bug in labctl: please report it with the output of `labctl
 
 
 def print_error(error: Exception, *, as_json: bool) -> int:
-    """Print an error for people, or as one JSON object; return the exit status it means."""
+    """Print an error for people, or as one JSON object; return its exit status."""
     match error:
         case click.exceptions.Exit():
             return error.exit_code
@@ -54,7 +54,7 @@ def _print_json(blame: str, message: str, hint: str | None = None, **where: obje
 
 
 def show_error(error: LabctlError) -> None:
-    """Print an error: blame, message, evidence, what to do."""
+    """Print an error: blame, message, evidence, hint."""
     told = f"({error.blame}): {_below(error.message)}"
     click.echo(f"{coloured('error', 'red')} {told}", err=True)
     if error.details:
@@ -65,7 +65,7 @@ def show_error(error: LabctlError) -> None:
 
 
 def _below(text: str) -> str:
-    """Return text whose further lines are marked, as those of the evidence are.
+    """Return text with further lines marked like those of the evidence.
 
     A CI server takes a line that begins with ``::`` for a command.
     """

@@ -28,7 +28,7 @@ from labctl.cli.run_view import RunView
     type=click.IntRange(min=1),
     help="Number of questions; the same as --set dataset.limit=N.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the plan only; no server is asked.")
+@click.option("--dry-run", is_flag=True, help="Print only the plan; contact no server.")
 @json_option("Print run, accuracies and gates as JSON; with --dry-run the plan.")
 @click.argument("recipe", shell_complete=RECIPE)
 @click.pass_obj
@@ -43,9 +43,9 @@ def eval_(
 ) -> int:
     """Ask models the questions of a recipe, and print how many answers are right.
 
-    RECIPE is a file, or the name of a recipe of the lab or of labctl. Each answer is on disk, in a
-    new directory below the lab's runs/, before it counts: after Ctrl-C or a kill `labctl resume`
-    asks only what is not answered. Exit status 0: every gate is met, by all questions or by those
+    RECIPE is a file, or the name of a recipe of the lab or of labctl. Each answer is written to a
+    new directory below the lab's runs/ before it counts: after Ctrl-C or a kill, `labctl resume`
+    asks only the open questions. Exit status 0: every gate is met, by all questions or by those
     asked until max_time or stop_when; 1: a gate was missed, or a question was refused; 3: a server
     failed.
     """

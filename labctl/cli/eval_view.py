@@ -31,12 +31,12 @@ def read_evaluation(name: str, root: Path, settings: Iterable[str]) -> "Evaluati
 
 
 def names_evaluation(name: str, root: Path) -> bool:
-    """Tell whether a name is that of an evaluation recipe. Raises ConfigError."""
+    """Return True if a name is that of an evaluation recipe. Raises ConfigError."""
     return is_evaluation(Document.read(find_recipe(name, root)))
 
 
 def show_plan(recipe: "EvaluationRecipe", lab: LabFile, *, as_json: bool) -> None:
-    """Print what an evaluation would ask, and how long that would take where it is known."""
+    """Print the plan of an evaluation, with its time if known."""
     from labctl.evaluation.preview import preview
 
     seen = preview(recipe, lab)
@@ -52,14 +52,14 @@ def show_plan(recipe: "EvaluationRecipe", lab: LabFile, *, as_json: bool) -> Non
     print_table(console, headings, rows)
     lines = [f"{counted(seen.generations, 'generation')} in all"]
     if seen.checks:
-        lines.append(f"and up to {seen.checks} more to hold cut answers against real limits")
+        lines.append(f"and up to {seen.checks} more to check truncated answers against real limits")
     if seen.seconds is not None:
         lines.append(f"at most {duration(seen.seconds * 1e9)}, {seen.seconds_from}")
     print_lines(console, lines)
 
 
 def check_format(result_format: str, output: Path | None) -> bool:
-    """Return whether JSON is wanted of an evaluation; it has no other format but the table.
+    """Return True if an evaluation is printed as JSON; else it is printed as a table.
 
     Raises UsageError.
     """
@@ -72,7 +72,7 @@ def check_format(result_format: str, output: Path | None) -> bool:
 
 
 def tell_outcome(outcome: "EvaluationOutcome", *, as_json: bool) -> int:
-    """Print the result of an evaluation; its exit status, though nobody reads."""
+    """Print the result of an evaluation; return its exit status, even if nobody reads."""
     try:
         show_evaluation(outcome.directory.run, as_json=as_json)
         if not as_json:
@@ -84,7 +84,7 @@ def tell_outcome(outcome: "EvaluationOutcome", *, as_json: bool) -> int:
 
 
 def show_evaluation(run: RunDirectory, *, as_json: bool, wide: bool = False) -> None:
-    """Print the accuracies of an evaluation, and how it ended. Raises ConfigError."""
+    """Print the accuracies of an evaluation, and its end. Raises ConfigError."""
     from labctl.evaluation.directory import EvaluationDirectory
     from labctl.evaluation.results import document, table_of
     from labctl.report.accuracy_table import gate_lines, print_accuracies
@@ -111,7 +111,7 @@ def show_evaluation(run: RunDirectory, *, as_json: bool, wide: bool = False) -> 
 
 
 def facts_of_evaluation(run: RunDirectory, *, as_json: bool) -> None:
-    """Print the record of an evaluation, a line for each fact."""
+    """Print the record of an evaluation, one line for each fact."""
     record = run.evaluation().model_dump(mode="json", exclude_none=True)
     print_facts(run, "evaluation", record, as_json=as_json)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _OF_LLAMA_BENCH = ("llama-bench-json", "llama-bench-sql")
 _LM_EVAL = "lm-eval"
 FORMATS = ("csv", "jsonl", "parquet", *_OF_LLAMA_BENCH, _LM_EVAL)
-#: How the name of an output file ends -> its format.
+#: End of the name of an output file -> its format.
 _BY_SUFFIX = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -56,16 +56,16 @@ def export(
     form: str | None,
     output: Path | None,
 ) -> None:
-    """Write a row for each trial of the runs that are named, or that meet the conditions.
+    """Write a row for each trial of the named runs, or of those that meet the conditions.
 
-    Without either, of all runs. Warm-ups have repeat 0. In CSV a text that a spreadsheet could take
-    for a formula gets a ' before it; JSON Lines have every text as it is. The formats of
-    llama-bench have a row for each test of its own, and of each text completion of llama.cpp; its
-    compare-llama-bench.py reads them.
+    Default: all runs. Warm-ups have repeat 0. In CSV, a text that a spreadsheet could read as a
+        formula begins with a '; JSON Lines have every text unchanged. The formats of llama-bench
+        have a row for each llama-bench test and for each text completion of llama.cpp; llama.cpp's
+        compare-llama-bench.py reads them.
 
-    Of an evaluation (`labctl eval`) it is a line for each graded answer: csv, or samples of
-    lm-evaluation-harness. Where -o is a folder they are its own files, one for each model, prompt
-    and budget, with results beside them.
+    An evaluation (`labctl eval`) gives a line for each graded answer: csv, or samples of
+    lm-evaluation-harness. If -o is a folder, it gets the harness's files, one for each model,
+    prompt and budget, with results beside them.
     """
     from dataclasses import replace
 
@@ -79,7 +79,7 @@ def export(
     if output is not None and output.is_dir():
         raise click.UsageError(f"{output} is a folder; name a file")
     if form == "parquet" and output is None and sys.stdout.isatty():
-        raise click.UsageError("Parquet is no text for a terminal; name a file: -o trials.parquet")
+        raise click.UsageError("Parquet is not text; name a file: -o trials.parquet")
     runs = runs_folder(invocation, names[0] if names else "latest")
     ids = tuple(dict.fromkeys(one.path.resolve().name for one in named))
     repository = RunRepository(runs, note)
@@ -133,7 +133,7 @@ def _export_evaluation(
 
 
 def _form_of(output: Path | None) -> str:
-    """Return the format that the name of a file asks for. Raises a wrong use for JSON."""
+    """Return the format for the name of a file. Raises a usage error for JSON."""
     suffix = output.suffix.lower() if output else ""
     if suffix in (".json", ".sqlite", ".db"):
         raise click.UsageError(
@@ -144,7 +144,7 @@ def _form_of(output: Path | None) -> str:
 
 
 def _result(runs: Path, found: Sequence[IndexedTrial], form: str) -> tuple[str | bytes, str]:
-    """Return trials in a format, and how many there are in it."""
+    """Return trials in a format, and their number."""
     if form == "parquet":
         from labctl.report.trial_parquet import trials_parquet
 

@@ -49,9 +49,9 @@ def grade(
 ) -> int:
     """Grade the kept answers of an evaluation again, without any server.
 
-    The new grades come beside those that the run has; what a grader has judged in its present
-    version is not judged again. Then the accuracies by every grader are printed, and the gates of
-    the recipe are judged again. Exit status 1: a gate is missed.
+    New grades are added to those of the run; answers judged by the present version of a grader are
+    not judged again. Then prints the accuracies by every grader, and judges the gates of the recipe
+    again. Exit status 1: a gate is missed.
     """
     from labctl.evaluation.datasets.kept import kept_questions
     from labctl.evaluation.directory import EvaluationDirectory

@@ -21,12 +21,12 @@ def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
     click.echo(shown.get_help())
 
 
-#: Words of shells and of other programs, and ours.
+#: Words of shells and other programs, and labctl's own.
 _HABITS = {"rm": "remove", "delete": "remove", "del": "remove", "ls": "list"}
 
 
 def with_nearest(error: click.exceptions.NoSuchCommand) -> click.UsageError:
-    """Suggest a command of the group; the group itself where that lists."""
+    """Suggest a command of the group, or the group itself if it lists."""
     ctx = error.ctx
     if ctx is None or not isinstance(group := ctx.command, click.Group):
         return error

@@ -43,7 +43,7 @@ class LocalTime(click.ParamType[float]):
     type=DURATION,
     default=format_duration(HOLD_SECONDS),
     show_default=True,
-    help="Time after which it ends by itself.",
+    help="Time until it ends.",
 )
 @click.option("--reason", metavar="TEXT", help="Reason, for others.")
 @json_option("Print the holds as JSON, times in seconds since 1970.")
@@ -59,8 +59,8 @@ def hold(
 ) -> None:
     """Keep boards for yourself from now on.
 
-    Others' commands are refused meanwhile; your own (of the same user on the same host) work.
-    Contacts no board. Holding a board again changes the time. Exit status 3 if another has it.
+    Meanwhile commands of other users are refused; your own (same user, same host) work. Contacts no
+    board. Holding a board again changes the time. Exit status 3 if another user has it.
     """
     lab = lab_of(invocation)
     holds, by = lab_state(lab).holds, this_user()
@@ -70,11 +70,11 @@ def hold(
         return
     for one in made:
         click.echo(f"{one.board} is yours until {local_time(one.ends)}")
-    note(f"to let go earlier: labctl release {' '.join(one.board for one in made)}")
+    note(f"to release earlier: labctl release {' '.join(one.board for one in made)}")
 
 
 @click.command(epilog='Example: labctl release rk1 --force --reason "she is on holiday"')
-@click.option("--force", is_flag=True, help="End another's hold, and the lease of who uses it.")
+@click.option("--force", is_flag=True, help="Also end another user's hold and the current lease.")
 @click.option("--reason", metavar="TEXT", help="Reason, for the audit log; --force needs one.")
 @json_option("Print what was ended as JSON.")
 @click.argument("boards", metavar="BOARD...", nargs=-1, required=True, shell_complete=BOARD)
@@ -87,9 +87,9 @@ def release(
     reason: str | None,
     as_json: bool,
 ) -> None:
-    """Let boards go that you hold.
+    """Release boards that you hold.
 
-    With --force a run of whoever loses its board: it records nothing more, its finished trials
+    With --force, a run of any user loses its board: it records nothing more, its finished trials
     stay, and `labctl resume` continues it.
     """
     lab = lab_of(invocation)
@@ -117,7 +117,7 @@ def release(
 @click.option("--user", metavar="USER", help="For USER or USER@HOST; default: you.")
 @click.option("--maintenance", is_flag=True, help="Nobody starts work then.")
 @click.option("--cancel", metavar="ID", help="Cancel a reservation.")
-@click.option("--force", is_flag=True, help="Cancel another's; needs --reason.")
+@click.option("--force", is_flag=True, help="Cancel another user's reservation; needs --reason.")
 @click.option("--reason", metavar="TEXT", help="Reason, for others and the audit log.")
 @json_option("Print the reservations as JSON, times in seconds since 1970.")
 @click.argument("boards", metavar="[BOARD]...", nargs=-1, shell_complete=BOARD)
@@ -135,10 +135,10 @@ def reserve(
     reason: str | None,
     as_json: bool,
 ) -> None:
-    """Reserve boards for a time; without --from list the reservations.
+    """Reserve boards for a time; without --from, list the reservations.
 
-    Work of others that may still run then is not begun: a run counts with its max_time. What runs
-    when the time begins ends its trial, and begins no other one.
+    Other users' work that may still run at that time does not begin: a run counts with its
+    max_time. A run in progress at the begin ends its trial and begins no other one.
     """
     lab = lab_of(invocation)
     state, by = lab_state(lab), this_user()
@@ -149,7 +149,7 @@ def reserve(
         found = [state.reservations.cancel(cancel, by=by, force=force, reason=reason)]
     elif begins is None:
         if seconds is not None or maintenance or user:
-            raise click.UsageError("when does it begin? --from WHEN")
+            raise click.UsageError("the begin is missing: --from WHEN")
         found = [one for one in state.reservations.list() if not names or one.board in names]
     else:
         if seconds is None or not names:

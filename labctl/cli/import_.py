@@ -25,7 +25,7 @@ _ZIP = b"PK\x03\x04"
     "--allowed-signers",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Refuse a bundle that nobody in this file (ssh-keygen's ALLOWED SIGNERS) has signed.",
+    help="Refuse a bundle not signed by somebody in this file (ssh-keygen's ALLOWED SIGNERS).",
 )
 @json_option("Print the runs as JSON.")
 @click.argument(
@@ -41,10 +41,10 @@ def import_(
 ) -> None:
     """Import runs that were measured elsewhere: bundles, and results of llama-bench.
 
-    Each file becomes a run. It is a file of `labctl bundle`, or what `llama-bench -o json`, `-o
-    jsonl` or `-o sql` printed, or the SQLite database of it; its content tells which. The run is
-    listed, shown and exported like any, and never compared as if this lab had measured it. A file
-    that was imported before is not imported again.
+    Each file becomes a run. It is a file of `labctl bundle`, the output of `llama-bench -o json`,
+    `-o jsonl` or `-o sql`, or its SQLite database; labctl recognises it by its content. The run is
+    listed, shown and exported like any other, but never compared as if this lab had measured it. A
+    file that was imported before is not imported again.
     """
     from labctl.exchange.llama_bench_import import import_results
     from labctl.runs.record.directory import RunDirectory
@@ -72,14 +72,14 @@ def import_(
 
 
 def _is_bundle(file: Path) -> bool:
-    if file.exists() and not file.is_file():  # a pipe would be waited for
-        raise ConfigError(f"cannot read {file}: it is no regular file")
+    if file.exists() and not file.is_file():  # reading a pipe would block
+        raise ConfigError(f"cannot read {file}: not a regular file")
     with host_reads(file), file.open("rb") as opened:
         return opened.read(len(_ZIP)) == _ZIP
 
 
 def _import_bundle(runs: Path, file: Path, allowed_signers: Path | None) -> "Imported":
-    """Import a bundle after all of it was checked. Raises NotABundle, ConfigError or HostError."""
+    """Import a bundle after checking all of it. Raises NotABundle, ConfigError or HostError."""
     from labctl.bundle import import_bundle, open_bundle
     from labctl.cli.bundle_view import signer_of
     from labctl.exchange.llama_bench_import import Imported, earlier_import

@@ -20,14 +20,15 @@ def index() -> None:
     "--all",
     "of_all_hosts",
     is_flag=True,
-    help="Forget the runs of other hosts too; each adds its own with its next command.",
+    help="Also remove the runs of other hosts; each host adds its own with its next command.",
 )
 @click.pass_obj
 def rebuild(invocation: Invocation, *, of_all_hosts: bool) -> None:
-    """Make the index again from the run directories.
+    """Rebuild the index from the run directories.
 
-    It is seldom needed: a missing, damaged or outdated index is made again by itself. In a database
-    that hosts share, the runs of other hosts stay; --all forgets those of a host that is gone.
+    This is seldom needed: a missing, damaged or outdated index is rebuilt automatically. In a
+    database shared by several hosts, the runs of other hosts stay; --all removes the entries of a
+    host that is gone.
     """
     folder = runs_folder(invocation, "latest")
     found = RunRepository(folder, note).rebuild(of_all_hosts=of_all_hosts)

@@ -34,7 +34,7 @@ from labctl.transport.ssh.config import SshConfig
 _FIRST_RECIPE = Path("recipes") / "first.yaml"
 _SERVER_SECONDS = 10.0
 _BOARD_SECONDS = 5.0
-#: A folder of a usual Linux that outlives a restart.
+#: A folder on common Linux systems that survives a restart.
 SSH_WORKDIR = "/var/tmp/labctl"  # noqa: S108 - the board's
 
 
@@ -135,7 +135,7 @@ def _check_virtual_folder(folder: Path, *, wanted: bool) -> None:
 
 
 def check_board_folder(folder: Path, *, hint: str) -> None:
-    """Raise ConfigError if no virtual board can be in the folder: its paths are the board's."""
+    """Raise ConfigError if the folder cannot hold a virtual board: its paths are the board's."""
     try:
         check_remote_path(str(folder))
     except ConfigError as error:
@@ -164,7 +164,7 @@ def _add(
 
 
 def show_host_key(name: str, config: SshConfig) -> None:
-    """Print the key that a board shows, and what to do when nobody has vouched for it yet."""
+    """Print a board's host key, and how to accept a key that is not in known_hosts."""
     try:
         with config.open(OpenOptions(timeout=_BOARD_SECONDS)) as board:
             click.echo(f"{name}: known_hosts has its host key, {board.connected().fingerprint}")
@@ -181,8 +181,8 @@ def _attached() -> list[Target]:
     host, port = split_endpoint(HDC_SERVER)
     try:
         return attached_boards(host, port, timeout=_SERVER_SECONDS)
-    except InfraError as error:  # the lab can be described all the same
-        note(f"no boards were looked for through hdc: {error.message}")
+    except InfraError as error:  # the lab can still be described
+        note(f"boards were not searched through hdc: {error.message}")
         return []
 
 
@@ -198,14 +198,14 @@ def own_workdir(name: str, address: str) -> str | None:
             return virtual_workdir(board, timeout=_BOARD_SECONDS)
     except InfraError as error:
         note(
-            f"{name} was not asked whether it is a virtual board: {error.message}; if it is one,"
+            f"{name} cannot be checked for a virtual board: {error.message}; if it is one,"
             f" add the workdir that `labctl virtual-board` prints to {FILE_NAME}"
         )
         return None
 
 
 def _take(board: Target, found: dict[str, dict[str, str | int]]) -> None:
-    """Add a board that answers, or would if it were allowed to; say what is left out, and why."""
+    """Add a board that answers or awaits permission; report skipped boards with the reason."""
     if board.state not in ("Connected", "Unauthorized"):
         note(f"left out: {board.key} ({board.connection}) is {board.state.lower()}")
         return

@@ -1,4 +1,4 @@
-"""Finding the lab, and the board, that a command works with."""
+"""The lab and the board of a command."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,9 +25,9 @@ def lab_and_board(
 ) -> tuple[LabFile, Board]:
     """Return a board by its name or its HOST:PORT, with its lab; an address needs no devices.yaml.
 
-    A board that was once named by its address keeps the name that its runs have. Without a
-    devices.yaml, runs are kept in the user's state folder. Raises ConfigError, and for an address
-    what :func:`labctl.runs.board.addressed.addressed_board` raises.
+    A board that was named by its address keeps the name in its runs. Without a devices.yaml, runs
+    are kept in the user's state folder. Raises ConfigError, and for an address what
+    :func:`labctl.runs.board.addressed.addressed_board` raises.
     """
     lab = lab_or_own(invocation)
     from labctl.checked import split_endpoint
@@ -66,9 +66,9 @@ def lab_or_own(invocation: Invocation) -> LabFile:
 
 
 def runs_folder(invocation: Invocation, run: str) -> Path:
-    """Find where the lab keeps its runs; a run named by its path needs no lab.
+    """Find the lab's folder of runs; a run named by its path needs no lab.
 
-    A run of another host is fetched from the store that the lab's hosts share.
+    A run of another host is fetched from the lab's shared store.
     """
     direct = Path(run)
     with host_reads(run):
@@ -85,7 +85,7 @@ def runs_folder(invocation: Invocation, run: str) -> Path:
 
 
 def find_runs(invocation: Invocation, name: str) -> "list[RunDirectory]":
-    """Return the runs that the baseline of this name stands for, or else the run of this name.
+    """Return the runs of the baseline of this name, or else the run of this name.
 
     Raises as :func:`labctl.runs.record.baselines.find_named`.
     """
@@ -95,14 +95,14 @@ def find_runs(invocation: Invocation, name: str) -> "list[RunDirectory]":
 
 
 def find_only_run(invocation: Invocation, name: str) -> "RunDirectory":
-    """Return the run of this name, or of a baseline that stands for one. Raises as find_runs."""
+    """Return the run of this name, or of a baseline with one run. Raises as find_runs."""
     from labctl.runs.record.baselines import find_only_run as find
 
     return find(_lab_to_read(invocation), runs_folder(invocation, name), name)
 
 
 def _lab_to_read(invocation: Invocation) -> LabFile:
-    """Return the lab whose baselines are known; runs that are named by their path need none."""
+    """Return the lab with its baselines; runs named by their path need none."""
     if invocation.lab is not None and find_lab_root(invocation.lab) is None:
         return LabFile(invocation.lab, Lab(boards={}))
     return lab_or_own(invocation)

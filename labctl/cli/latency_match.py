@@ -25,7 +25,7 @@ from labctl.errors import ConfigError, ExitStatus
 if TYPE_CHECKING:
     from labctl.compare.equal_latency.result import LatencyMatch
 
-#: Ends of a file's name, and what is written.
+#: End of a file's name -> format.
 _FORMATS = {
     "": "text",
     ".txt": "text",
@@ -61,7 +61,7 @@ class _Deadline(click.ParamType[float]):
     multiple=True,
     type=_Deadline(),
     metavar="TIME",
-    help="Say which model to use where an answer may take this long, such as 60s; repeatable.",
+    help="Recommend a model for answers within this time, such as 60s; repeatable.",
 )
 @click.option(
     "--grader",
@@ -71,13 +71,13 @@ class _Deadline(click.ParamType[float]):
 @click.option(
     "--assume-same-model",
     is_flag=True,
-    help="Match though model, template, sampling, KV type or board differ; every output says so.",
+    help="Match even if model, template, sampling, KV type or board differ; the output says so.",
 )
 @click.option(
     "--references",
     metavar="NAME,NAME|all",
     shell_complete=REFERENCE,
-    help="Published figures to quote; without a RUN they are all that is shown.",
+    help="Published figures to quote; without a RUN, only these are shown.",
 )
 @language_option
 @json_option("Print curves, crossings and choices as JSON, times in s.")
@@ -96,10 +96,10 @@ def latency_match(
     as_json: bool,
     output: Path | None,
 ) -> int:
-    """Tell which model answers better in the same time.
+    """Show which model answers better in the same time.
 
-    RUN is an evaluation, or a run (RUN:VARIANT) that measured the time of its models. Without one:
-    the newest graded evaluation, and of each of its models the newest run with the same file.
+    RUN is an evaluation, or a run (RUN:VARIANT) with the times of its models. Default: the newest
+    graded evaluation, and for each of its models the newest run with the same file.
 
     -o FILE.csv writes the points of the curves, FILE.json all, FILE.txt the tables; FILE.html, .md
     and .pdf a report, .svg and .png its figures.

@@ -37,7 +37,7 @@ class _Numbers(click.ParamType[list[Value]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> list[Value]:
-        """Return the numbers; what they may be, the recipe's own check says."""
+        """Return the numbers; the recipe's own check validates them."""
         words = [word.strip() for word in str(value).split(",")]
         if not all(re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", word) for word in words):
             self.fail(f"{value!r} is not a list of numbers such as 1,2,4", param, ctx)
@@ -55,11 +55,11 @@ class _Lengths(click.ParamType[Value]):
         """Return a number, or the ends of a range."""
         match = re.fullmatch(r"([0-9]{1,8})(?:-([0-9]{1,8}))?", str(value))
         if match is None:
-            self.fail(f"{value!r} is no number of tokens such as 128 or 64-256", param, ctx)
+            self.fail(f"{value!r} is not a number of tokens such as 128 or 64-256", param, ctx)
         return int(match[1]) if match[2] is None else {"min": int(match[1]), "max": int(match[2])}
 
 
-#: Option -> the recipe's key that it stands for.
+#: Option -> its key in the recipe.
 _KEYS: dict[str, DocumentPath] = {
     "url": ("endpoint", "url"),
     "api": ("endpoint", "api"),
@@ -95,7 +95,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--served-name",
             metavar="NAME",
-            help="Name of the model in the API; default: the only one that is served.",
+            help="Name of the model in the API; default: the only one served.",
         ),
         click.option(
             "--key-env", metavar="VARIABLE", help="Environment variable that holds the API's key."
@@ -104,20 +104,20 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--concurrency",
             "-c",
             type=_Numbers(),
-            help="Closed loops: numbers of streams, each of which waits for its answer.",
+            help="Closed loops: numbers of streams; each waits for the answer to its request.",
         ),
         click.option(
             "--rate",
             "-r",
             "rates",
             type=_Numbers(),
-            help="Open loops: requests a second, whatever the server does.",
+            help="Open loops: requests per second, independent of the server.",
         ),
         click.option(
             "--sweep",
             is_flag=True,
             default=None,
-            help="Look for the highest rate that the server follows.",
+            help="Search for the highest rate that the server can follow.",
         ),
         click.option(
             "--arrivals",
@@ -128,12 +128,12 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--requests", "-n", type=int, help="Requests to measure at each load. Default: 100."
         ),
         click.option(
-            "--duration", metavar="TIME", help="Time in which each load sends requests: 60s."
+            "--duration", metavar="TIME", help="Time during which each load sends requests: 60s."
         ),
         click.option(
             "--warm-up",
             type=int,
-            help="Requests at the beginning of each load that are not counted. Default: 5.",
+            help="Uncounted requests at the beginning of each load. Default: 5.",
         ),
         click.option(
             "--prompt-tokens", type=_Lengths(), help="Length of made-up prompts. Default: 128."
@@ -194,18 +194,18 @@ def load_test(
 ) -> int:
     """Load a model server, and measure requests, tokens and times.
 
-    RECIPE is a file, or the name of a recipe; the options change its keys, or make a test without
-    one. Rates and times are as vLLM's `bench serve` and GuideLLM have them; in an open loop they
-    begin when a request was to be sent. Results are kept in the lab's runs/; `-o` writes .csv,
-    .json or .txt. Exit status 0: measured, all gates kept; 1: a gate was missed, or nothing was
-    answered; 3: the server was lost. Ctrl-C keeps what was measured.
+    RECIPE is a file, or the name of a recipe; the options change its keys, or define a test without
+    one. Rates and times are defined as in vLLM's `bench serve` and GuideLLM; in an open loop, times
+    begin at the planned time of the request. Results are kept in the lab's runs/; `-o` writes .csv,
+    .json or .txt. Exit status 0: measured, all gates met; 1: a gate was missed, or there was no
+    answer; 3: the server was lost. Ctrl-C keeps the results so far.
     """
     form = chosen_format(output, as_json=as_json)
     if wide and form != "table":
         raise click.UsageError(f"--wide is for the table; {form} has everything anyway")
     lab = lab_or_own(invocation)
     if recipe is not None and recipe.startswith(("http://", "https://")):
-        raise click.UsageError(f"an address is no recipe: --url {printable_line(recipe)}")
+        raise click.UsageError(f"an address is not a recipe: --url {printable_line(recipe)}")
     if recipe is None and options.get("url") is None:
         raise click.UsageError("name the server, --url http://HOST:PORT, or a recipe")
     document = _document(recipe, lab.root, options)
@@ -222,7 +222,7 @@ def _document(recipe: str | None, root: Path, options: dict[str, Value]) -> Docu
     """Return the recipe as a document, changed or made by the options."""
     if recipe is None:
         document = Document.parse("{}", _ORIGIN)
-        document.text = ""  # nobody wrote what follows
+        document.text = ""  # the options have no text of their own
         model: Value = {"declared": {"name": options["served_name"] or "the served model"}}
         plain: dict[str, Value] = {
             "name": _PLAIN_NAME,
@@ -242,7 +242,7 @@ def _document(recipe: str | None, root: Path, options: dict[str, Value]) -> Docu
 
 
 def _shown(view: ProgressView) -> Callable[[LoadProgress], None]:
-    """Return what shows how far each load is."""
+    """Return a function that shows the progress of each load."""
     steps: dict[str, Any] = {}
 
     def show(progress: LoadProgress) -> None:

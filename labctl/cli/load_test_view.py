@@ -14,12 +14,12 @@ from labctl.runs.record.directory import RunDirectory
 if TYPE_CHECKING:
     from labctl.evaluation.serving.run import LoadTestOutcome
 
-#: Ends of a file's name, and what is written.
+#: End of a file's name -> format.
 _FORMATS = {"": "table", ".txt": "table", ".csv": "csv", ".json": "json"}
 
 
 def chosen_format(output: Path | None, *, as_json: bool) -> str:
-    """Return the format that the options and the file's name ask for. Raises ConfigError."""
+    """Return the format given by the options and the file's name. Raises ConfigError."""
     if as_json or output is None:
         return "json" if as_json else "table"
     form = _FORMATS.get(output.suffix.lower())
@@ -34,16 +34,16 @@ def chosen_format(output: Path | None, *, as_json: bool) -> str:
 def tell_load_test(
     outcome: "LoadTestOutcome", form: str, output: Path | None, *, wide: bool
 ) -> None:
-    """Print or write the results of a load test. Raises what ended it, and HostError."""
+    """Print or write the results of a load test. Raises its error, and HostError."""
     try:
         _print(outcome.directory, form, output, wide=wide)
         if form == "table" and output is None:
             click.echo(f"run directory: {outcome.directory.path}")
         sys.stdout.flush()
     except BrokenPipeError:
-        lead_nowhere(sys.stdout.fileno())  # its status holds though nobody reads
+        lead_nowhere(sys.stdout.fileno())  # its status counts even if nobody reads
     if outcome.state == "interrupted":
-        note("interrupted; what was measured is kept")
+        note("interrupted; the results so far are kept")
     if outcome.error is not None:
         raise outcome.error
 
@@ -74,7 +74,7 @@ def _print(run: RunDirectory, form: str, output: Path | None, *, wide: bool) -> 
 
 
 def facts_of_load_test(run: RunDirectory, *, as_json: bool) -> None:
-    """Print the record of a load test, a line for each fact."""
+    """Print the record of a load test, one line for each fact."""
     from labctl.cli.eval_view import print_facts
 
     record = run.serving().model_dump(mode="json", exclude_none=True)

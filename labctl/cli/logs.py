@@ -1,4 +1,4 @@
-"""``labctl logs``: what a run or a job said."""
+"""``labctl logs``: the events of a run or a job."""
 
 import time
 from pathlib import Path
@@ -19,15 +19,15 @@ _ENDED = ("done", "cancelled")
 
 
 @click.command(epilog="Examples: labctl logs latest; labctl logs -f 3f2a81c0")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends; its exit status.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until the run ends; exit as it does.")
 @click.argument("run", metavar="RUN|JOB", shell_complete=RUN)
 @click.pass_obj
 def logs(invocation: Invocation, run: str, *, follow: bool) -> int:
     """Print what happened in a run, a line for each event.
 
     RUN is a run's id, the start or end of one, the path of its directory, or `latest`; JOB is the
-    id of a job of the queue. With -f a job that waits is waited for, and so is the end of one that
-    another host runs: its lines are there then. `labctl watch` shows the progress of a run instead.
+    id of a queued job. With -f, waits for a waiting job to start; for a job on another host, waits
+    until it ends, then its lines are here. `labctl watch` shows the progress of a run instead.
     """
     lab = lab_or_own(invocation)
     state = lab_state(lab)
@@ -66,7 +66,7 @@ def logs(invocation: Invocation, run: str, *, follow: bool) -> int:
 
 
 def _job_of(invocation: Invocation, name: str) -> Job | None:
-    """Return the job of this id; None if it is none, but maybe a run."""
+    """Return the job of this id; None if there is none: it may be a run."""
     try:
         return lab_state(lab_or_own(invocation)).jobs.find(name)
     except ConfigError:
@@ -74,20 +74,20 @@ def _job_of(invocation: Invocation, name: str) -> Job | None:
 
 
 def _is_readable(job: Job, runs: Path) -> bool:
-    """Tell whether a job has a run to read: one of this host, or one that ended elsewhere."""
+    """Return True if a job has a run to read: one of this host, or one that ended elsewhere."""
     return job.run is not None and (job.state in _ENDED or (runs / job.run).is_dir())
 
 
 def _tell_without_run(job: Job) -> int:
     why = f": {job.reason}" if job.reason else ""
     note(printable_line(f"job {job.id} is {job.state} and has no run{why}"))
-    if job.state == "cancelled":  # whose logs somebody follows: it is no success
+    if job.state == "cancelled":  # following it is not a success
         return ExitStatus.INTERRUPTED
     return job.exit_status or ExitStatus.OK
 
 
 def _line(event: AnyEvent) -> str | None:
-    """Return an event as a line; None for progress, of which there is much."""
+    """Return an event as a line; None for progress."""
     at = f"{event.utc:%Y-%m-%d %H:%M:%S}"
     match event:
         case Note():

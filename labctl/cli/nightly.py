@@ -19,16 +19,16 @@ from labctl.errors import ConfigError, LabctlError, printable_line
     "--dry-run",
     "--dry",
     is_flag=True,
-    help="Print the sources, the rows, their pairs and the smallest slowdown that each finds; run"
+    help="Print the sources, the rows, their pairs and the smallest slowdown each can find; run"
     " nothing.",
 )
 @click.option("--host", metavar="NAME", help="Name of this lab host; default: its own name.")
-@click.option("--new", is_flag=True, help="Begin a new night though the last one could go on.")
+@click.option("--new", is_flag=True, help="Begin a new night even if the last one can continue.")
 @click.option(
     "--untrusted",
     is_flag=True,
     hidden=True,
-    help="Refused: a night measures trusted sources alone.",
+    help="Refused: a night measures only trusted sources.",
 )
 @json_option("Print the plan, or the findings, as JSON.")
 @ci_options
@@ -48,9 +48,9 @@ def nightly(
     """Compare new builds with the last good ones on all boards, by a plan.
 
     PLAN is a YAML file: builds, recipes, boards and the time. Each row (a recipe on a board) is
-    screened against the last good build, and what is not shown to be good is confirmed with both
-    builds in turns. A night that was cut off goes on where it was. Exit status 1: a slowdown is
-    confirmed, or head does not build or run; 3: hosts or boards kept a row from its verdict.
+    screened against the last good build. Rows that are not shown to be good are confirmed with both
+    builds alternately. An interrupted night continues where it stopped. Exit status 1: a slowdown
+    is confirmed, or head does not build or run; 3: hosts or boards prevented a verdict on a row.
     """
     from labctl.farm.nightly.hosts import host_lines, hosts_of
     from labctl.farm.nightly.plan_file import read_plan
@@ -67,8 +67,8 @@ def nightly(
 
     if untrusted:
         raise ConfigError(
-            "a night's numbers blame commits and serve as baselines, which those of a board for"
-            " untrusted recipes never do",
+            "a night needs trusted results (it blames commits and sets baselines); boards for"
+            " untrusted recipes give none",
             hint="measure a pull request with `labctl batch --untrusted PLAN` or `labctl run"
             " --untrusted RECIPE`",
         )
@@ -115,7 +115,7 @@ def nightly(
 
 
 def _tell(lab: LabFile, plan: Path, status: int, lines: list[str]) -> None:
-    """Tell the lab's webhooks how the night ended."""
+    """Report the end of the night to the lab's webhooks."""
     from labctl.farm.webhooks import LabEvent, notify
 
     verdicts = {0: "good", 1: "head is slower, or does not build or run"}

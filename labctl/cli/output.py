@@ -1,9 +1,8 @@
-"""Standard output for results, standard error for the rest, and readers that leave early;
-the result of a run in all its formats.
+"""Standard output for results, standard error for the rest; the result of a run in all formats.
 
-One rule for all commands: when nobody reads standard output any more (``| head -1``), the command
-ends without a word, with the exit status that it has by then. Writing there raises BrokenPipeError,
-which :mod:`labctl.cli.root` alone catches. Standard error never ends a command.
+One rule for all commands: when standard output is no longer read (``| head -1``), the command ends
+silently, with its exit status at that time. Writing there raises BrokenPipeError, which only
+:mod:`labctl.cli.root` catches. Standard error never ends a command.
 """
 
 import errno
@@ -33,11 +32,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 FORMATS = ("table", "md", "csv", "json", "jsonl")
 #: Formats for CI servers.
 CI_FORMATS = ("junit", "summary", "github", "gitlab-metrics", "gitlab-code-quality")
-#: What is printed with run directory and state below it: as ``--format`` has it, or ``--wide``.
+#: Formats printed with the run directory and state below the result.
 TABLES = ("table", "wide")
 #: A report as a file, ``-o report.html``; it is no ``--format``.
 PAGE = "page"
-#: Ends of the name of a file that say what is written, where ``--format`` does not.
+#: End of the name of a file -> format, if ``--format`` is not given.
 _BY_SUFFIX = {
     **dict.fromkeys(("", ".txt"), "table"),
     **{f".{form}": form for form in ("csv", "json", "jsonl")},
@@ -57,7 +56,7 @@ class Invocation:
     quiet: bool = False
     #: Errors too are printed as JSON.
     as_json: bool = False
-    #: The exit status that holds though nobody reads the output to its end.
+    #: The exit status if nobody reads the output to its end.
     status: int = ExitStatus.OK
 
 
@@ -75,7 +74,7 @@ def note(text: str) -> None:
 
 
 def coloured(text: str, colour: str) -> str:
-    """Return text in a colour, or as it is where the user wants none (no-color.org)."""
+    """Return text in a colour, or unchanged if the user wants no colour (no-color.org)."""
     return text if os.environ.get("NO_COLOR") else click.style(text, fg=colour)
 
 
@@ -91,7 +90,7 @@ def output_console() -> "Console":
 
 
 def json_option(help_text: str) -> Callable[[F], F]:
-    """Make the option ``--json`` of a command, under which its errors are JSON too."""
+    """Make the option ``--json`` of a command; with it errors are JSON too."""
 
     def set_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> bool:
         if value:
@@ -110,9 +109,9 @@ def print_command(text: str) -> None:
 
 
 def confirm(what: str, warnings: Sequence[str] = ()) -> None:
-    """Ask on the terminal whether to continue. Exits with status 1 if the answer is no.
+    """Ask for confirmation on the terminal. Exit with status 1 if the answer is no.
 
-    Raises ConfigError where nobody can be asked.
+    Raises ConfigError if nobody can be asked.
     """
     if sys.stdin is None or not sys.stdin.isatty():
         raise ConfigError(
@@ -145,7 +144,7 @@ def output_option(command: F, *, folders: bool = False) -> F:
     def checked(
         _ctx: click.Context, _parameter: click.Parameter, value: Path | None
     ) -> Path | None:
-        """Find before any work that the file cannot be written. Raises ConfigError."""
+        """Check before any work that the file can be written. Raises ConfigError."""
         from labctl.files import check_named
 
         if value is None or str(value) == "-":
@@ -164,7 +163,7 @@ def output_option(command: F, *, folders: bool = False) -> F:
 
 
 def _by_name(options: Mapping[str, Any]) -> str:
-    """Return the format that the name of the output asks for. Raises ConfigError."""
+    """Return the format for the name of the output. Raises ConfigError."""
     output: Path | None = options["output"]
     if output is None or options.get("print_recipe"):
         return "table"
@@ -173,7 +172,7 @@ def _by_name(options: Mapping[str, Any]) -> str:
         known = ", ".join(filter(None, _BY_SUFFIX))
         raise ConfigError(
             f"nothing can be written as {output.name}: unknown file type {output.suffix}",
-            hint=f"name it with one of {known}, or say --format",
+            hint=f"name it with one of {known}, or use --format",
         )
     if form == PAGE:
         from labctl.report.page.files import check_report
@@ -228,7 +227,7 @@ def result_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def tell(
     outcome: "Outcome", result_format: str, output: Path | None, ci: "CiOutput | None" = None
 ) -> int:
-    """Print or write the result of a run, and what a CI server gets; its exit status."""
+    """Print or write the result of a run, and the files for CI servers; return its exit status."""
     run, trials, where = outcome.run, outcome.trials, outcome.directory.path
     status = ci.exit_status(outcome) if ci else outcome.exit_status
     try:
@@ -271,9 +270,9 @@ def show_result(
     references: Sequence[str] = (),
     strict: bool = False,
 ) -> None:
-    """Print or write the result of a run, with the published figures that are named.
+    """Print or write the result of a run, with the named published figures.
 
-    Raises HostError, and ConfigError for a reference that is not known.
+    Raises HostError, and ConfigError for an unknown reference.
     """
     if result_format == PAGE and output is not None:
         write_page([directory], output, references=references)
@@ -321,8 +320,8 @@ def write_page(
 def write_result(result: str | bytes, output: Path | None) -> None:
     """Write a result to a file, None for standard output.
 
-    A text that cannot be written there is printed; the HostError says so. A terminal gets no
-    control sequence out of it.
+    If writing fails, the text is printed and the HostError says so. A terminal gets no control
+    sequences from it.
     """
     shown = result
     if isinstance(result, str) and sys.stdout.isatty():

@@ -37,5 +37,5 @@ def _parse_rate(text: str) -> int:
 
 DURATION = Quantity("duration", parse_duration)
 SIZE = Quantity("size", lambda text: parse_size(int(text) if text.isdecimal() else text))
-#: A size each second; the ``/s`` may be left out.
+#: A size per second; the ``/s`` is optional.
 RATE = Quantity("rate", _parse_rate)

@@ -29,7 +29,7 @@ from labctl.units import duration
     "--board",
     "-b",
     shell_complete=BOARD,
-    help="The board it would run on; default: the lab's default board.",
+    help="The board to plan for; default: the lab's default board.",
 )
 @click.option(
     "--target",
@@ -44,7 +44,7 @@ from labctl.units import duration
     metavar="KEY=VALUE",
     help="Change a key of the recipe; repeatable.",
 )
-@click.option("--ask", is_flag=True, help="Contact the board for its present facts.")
+@click.option("--ask", is_flag=True, help="Contact the board for its current facts.")
 @json_option("Print the plan as JSON.")
 @click.argument("recipe", shell_complete=RECIPE)
 @click.pass_obj
@@ -61,18 +61,19 @@ def plan(
 ) -> None:
     """Show what a recipe would do on a board, and how long it would take.
 
-    Needs no board: uses the facts of its last probe (`labctl boards probe`) or run, and contacts it
-    only if it was never seen, or with --ask. Times are predicted from its last probe, else from its
-    target's expected rates. They are lower bounds, and close to the truth if the model does not fit
-    in memory. Without a prediction, the time of the last trial of the same kind is shown.
+    Needs no board: uses the facts of the board's last probe (`labctl boards probe`) or run, and
+    contacts it only if it was never seen, or with --ask. Times are predicted from the last probe,
+    else from the target's expected rates. They are lower bounds, and close to the truth if the
+    model does not fit in memory. Without a prediction, the time of the last trial of the same kind
+    is shown.
 
-    Of an evaluation it shows how many generations it would ask for; no server is asked.
+    For an evaluation, shows the number of generations; contacts no server.
 
-    With --target the board is one that nobody has yet: cores and rates are those that its target
-    expects, and all of --memory counts as free. Such a plan is marked EXPECTED, not measured.
+    With --target, plans for a board that does not exist yet: cores and rates are those expected of
+    the target, and all of --memory counts as free. Such a plan is marked EXPECTED, not measured.
     """
     if (memory is None) != (target is None):
-        raise click.UsageError("--target and --memory belong together: a board that nobody has yet")
+        raise click.UsageError("--target and --memory belong together")
     if memory == 0:
         raise click.UsageError("--memory must be above 0, such as 4GB")
     if target is not None and memory is not None:

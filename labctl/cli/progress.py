@@ -23,17 +23,17 @@ from labctl.errors import printable_line
 from labctl.progress import Pace, Throughput
 from labctl.units import rate
 
-#: How often a step without a terminal says how far it is.
+#: Interval (s) of progress lines without a terminal.
 PLAIN_INTERVAL_SECONDS = 30.0
-#: Seldom: where the board is this very host, redrawing takes time from what is measured.
+#: Low: if the board is this host, redrawing disturbs the measurement.
 _REDRAWS_PER_SECOND = 2
-#: A bar says that it is full at the end, and not when an estimate of the end was too early.
+#: Maximum of a bar before its end: an estimated end may be too early.
 _NEARLY = 0.99
 _BAR_WIDTH = 12
 
 
 class Step:
-    """One long step, begun ``age_s`` ago. ``update`` may be called as often as one likes."""
+    """One long step, begun ``age_s`` ago. ``update`` may be called often."""
 
     def __init__(
         self, view: "ProgressView", description: str, total: float | None, age_s: float = 0.0
@@ -68,7 +68,7 @@ class Step:
         """Show ``done`` of ``total``; ``note`` is a short remark.
 
         With a ``unit`` (``bytes``, ``files``) its rate is shown. ``per_second`` and ``remaining_s``
-        where the caller knows better than what was seen so far.
+        replace the estimates if the caller knows better.
         """
         self._total = total if total is not None else self._total
         now, note = time.monotonic(), printable_line(note)
@@ -85,7 +85,7 @@ class Step:
             ends=None if left is None else now + left,
             stalled=False,
         )
-        over = self._total is not None and done >= self._total  # its result shows its end
+        over = self._total is not None and done >= self._total  # its end shows the result
         if not over and self._is_due():
             elapsed = f"{now - self._began:.0f} s elapsed"
             share = f"{100 * done / self._total:.0f} %" if self._total else elapsed
@@ -109,12 +109,12 @@ class Step:
             self._view.say(f"{self._description}: {', '.join(part for part in parts if part)}")
 
     def stall(self, why: str) -> None:
-        """Show that nothing is known any more of how far it is, until the next update."""
+        """Show that the progress is unknown until the next update."""
         below = printable_line(why)
         self._view.bars.update(self._task, rate="", note="", ends=None, below=below, stalled=True)
 
     def stop_countdown(self) -> None:
-        """Show no time left until the next update."""
+        """Show no remaining time until the next update."""
         self._view.bars.update(self._task, ends=None)
 
     def _is_due(self) -> bool:
@@ -126,14 +126,14 @@ class Step:
         return due
 
     def finish(self, result: str = "", took_s: float | None = None) -> None:
-        """Take the bar away and leave one line. ``took_s``: for a step that is shown late."""
+        """Remove the bar and leave one line. ``took_s``: duration of a step that is shown late."""
         self._view.bars.remove_task(self._task)
         took = time.monotonic() - self._began if took_s is None else took_s
         how = f"{result} (took {took:.1f} s)" if result else f"done in {took:.1f} s"
         self._view.say(f"{self._description}: {how}")
 
     def abandon(self) -> None:
-        """Take the bar away; the error speaks."""
+        """Remove the bar; the error is shown elsewhere."""
         self._view.bars.remove_task(self._task)
 
 
@@ -153,7 +153,7 @@ def _left(remaining_s: float | None) -> str:
 
 
 class _Clock(ProgressColumn):
-    """The rate of a step, and the time that is left of it, else that it took; with their words."""
+    """The rate of a step, and its remaining time or else its elapsed time, with labels."""
 
     def get_table_column(self) -> Column:
         """Keep its width: a time without its word is none."""
@@ -169,7 +169,7 @@ class _Clock(ProgressColumn):
 
 
 class _Share(TaskProgressColumn):
-    """The share that is done; a question mark for a step of which nothing is known just now."""
+    """The finished share; a question mark while it is unknown."""
 
     def render(self, task: Task) -> Text:
         """``45%``."""
@@ -177,7 +177,7 @@ class _Share(TaskProgressColumn):
 
 
 class _Words(ProgressColumn):
-    """A text of a task that gives way where the terminal is narrow."""
+    """A text of a task that is shortened on a narrow terminal."""
 
     def __init__(self, words: Callable[[Task], str], style: str = ""):
         super().__init__()
@@ -185,7 +185,7 @@ class _Words(ProgressColumn):
         self._style = style
 
     def render(self, task: Task) -> Text:
-        """Return the text, cut at its end by an ellipsis where there is too little space."""
+        """Return the text, shortened by an ellipsis if there is too little space."""
         return Text(self._words(task), style=self._style, no_wrap=True, overflow="ellipsis")
 
 
@@ -218,12 +218,12 @@ class ProgressView:
         self.bars.stop()
 
     def say(self, line: str) -> None:
-        """One plain line, above the bars; none if only results and errors are wanted."""
+        """Print one plain line above the bars; nothing if only results and errors are wanted."""
         if not self._quiet:
             self.say_error(line)
 
     def say_error(self, line: str) -> None:
-        """One plain line, above the bars, of an error that does not end the command."""
+        """Print one plain line above the bars for an error that does not end the command."""
         self._console.print(printable_line(line), markup=False, highlight=False, soft_wrap=True)
 
     def open(self, description: str, total: float | None = None, age_s: float = 0.0) -> Step:
@@ -252,7 +252,7 @@ class Steps:
         self._now: tuple[str, Step] | None = None
 
     def note(self, text: str) -> None:
-        """One line; the step under way is done."""
+        """Print one line; the current step is done."""
         self.end()
         self._view.say(text)
 
@@ -274,7 +274,7 @@ class Steps:
         self._now[1].update(done, total, unit=unit, per_second=per_second, remaining_s=remaining_s)
 
     def stall(self, why: str) -> None:
-        """Show that nothing is known of the step under way, if any."""
+        """Show that the progress of the current step, if any, is unknown."""
         if self._now:
             self._now[1].stall(why)
 
@@ -285,7 +285,7 @@ class Steps:
             self._now = None
 
     def abandon(self) -> None:
-        """Take the bar of the step under way away."""
+        """Remove the bar of the current step."""
         if self._now:
             self._now[1].abandon()
             self._now = None

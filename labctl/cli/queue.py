@@ -23,7 +23,7 @@ _ended_option = click.option(
     type=click.IntRange(0, 1000),
     default=0,
     metavar="N",
-    help="Also the last N that ended.",
+    help="Also list the last N jobs that ended.",
 )
 
 
@@ -33,7 +33,7 @@ _ended_option = click.option(
     epilog="Example: labctl queue",
 )
 @click.option(
-    "--ended", type=click.IntRange(0, 1000), default=0, help="Also the last N that ended."
+    "--ended", type=click.IntRange(0, 1000), default=0, help="Also list the last N jobs that ended."
 )
 @json_option("Print the jobs as JSON.")
 @click.pass_context
@@ -49,7 +49,7 @@ def queue(ctx: click.Context, *, ended: int, as_json: bool) -> None:
 
 @queue.command("list", epilog="Example: labctl queue list --ended 10")
 @click.option(
-    "--ended", type=click.IntRange(0, 1000), default=0, help="Also the last N that ended."
+    "--ended", type=click.IntRange(0, 1000), default=0, help="Also list the last N jobs that ended."
 )
 @json_option("Print the jobs as JSON.")
 @click.pass_obj
@@ -59,11 +59,11 @@ def list_(invocation: Invocation, *, ended: int, as_json: bool) -> None:
 
 
 @queue.command(epilog="Example: labctl queue cancel 3f2a --reason 'wrong model'")
-@click.option("--reason", help="The reason, for the job and the audit log.")
+@click.option("--reason", help="Reason, for the job and the audit log.")
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=JOB)
 @click.pass_obj
 def cancel(invocation: Invocation, jobs: tuple[str, ...], *, reason: str | None) -> None:
-    """Cancel jobs that wait, and stop jobs that run.
+    """Cancel waiting jobs, and stop running jobs.
 
     JOB is a job's id or the start of one. Trials that a run has finished are kept.
     """
@@ -71,15 +71,15 @@ def cancel(invocation: Invocation, jobs: tuple[str, ...], *, reason: str | None)
     for job in [state.jobs.find(name) for name in jobs]:
         now = state.jobs.cancel(job.id, printable_line(reason or f"cancelled by {who}"))
         state.audit.record(who, "cli", "queue cancel", job.id, reason)
-        what = "is cancelled" if now.state == "cancelled" else "is told to stop"
+        what = "is cancelled" if now.state == "cancelled" else "is asked to stop"
         click.echo(f"job {job.id} ({printable_line(job.name)}) {what}")
 
 
 @queue.command(
     epilog="Examples: labctl queue move 3f2a --first; labctl queue move 3f2a --priority 5"
 )
-@click.option("--first", is_flag=True, help="Let it begin before all others.")
-@click.option("--priority", type=click.IntRange(-100, 100), help="Its priority from now on.")
+@click.option("--first", is_flag=True, help="Begin it before all others.")
+@click.option("--priority", type=click.IntRange(-100, 100), help="New priority of the job.")
 @click.argument("job", shell_complete=JOB)
 @click.pass_obj
 def move(invocation: Invocation, job: str, *, first: bool, priority: int | None) -> None:
@@ -102,7 +102,7 @@ def move(invocation: Invocation, job: str, *, first: bool, priority: int | None)
 def serve(invocation: Invocation, *, until_empty: bool) -> int:
     """Run the queue's jobs on this host's boards, until Ctrl-C or SIGTERM.
 
-    Running jobs are broken off then, and go on later. Several hosts use `labctl worker` instead.
+    Running jobs are then interrupted, and resumed later. For several hosts use `labctl worker`.
     """
     lab = lab_of(invocation)
     state = lab_state(lab)
@@ -131,7 +131,7 @@ def serve(invocation: Invocation, *, until_empty: bool) -> int:
             Scheduler(source, executor, on_begin=begun, on_end=ended).run()
         finally:
             source.close()
-        if not source.has_work():  # from here on who submits a job starts another process
+        if not source.has_work():  # from here on, the submitter of a job starts another process
             return ExitStatus.OK
 
 

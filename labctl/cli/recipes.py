@@ -1,4 +1,4 @@
-"""``labctl recipes``: recipes that can be run, and their needs."""
+"""``labctl recipes``: recipes and their needs."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ _INSTEAD = {"evaluation": "questions (labctl eval)", "load-test": "load (labctl 
 def recipes() -> None:
     """List, show and copy recipes.
 
-    They are those in the lab's folder recipes/, and those that come with labctl.
+    The recipes are those in the lab's folder recipes/, and those shipped with labctl.
     """
 
 
@@ -47,10 +47,9 @@ def recipes() -> None:
 @json_option("Print the list as JSON.")
 @click.pass_obj
 def list_command(invocation: Invocation, *, as_json: bool) -> None:
-    """List recipes and what each still needs.
+    """List recipes and their missing needs.
 
-    "build" and "missing" name what has to be there before a run; a run fetches and makes models by
-    itself.
+    "build" and "missing" name what must exist before a run; a run itself fetches and makes models.
     """
     lab = lab_or_own(invocation)
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -82,7 +81,7 @@ def list_command(invocation: Invocation, *, as_json: bool) -> None:
 @click.argument("recipe", shell_complete=RECIPE)
 @click.pass_obj
 def show(invocation: Invocation, recipe: str, *, as_json: bool) -> None:
-    """Print a recipe, and before it as comments what it needs.
+    """Print a recipe, with its needs as comments before it.
 
     RECIPE is a file, or the name of a recipe of the lab or of labctl.
     """
@@ -106,8 +105,8 @@ def show(invocation: Invocation, recipe: str, *, as_json: bool) -> None:
 def copy(invocation: Invocation, recipe: str, file: Path | None, target: str | None) -> None:
     """Copy a recipe to change it.
 
-    FILE defaults to recipes/NAME.yaml in the lab, which wins over labctl's recipe of that name, or
-    here without a lab. Never overwrites a file.
+    FILE defaults to recipes/NAME.yaml in the lab, which takes precedence over labctl's recipe of
+    that name; without a lab, to NAME.yaml here. Never overwrites a file.
     """
     lab = lab_or_own(invocation)
     path = find_recipe(recipe, lab.root)
@@ -141,7 +140,7 @@ def _engine(recipe: Recipe) -> str:
 
 
 def _short(needs: list[Need]) -> str:
-    """Name what the user has to see to; what a run does by itself, if that is all."""
+    """Name the needs that the user must meet; if there are none, those that a run meets itself."""
     absent = [need for need in needs if not need.here]
     asked = [_word(need) for need in absent if not need.automatic]
     if asked:

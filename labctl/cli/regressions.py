@@ -34,12 +34,13 @@ def regressions(
     as_json: bool,
     ci: CiOutput,
 ) -> int:
-    """Find where results changed over time, and with which commits.
+    """Find changes of results over time, and their commits.
 
-    A series has all that agrees but the source: recipe, variant, board, model, target, build. A
+    In a series everything agrees except the source: recipe, variant, board, model, target, build. A
     step in it is a suspicion. It is confirmed when the sources before and after it are measured
-    again, in turns: the commands are named. --since is of the step; the nights before it are read
-    too. Exit status 1: a confirmed regression that is still there; with --strict, a suspected one.
+    again, alternately; the output names the commands. --since is the time of the step; earlier
+    nights are read too. Exit status 1: a confirmed regression that still exists; with --strict,
+    also a suspected one.
     """
     from labctl.cli.run_list import unknown_names
     from labctl.compare.regressions import lab_changes
@@ -52,7 +53,7 @@ def regressions(
     found, without = lab_changes(folder, wanted, figures, note=note)
     if not found and not without:
         for line in unknown_names(RunRepository(folder), wanted):
-            raise ConfigError(line)  # a green result of a misspelt name would be believed
+            raise ConfigError(line)  # a misspelt name must not give a green result
     suite = regressions_suite(found, without, strict=ci.strict)
     ci.write_suite(suite)
     if as_json:

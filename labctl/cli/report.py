@@ -40,13 +40,13 @@ from labctl.runs.record.directory import RunDirectory
     "--figure",
     metavar="NAME",
     shell_complete=PICTURE,
-    help="With -o FILE.svg or .png: this figure alone; default: all, in FILE-NAME.svg.",
+    help="With -o FILE.svg or .png: only this figure; default: all, in FILE-NAME.svg.",
 )
 @click.option(
     "--references",
     metavar="NAME,NAME|all",
     shell_complete=REFERENCE,
-    help="Published figures of references.yaml to show; default: those that the recipe names.",
+    help="Published figures of references.yaml to show; default: those named by the recipe.",
 )
 @click.option("--list", "list_all", is_flag=True, help="The same as `labctl runs`.")
 @result_options
@@ -68,17 +68,17 @@ def report(
     """Print the tables of finished runs, or write a report on them.
 
     RUN is a run's id, the start or end of one, the path of its directory, a baseline's name for its
-    runs, or `latest`, which is the default. `-o FILE.html` writes a page with figures, conditions
-    and provenance that needs no network; `.md` and `.pdf` have the same, `.svg` and `.png` the
-    figures, a file each. `.csv`, `.json`, `.jsonl` and `.txt` are as `--format` has them. All of it
-    is computed again from the files in the run directories.
+    runs, or `latest`, the default. `-o FILE.html` writes a page with figures, conditions and
+    provenance that needs no network; `.md` and `.pdf` have the same content, `.svg` and `.png` the
+    figures, one file each. `.csv`, `.json`, `.jsonl` and `.txt` are the same as with `--format`.
+    Everything is computed again from the files in the run directories.
     """
     names = names or ("latest",)
     _check_options(form, language, figure, result_format, output)
     runs = runs_folder(invocation, names[0])
     if list_all:
         if output or form == "experiment" or result_format not in (*TABLES, "json"):
-            raise click.UsageError("--list is printed as `labctl runs` has it, or with --json")
+            raise click.UsageError("--list is printed like `labctl runs`, or with --json")
         print_runs(
             runs,
             Filter(),
@@ -106,7 +106,7 @@ def report(
             ci.write(only, only.run(), only.trials(), end.gates if end else ())
         return
     if len(directories) > 1 and output:
-        raise click.UsageError("several runs: a table in a file is of one run")
+        raise click.UsageError("several runs: a table in a file is for one run")
     for number, directory in enumerate(directories):
         if number:
             click.echo()
@@ -130,7 +130,7 @@ def _check_options(
 
 
 def _print_other(directory: RunDirectory, result_format: str, output: Path | None) -> bool:
-    """Print a run that is no timing run; False: it is one, or a page is wanted of it."""
+    """Print a run that is not a timing run. Return False if it is one, or if a page is wanted."""
     if directory.is_load_test:
         from labctl.cli.load_test_view import report_load_test
 

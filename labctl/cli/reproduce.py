@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     "models",
     multiple=True,
     metavar="KEY=FILE",
-    help="Take this file for a model, if it has the bundle's SHA-256; repeatable.",
+    help="Use this file as a model, if it has the bundle's SHA-256; repeatable.",
 )
 @click.option(
     "--program",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Take this file for a program that labctl did not build, if it has the run's SHA-256.",
+    help="Use this file as a program not built by labctl, if it has the run's SHA-256.",
 )
 @click.option(
     "--allowed-signers",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Refuse a bundle that nobody in this file (ssh-keygen's ALLOWED SIGNERS) has signed.",
+    help="Refuse a bundle not signed by somebody in this file (ssh-keygen's ALLOWED SIGNERS).",
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option("Print the judgements as JSON, times in ns.")
@@ -61,9 +61,9 @@ def reproduce(
 ) -> int:
     """Measure a bundle's run again on a board, and compare.
 
-    Shows source, commit, programs, arguments and models, and asks. Builds from the same source,
-    in a container without network where there is one; takes models by their hash; runs the same
-    recipe; and says of each number: reproduced, not reproduced, or can't tell. Exit status 1: a
+    Shows source, commit, programs, arguments and models, and asks for confirmation. Builds from the
+    same source, if possible in a container without network; takes models by their hash; runs the
+    same recipe; and judges each number: reproduced, not reproduced, or can't tell. Exit status 1: a
     number was not reproduced, or a program failed.
     """
     from labctl.bundle.reader import open_bundle
@@ -84,7 +84,7 @@ def reproduce(
         for line in planned.lines():
             click.echo(printable_line(line), err=as_json)
         if not yes:
-            confirm(f"make it again on board {chosen.name}")
+            confirm(f"reproduce it on board {chosen.name}")
         with ProgressView() as view:
             observer, steps = Observer(RunView(view).show), Steps(view)
             outcome, imported, numbers = make_again(

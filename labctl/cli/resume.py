@@ -44,18 +44,19 @@ def resume(
 
     RUN is a run of `labctl run` or `labctl eval`: its id, the start or end of one, or `latest`;
     default: the only unfinished run. If there are several, they are listed. Works after Ctrl-C, a
-    kill, a lost link or a restart of the board: finished trials stay, a job that still runs on the
-    board or ended there is taken over, and the other trials follow. Refused if programs, models,
+        kill, a lost link or a restart of the board: finished trials stay, a job that still runs or
+        has ended on the board is taken over, and the other trials follow. Refused if programs,
+        models,
     prompt, files or board have changed. With --board the run moves to another board of the same
     kind, system and speed (by the probes of both); an incomplete round of repeats is measured again
     there, so that variants are compared on one board. Exit status as with `labctl run`.
     """
     runs = runs_folder(invocation, run or "latest")
     directory = find_run(runs, run) if run else find_unfinished(runs)
-    directory.refuse_if_finished()  # also where its board is no board of this lab
+    directory.refuse_if_finished()  # even if its board is not in this lab
     if directory.is_evaluation:
         if board is not None:
-            raise click.UsageError("--board: an evaluation goes on where its recipe says")
+            raise click.UsageError("--board: an evaluation continues where its recipe says")
         return _resume_evaluation(invocation, directory, result_format, output)
     lab, on = lab_and_board(invocation, board or last_board(directory))
     lab_state(lab).health.require_work(on.name, this_user())
@@ -76,7 +77,7 @@ def resume(
 def _resume_evaluation(
     invocation: Invocation, directory: RunDirectory, result_format: str, output: Path | None
 ) -> int:
-    """Go on with an evaluation; its exit status."""
+    """Resume an evaluation; return its exit status."""
     from labctl.cli.eval_view import check_format, tell_outcome
     from labctl.evaluation.run import resume_evaluation
 

@@ -21,7 +21,7 @@ from labctl.progress import reading_commands
 
 __all__ = ["Invocation", "LazyGroup", "cli", "main", "run_cli", "version_line"]
 
-#: Commands that pass a remote exit status on, and need one of their own for their failures.
+#: Commands that return a remote exit status, and need a different one for their own failures.
 _PASSING_STATUS = ("shell", "hdc shell")
 
 
@@ -35,7 +35,7 @@ class LazyGroup(click.Group):
     #: name -> (module, attribute, one line of help), in the order that a new user needs them.
     lazy = COMMANDS
 
-    # click alone would end with 1 when nobody reads, which says that a program failed.
+    # click alone would end with 1 when nobody reads: that status means a failed program.
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         """Read the words; ``--help`` and ``--version`` print something by that."""
@@ -118,10 +118,10 @@ def _verbosity(*, hidden: bool) -> list[click.Option]:
 
 
 def _let_verbosity_follow(command: click.Command) -> None:
-    """Let ``-q`` and ``-v`` stand after a command too.
+    """Allow ``-q`` and ``-v`` after a command too.
 
-    Not where they mean something else: a command has an option of that name, or passes its words on
-    to a board.
+    Not if they mean something else: the command has an option of that name, or passes its words to
+    a board.
     """
     if isinstance(command, click.Group):
         for inner in command.commands.values():
@@ -166,7 +166,7 @@ cli.params += _verbosity(hidden=False)
 def main(arguments: list[str] | None = None) -> None:
     """Run ``labctl`` and exit with its status; no traceback unless ``--debug``.
 
-    Whatever asks it to end does so as Ctrl-C does: jobs on boards are stopped, runs say it.
+    Every signal to end has the effect of Ctrl-C: jobs on boards are stopped, and runs record it.
     """
     sys.stderr = unfailing(sys.stderr)  # `labctl run 2>&1 | head` must not end the run
     sys.stdout = explaining(sys.stdout)
@@ -207,7 +207,7 @@ def run_cli(words: list[str]) -> int:
 
 
 def _asks_for_json(error: Exception, words: Sequence[str]) -> bool:
-    """Return True for wrong use of a command that has ``--json``, where the words hold it.
+    """Return True for wrong use of a command with ``--json``, if the words contain it.
 
     The words could not be read as options then. An option before the command can be wrong, too.
     """

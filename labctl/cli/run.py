@@ -34,7 +34,7 @@ from labctl.state import lab_state, this_user
     "--board",
     "-b",
     shell_complete=BOARD,
-    help="The board to run on; default: the lab's default board.",
+    help="The board to use; default: the lab's default board.",
 )
 @click.option(
     "--spare",
@@ -55,13 +55,13 @@ from labctl.state import lab_state, this_user
 @click.option(
     "--untrusted",
     is_flag=True,
-    help="Nobody vouches for the recipe, as of a pull request: confine it to the present folder and"
+    help="The recipe is not trusted, such as a pull request: confine it to the current folder and"
     " to a board with `untrusted: true`.",
 )
 @click.option(
     "--on",
     metavar="SELECTOR",
-    help="Run on whichever of these boards is free first, e.g. target=rk3568,tag=fast.",
+    help="Run on the first free one of these boards, e.g. target=rk3568,tag=fast.",
 )
 @click.option("--no-wait", is_flag=True, help="End with 3 if the board is in use.")
 @click.option(
@@ -71,7 +71,7 @@ from labctl.state import lab_state, this_user
     "--priority",
     type=click.IntRange(-100, 100),
     default=0,
-    help="Priority in the queue; the greatest comes first. Default: 0.",
+    help="Priority in the queue; the highest comes first. Default: 0.",
 )
 @result_options
 @ci_options
@@ -103,10 +103,10 @@ def run(
     the run, also after Ctrl-C or a kill. With --spare the run continues on another board if it is
     equal: of the same kind, system and speed (by the probes of both).
 
-    A board in use is waited for in the lab's fair queue; see `labctl queue`.
+    If the board is in use, waits in the lab's fair queue; see `labctl queue`.
     """
     if detach and (build or no_wait or spares):
-        raise click.UsageError("--detach goes with none of --build, --no-wait and --spare")
+        raise click.UsageError("--detach cannot be used with --build, --no-wait or --spare")
     if on is not None and board is not None:
         raise click.UsageError("name the board with --board, or boards with --on; not both")
     root = lab_or_own(invocation).root
@@ -116,7 +116,7 @@ def run(
 
         if build or spares:
             raise ConfigError(
-                "--untrusted goes with neither --build nor --spare",
+                "--untrusted cannot be used with --build or --spare",
                 hint="build first: labctl build --untrusted",
             )
         workspace = Workspace.of(Path(recipe), root)
@@ -138,7 +138,7 @@ def run(
         others = [lab.board(name) for name in dict.fromkeys(spares) if name != chosen.name]
         for one in others:
             state.health.working([one.name], by)
-        if not untrusted:  # which looks at the board's health itself
+        if not untrusted:  # an untrusted run checks the board's health itself
             state.health.require_work(chosen.name, by)
         request = RunRequest(wanted, chosen, lab, compare=comparing_with(lab), untrusted=untrusted)
         return run_and_tell(request, others, result_format, output, ci, build=build)
@@ -156,7 +156,7 @@ def run(
 def _boards(
     invocation: Invocation, recipe: Recipe, board: str | None, on: str | None, *, untrusted: bool
 ) -> tuple[LabFile, list[Board]]:
-    """Return the lab, and the boards of which the first that is free will do."""
+    """Return the lab, and the boards, of which the first free one is used."""
     if on is None:
         lab, chosen = lab_and_board(invocation, board)
         return lab, [chosen]
@@ -169,9 +169,9 @@ def _boards(
 def _run_at_once(
     pool: Sequence[Board], run_on: Callable[[Board], int], *, may_wait: bool
 ) -> int | None:
-    """Run on the first board that nobody has; None if all are in use and it may wait.
+    """Run on the first free board; None if all are in use and waiting is allowed.
 
-    Raises BoardBusy if they are in use and it may not wait, or if that broke off a run.
+    Raises BoardBusy if they are in use and waiting is not allowed, or if that broke off a run.
     """
     for board in pool:
         try:
@@ -196,9 +196,8 @@ def run_and_tell(
 ) -> int:
     """Run a recipe and print its result; the exit status.
 
-    With ``build`` what it needs is built unless it is here as its build spec has it now: the agent
-    when the board has told its machine, the rest before. Raises what
-    :func:`labctl.runs.run_with_failover` raises.
+    With ``build``, missing and outdated builds are made: the agent when the board's machine is
+    known, the rest before. Raises what :func:`labctl.runs.run_with_failover` raises.
     """
     directory: RunDirectory | None = None
 
@@ -234,7 +233,7 @@ def run_and_tell(
 
 
 def comparing_with(lab: LabFile) -> CompareGates:
-    """Return what judges gates against the lab's baselines and its last runs."""
+    """Return the judge of gates, which uses the lab's baselines and last runs."""
 
     def judge(
         run: RunRecord, trials: Sequence[TrialRecord], parameters: Parameters
@@ -249,7 +248,7 @@ def comparing_with(lab: LabFile) -> CompareGates:
 
 
 def note_missing(lab: LabFile, recipe: Recipe, board: str) -> None:
-    """Say before a run which of its gates have nothing to be compared with."""
+    """Report before a run which of its gates have nothing to compare with."""
     if any(gate.against is not None for gate in recipe.gates):
         from labctl.compare.gates import missing_references
 

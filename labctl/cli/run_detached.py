@@ -1,4 +1,4 @@
-"""``labctl run --detach``: a run in the lab's queue, and somebody who serves it."""
+"""``labctl run --detach``: a run in the lab's queue, and a process that serves it."""
 
 import os
 import subprocess
@@ -32,10 +32,10 @@ def submit(
     *,
     untrusted: bool = False,
 ) -> int:
-    """Put a run into the queue and print its job; start a process that serves it if none does.
+    """Put a run into the queue and print its job; start a process to serve it if there is none.
 
-    Of an ``untrusted`` recipe the lab keeps the files. Raises ConfigError: what the run needs is
-    not on this host, or none of its boards can have an agent.
+    The lab keeps a copy of the files of an ``untrusted`` recipe. Raises ConfigError if a need of
+    the run is not on this host, or none of its boards can have an agent.
     """
     for board in pool:
         if board.name not in lab.lab.boards:
@@ -51,7 +51,7 @@ def submit(
             )
         if untrusted:
             check_board(board)
-    if lab.database is None:  # all boards are of this host
+    if lab.database is None:  # all boards belong to this host
         without_agent(lab, {board.name for board in pool})
     names, state, job_id = tuple(board.name for board in pool), lab_state(lab), new_job_id()
     expected = expected_seconds(lab, recipe, names, untrusted=untrusted)

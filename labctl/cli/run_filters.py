@@ -46,7 +46,7 @@ class State(click.Choice[str]):
     """A state of runs."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the state; a word of the lists that is none gets the option that finds it."""
+        """Return the state; for another word of the lists, name the option that finds it."""
         if problem := no_state(str(value)):
             self.fail(problem, param, ctx)
         return super().convert(value, param, ctx)

@@ -1,4 +1,4 @@
-"""``labctl run`` on a board that is in use: its turn in the lab's queue."""
+"""``labctl run`` on a board in use: waiting in the lab's queue."""
 
 from collections.abc import Callable, Sequence
 
@@ -21,7 +21,7 @@ def run_in_turn(
     *,
     untrusted: bool = False,
 ) -> int:
-    """Wait in the queue, run on the first of some equal boards that is free; its exit status.
+    """Wait in the queue, run on the first free one of equal boards; return its exit status.
 
     Raises what ``run_on`` raises, but BoardBusy.
     """

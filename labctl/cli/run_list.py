@@ -17,10 +17,10 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 from labctl.units import duration, size
 
-#: Of a list that is no terminal's.
+#: Width of a list without a terminal.
 _WIDTH = 80
 _GAP = "  "
-#: Columns that are cut where a line is too long, in this order, and what they keep.
+#: Columns that are shortened if a line is too long, in this order, with the width they keep.
 _CUT = (("tags", 6), ("recipe", 10), ("board", 6), ("recipe", 4), ("tags", 4))
 
 Column = tuple[str, Callable[[IndexedRun], str]]
@@ -31,7 +31,7 @@ def print_runs(
 ) -> None:
     """Print the runs that meet a filter, newest first.
 
-    Damaged ones are named on standard error, and the last of those that came to nothing since.
+    Names on standard error damaged runs, and the last newer run that ended before its first trial.
     """
     repository = RunRepository(runs, note)
     found = repository.query(wanted, limit=limit)
@@ -52,7 +52,7 @@ def print_runs(
 
 
 def _name_unlisted(runs: Path) -> None:
-    """Name the last run if it came to nothing: who looks for it in the list finds an older one."""
+    """Name the newest run if it ended before its first trial: such runs are not in the list."""
     from labctl.runs.record.unfinished import ended_before_trials
 
     if not (ended := ended_before_trials(runs)):
@@ -66,7 +66,7 @@ def _name_unlisted(runs: Path) -> None:
 
 
 def _name_damaged(found: Sequence[IndexedRun], repository: RunRepository, wanted: Filter) -> None:
-    """Name damaged runs: those in the list with the reason, and those no filter can look into."""
+    """Name damaged runs: those in the list with the reason, and those that no filter can read."""
     for one in found:
         if one.run.damage:
             note(f"damaged: {one.run.id}: {printable_line(one.run.damage)}")
@@ -78,7 +78,7 @@ def _name_damaged(found: Sequence[IndexedRun], repository: RunRepository, wanted
 
 
 def unknown_names(repository: RunRepository, wanted: Filter) -> Iterator[str]:
-    """Yield which names in a filter no run has, with the nearest that one has."""
+    """Yield names in a filter that no run has, with the nearest existing name."""
     if not (known := repository.query()):
         return
     for kind in ("recipe", "board"):
@@ -92,7 +92,7 @@ def unknown_names(repository: RunRepository, wanted: Filter) -> Iterator[str]:
 
 
 def _state(runs: Path, one: IndexedRun) -> str:
-    """Return the state; that a controller drives the run is known by its lock alone."""
+    """Return the state; only the lock shows that a controller drives the run."""
     if one.run.state == "unfinished" and RunDirectory(runs / one.run.id).is_held():
         return "running"
     return one.run.state
@@ -162,9 +162,9 @@ def _width() -> int:
 
 
 def _lines(found: Sequence[IndexedRun], columns: Sequence[Column], width: int | None) -> list[str]:
-    """Return a heading and a line a run, cut to ``width`` characters; empty columns are left out.
+    """Return a heading and a line for each run, cut to ``width``; empty columns are left out.
 
-    A damaged run says no figures.
+    A damaged run shows no figures.
     """
     cells = {name or "mark": [printable_line(cell(one)) for one in found] for name, cell in columns}
     cells = {name: column for name, column in cells.items() if any(column)}

@@ -1,4 +1,4 @@
-"""Shows the events of a run as they come: on a terminal, or as lines where there is none."""
+"""Shows the events of a run as they come: on a terminal, or as plain lines."""
 
 from datetime import UTC, datetime
 
@@ -22,25 +22,25 @@ from labctl.units import digits, duration
 
 
 class RunView:
-    """A reader of events, of a run of this process or from a file, however late.
+    """A reader of events, of a run of this process or from a file, even if started late.
 
-    Durations come from the events. All text reaches the terminal through the ProgressView, which
-    takes control sequences out of it.
+    Durations come from the events. All text goes through the ProgressView, which removes control
+    sequences.
     """
 
     def __init__(self, view: ProgressView):
         self._view = view
         self._steps = Steps(view)
-        #: The step under way, and the event that began it.
+        #: The current step, and the event that began it.
         self._step: tuple[str, Event] | None = None
         self._overall: Step | None = None
         self._trial: tuple[Step, Trial] | None = None
-        #: The first of the losses of the link that is not back yet.
+        #: The first loss of the link, while it is not back yet.
         self._loss: Loss | None = None
         self._skipped: set[str] = set()
-        #: How far the trial was when its board was asked last.
+        #: Progress of the trial at the last answer of its board.
         self._seen = ""
-        #: What the run does now, in a line; empty between trials.
+        #: The activity of the run in one line; empty between trials.
         self.now = ""
 
     def show(self, event: AnyEvent) -> None:
@@ -83,11 +83,11 @@ class RunView:
         )
 
     def _lose_link(self, event: Loss) -> None:
-        """One line, however often it is tried again; what was known of a step is old from here."""
+        """Print one line for a loss, not for each retry; the known progress is then outdated."""
         if self._loss is None:
             self._loss = event
-            self._view.say(f"{event.text}; trying again")
-            since = f"no link to the board since {event.utc.astimezone():%H:%M:%S}, trying again"
+            self._view.say(f"{event.text}; retrying")
+            since = f"no link to the board since {event.utc.astimezone():%H:%M:%S}, retrying"
             last = f"; last seen: {self._seen}" if self._trial and self._seen else ""
             self._steps.stall(since)
             if self._overall:
@@ -104,13 +104,13 @@ class RunView:
                 self._show_overall(self._trial[1])
 
     def end_step(self, now: Event | None = None) -> None:
-        """End the step under way, if any, at the time of an event."""
+        """End the current step, if any, at the time of an event."""
         if self._step:
             self._steps.end(None if now is None else _seconds(self._step[1], now))
             self._step, self.now = None, ""
 
     def close(self) -> None:
-        """Take away what is shown of a run whose controller left."""
+        """Remove the display of a run whose controller left."""
         self._steps.abandon()
         for step in (self._trial and self._trial[0], self._overall):
             if step:
@@ -152,7 +152,7 @@ class RunView:
         self.now = f"{event.done} of {event.planned} answers"
 
     def _end(self, event: Trial) -> None:
-        """One line of result; of trials that are not run, one line for each variant."""
+        """Print one result line; for trials that are not run, one line for each variant."""
         self.now = ""
         if self._trial:
             step, began = self._trial
@@ -203,7 +203,7 @@ def _result(event: Trial) -> str:
     if event.state == "skipped":
         return f"not measured: {event.reason}"
     if event.failure:
-        # What is no job's failure ends the run, and is shown as its end.
+        # A failure that is not the job's ends the run, and is shown as its end.
         why = f": {event.failure.message}" if event.failure.blame is Blame.JOB else ""
         return f"failed ({event.failure.blame}){why}"
     return f"{duration(event.token_ns)} per token" if event.token_ns else "ok"
@@ -214,5 +214,5 @@ def _seconds(began: Event, ended: Event) -> float:
 
 
 def _age_s(event: Event) -> float:
-    """Return the age of an event in s, for one that is read late."""
+    """Return the age (s) of an event that is read late."""
     return max(0.0, (datetime.now(UTC) - event.utc).total_seconds())

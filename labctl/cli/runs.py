@@ -39,8 +39,8 @@ LIMIT = 50
 def runs(ctx: click.Context, *, wanted: Filter, limit: int, wide: bool, as_json: bool) -> None:
     """List the lab's runs, newest first.
 
-    Without a command it lists; conditions are joined by "and". The token time is each variant's
-    estimate, from the fastest variant to the slowest. The exit status is 0 also where nothing is
+    Without a command, lists runs that meet all conditions. The token time is each variant's
+    estimate, from the fastest variant to the slowest. The exit status is 0 even if nothing is
     found.
     """
     if ctx.invoked_subcommand is not None:
@@ -53,7 +53,7 @@ def runs(ctx: click.Context, *, wanted: Filter, limit: int, wide: bool, as_json:
 
 
 def _refuse_options(ctx: click.Context, command: str) -> None:
-    """Refuse options of the list before a command, which would pass them over in silence."""
+    """Refuse options of the list before a command, which would ignore them."""
     given = [
         parameter.opts[0]
         for parameter in ctx.command.params
@@ -90,9 +90,9 @@ def tag(invocation: Invocation, run: str, tags: Sequence[str], *, remove: bool) 
 @click.argument("text", required=False)
 @click.pass_obj
 def note_command(invocation: Invocation, run: str, text: str | None, *, remove: bool) -> None:
-    """Write a note on a run; it replaces the one before.
+    """Write a note on a run; it replaces an earlier note.
 
-    Without a text, the note is printed; `labctl show` prints it too. It is kept in the run
+    Without a text, prints the note; `labctl show` prints it too. The note is kept in the run
     directory.
     """
     if text is not None and remove:
@@ -112,8 +112,8 @@ def note_command(invocation: Invocation, run: str, text: str | None, *, remove: 
 def remove(invocation: Invocation, names: Sequence[str], *, yes: bool) -> None:
     """Move runs to the trash.
 
-    `labctl runs trash restore` gets them back, `labctl runs trash empty` frees their space. A run
-    that is in progress is refused, and one that a baseline stands for.
+    `labctl runs trash restore` restores them, `labctl runs trash empty` frees their space. Refuses
+    runs in progress and runs of baselines.
     """
     from labctl.runs.record.baselines import refuse_needed
     from labctl.runs.record.trash import move_to_trash

@@ -1,4 +1,4 @@
-"""``labctl runs prune`` and ``runs trash``: what old runs take, and getting it back."""
+"""``labctl runs prune`` and ``runs trash``: the space of old runs."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from labctl.units import counted, size
 if TYPE_CHECKING:
     from labctl.runs.record.directory import RunDirectory
 
-#: Of each recipe on each board: a month of nights.
+#: For each recipe on each board: a month of nights.
 _KEPT = 30
 
 
@@ -34,7 +34,7 @@ _KEPT = 30
     help="Keep the last N runs with a good trial of each recipe on each board.",
 )
 @click.option("--compress", is_flag=True, help="Compress their records instead of moving them.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option("Print ids and sizes as JSON.")
 @click.pass_obj
@@ -50,13 +50,13 @@ def prune(
 ) -> None:
     """Move old runs to the trash.
 
-    Runs stay that a baseline stands for, that show a regression, have a tag or a note, were
-    imported, are damaged, in progress or links, and all from the N-th newest run with a good trial
-    on, of each recipe on each board. Conditions leave further runs out. `labctl runs trash empty`
+    Keeps, for each recipe on each board, all runs since the N-th newest one with a good trial. Also
+    keeps runs of baselines, runs that show a regression, have a tag or a note, were imported, are
+    damaged, in progress, or links. Conditions limit the runs to move. `labctl runs trash empty`
     frees the space.
 
-    With --compress nothing is moved: the records of older finished runs, which hold the times of
-    all tokens, are compressed in their place. Every command reads them as before.
+    With --compress nothing is moved: the records of older finished runs, which contain the times of
+    all tokens, are compressed in place. Every command reads them as before.
     """
     from labctl.compare.regressions import runs_of_regressions
     from labctl.compare.thresholds import Thresholds
@@ -94,7 +94,7 @@ def prune(
 
 
 def _move(runs: Path, ids: Sequence[str]) -> list[str]:
-    """Move runs to the trash; return those that were, however far it came."""
+    """Move runs to the trash; return the moved ones, even after an error."""
     from labctl.runs.record.directory import RunDirectory
     from labctl.runs.record.trash import move_to_trash
 

@@ -14,11 +14,11 @@ from labctl.config.schema import KINDS, Kind, json_schema
 def schema(kind: Kind) -> None:
     """Print the JSON Schema of a file format.
 
-    KIND is the file: a recipe, that of an evaluation or of a load test, a lab's devices.yaml,
+    KIND is the file: a recipe of a run, an evaluation or a load test, a lab's devices.yaml,
     models.yaml or references.yaml, a target.yaml of toolchains/, or the plan of `labctl nightly` or
-    `labctl batch`. Editors complete and check with it: put
-    `# yaml-language-server: $schema=recipe.schema.json` on top. That of a recipe has the keys of
-    all engines that are installed.
+    `labctl batch`. Editors use it to complete and check files: put `# yaml-language-server:
+    $schema=recipe.schema.json` on top. The schema of a recipe has the keys of all installed
+    engines.
     """
     model: type[BaseModel] | None = None
     if kind == "recipe":

@@ -44,7 +44,7 @@ class Lasting(click.ParamType[float]):
     metavar="ADDRESS",
     default="127.0.0.1",
     show_default=True,
-    help="Address of this host, or unix:PATH for a proxy. Any but loopback opens the dashboard to"
+    help="Address of this host, or unix:PATH for a proxy. Any other than loopback opens it to"
     " the network, without encryption: put a proxy with TLS in front.",
 )
 @click.option(
@@ -52,14 +52,14 @@ class Lasting(click.ParamType[float]):
     type=click.IntRange(0, 65535),
     default=_PORT,
     show_default=True,
-    help="Port; 0: any free one.",
+    help="Port; 0: any free port.",
 )
 @click.pass_context
 def serve(context: click.Context, listen: str, port: int) -> int:
     """Serve the lab's dashboard: boards, queue, runs, trends, audit log.
 
-    Whoever reaches it on loopback may read; every change needs a token. The first start makes one
-    for you; a terminal shows it, a file keeps it.
+    Everybody on loopback may read; every change needs a token. The first start makes one for you,
+    shows it on a terminal, and keeps it in a file.
     """
     if context.invoked_subcommand is not None:
         return ExitStatus.OK
@@ -69,7 +69,7 @@ def serve(context: click.Context, listen: str, port: int) -> int:
     wanted, names = _listening(listen, port), lab.lab.web.names
     if wanted.is_any and not names:
         raise ConfigError(
-            f"--listen {listen} needs the names by which browsers reach this host",
+            f"--listen {listen} needs the host names that browsers use",
             hint="set `web: {names: [lab.example.org]}` in devices.yaml, or listen at one address",
         )
     own, listening = server.listen(wanted)
@@ -101,9 +101,9 @@ def token() -> None:
 @click.option("--expires", type=Lasting(), metavar="TIME", help="Time until it ends: 720h.")
 @click.pass_obj
 def add(invocation: Invocation, name: str, role: str, expires: float | None) -> None:
-    """Make a token for somebody, and print it: nobody can show it again.
+    """Make a token and print it: it cannot be shown again.
 
-    NAME is the user's name in the audit log, and whose holds and jobs are theirs.
+    NAME is the user's name in the audit log, and the owner of their holds and jobs.
     """
     from labctl.state import lab_state, this_user
 
@@ -135,7 +135,7 @@ def list_tokens(invocation: Invocation, as_json: bool) -> None:
 @click.argument("name")
 @click.pass_obj
 def revoke(invocation: Invocation, name: str) -> None:
-    """End a token, and all sessions that began with it."""
+    """Revoke a token, and end all sessions that began with it."""
     from labctl.state import lab_state, this_user
 
     lab_state(lab_of(invocation)).tokens.revoke(name, by=this_user())
@@ -177,7 +177,7 @@ def _address(listening: "Listening", name: str) -> str:
 
 
 def _own_token(lab: LabFile) -> None:
-    """Make the user's own token at the first start; it is printed once, and kept for them alone."""
+    """Make the user's own token at the first start; print it once and keep it private."""
     from labctl.state import lab_state, this_user
     from labctl.state.tokens import new_token
 
@@ -189,13 +189,13 @@ def _own_token(lab: LabFile) -> None:
         return
     name, taken = user_name(), {one.name for one in tokens.list()}
     if name in taken:
-        note(f"to sign in: `labctl serve token add NAME`; the token {name} is there already")
+        note(f"to sign in: `labctl serve token add NAME`; the token {name} exists already")
         return
     made = new_token()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomic(path, f"{made}\n", mode=0o600)
     tokens.add(name, "admin", by=this_user(), token=made)
-    if sys.stderr.isatty():  # else it would stay in a journal or a log
+    if sys.stderr.isatty():  # otherwise it would stay in a journal or a log
         note(f"token to sign in with, for you alone: {made}")
     note(f"the token to sign in with is in {path}")
 

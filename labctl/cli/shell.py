@@ -10,15 +10,15 @@ from labctl.config.lab import Board, LabFile
 from labctl.errors import ConfigError, ExitStatus
 from labctl.transport import remote_words
 
-#: What only a shell understands, in a word that is passed on as it is.
+#: Characters that only a shell interprets, in a word that is passed unchanged.
 _OF_A_SHELL = (" ", "|", ";", "&", "<", ">", "$", "`")
-#: The status by which shells say that there is no such program.
+#: The exit status of shells for a missing program.
 _NOT_FOUND = 127
 _SHELL_HINT = "hint: words reach the program unchanged; for pipes and variables: labctl shell … -- "
 
 
 class _Command(click.Command):
-    """A command that knows whether its words began after ``--``: then no board is among them."""
+    """A command that records if its words began after ``--``: then no board is among them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words; click removes a ``--`` in front of them."""
@@ -71,7 +71,7 @@ def shell(
         board, *rest = words
         words = tuple(rest[1:] if rest[:1] == ["--"] else rest)
     if not words:
-        raise click.UsageError("there is no command: labctl shell [--board BOARD] -- COMMAND...")
+        raise click.UsageError("no command given: labctl shell [--board BOARD] -- COMMAND...")
     lab = lab_of(invocation)
     with connect_board(_board(lab, board, typed if typed != words else ())) as transport:
         invocation.status = ExitStatus.SHELL_FAILURE  # if nobody reads: none is known

@@ -23,17 +23,17 @@ _TRIAL = re.compile(r"(?P<run>.+?)/(?:trials/)?(?P<number>\d{1,6})(?:-[^/]*)?/?"
     "--allowed-signers",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Refuse a bundle that nobody in this file (ssh-keygen's ALLOWED SIGNERS) has signed.",
+    help="Refuse a bundle not signed by somebody in this file (ssh-keygen's ALLOWED SIGNERS).",
 )
 @json_option("Print the facts as JSON, times in ns and sizes in bytes.")
 @click.argument("name", metavar="RUN|RUN/NUMBER|BUNDLE", default="latest", shell_complete=COMPARED)
 @click.pass_obj
 def show(invocation: Invocation, name: str, *, as_json: bool, allowed_signers: Path | None) -> None:
-    """Print all facts of a run or of a trial, each with its origin; or what a bundle is.
+    """Print all facts of a run or a trial with their origin, or the facts of a bundle.
 
-    The origin is the file of the run directory that has the fact, and in brackets where it was read
-    or computed from. What is not known is left out. BUNDLE is a file of `labctl bundle`: its hashes
-    and its signature are checked, and nothing of it is run; FILE/ENTRY prints one of its files.
+    The origin is the file of the run directory that has the fact, and in brackets the source of the
+    value. Unknown facts are left out. BUNDLE is a file of `labctl bundle`: its hashes and its
+    signature are checked, and nothing in it is run; FILE/ENTRY prints one of its files.
     """
     from labctl.cli.bundle_view import as_bundle, show_bundle
 

@@ -1,4 +1,4 @@
-"""``labctl state``: backups of what a lab knows and nothing can make again."""
+"""``labctl state``: backups of the state of a lab, which cannot be computed again."""
 
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from labctl.state import lab_state
 def state() -> None:
     """Back up and restore the lab's state: baselines, leases, queue, health, tokens.
 
-    Reservations, the boards' history and the audit log are part of it; runs are not. labctl makes a
-    backup by itself before the first change of a day and before its tables change.
+    Reservations, the boards' history and the audit log are part of it; runs are not. labctl makes
+    automatic backups before the first change of a day and before a change of its tables.
     """
 
 
@@ -34,14 +34,14 @@ def backup(invocation: Invocation, output: Path | None) -> None:
 
 @state.command(epilog="Example: labctl state restore /media/usb/lab.sqlite --yes")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.option("--force", is_flag=True, help="Restore also while workers or runs are at work.")
+@click.option("--force", is_flag=True, help="Restore even while workers or runs are active.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.pass_obj
 def restore(invocation: Invocation, file: Path, *, yes: bool, force: bool) -> None:
     """Replace the lab's state by a backup.
 
-    What was there is backed up first. A labctl.sqlite is a backup too: so a lab's state moves into
-    a PostgreSQL, or out of it. It is refused while a worker lives or somebody uses a board.
+    The present state is backed up first. A labctl.sqlite is a backup too: use it to move a lab's
+    state into a PostgreSQL, or out of it. Refused while a worker is alive or somebody uses a board.
     """
     if not yes:
         confirm(f"replace the lab's state by {file}")

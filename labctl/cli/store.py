@@ -1,4 +1,4 @@
-"""``labctl store``: what labctl keeps on boards. ``deploy`` fills it."""
+"""``labctl store``: labctl's files on boards. ``deploy`` sends them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from labctl.cli.store_work import Pins, StoreWork, list_boards, prune_boards, ve
 def store() -> None:
     """List, verify, prune and pin the files of boards.
 
-    A board's store has programs and models under their SHA-256; `labctl deploy` sends them. While
+    A board store has programs and models under their SHA-256; `labctl deploy` sends them. While
     another labctl uses a board, every command here waits.
     """
 
@@ -71,8 +71,8 @@ def prune(
 ) -> int:
     """Remove the least recently used files.
 
-    Without --older and --free: what is unused for 30 days. Pinned files and those of a running job
-    stay.
+    Default without --older and --free: files unused for 30 days. Pinned files and files of a
+    running job stay.
     """
     with ProgressView() as view:
         work = _work(invocation, view, **chosen)
@@ -90,7 +90,7 @@ def pin(invocation: Invocation, *, names: tuple[str, ...], undo: bool, **chosen:
         return prune_boards(_work(invocation, view, **chosen), PrunePolicy(), pins, dry_run=False)
 
 
-#: What ``labctl deploy`` did before 0.2, by option; accepted, and hidden, for one release.
+#: Old options of ``labctl deploy`` before 0.2; accepted, and hidden, for one release.
 _OLD_FLAGS = (
     click.option("--verify", is_flag=True, hidden=True, help="Old for labctl store verify."),
     click.option("--prune", is_flag=True, hidden=True, help="Old for labctl store prune."),
@@ -131,7 +131,7 @@ def run_old_flags(
     if not (verify or prune):
         return None
     new = "verify" if verify else "pin" if pins or unpins else "prune"
-    note(f"note: this is called labctl store {new} now")
+    note(f"note: use labctl store {new} instead")
     with ProgressView() as view:
         work = _work(invocation, view, **chosen)
         if verify:

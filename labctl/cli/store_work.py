@@ -20,7 +20,7 @@ from labctl.runs.deploy import board_document
 from labctl.transport import Transport
 from labctl.units import counted, size
 
-#: What ``--prune`` removes when neither an age nor a free-space target is given.
+#: Age of files to prune if neither an age nor a free-space target is given.
 _DEFAULT_OLDER_SECONDS = 30 * 86400.0
 
 
@@ -42,7 +42,7 @@ class Findings:
 
 
 def list_boards(work: "StoreWork") -> int:
-    """Say what lies in the boards' stores."""
+    """List the files of the board stores."""
     return work.run(lambda board, transport: _listed(work.lab, board, transport))
 
 
@@ -53,10 +53,10 @@ def _listed(lab: LabFile, board: Board, transport: Transport) -> Findings:
     for item in sorted(there.objects, key=lambda item: item.label):
         pinned = ", pinned" if item.sha256 in there.pins else ""
         lines.append(f"{item.label}  {size(item.size_bytes)}{age_text(item)}{pinned}")
-    lines += [f"{item.path}  {size(item.size_bytes)}, not whole" for item in there.partials]
+    lines += [f"{item.path}  {size(item.size_bytes)}, incomplete" for item in there.partials]
     lines += [f"{item.path}  {size(item.size_bytes)}, a job's files" for item in there.jobs]
     whole = sum(item.size_bytes for item in (*there.objects, *there.partials, *there.jobs))
-    free = "" if there.free_bytes is None else f", {size(there.free_bytes)} are free"
+    free = "" if there.free_bytes is None else f", {size(there.free_bytes)} free"
     return Findings(
         there.document(),
         [*lines, f"{counted(len(there.objects), 'file')}, {size(whole)} in all{free}"],
@@ -64,7 +64,7 @@ def _listed(lab: LabFile, board: Board, transport: Transport) -> Findings:
 
 
 def age_text(item: StoreEntry) -> str:
-    """Say since when a file on a board is unused; nothing where its clock does not tell."""
+    """Return the time since a file was last used; nothing if the board's clock is unreliable."""
     if item.age_seconds is None:
         return ""
     days = item.age_seconds // 86400
@@ -72,17 +72,17 @@ def age_text(item: StoreEntry) -> str:
 
 
 def verify_boards(work: "StoreWork") -> int:
-    """Read every file in the boards' stores again; damaged ones are removed and named."""
+    """Read every file of the board stores again; remove and name damaged ones."""
     return work.run(lambda board, transport: _verify(work.lab, board, transport, work))
 
 
 def _verify(lab: LabFile, board: Board, transport: Transport, work: "StoreWork") -> Findings:
     unread: dict[str, str] = {}
     with hold_board(board, transport, lab, BoardUse("store verify")) as held:
-        held.refuse_if_taken(orphans=True)  # all that is read disturbs who measures
+        held.refuse_if_taken(orphans=True)  # reading disturbs a measurement
         held.hold_in_lab()
         before = held.store.contents()
-        # The agent hashes the others; only the board's own program may vouch for it.
+        # The agent hashes the other files; the agent itself is hashed by the board's own program.
         wanted = held.agent_object.stored
         agents = [item for item in before if item.sha256 == wanted.sha256]
         damaged = [item.name or item.sha256 for item in held.store.verify(agents)]
@@ -98,14 +98,14 @@ def _verify(lab: LabFile, board: Board, transport: Transport, work: "StoreWork")
                 try:
                     if held.store.verify([item]):
                         damaged.append(name)
-                except BoardError as error:  # its storage fails, say; the others may be good
+                except BoardError as error:  # its storage may fail; the others may be good
                     unread[name] = error.message
                 done += item.size_bytes
     good = len(before) - len(damaged) - len(unread)
     return Findings(
         Verified(len(before), damaged, unread).document(),
         [
-            *(f"{name} was damaged; it is removed" for name in damaged),
+            *(f"{name} was damaged and is removed" for name in damaged),
             *(f"{name} cannot be read: {why}" for name, why in unread.items()),
             f"{good} of {len(before)} files are good",
         ],
@@ -130,7 +130,7 @@ def prune_boards(work: "StoreWork", policy: PrunePolicy, pins: Pins, *, dry_run:
                 gone = pruner.remove(gone)
         found = _pruned(there, gone, policy, dry_run=dry_run)
         if only_pins:
-            return replace(found, lines=[f"pinned: {', '.join(there.pinned) or 'nothing'}"])
+            return replace(found, lines=[f"pinned {', '.join(there.pinned) or 'nothing'}"])
         return found
 
     return work.run(prune)
@@ -164,7 +164,7 @@ def _pruned(
 
 
 class StoreWork:
-    """Some work on all boards at once; one's failure does not stop or hide the others'."""
+    """Work on all boards in parallel; a failure on one does not affect the others."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class StoreWork:
         self._boards = boards
         self._as_json = as_json
         self._wait = wait
-        #: Boards whose users were named.
+        #: Boards whose present user was reported.
         self._named: set[str] = set()
         self._stopped = threading.Event()
 
@@ -190,7 +190,7 @@ class StoreWork:
             raise HostError("interrupted")
 
     def run(self, work: Callable[[Board, Transport], Findings]) -> int:
-        """Do it and say what came of it, board by board. Raises what befell the only board."""
+        """Do the work and print the results, board by board. Raises the error of a single board."""
         found: dict[str, Findings] = {}
         with ExitStack() as opened:
             links = [(board, opened.enter_context(connect_board(board))) for board in self._boards]
@@ -208,7 +208,7 @@ class StoreWork:
 
             def stop() -> None:
                 self._stopped.set()
-                for _, transport in links:  # what waits for a board waits no longer
+                for _, transport in links:  # waiting for a board ends
                     transport.close()
 
             at_once(links, inspect, stop)
@@ -233,7 +233,7 @@ class StoreWork:
 
     def _failed(self, board: Board, error: LabctlError) -> Findings:
         """Report a failure at once. It is repeated among the results."""
-        if not self._stopped.is_set():  # else it is the interrupt that speaks
+        if not self._stopped.is_set():  # otherwise the interrupt is reported
             self.view.say(f"{board.name}: {error.message}")
             if error.hint:
                 self.view.say(f"  hint: {error.hint}")

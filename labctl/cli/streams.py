@@ -1,4 +1,4 @@
-"""Standard output and standard error that tell what went wrong, or never end a command."""
+"""Standard output that reports write errors, and standard error that never ends a command."""
 
 import io
 import os
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def lead_nowhere(descriptor: int) -> None:
-    """Let all that is still written to a file descriptor vanish."""
+    """Discard everything that is still written to a file descriptor."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
 
 
 class _Unfailing(io.FileIO):
-    """A file descriptor that leads nowhere from the first failed write on."""
+    """A file descriptor that discards everything after the first failed write."""
 
     def write(self, piece: "ReadableBuffer", /) -> int:
-        """Write as much as goes at once; all of it is gone when nobody reads any more."""
+        """Write as much as possible at once; discard all of it when nobody reads any more."""
         try:
             while (written := super().write(piece)) is None:  # somebody made it non-blocking
                 select.select([], [self], [])
@@ -36,9 +36,9 @@ class _Unfailing(io.FileIO):
 
 
 class _Explaining(io.BufferedWriter):
-    """Standard output: what cannot be written is an error of this host. Later writes vanish.
+    """Standard output: a failed write is an error of this host. Later writes are discarded.
 
-    Not the raw file below: an interrupt as that returns would have the same bytes written twice.
+    This is not done in the raw file below: an interrupt as it returns would write bytes twice.
     """
 
     def write(self, piece: "ReadableBuffer", /) -> int:
@@ -63,9 +63,9 @@ class _Explaining(io.BufferedWriter):
 
 
 def explaining(stream: TextIO | None) -> TextIO:
-    """Return a stream to the same place whose failures are errors of this host.
+    """Return a stream to the same file whose failures are errors of this host.
 
-    One that was closed from the start (None) leads nowhere.
+    A stream that was closed from the start (None) discards everything.
     """
     if stream is None:
         return Path(os.devnull).open("w", encoding="utf-8")
@@ -83,13 +83,13 @@ def explaining(stream: TextIO | None) -> TextIO:
 
 
 def unfailing(stream: TextIO | None) -> TextIO | None:
-    """Return a stream to the same place, which falls silent when nobody reads it any more.
+    """Return a stream to the same file that discards everything when nobody reads it any more.
 
-    One that was closed from the start (None), or has no file descriptor, is returned as it is.
+    A stream that was closed from the start (None), or has no file descriptor, is returned as it is.
     """
     if stream is None:
         return None
-    with suppress(OSError):  # what is left in it goes nowhere once the descriptor leads there
+    with suppress(OSError):  # its remaining text is discarded with the descriptor
         stream.flush()
     try:
         descriptor = stream.fileno()

@@ -19,8 +19,8 @@ from labctl.report.details import plain, print_whole
 def targets(invocation: Invocation, *, as_json: bool) -> None:
     """List machine types that tools are built for.
 
-    They are the folders of the lab's toolchains/, and those that come with labctl. Shows the
-    features of their instruction sets, and what is built for each.
+    These are the folders of the lab's toolchains/, and those shipped with labctl. Shows the
+    features of their instruction sets, and the artifacts built for each.
     """
     root = lab_or_own(invocation).root
     built: dict[str, list[str]] = {}

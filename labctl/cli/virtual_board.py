@@ -69,7 +69,7 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
 @click.option(
     "--target",
     shell_complete=TARGET,
-    help="Run this target's programs, with its emulator; default: that of the lab's board NAME.",
+    help="Run this target's programs, with its emulator; default: target of the lab's board NAME.",
 )
 @click.option("--emulator", help="Run ARM64 programs with this emulator (its words in one string).")
 @click.option(
@@ -82,8 +82,8 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
 @click.option(
     "--auth",
     type=click.Choice(list(_MODES)),
-    help="Demand a key of hosts, and accept any, only known ones (--known-key), none, or those "
-    "that `labctl virtual-board allow` lets in; default: demand none.",
+    help="Require a key of hosts, and accept any, only known ones (--known-key), none, or those "
+    "admitted by `labctl virtual-board allow`; default: require none.",
 )
 @click.option(
     "--known-key",
@@ -103,7 +103,7 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
 @click.option(
     "--effects",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Append every change below the boards' workdirs to this file, with who made it.",
+    help="Append every change below the boards' workdirs to this file, with its author.",
 )
 @click.option(
     "--no-build",
@@ -134,8 +134,8 @@ def virtual_board(
     """Serve virtual boards until interrupted.
 
     A virtual board is an hdc daemon on loopback, a folder and a shell. It runs every command that
-    it receives as the user who started it: use it for trials and tests only.
-    The first start compiles its agent for this host, in seconds, and says so.
+    it receives as the user who started it: use it for trials and tests only. The first start
+    compiles its agent for this host, which takes seconds.
     """
     if ctx.invoked_subcommand:
         return
@@ -205,7 +205,7 @@ def _lab(invocation: Invocation) -> LabFile | None:
 
 
 def _port_of(name: str, own: Board | None) -> tuple[int, str]:
-    """Find the port that the lab's board of that name has, and say where it is written."""
+    """Return the port of the lab's board of that name, and the place where it is written."""
     port = own.transport.port_on_this_host if own else None
     return (_PORT, "the default") if port is None else (port, f"boards.{name} in {FILE_NAME}")
 
@@ -224,10 +224,10 @@ def _authorisation(auth: str | None, known_keys: tuple[Path, ...]) -> Authorisat
 
 
 def _own_parts(*, needs_shim: bool, no_build: bool) -> tuple[list[str], Path | None]:
-    """Build what a virtual board itself is made of, in this host's own instruction set.
+    """Build the programs of a virtual board itself, for this host's instruction set.
 
-    The agent runs natively there; the shim puts the emulator before programs that are typed in the
-    board's shell. Without a compiler the board works all the same, and notes say what it cannot.
+    The agent runs natively; the shim puts the emulator before programs typed in the board's shell.
+    Without a compiler the board still works, and notes name its limits.
     """
     host = f"host-{platform.machine()}"
     notes: list[str] = []

@@ -1,4 +1,4 @@
-"""Commands for a virtual board that is served: ``inject``, ``faults`` and ``allow``."""
+"""Commands for a running virtual board: ``inject``, ``faults`` and ``allow``."""
 
 from pathlib import Path
 
@@ -66,12 +66,12 @@ def faults(directory: Path, *, thaw: bool, clear: bool) -> None:
 @_FOLDER
 @click.option("--deny", is_flag=True, help="Reject them.")
 def allow(directory: Path, *, deny: bool) -> None:
-    """Let in the hosts that wait for it at a virtual board served from DIR with --auth pending."""
+    """Admit the hosts that wait at a virtual board served from DIR with --auth pending."""
     keys = Control(directory).decide(allow=not deny)
     for key in keys:
         click.echo(f"{'denied' if deny else 'allowed'} {key}")
     if not keys:
-        click.echo("no host waits")
+        click.echo("no host is waiting")
 
 
 def _wanted(name: str, settings: tuple[str, ...]) -> Fault:

@@ -15,7 +15,7 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.watch import Watch, find_watched
 from labctl.units import counted
 
-#: After this long without an event, a line says that the controller is alive.
+#: After this time (s) without an event, a line says that the controller is alive.
 _SILENCE_SECONDS = 60.0
 
 
@@ -26,8 +26,8 @@ def watch(invocation: Invocation, run: str | None) -> int:
     """Show a run that another process drives.
 
     RUN is a run's id, the start or end of one, the path of its directory, or `latest`; default: the
-    newest run in progress. Reads only the run's events.jsonl: neither the board nor the run is
-    disturbed. Ends with the run, with its exit status; with 3 if its controller died.
+    newest run in progress. Reads only the run's events.jsonl: disturbs neither the board nor the
+    run. Ends with the run and its exit status, or with 3 if its controller died.
     """
     directory = find_watched(runs_folder(invocation, run or "latest"), run)
     watched = Watch(directory)
@@ -50,7 +50,7 @@ def watch(invocation: Invocation, run: str | None) -> int:
 
 
 def _show_end(directory: RunDirectory, watched: Watch, now: str) -> int:
-    """Print how the run ended and what can be done; the exit status."""
+    """Print the end of the run and the next command; return the exit status."""
     run, end, removed = directory.path.name, watched.end(), not directory.path.is_dir()
     again = f"labctl resume {run}" if directory.is_planned else "labctl run (no trial was started)"
     if end is None:

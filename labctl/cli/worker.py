@@ -29,14 +29,15 @@ from labctl.units import duration
     shell_complete=BOARD,
     help="Serve this board; repeatable. Default: the boards of this host in devices.yaml.",
 )
-@click.option("--drain", "--once", is_flag=True, help="End when no job is left that can run now.")
+@click.option("--drain", "--once", is_flag=True, help="End when no remaining job can run now.")
 @click.pass_obj
 def worker(invocation: Invocation, *, host: str | None, named: Sequence[str], drain: bool) -> None:
-    """Run the queue's jobs on the boards that are attached to this host, until it is stopped.
+    """Run the queue's jobs on the boards attached to this host, until stopped.
 
-    For a lab of several hosts: `database` in devices.yaml names a PostgreSQL, `store` the files
-    that the hosts share. A first SIGTERM or Ctrl-C lets running jobs end, a second one breaks them
-    off; they go on later, here or elsewhere. A job of a newer labctl is left to a worker of that.
+    For a lab with several hosts: `database` in devices.yaml names a PostgreSQL, `store` the shared
+    store. A first SIGTERM or Ctrl-C lets running jobs end. A second one interrupts them; they are
+    resumed later, on this host or another. Jobs submitted by a newer labctl wait for a newer
+    worker.
     """
     from labctl.farm.host_setup import host_worker, missing_tools
 
@@ -56,7 +57,7 @@ def worker(invocation: Invocation, *, host: str | None, named: Sequence[str], dr
 @json_option("Print the workers as JSON, times in s since 1970.")
 @click.pass_obj
 def workers(invocation: Invocation, *, as_json: bool) -> None:
-    """List the workers of all lab hosts: which boards they serve, and whether they live."""
+    """List the workers of all lab hosts, their boards, and if they are alive."""
     found = lab_state(lab_of(invocation)).workers.list()
     if as_json:
         click.echo(json.dumps([one.document() for one in found], indent=2))

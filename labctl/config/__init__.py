@@ -1,7 +1,7 @@
 """Files of the user: the lab, recipes and targets, read from YAML and checked.
 
-Whatever is wrong in a file is a ConfigError with a line ``FILE:LINE:COLUMN: key: what`` for each
-problem, and the nearest known name.
+An error in a file is a ConfigError with a line ``FILE:LINE:COLUMN: key: what`` for each problem,
+and the nearest known name.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,6 @@
 """``devices.yaml``: the boards of a lab, how they are reached, and the hosts that build for them.
 
-The folder that holds the file is the lab. Nothing here says what a board can do: that is asked of
-the board.
+The folder with the file is the lab. It has no facts about boards: these are read from the board.
 """
 
 import os
@@ -47,7 +46,7 @@ from labctl.errors import ConfigError
 
 FILE_NAME = "devices.yaml"
 WORKDIR = "/data/local/tmp/labctl"
-#: Names a database in place of devices.yaml, so that no file holds its password.
+#: Names a database instead of devices.yaml, so that no file contains its password.
 DATABASE_VARIABLE = "LABCTL_DATABASE"
 #: PostgreSQL takes 63 characters; those of ``labctl_`` come before a lab's name.
 _LONGEST_SCHEMA = 56
@@ -158,8 +157,9 @@ class Lab(StrictModel):
     """URL of a PostgreSQL for the index and the lab's state, postgresql://USER@HOST/DATABASE; needs
     `lab`. The environment variable LABCTL_DATABASE wins. By default files in the lab's folder."""
     store: StoreUrl | None = None
-    """Files that the hosts of a lab share: a folder that all of them see, s3://BUCKET/PREFIX, or
-    https://HOST/PATH. Keys come from the environment. By default each host keeps its own."""
+    """Shared store of the lab's hosts, for files: a folder that all of them see,
+    s3://BUCKET/PREFIX, or https://HOST/PATH. Keys come from the environment. By default each host
+    keeps its own."""
     shared_limits: dict[Name, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
     """Number of jobs that may use a thing at once that boards share, such as a USB bus or this
     host's CPU, by a name that boards and plans of batches refer to."""
@@ -170,14 +170,14 @@ class Lab(StrictModel):
     web: Web = Web()
     """The dashboard, `labctl serve`."""
     webhooks: dict[Name, Webhook] = Field(default_factory=dict)
-    """Chats and servers that are told of events, by name."""
+    """Chats and servers to which events are reported, by name."""
     health: HealthChecks = HealthChecks()
     """Health checks of the boards."""
     quotas: dict[Word, Quota] = Field(default_factory=dict)
     """The most that one user may have of the boards, by the user's name; `default`: each other."""
 
     def model_post_init(self, _context: Any, /) -> None:
-        """Tell each board its name."""
+        """Give each board its name."""
         for name, board in self.boards.items():
             board._name = name
 
@@ -293,7 +293,7 @@ class LabFile:
 
     root: Path
     lab: Lab
-    lease_seconds: float = 60.0  # without renewal a board's lease, or a job's attempt, is over
+    lease_seconds: float = 60.0  # a lease or an attempt ends after this without renewal
 
     @property
     def name(self) -> str:
@@ -304,8 +304,8 @@ class LabFile:
     def database(self) -> str | None:
         """URL of its PostgreSQL, which may hold a password; None without one. Raises ConfigError.
 
-        Labs share a database by their names, so that a folder's name is none. What is no lab of a
-        devices.yaml has its own files.
+        Labs share a database by their names, so a folder's name does not count. A lab without a
+        devices.yaml uses its own files.
         """
         named = self.lab.lab is not None or self.path.is_file()
         url = (os.environ.get(DATABASE_VARIABLE) if named else None) or self.lab.database
@@ -317,7 +317,7 @@ class LabFile:
             raise ConfigError(f"{DATABASE_VARIABLE} {error}") from None
         if self.lab.lab is None or len(self.lab.lab) > _LONGEST_SCHEMA:
             raise ConfigError(
-                f"a lab in a database needs a name of its own, of at most {_LONGEST_SCHEMA}"
+                f"a lab in a database needs its own name, of at most {_LONGEST_SCHEMA}"
                 " characters, by which hosts share it",
                 hint=f"add a line to {self.path}: `lab: NAME`",
             )

@@ -20,8 +20,8 @@ def add_board(
 ) -> None:
     """Add a board at the end of the boards; ``keys`` as :func:`board_entry` takes them.
 
-    ``place`` is what problems of the keys are named by. Raises ConfigError (bad name, name or place
-    taken, unknown target), HostError.
+    ``place`` names the keys in problems. Raises ConfigError (bad name, name or place taken, unknown
+    target), HostError.
     """
     if not is_name(name):
         raise ConfigError(f"not a name for a board: {name!r}", hint=f"a name is {NAME_RULE}")
@@ -68,7 +68,7 @@ def remove_boards(lab: LabFile, names: Sequence[str]) -> Lab:
 
 
 def _change(lab: LabFile, override: Callable[[Document, Lab], Callable[[str], str]]) -> Lab:
-    """Change the file so that it says what its document says after ``override``; return that.
+    """Change the file to match its document after ``override``; return that document.
 
     ``override`` gets the document and the lab in it, and returns the change of the text.
     """

@@ -66,7 +66,7 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9
 
 
 def is_repository(text: str) -> bool:
-    """Tell whether hubs allow the name of a repository, OWNER/NAME."""
+    """Return True if hubs allow the name of a repository, OWNER/NAME."""
     return _REPOSITORY.fullmatch(text) is not None
 
 

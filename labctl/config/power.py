@@ -1,4 +1,4 @@
-"""Meters of what a board draws, as ``devices.yaml`` names them."""
+"""Power meters of boards, as ``devices.yaml`` defines them."""
 
 import ipaddress
 import re
@@ -19,7 +19,7 @@ from labctl.checked import LAB_ROOT
 from labctl.config.types import Argument, Duration, Line
 from labctl.config.yaml.document import StrictModel
 
-#: Units of a meter: watts or joules, and how many of those one is.
+#: Units of a meter: watts or joules, and the factor to them.
 WATTS = {"W": 1.0, "mW": 0.001}
 JOULES = {"J": 1.0, "Wh": 3600.0, "kWh": 3_600_000.0}
 Unit = Literal["W", "mW", "J", "Wh", "kWh"]
@@ -52,7 +52,7 @@ def _polling(seconds: float) -> float:
 
 _Polling = Annotated[Duration, AfterValidator(_polling)]
 
-#: Of a device in this network, the host by number: no request goes anywhere else.
+#: Address of a device in this network, the host by number: no request goes anywhere else.
 LocalAddress = Annotated[
     str,
     AfterValidator(_address),
@@ -73,7 +73,7 @@ class _Meter(StrictModel):
 
 
 class CommandMeter(_Meter):
-    """A program of this host that prints what it measures."""
+    """A program of this host that prints its measurement."""
 
     kind: Literal["command"]
     """Kind of the meter."""
@@ -91,7 +91,7 @@ class CommandMeter(_Meter):
 
     @property
     def folder(self) -> Path | None:
-        """Its working folder: the lab's, where that is known."""
+        """Its working folder: the lab's, if known."""
         return self._folder
 
     @property

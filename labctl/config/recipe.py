@@ -1,4 +1,4 @@
-"""``recipes/*.yaml``: what to measure, on which models, how often, and how long it may take.
+"""``recipes/*.yaml``: the measurement, its models, its repeats and its maximum time.
 
 The keys of ``engine`` and the parameters are the engine's own: it checks them. Everything else is
 checked here.
@@ -48,9 +48,9 @@ from labctl.files import host_reads
 #: The matrix's axis that varies the model instead of a parameter.
 MODEL_AXIS = "model"
 
-#: Checks what only others know: problems as (path in the recipe, sentence).
+#: Check by another package: problems as (path in the recipe, sentence).
 Check = Callable[["Recipe"], Iterable[tuple[DocumentPath, str]]]
-#: Reads the keys of `engine` as the engine's own model, or raises what ``refuse`` makes.
+#: Reads the keys of `engine` as the engine's own model, or raises the error of ``refuse``.
 EngineCheck = Callable[["EngineChoice"], "EngineChoice"]
 #: The key of a validation's context that holds it.
 _ENGINE_CHECK = "engine_check"
@@ -80,7 +80,7 @@ class EngineChoice(StrictModel):
 
     name: Name
     """The engine: one that comes with labctl, or one of an installed package."""
-    # Recipes and records of before say `tool`.
+    # Older recipes and records have `tool`.
     task: Annotated[Name | None, Field(validation_alias=AliasChoices("task", "tool"))] = None
     """Task of the engine; it selects the program and its flags. By default the first of the
     engine's tasks."""
@@ -333,7 +333,7 @@ def load_recipe(
         source: the file, or its document, which the overrides change.
         set_values: as ``labctl run --set`` takes them; see ``document.apply_settings``.
         engine_check: reads the keys of ``engine``; without it, only those of all engines are.
-        check: what else there is to say of a recipe whose keys by themselves are right.
+        check: further checks of a recipe whose keys are valid.
 
     Raises ConfigError with a line for each problem.
     """
@@ -348,7 +348,7 @@ def load_recipe(
 
 
 def _limits(limits: ComparisonLimits) -> Iterable[tuple[DocumentPath, str]]:
-    """Yield what is wrong with limits that were written; older records have such."""
+    """Yield the problems of explicit limits; older records may have wrong ones."""
     same, practical = (f"{100 * share:.3g} %" for share in (limits.same_within, limits.practical))
     if limits.practical > limits.same_within:
         problem = f"{practical} is above same_within, {same}: what lies between would be neither"
@@ -371,7 +371,7 @@ def find_recipe(name: str, root: Path | None) -> Path:
         if given.is_file():
             return given
     known = known_recipes(root)
-    # `recipes/q8_latency.yaml` means the shipped one where the lab has none of that name.
+    # `recipes/q8_latency.yaml` means the shipped one if the lab has none of that name.
     plain = given.parent in (Path(), Path("recipes")) and given.suffix in ("", ".yaml")
     if plain and given.stem in known:
         return known[given.stem]

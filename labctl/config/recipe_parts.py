@@ -35,7 +35,7 @@ class WrittenRecipe(StrictModel):
 
     @property
     def as_written(self) -> str | None:
-        """Text of its file, without what ``settings`` changed; None if nobody wrote it."""
+        """Text of its file, without the changes of ``settings``; None if it has no file."""
         return (self._origin.document.text if self._origin.document else None) or None
 
     @property
@@ -61,7 +61,7 @@ class WrittenRecipe(StrictModel):
         return self
 
 
-#: What a recipe of each kind does, what it is a recipe of, and the command that runs it.
+#: For each kind of recipe: its purpose, its name, and its command.
 _KINDS = {
     "timing": ("measures times", "a timing run", "run"),
     "evaluation": ("asks questions", "an evaluation", "eval"),
@@ -90,13 +90,13 @@ def check_kind(document: Document, wanted: str) -> None:
 
 
 def is_evaluation(document: Document) -> bool:
-    """Tell whether a recipe asks questions (``labctl eval``) instead of measuring times."""
+    """Return True if a recipe asks questions (``labctl eval``) instead of measuring times."""
     value = document.value
     return isinstance(value, dict) and "dataset" in value and "engine" not in value
 
 
 def is_load_test(document: Document) -> bool:
-    """Tell whether a recipe loads a server (``labctl load-test``)."""
+    """Return True if a recipe loads a server (``labctl load-test``)."""
     value = document.value
     return isinstance(value, dict) and "endpoint" in value and not {"engine", "dataset"} & {*value}
 
@@ -156,9 +156,9 @@ def _candidates(text: str) -> Iterator[str]:
         yield f"{slug}-{number}"
 
 
-#: How long each trial waits for a board to be ready, where the recipe does not say.
+#: Default time that each trial waits for a board to be ready.
 DEFAULT_MAX_WAIT_SECONDS = 600.0
-#: Without them nothing would put the board back.
+#: Without these programs nothing could restore the board.
 _NEEDED = ("hdcd", "init")
 
 

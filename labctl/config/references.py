@@ -28,9 +28,9 @@ class Reference(StrictModel):
     model: Line
     """Model that was measured."""
     quantization: Line | None = None
-    """Its quantization, where the source tells it."""
+    """Its quantization, if the source states it."""
     program: Line | None = None
-    """Program that ran it, where the source tells it."""
+    """Program that ran it, if the source states it."""
     value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     """The figure, as published."""
     unit: Unit
@@ -38,7 +38,7 @@ class Reference(StrictModel):
     dataset: Line | None = None
     """Data set of an accuracy."""
     conditions: Line | None = None
-    """Conditions that the source tells, of an accuracy the prompt and the limit of tokens."""
+    """Conditions that the source states, of an accuracy the prompt and the limit of tokens."""
     source: Line
     """Publication with its date, enough to find it again."""
     address: Annotated[Line, AfterValidator(web_address)] | None = None

@@ -1,4 +1,4 @@
-"""Webhooks as ``devices.yaml`` names them: chats and servers that are told what happened."""
+"""Webhooks of ``devices.yaml``: chats and servers to which events are reported."""
 
 from typing import Literal
 
@@ -6,12 +6,12 @@ from labctl.checked import HostName
 from labctl.config.secrets import SecretPlace
 from labctl.config.yaml.document import StrictModel
 
-#: What the lab tells: a board was put in quarantine, a night has its verdict, the queue stands.
+#: Events that are reported: a board is in quarantine, a night has its verdict, the queue stalls.
 EventKind = Literal["board-quarantined", "night-ended", "queue-stuck"]
 
 
 class Webhook(StrictModel):
-    """A chat or a server that is told of events."""
+    """A chat or a server to which events are reported."""
 
     form: Literal["feishu", "dingtalk", "slack", "standard"]
     """Form of the message: that of a chat's robot, or `standard`: JSON, signed as

@@ -1,4 +1,4 @@
-"""SQL databases that labctl writes to: a SQLite file, or a PostgreSQL that a lab shares."""
+"""SQL databases of labctl: a SQLite file, or a PostgreSQL shared by a lab."""
 
 from typing import TYPE_CHECKING
 

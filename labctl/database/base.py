@@ -1,4 +1,4 @@
-"""The few things that labctl asks of a database, whichever it is, and versions of its tables.
+"""The interface to a database of any kind, and versions of its tables.
 
 A step and its version are one transaction, on SQLite as on PostgreSQL: a kill leaves either the
 old or the new tables.
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-#: Others write for moments only; a rebuild of a large lab commits often.
+#: Time (s) to wait for other writers: they write for moments; a rebuild commits often.
 LOCK_SECONDS = 60.0
 
 Row = tuple[Any, ...]
-#: Asks an SQL text with its values.
+#: Runs an SQL query with its values.
 Ask = Callable[[str, Mapping[str, object]], list[Row]]
 
 
 class DamagedDatabase(HostError):
-    """The database cannot be read, and will not be by trying again."""
+    """The database cannot be read; trying again does not help."""
 
 
 class UnwritableDatabase(HostError):
@@ -42,52 +42,52 @@ class DatabaseAway(HostError):
 
 
 class Database(ABC):
-    """One database. Its text names it for people, without any password."""
+    """One database. Its text form names it for people, without a password."""
 
-    #: True if labctl of several hosts may write to it.
+    #: True if labctl may write to it from several hosts.
     is_shared: bool
-    #: SQL of this moment by the database's own clock: seconds since 1970, with fractions.
+    #: SQL of the current time by the database's own clock: seconds since 1970, with fractions.
     now: str
 
     @property
     @abstractmethod
     def is_there(self) -> bool:
-        """False where nobody has made the database yet: then there is nothing to ask."""
+        """False if the database does not exist yet."""
 
     @abstractmethod
     def tables(self, ask: Ask | None = None) -> set[str]:
-        """Return the names of all tables; none where there is no database yet. Raises HostError."""
+        """Return the names of all tables; none if there is no database yet. Raises HostError."""
 
     @abstractmethod
     def questions(self) -> AbstractContextManager[Ask]:
-        """Have one connection for several questions; each raises as :meth:`ask` does."""
+        """Use one connection for several queries; each raises as :meth:`ask` does."""
 
     def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
-        """Return the rows that an SQL text asks for; ``:name`` stands for a value.
+        """Return the rows of an SQL query; ``:name`` stands for a value.
 
-        Raises HostError: DamagedDatabase where the database itself is wrong, UnwritableDatabase
-        where its file is out of reach, DatabaseAway where trying again may help.
+        Raises HostError: DamagedDatabase if the database itself is wrong, UnwritableDatabase if its
+        file cannot be opened or written, DatabaseAway if trying again may help.
         """
         with self.questions() as ask:
             return ask(question, values)
 
     @abstractmethod
     def writing(self) -> AbstractContextManager["Connection"]:
-        """Open a transaction that no other writer shares; it ends with the block, or not at all.
+        """Open an exclusive transaction; it is committed at the end of the block, or rolled back.
 
         Raises as :meth:`ask` does.
         """
 
     @abstractmethod
     def discard(self) -> None:
-        """Remove a damaged database, as far as it is a file of labctl's own."""
+        """Remove a damaged database if it is a file of labctl's own."""
 
 
 T = TypeVar("T")
 
 
 class _Asked(Generic[T]):
-    """Something that a thread wants done."""
+    """A request of a thread."""
 
     def __init__(self, item: T):
         self.item = item
@@ -108,15 +108,15 @@ def _queue(_key: Hashable) -> _Queue[Any]:
     return _Queue()
 
 
-# A thread of the parent may have had its turn.
+# A thread of the parent process may have held it.
 os.register_at_fork(after_in_child=_queue.cache_clear)
 
 
 def together(key: Hashable, item: T, do: Callable[[Sequence[T]], None]) -> None:
-    """Do something to an item, and to those of other threads that wait for the same ``key``.
+    """Process an item, together with items of other threads that wait for the same ``key``.
 
-    Each transaction waits for the disk: threads that end at once share one. Where it fails for
-    several, each is tried by itself, unless the database is away. Raises what ``do`` raises.
+    Each transaction waits for the disk, so threads that end at once share one. If it fails for
+    several items, each is tried separately, unless the database is away. Raises what ``do`` raises.
     """
     queue, mine = _queue(key), _Asked(item)
     queue.asked.append(mine)
@@ -130,7 +130,7 @@ def together(key: Hashable, item: T, do: Callable[[Sequence[T]], None]) -> None:
             except DatabaseAway as error:
                 for one in several:
                     one.away = error
-            except Exception:  # whose it is shows when each is tried
+            except Exception:  # trying each one shows which item caused it
                 for one in several:
                     one.is_alone = True
             else:
@@ -143,7 +143,7 @@ def together(key: Hashable, item: T, do: Callable[[Sequence[T]], None]) -> None:
 
 
 def lab_database(lab: LabFile) -> Database | None:
-    """Return the lab's PostgreSQL; None where it has its own files. Raises ConfigError."""
+    """Return the lab's PostgreSQL; None if it uses files. Raises ConfigError."""
     if (url := lab.database) is None:
         return None
     from labctl.database.postgresql import PostgresDatabase
@@ -170,8 +170,8 @@ class Schema:
 
     Args:
         table: the table that holds the version, in one row.
-        steps: the first makes the tables of version 1, each further one changes them to the next.
-            A step that was released is never changed.
+        steps: the first makes the tables of version 1, each further one changes them to the next. A
+            released step is never changed.
     """
 
     table: str
@@ -183,7 +183,7 @@ class Schema:
         return len(self.steps)
 
     def found(self, connection: "Connection") -> int:
-        """Return the version of the tables that are there; 0 where there are none.
+        """Return the version of the existing tables; 0 if there are none.
 
         Raises DamagedDatabase.
         """
@@ -195,7 +195,7 @@ class Schema:
         return self.version_in([tuple(row) for row in rows])
 
     def version_in(self, rows: Sequence[Row]) -> int:
-        """Return the version that the rows of its table hold. Raises DamagedDatabase."""
+        """Return the version in the rows of its table. Raises DamagedDatabase."""
         if len(rows) != 1 or not isinstance(rows[0][0], int) or rows[0][0] < 1:
             raise DamagedDatabase(
                 f"the lab's database is damaged: its table {self.table} holds no version",
@@ -205,7 +205,7 @@ class Schema:
         return rows[0][0]
 
     def migrate(self, connection: "Connection") -> None:
-        """Bring the tables to this version. Raises ConfigError where they are of a newer one."""
+        """Migrate the tables to this version. Raises ConfigError if they are of a newer one."""
         from sqlalchemy import text
 
         found = self.found(connection)

@@ -1,11 +1,11 @@
 """A PostgreSQL that several hosts of a lab share, and several labs: a schema for each lab.
 
-A URL may hold a password: no message has it.
+A URL may contain a password: no message shows it.
 
-A process has two connections to a lab, however many boards it has: one for questions, one for the
-one transaction at a time that the lab allows anyway. The latter is kept by SQLAlchemy's pool, which
-is here already, starts no thread, and tries a connection before each use: one that a restart of the
-server ended is made again.
+A process has two connections to a lab, however many boards it has: one for queries, one for
+transactions, of which the lab allows one at a time. The latter is in SQLAlchemy's pool, which
+starts no thread and tests a connection before each use: after a restart of the server it is made
+again.
 """
 
 import os
@@ -32,7 +32,7 @@ _HINT = (
     "`database` in devices.yaml, or LABCTL_DATABASE, says where it is; is it running, and"
     " reachable from here?"
 )
-#: Of libpq: a server that is gone is noticed, also while an answer is awaited.
+#: Options of libpq: a dead server is noticed, also while waiting for an answer.
 LINK: dict[str, Any] = {
     "connect_timeout": 10,
     "keepalives_idle": 20,
@@ -40,7 +40,7 @@ LINK: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
     "application_name": "labctl",
-    "prepare_threshold": None,  # tables that are made again change under a plan
+    "prepare_threshold": None,  # tables that are created again invalidate prepared plans
 }
 #: SQLSTATEs: a right is missing; tables are not as labctl made them.
 _REFUSED = "42501"  # insufficient_privilege
@@ -49,47 +49,47 @@ _NAME = re.compile(r"(?<!:):(\w+)")
 
 
 @dataclass(frozen=True)
-class Patience:
-    """Times (s) for which labctl, the server and other writers wait for each other."""
+class Timeouts:
+    """Limits (s) on how long labctl, the server and other writers wait for each other."""
 
-    #: For other writers.
+    #: Wait for other writers.
     lock: float = LOCK_SECONDS
-    #: A question without an answer for so long meets a server that stands still: one that is well
-    #: tells of a lock before. Its connection ends then.
+    #: Wait for an answer. A healthy server reports a lock earlier, so a longer wait means that the
+    #: server has stalled. The connection is then closed.
     answer: float = LOCK_SECONDS + 10.0
-    #: A connection for writing that is older is made again: to connect has a time limit, an answer
-    #: has none. So a server that stands still is noticed before a lease is over.
+    #: Maximum age of a connection for writing; an older one is replaced. Connecting has a time
+    #: limit, an answer has none. So a stalled server is noticed before a lease expires.
     fresh: int = 15
-    #: A writer that says nothing for so long was stopped, or its host is gone: its transaction
-    #: ends, so that others renew their leases in time, and take what it had.
+    #: Maximum silence of a writer in a transaction. After that it was stopped, or its host is gone:
+    #: the server ends the transaction, so that others renew their leases in time.
     idle: float = 10.0
 
 
-#: Of all that are given none.
-USUAL = Patience()
+#: Default for all databases.
+USUAL = Timeouts()
 
 
 class PostgresDatabase(Database):
-    """The schema of one lab. Questions go through ``psycopg``, as those to SQLite do.
+    """The schema of one lab. Queries use ``psycopg`` directly.
 
     Args:
         url: ``postgresql://[user[:password]@][host][:port]/database[?parameters of libpq]``.
         lab: name of the lab; its schema is ``labctl_<lab>``.
-        root: its folder here; who has the same one shares connections.
-        patience: that of its connections.
+        root: the lab's folder here; databases with the same folder share connections.
+        timeouts: limits of its connections.
     """
 
     is_shared = True
     now = "CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
 
-    def __init__(self, url: str, lab: str, root: Path, patience: Patience | None = None):
+    def __init__(self, url: str, lab: str, root: Path, timeouts: Timeouts | None = None):
         self._url = url
         self.schema = f"labctl_{lab}"
-        self._patience = patience or USUAL
+        self._timeouts = timeouts or USUAL
         with _making:
-            key = (url, self.schema, root.absolute(), self._patience)
+            key = (url, self.schema, root.absolute(), self._timeouts)
             if (shared := _shared.get(key)) is None:
-                shared = _shared[key] = _Connections(url, self.schema, self._patience)
+                shared = _shared[key] = _Connections(url, self.schema, self._timeouts)
         self._connections = shared
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ class PostgresDatabase(Database):
 
     @property
     def is_there(self) -> bool:
-        """True: the server has to be asked."""
+        """True: only the server knows."""
         return True
 
     def tables(self, ask: Ask | None = None) -> set[str]:
@@ -113,7 +113,7 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def questions(self) -> Iterator[Ask]:
-        """Have the connection for questions."""
+        """Use the connection for queries."""
 
         def ask(question: str, values: Mapping[str, object]) -> list[Row]:
             statement = _NAME.sub(r"%(\1)s", question.replace("%", "%%"))
@@ -124,7 +124,7 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def writing(self) -> Iterator["Connection"]:
-        """Open a transaction that no other writer of the lab shares; the first makes the schema."""
+        """Open an exclusive transaction of the lab; the first one creates the schema."""
         from sqlalchemy import text
         from sqlalchemy.exc import DBAPIError
         from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -143,12 +143,12 @@ class PostgresDatabase(Database):
         except PoolTimeout:
             raise DatabaseAway(
                 f"cannot write to {self}: other threads of this process have its only connection"
-                f" for writing since {self._patience.lock:.0f} s",
+                f" for writing since {self._timeouts.lock:.0f} s",
                 hint="the server is slow, or another labctl keeps the lab's lock; try again",
             ) from None
 
     def discard(self) -> None:
-        """Do nothing: a server repairs its own files, and its tables are made again."""
+        """Do nothing: a server repairs its own files, and its tables are created again."""
 
     @contextmanager
     def _typed_errors(self) -> Iterator[None]:
@@ -165,7 +165,7 @@ class PostgresDatabase(Database):
         if state in _FOREIGN_TABLES:
             kind = DamagedDatabase
         elif isinstance(error, _psycopg().OperationalError | _psycopg().InterfaceError):
-            kind = DatabaseAway  # also a refused password: only its text would tell
+            kind = DatabaseAway  # also a refused password: only its text would show that
         base = urlsplit(self._url).path.removeprefix("/")
         hint = f"the first use needs: GRANT CREATE ON DATABASE {base} TO USER"
         return kind(f"cannot use {self}: {words}", hint=hint if state == _REFUSED else _HINT)
@@ -174,24 +174,24 @@ class PostgresDatabase(Database):
 class _Connections:
     """The connections of this process to one lab's schema, for all threads."""
 
-    def __init__(self, url: str, schema: str, patience: Patience):
+    def __init__(self, url: str, schema: str, timeouts: Timeouts):
         self._url = url
         self._schema = schema
-        self._patience = patience
+        self._timeouts = timeouts
         self._init_process()
 
     def _init_process(self) -> None:
-        """Have no connection yet: a forked process does not use those of its parent."""
-        #: Who writes waits for no question: a server that stands still may be asked.
+        """Start without a connection: a forked process does not use those of its parent."""
+        #: Writers do not wait for queries, which may be waiting for a stalled server.
         self._asking_lock, self._lock = threading.RLock(), threading.RLock()
-        #: For questions; it is made again when the server has ended it.
+        #: For queries; it is made again when the server has closed it.
         self._asking: _Questions | None = None
         self._engine: Engine | None = None
-        #: Ends the engine's connection when nobody has this any more, or at the process's end.
+        #: Closes the engine's connection when this object is unused, or at the end of the process.
         self._disposing: weakref.finalize[..., _Connections] | None = None
 
     def leave_to_parent(self) -> list[object]:
-        """In a forked process: have no connection, and end none of the parent's; return those."""
+        """In a forked process: drop the parent's connections without closing them; return those."""
         left: list[object] = [self._asking, self._engine]
         if self._asking is not None:
             self._asking.ending.detach()
@@ -201,7 +201,7 @@ class _Connections:
         return left
 
     def ask(self, statement: str, values: Mapping[str, object]) -> list[Row]:
-        """Return the rows of a question, after those of other threads."""
+        """Return the rows of a query, after those of other threads."""
         operational_error = _psycopg().OperationalError
         with self._asking_lock:
             if self._asking is not None:
@@ -210,8 +210,8 @@ class _Connections:
                 except operational_error:
                     if not self._asking.connection.closed:
                         raise
-            connection = _connect(self._url, self._schema, self._patience)
-            self._asking = _Questions(connection, self._patience.answer)
+            connection = _connect(self._url, self._schema, self._timeouts)
+            self._asking = _Questions(connection, self._timeouts.answer)
             return self._asking.ask(statement, values)
 
     @property
@@ -219,10 +219,10 @@ class _Connections:
         """Engine for transactions: other threads wait for the end of one."""
         from sqlalchemy import QueuePool, create_engine
 
-        url, schema, patience = self._url, self._schema, self._patience
+        url, schema, timeouts = self._url, self._schema, self._timeouts
 
         def connect() -> "psycopg.Connection[Row]":  # without self: it ends when nobody has that
-            connection = _connect(url, schema, patience)
+            connection = _connect(url, schema, timeouts)
             connection.autocommit = False
             return connection
 
@@ -234,29 +234,29 @@ class _Connections:
                     poolclass=QueuePool,
                     pool_size=1,
                     max_overflow=0,
-                    pool_timeout=patience.lock,
+                    pool_timeout=timeouts.lock,
                     pool_pre_ping=True,
-                    pool_recycle=patience.fresh,
+                    pool_recycle=timeouts.fresh,
                 )
                 self._disposing = weakref.finalize(self, self._engine.dispose)
             return self._engine
 
 
 class _Questions:
-    """A connection for questions that are answered in time, or end it."""
+    """A connection for queries; it is closed if an answer does not come in time."""
 
     def __init__(self, connection: "psycopg.Connection[Row]", answer_seconds: float):
         self.connection = connection
         self._answer_seconds = answer_seconds
-        # The connection's own descriptor may be another file's when it is ended.
+        # The connection's own descriptor may belong to another file by then.
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
-        #: Of this connection alone: one that is made again leaves nothing behind.
+        #: Of this connection only: a new connection leaves nothing behind.
         self.ending = weakref.finalize(self, _close, connection, self._socket)
 
     def ask(self, statement: str, values: Mapping[str, object]) -> list[Row]:
-        """Return the rows. Raises OperationalError where no answer comes."""
+        """Return the rows. Raises OperationalError if no answer comes."""
         ending = threading.Timer(self._answer_seconds, self._end)
-        ending.daemon = True  # a process ends though one of its daemon threads asks
+        ending.daemon = True  # a process can end while its daemon thread waits
         ending.start()
         try:
             return self.connection.execute(statement, values).fetchall()
@@ -264,7 +264,7 @@ class _Questions:
             ending.cancel()
 
     def _end(self) -> None:
-        with suppress(OSError):  # the server has ended it
+        with suppress(OSError):  # the server has closed it
             self._socket.shutdown(socket.SHUT_RDWR)
 
 
@@ -273,22 +273,22 @@ def _close(connection: "psycopg.Connection[Row]", duplicate: socket.socket) -> N
     duplicate.close()
 
 
-def _connect(url: str, schema: str, patience: Patience) -> "psycopg.Connection[Row]":
-    limit, longer = (f"{patience.lock * 1000 * times:.0f}ms" for times in (1, 2))
+def _connect(url: str, schema: str, timeouts: Timeouts) -> "psycopg.Connection[Row]":
+    limit, longer = (f"{timeouts.lock * 1000 * times:.0f}ms" for times in (1, 2))
     connection: psycopg.Connection[Row] = _psycopg().connect(url, autocommit=True, **LINK)
     connection.execute(
         f"SET search_path TO \"{schema}\"; SET lock_timeout TO '{limit}';"
         f" SET statement_timeout TO '{longer}';"
-        f" SET idle_in_transaction_session_timeout TO '{patience.idle * 1000:.0f}ms'"
+        f" SET idle_in_transaction_session_timeout TO '{timeouts.idle * 1000:.0f}ms'"
     )
     return connection
 
 
-_shared: "WeakValueDictionary[tuple[str, str, Path, Patience], _Connections]" = (
+_shared: "WeakValueDictionary[tuple[str, str, Path, Timeouts], _Connections]" = (
     WeakValueDictionary()
 )
 _making = threading.Lock()
-#: The parent's connections in a forked process; to close one would end it for the parent, too.
+#: The parent's connections in a forked process; closing one would also end it for the parent.
 _inherited: list[object] = []
 
 

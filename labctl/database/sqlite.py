@@ -36,13 +36,13 @@ _BUSY = "another program writes to it: try again"
 
 
 class SqliteDatabase(Database):
-    """A file. Questions go through ``sqlite3``: a list must not wait for SQLAlchemy's import.
+    """A file. Queries use ``sqlite3``: a list must not wait for SQLAlchemy's import.
 
     Args:
-        path: the file; the first writer makes it.
-        name: word for people: ``the index``.
-        hint: help where it is damaged.
-        lock_seconds: how long other writers are waited for.
+        path: the file; the first writer creates it.
+        name: name for people: ``the index``.
+        hint: hint if it is damaged.
+        lock_seconds: maximum wait for other writers.
     """
 
     is_shared = False
@@ -71,7 +71,7 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def questions(self) -> Iterator[Ask]:
-        """Have one connection for several questions."""
+        """Use one connection for several queries."""
         try:
             with self._connections.asking() as db:
                 yield lambda question, values: db.execute(question, values).fetchall()
@@ -80,7 +80,7 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def writing(self) -> Iterator["Connection"]:
-        """Open a transaction that no other writer shares."""
+        """Open an exclusive transaction."""
         from sqlalchemy.exc import DBAPIError
 
         try:
@@ -100,7 +100,7 @@ class SqliteDatabase(Database):
             kept.close()
 
     def discard(self) -> None:
-        """Remove the file, and what a killed writer left beside it."""
+        """Remove the file, and leftovers of a killed writer beside it."""
         self.close()
         for suffix in ("", "-journal"):
             try:
@@ -120,7 +120,7 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def _turn(self, path: Path) -> Iterator[None]:
-        """Wait for the other writers of this process: SQLite asks again and again, in no order."""
+        """Wait for the other writers of this process: SQLite itself only polls, in no order."""
         turn = _turn_of(path)
         if not turn.acquire(timeout=self._lock_seconds):
             raise DatabaseAway(f"cannot use {self}: database is locked", hint=_BUSY)
@@ -130,8 +130,8 @@ class SqliteDatabase(Database):
             turn.release()
 
     def _typed(self, error: BaseException) -> HostError:
-        # What is operational (locked, full, not allowed) says nothing against the file: nobody is
-        # told to move it away.
+        # An operational error (locked, full, not allowed) does not mean a damaged file: no hint to
+        # move the file away.
         kind: type[HostError] = HostError
         hint, code = self._hint, _primary_code(error)
         if type(error) is sqlite3.DatabaseError:
@@ -150,8 +150,8 @@ class SqliteDatabase(Database):
 class _Connections:
     """The connections of this process to a file.
 
-    Opening one reads the tables, so a few are kept while nobody uses them. None is used again after
-    an error, or for another file that got the same name.
+    Opening one reads the tables, so a few unused ones are kept. None is reused after an error, or
+    for another file of the same name.
 
     Nothing else may open and close the file while one is used: that would end the locks that SQLite
     has on it for this process (https://www.sqlite.org/howtocorrupt.html, 2.2).
@@ -168,7 +168,7 @@ class _Connections:
 
     @contextmanager
     def asking(self) -> Iterator[sqlite3.Connection]:
-        """Have a connection that nobody else uses."""
+        """Use a connection exclusively."""
         # Not read-only: what a killed writer left in its journal has to be rolled back.
         connection = self.take("rw")
         try:
@@ -180,7 +180,7 @@ class _Connections:
 
     @contextmanager
     def changing(self) -> Iterator["Connection"]:
-        """Open a transaction; the file is made where there is none."""
+        """Open a transaction; create the file if there is none."""
         try:
             with self._engine.begin() as connection:
                 yield connection
@@ -189,10 +189,10 @@ class _Connections:
             raise
 
     def take(self, mode: str) -> "_Connection":
-        """Return a connection that nobody else uses; it comes back by its ``close``."""
+        """Return a connection for exclusive use; its ``close`` returns it."""
         while (kept := self._kept()) is not None:
             if kept.file is not None and kept.file == _file_at(self._path):
-                # Pages that it remembers are of a file that others may have overwritten.
+                # Its cached pages are of a file that others may have overwritten.
                 kept.execute("PRAGMA shrink_memory")
                 kept.is_out = True
                 return kept
@@ -210,7 +210,7 @@ class _Connections:
         return made
 
     def give(self, connection: "_Connection") -> None:
-        """Keep a connection for the next user, or end it."""
+        """Keep a connection for the next user, or close it."""
         with self._changing:
             if not connection.is_out:
                 return  # an interruption lets SQLAlchemy return it twice
@@ -224,7 +224,7 @@ class _Connections:
             connection.end()
 
     def close(self) -> None:
-        """End those that nobody uses; the others end after use."""
+        """Close unused connections; the others are closed after use."""
         with self._changing:
             self._is_closed = True
         self._end_idle()
@@ -244,7 +244,7 @@ class _Connections:
 
         engine = create_engine("sqlite://", poolclass=NullPool, creator=lambda: self.take("rwc"))
 
-        # Two that began to read would both fail when they change something.
+        # Two transactions that began with a read would both fail at their first write.
         @event.listens_for(engine, "begin")
         def write_from_the_start(connection: "Connection") -> None:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -258,13 +258,13 @@ class _Connection(sqlite3.Connection):
     """A connection for one thread at a time."""
 
     home: _Connections
-    #: Which file it is: device and inode.
+    #: Identity of the file: device and inode.
     file: tuple[int, int] | None
-    #: Somebody uses it.
+    #: True while it is in use.
     is_out: bool
 
     def close(self) -> None:
-        """Give it back, rather than close it."""
+        """Return it to the pool instead of closing it."""
         self.home.give(self)
 
     def end(self) -> None:
@@ -280,7 +280,7 @@ def _file_at(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-#: Files that this process has connections to, the one that was used last at the end.
+#: Files to which this process has connections, the last used one at the end.
 _known: dict[tuple[Path, float], _Connections] = {}
 _MOST_FILES = 16
 _registering = threading.RLock()  # garbage collection may close what nobody uses any more
@@ -303,7 +303,7 @@ def _turn_of(_path: Path) -> threading.Lock:
 
 
 def _forget() -> None:
-    """Begin anew in a child: a thread of the parent may have had its turn or a connection."""
+    """Start empty in a child: a thread of the parent may have held the lock or a connection."""
     _turn_of.cache_clear()
     _known.clear()
     _registering.release()

@@ -1,4 +1,4 @@
-"""Plan which files a board needs, send them, verify them."""
+"""Plan the files that a board needs, send them, verify them."""
 
 from typing import TYPE_CHECKING
 

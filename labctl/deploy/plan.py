@@ -39,15 +39,15 @@ class Object:
 
     @property
     def stored(self) -> StoredObject:
-        """The same as the board's store knows it."""
+        """The same object for the board store."""
         return StoredObject(self.sha256, self.size_bytes, self.name)
 
 
 @dataclass(frozen=True)
 class DeployPlan:
-    """All objects wanted, and those of them that have to be sent.
+    """All wanted objects, and those to send.
 
-    ``arrived_bytes``: what of the missing ones is on the board from an earlier attempt.
+    ``arrived_bytes``: bytes of the missing ones on the board from an earlier attempt.
     """
 
     objects: tuple[Object, ...]
@@ -101,7 +101,7 @@ def plan(
     also: str = "",
     on_answers: Callable[[Mapping[str, str]], None] = lambda _answers: None,
 ) -> DeployPlan:
-    """Ask the board what it has and say what has to be sent; see :meth:`BoardStore.missing`."""
+    """Plan the objects to send, from those on the board; see :meth:`BoardStore.missing`."""
     wanted = tuple(objects)
     lacking = store.missing((item.stored for item in wanted), also=also, on_answers=on_answers)
     absent = {item.sha256 for item in lacking}
@@ -110,16 +110,16 @@ def plan(
 
 
 AGENT_PRODUCT = "agent"
-#: What ``uname -m`` says to 32-bit programs on a 64-bit kernel.
+#: Output of ``uname -m`` for 32-bit programs on a 64-bit kernel.
 _COMPATIBLE = {"aarch64": "armv8l"}
 #: Far above an agent's own size, far below that of what takes long to hash.
 _PART_BYTES = 4 << 20
-#: Patience for small questions, the hash of the agent among them.
+#: Timeout (s) of small queries, including the hash of the agent.
 _ANSWER_SECONDS = 20.0
 
 
 def is_machine(target: Target, machine: str) -> bool:
-    """Return whether ``uname -m`` is the target's; a 32-bit userland may say so of a 64-bit kernel.
+    """Return True if ``uname -m`` fits the target, also with a 32-bit userland on a 64-bit kernel.
 
     That such a board executes the target's programs is proven by its agent.
     """
@@ -136,7 +136,7 @@ def check_machine(target: Target, facts: BoardFacts) -> None:
 
 
 def check_features(target: Target, facts: BoardFacts) -> None:
-    """Refuse a target whose instructions the CPUs lack, as shell or agent see them.
+    """Refuse a target with instructions missing on the CPUs, as shell or agent see them.
 
     Raises ConfigError.
     """
@@ -177,11 +177,10 @@ def agents_in(store: BoardStore) -> list[StoredObject]:
 
 
 def agent_hash(transport: Transport, workdir: str, target: str, lab_root: Path) -> BoardHash | None:
-    """Find how the agent hashes on a board; None unless it is there as this labctl built it.
+    """Return the agent's hash command on a board; None without this labctl's agent there.
 
     It hashes with all CPUs, by parts. The agent's own bytes are hashed twice: by the board's
-    ``sha256sum``, which says that they are those that were built, then by the agent itself.
-    Raises LinkError.
+    ``sha256sum``, to compare them with the build, then by the agent itself. Raises LinkError.
     """
     try:
         asked = transport.run("uname -m", timeout=_ANSWER_SECONDS)
@@ -203,19 +202,19 @@ def agent_hash(transport: Transport, workdir: str, target: str, lab_root: Path) 
     return found if seen.hexadecimal == of_one_part else None
 
 
-#: Left free on the board: file systems need room for their own, and jobs for their output.
+#: Reserve on the board: file systems need space themselves, and jobs need it for their output.
 SPARE_BYTES = 32 << 20
-#: The most that one file may have, by type of file system. FAT keeps sizes in 32 bits.
+#: Maximum size of a file, by type of file system. FAT stores sizes in 32 bits.
 LARGEST_FILE_BYTES = {"vfat": (1 << 32) - 1, "msdos": (1 << 32) - 1, "fat": (1 << 32) - 1}
 
 
 def problems(
     plan: DeployPlan, survey: Survey, facts: BoardFacts, *, limit_bytes: int | None = None
 ) -> list[LabctlError]:
-    """Everything that keeps this plan from being carried out; nothing when there is nothing to do.
+    """Return all obstacles of this plan; none if there is nothing to do.
 
-    ``limit_bytes`` is the most that the workdir may hold afterwards. What a board does not tell is
-    no problem: it is tried.
+    ``limit_bytes`` is the maximum size of the workdir afterwards. Unknown facts of a board are no
+    obstacle: the deploy is tried.
     """
     if not plan.missing:
         return []
@@ -228,7 +227,7 @@ def problems(
 
 
 def refuse(found: Sequence[LabctlError], board: str) -> None:
-    """Raise what was found, as one error with the blame of the first; nothing for nothing."""
+    """Raise all found problems as one error with the blame of the first; none: do nothing."""
     if not found:
         return
     if len(found) == 1:
@@ -278,7 +277,7 @@ def _file_sizes(plan: DeployPlan, survey: Survey, facts: BoardFacts) -> Iterator
 
 
 def _coming(plan: DeployPlan, survey: Survey) -> int:
-    """Bytes of storage that the plan still needs: what was begun has its room already."""
+    """Bytes of storage that the plan still needs: files in progress have theirs already."""
     return sum(
         max(0, item.size_bytes - survey.reserved_bytes.get(item.sha256, 0)) for item in plan.missing
     )

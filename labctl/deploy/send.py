@@ -1,4 +1,4 @@
-"""Send a board what it lacks: each object once, proven there, then published; and how fast."""
+"""Send missing objects to a board: each once, proven there, then published; with their rate."""
 
 import json
 import threading
@@ -21,13 +21,13 @@ OnProgress = Callable[[Object, int], None]
 
 
 def _ignore(*_what: object) -> None:
-    """Nobody wants to know."""
+    """Ignore it."""
 
 
 class Sources:
     """Files of this host that are read once for all boards that get them at the same time.
 
-    A file is opened when the first board wants it, and closed when the last is done with it.
+    A file is opened for the first board, and closed after the last.
     """
 
     def __init__(self) -> None:
@@ -71,10 +71,10 @@ class DeployOptions:
 def deploy(
     store: BoardStore, plan: DeployPlan, options: DeployOptions | None = None
 ) -> dict[str, str]:
-    """Bring what is missing to the board; the path there of every object, by SHA-256.
+    """Send the missing objects to the board; return the path there of every object, by SHA-256.
 
-    An object counts only when it is whole: after an error, what was finished stays, and a new plan
-    holds the rest. Raises what :meth:`BoardStore.receive` raises.
+    An object counts only when it is complete: after an error, finished objects stay, and a new plan
+    has the rest. Raises what :meth:`BoardStore.receive` raises.
     """
     options = options or DeployOptions()
     for item in plan.missing:
@@ -94,12 +94,12 @@ def deploy(
     return {item.sha256: store.path(item.sha256) for item in plan.objects}
 
 
-#: Below this, for each board, a single piece would take longer than boards wait for it.
+#: At a lower rate per board, a single piece takes longer than boards wait for it.
 LEAST_BYTES_PER_SECOND = 100_000
-#: What may be sent at once after a pause, in seconds of the rate.
+#: Burst after a pause, in seconds of the rate.
 _BURST_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 3600.0
-#: Less says more about the start of a transfer than about the link.
+#: Fewer bytes show the start of a transfer, not the rate of the link.
 LEAST_BYTES = 16 << 20
 
 
@@ -124,7 +124,7 @@ class Pace:
         """Wait until the given number of bytes may be sent."""
         with self._lock:
             now = time.monotonic()
-            # Bytes are paid for by the time after them; an idle link saves up a little only.
+            # Bytes are charged to the time after them; an idle link saves only a small burst.
             start = max(self._due, now - _BURST_SECONDS)
             self._due = start + count / self._rate
         if start > now:
@@ -136,17 +136,17 @@ class Pace:
 
 
 def known_rate(path: Path) -> float | None:
-    """Bytes per second of the last delivery that was noted in a file; None when there was none."""
+    """Return the bytes per second of the last delivery, from a file; None if there was none."""
     try:
         rate = json.loads(path.read_text())["bytes_per_second"]
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # a note that cannot be read is as good as none
+        return None  # an unreadable file counts as none
     return float(rate) if isinstance(rate, int | float) and rate > 0 else None
 
 
 @dataclass
 class Stopwatch:
-    """Bytes that crossed a link, and the time that they took. Call it before bytes are sent."""
+    """Bytes sent over a link, and their time. Call it before bytes are sent."""
 
     sent_bytes: int = 0
     _began: float = field(init=False)
@@ -162,19 +162,19 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """Since it was made."""
+        """Seconds since it was made."""
         return time.monotonic() - self._began
 
     @property
     def bytes_per_second(self) -> float | None:
-        """The rate; None where too few bytes were sent to tell."""
+        """The rate; None if too few bytes were sent to measure it."""
         return self.sent_bytes / self.seconds if self.sent_bytes >= LEAST_BYTES else None
 
     @contextmanager
     def noted(self, path: Path) -> Iterator[Self]:
-        """Remember the rate of what is sent meanwhile, if there is one, for :func:`known_rate`.
+        """Store the rate of the bytes sent in the block, if any, for :func:`known_rate`.
 
-        Also that of a delivery that is cut: until then the link was as fast. Raises HostError.
+        Also for an interrupted delivery: its rate is valid until then. Raises HostError.
         """
         try:
             yield self

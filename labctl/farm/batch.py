@@ -36,7 +36,7 @@ class Batch:
         self.digest: str = document["digest"]
         pools: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.jobs = tuple(_job(one, pools) for one in document["jobs"])
-        #: As text: most of them wait for long.
+        #: As text, because most of them wait a long time.
         self._contents = {digest: json.dumps(one) for digest, one in document["contents"].items()}
         self._of = {one.job.id: one.content for one in self.jobs}
         self._lock = threading.Lock()
@@ -146,7 +146,7 @@ class Batch:
         with host_reads(path):
             lines = path.read_bytes().splitlines(keepends=True)
         if lines and not lines[-1].endswith(b"\n"):
-            # Torn by a power cut: the record of its run tells the same.
+            # Torn by a power cut: the record of its run has the same facts.
             lines.pop()
             self._whole = b"".join(lines)
         for number, line in enumerate(lines, 1):

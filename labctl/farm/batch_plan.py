@@ -38,7 +38,7 @@ from labctl.runs.inputs.programs import lacking_agent
 from labctl.runs.inputs.untrusted import Workspace, check_board
 
 MOST_JOBS = 100_000
-#: Of a plan that nobody vouches for: boards for such plans are few.
+#: For a plan that nobody vouches for: there are few boards for such plans.
 MOST_UNTRUSTED_JOBS = 100
 
 
@@ -125,7 +125,7 @@ def plan_batch(
     expect: Callable[[Recipe, tuple[str, ...]], float],
     workspace: Workspace | None = None,
 ) -> PlannedBatch:
-    """Read the recipes of a plan and find their boards; ``expect`` gives seconds on a board.
+    """Read the recipes of a plan and find their boards; ``expect`` returns seconds on a board.
 
     A plan that nobody vouches for has a ``workspace``, which it may not leave. Raises ConfigError
     that says which entry is wrong.
@@ -186,9 +186,9 @@ def plan_batch(
 
 
 def without_agent(lab: LabFile, boards: Set[str]) -> dict[str, ConfigError]:
-    """Return the boards that no agent can be here for, and why.
+    """Return the boards for which this host cannot have an agent, with the reason.
 
-    Raises ConfigError if those are all.
+    Raises ConfigError if there is no other board.
     """
     targets: dict[str, ConfigError | None] = {}
     lacking: dict[str, ConfigError] = {}

@@ -19,18 +19,19 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.history import last_seen
 from labctl.runs.record.repository import RunRepository
 
-#: So many of a recipe's last runs are looked at, then as many with its first parameters.
+#: Number of a recipe's last runs to read, then as many with its first parameters.
 _RUNS = 10
 
 
 def expected_seconds(
     lab: LabFile, recipe: Recipe, boards: tuple[str, ...], *, untrusted: bool = False
 ) -> float:
-    """Return what a run of a recipe is expected to take on one of these boards, in s.
+    """Return the expected time (s) of a run of a recipe on one of these boards.
 
-    As the last such runs took; else as ``labctl plan`` predicts; else the recipe's ``max_time``, so
-    that what nobody knows does not come last. An ``untrusted`` recipe may have such a program.
-    Nothing is fetched, no board is asked. Raises ConfigError, HostError.
+    This is the time of the last such runs, else the prediction of ``labctl plan``, else the
+    recipe's ``max_time``: a run of unknown length is then not started last. An ``untrusted`` recipe
+    may have a program of its own. Fetches nothing and contacts no board. Raises ConfigError,
+    HostError.
     """
     if (recorded := recorded_seconds(lab, recipe, boards)) is not None:
         return recorded
@@ -56,7 +57,7 @@ def recorded_seconds(lab: LabFile, recipe: Recipe, boards: tuple[str, ...]) -> f
     """
     wanted = Filter(recipe=recipe.name, states=("finished",), kind="timing")
     parameters = recipe.variants()[0].parameters
-    # Of a recipe that is run with many parameters, the last runs may all be of others.
+    # A recipe may run with many parameters: its last runs may all have other ones.
     just_this = tuple((name, str(value)) for name, value in parameters.items())
     seconds = _recorded(lab, recipe, boards, wanted)
     if not seconds and just_this:
@@ -67,7 +68,7 @@ def recorded_seconds(lab: LabFile, recipe: Recipe, boards: tuple[str, ...]) -> f
 def _recorded(
     lab: LabFile, recipe: Recipe, boards: tuple[str, ...], wanted: Filter
 ) -> Sequence[float]:
-    """Return what those of the last runs that meet a filter took, in s, that ran just this."""
+    """Return the times (s) of the last runs that match a filter and ran exactly this recipe."""
     targets = {lab.board(name).target for name in boards}
     resolved, seconds = recipe.resolved(), []
     for found in RunRepository(lab.root / "runs").query(wanted, limit=_RUNS):

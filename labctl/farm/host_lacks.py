@@ -1,4 +1,4 @@
-"""Things that a host lacked for jobs: it leaves those to other hosts until it has them."""
+"""Things missing on a host for jobs: the host leaves those jobs to other hosts until then."""
 
 import shutil
 import time
@@ -7,44 +7,44 @@ from dataclasses import dataclass
 
 from labctl.farm.job import JobResult
 
-#: A job that needs what this host lacks is tried again from here after this, other jobs of the same
-#: board after a pause: they may lack it too. All of them are once something was built here, or the
-#: program that was not found is.
+#: A job that needs something missing here is retried by this host after this time (s), other jobs
+#: of the same board after a pause: they may need it too. All are retried when something was built
+#: here, or when the missing program appears.
 _JOB_SECONDS = 600.0
 _BOARD_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class _Lack:
-    """An attempt that lacked something of this host."""
+    """An attempt that found something missing on this host."""
 
-    #: By the monotonic clock; it is tried again then in any case.
+    #: By the monotonic clock; the job is then retried in any case.
     until: float
     #: What was built here when the attempt began.
     builds: object
-    #: The program that was not found; None: it is here, or that was no program.
+    #: The program that was not found; None: it exists, or something else was missing.
     program: str | None
 
     def is_over(self, builds: object) -> bool:
-        """Tell whether another attempt is due."""
+        """Return True if another attempt is due."""
         is_here = self.program is not None and shutil.which(self.program) is not None
         return is_here or builds != self.builds or time.monotonic() >= self.until
 
 
 class HostLacks:
-    """The lacks of a host. ``builds`` returns what changes when something was built on it."""
+    """Things missing on a host. ``builds`` returns a value that changes with each build there."""
 
     def __init__(self, builds: Callable[[], object]):
         self.builds = builds
-        #: Job -> what it lacked here.
+        #: Job -> what was missing here.
         self._of_jobs: dict[str, _Lack] = {}
-        #: Board -> what its last job lacked here.
+        #: Board -> what was missing here for its last job.
         self._of_boards: dict[str, _Lack] = {}
 
     def note(self, job: str, board: str, result: JobResult, builds: object) -> None:
-        """Keep that an attempt lacked something; ``builds`` are those when it began."""
+        """Record that something was missing for an attempt; ``builds``: those at its start."""
         name, now = result.lacks_program, time.monotonic()
-        # Of a program that is here, something else is missing, such as its interpreter.
+        # The program exists: something else is missing, such as its interpreter.
         program = None if name is None or shutil.which(name) else name
         self._of_jobs[job] = _Lack(now + _JOB_SECONDS, builds, program)
         self._of_boards[board] = _Lack(now + _BOARD_SECONDS, builds, program)
@@ -54,7 +54,7 @@ class HostLacks:
         return self._still(self._of_jobs, names)
 
     def pauses(self, board: str) -> bool:
-        """Tell whether no job of a board is tried for now."""
+        """Return True if no job of a board is tried for now."""
         return bool(self._still(self._of_boards, [board]))
 
     def _still(self, lacks: Mapping[str, _Lack], names: Iterable[str]) -> set[str]:

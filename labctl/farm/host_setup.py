@@ -28,7 +28,7 @@ def host_worker(
     compare: CompareGates,
     note: Callable[[str], None],
 ) -> HostWorker:
-    """Return the worker of a lab host, and store what its last one could not.
+    """Return the worker of a lab host, and upload what its last worker could not.
 
     Raises ConfigError for a lab without a PostgreSQL, HostError, ToolMissing.
     """
@@ -56,10 +56,10 @@ def host_worker(
 
 
 def missing_tools(lab: LabFile, boards: Sequence[str]) -> Iterator[str]:
-    """Yield what this host lacks for jobs on these boards, and how it is mended.
+    """Yield what is missing on this host for jobs on these boards, with the remedy.
 
-    The agent is looked for by the boards' targets: none of the boards is asked. A target that
-    cannot be read keeps no job from the boards of others.
+    The agent is found by the boards' targets; no board is contacted. An unreadable target does not
+    affect jobs on boards of other targets.
     """
     for name in dict.fromkeys(lab.board(board).target for board in boards):
         try:

@@ -8,13 +8,13 @@ from queue import SimpleQueue
 
 
 @contextmanager
-def on_interrupt(tell: Callable[[], None]) -> Iterator[None]:
-    """Call ``tell`` on the first Ctrl-C, or signal that means the same, instead of raising.
+def on_interrupt(callback: Callable[[], None]) -> Iterator[None]:
+    """Call ``callback`` on the first Ctrl-C or signal with the same meaning, instead of raising.
 
-    KeyboardInterrupt can come between any two steps: the end of a job is then never noted, or a
-    lock never freed. ``tell`` is called in a thread of its own, and has returned when the context
-    ends. The second Ctrl-C raises as ever. Other threads than the main one get no signals: there
-    ``tell`` is never called.
+    KeyboardInterrupt can come between any two steps: then the end of a job is never recorded, or a
+    lock never released. ``callback`` runs in its own thread and has returned when the context ends.
+    The second Ctrl-C raises as usual. Only the main thread gets signals: in other threads
+    ``callback`` is never called.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -28,7 +28,7 @@ def on_interrupt(tell: Callable[[], None]) -> Iterator[None]:
 
     def handle(_number: int, _frame: object) -> None:
         restore()
-        next_step.put(tell)  # not called here: it may need a lock that this thread has
+        next_step.put(callback)  # not called here: it may need a lock that this thread holds
 
     def restore() -> None:
         for number in numbers:

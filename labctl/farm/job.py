@@ -1,4 +1,4 @@
-"""Jobs of a scheduler, what became of them, and who carries them out."""
+"""Jobs of a scheduler, their results, and the interface that runs them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -19,20 +19,20 @@ from labctl.errors import (
 if TYPE_CHECKING:
     from labctl.state import Job
 
-#: Jobs of the queue that this labctl runs; those of other kinds are left to one that knows them.
+#: Kinds of queued jobs that this labctl runs; other kinds wait for a labctl that knows them.
 QUEUED_KINDS = ("run", "untrusted")
 
 
 @dataclass(frozen=True)
 class FarmJob:
-    """One piece of work that holds one board from its begin to its end."""
+    """One piece of work that holds one board from start to end."""
 
     id: str
     #: For people.
     name: str
     #: Boards that are equal for it, best first.
     boards: tuple[str, ...]
-    #: By forecast, or as the last one like it took.
+    #: By prediction, or the time of the last similar job.
     expected_seconds: float = 0.0
     #: The greatest comes first.
     priority: int = 0
@@ -40,9 +40,9 @@ class FarmJob:
     group: str | None = None
     #: Shared limits that it uses besides those of its board.
     uses: tuple[str, ...] = ()
-    #: ``USER@HOST`` for whom the board is taken; None: who runs this process, outside the queue.
+    #: ``USER@HOST`` for whom the board is taken; None: the user of this process, outside the queue.
     submitter: str | None = None
-    #: True if nobody vouches for what it runs: it is confined, and its board looked through.
+    #: True if nobody vouches for what it runs: it is confined, and its board is inspected after it.
     untrusted: bool = False
 
     @classmethod
@@ -81,17 +81,17 @@ class JobResult:
     reason: str | None = None
     #: True if the board or the way to it broke.
     is_board_broken: bool = False
-    #: True if somebody else had the board: the attempt never was.
+    #: True if somebody else had the board: nothing was attempted.
     is_board_taken: bool = False
-    #: True if the board's health forbids jobs by now: the attempt never was.
+    #: True if the board's health now forbids jobs: nothing was attempted.
     is_board_out: bool = False
-    #: True if this host lacks a tool or a build: others may have it.
+    #: True if a tool or a build is missing on this host: other hosts may have it.
     is_host_lacking: bool = False
-    #: True if that comes back by itself, as a store that does not answer.
+    #: True if that resolves by itself, as when the shared store does not answer.
     is_passing: bool = False
-    #: The program that it lacks, by name or path; None: it is something else, or not known.
+    #: The missing program, by name or path; None: something else is missing, or it is unknown.
     lacks_program: str | None = None
-    #: Time that it took; a simulation goes on by it.
+    #: Its duration; a simulation advances its time by this.
     seconds: float = 0.0
 
     @classmethod
@@ -130,12 +130,12 @@ class JobResult:
 
     @property
     def is_final(self) -> bool:
-        """True if the job is done; False: infrastructure broke it off."""
+        """True if the job is done; False: infrastructure interrupted it."""
         return self.blame is not Blame.INFRA and self.exit_status != ExitStatus.INTERRUPTED
 
     @property
     def needs_pause(self) -> bool:
-        """True if the board is tried again later: somebody has it, or infrastructure broke."""
+        """True if the board is retried later: somebody has it, or infrastructure failed."""
         broke = self.is_board_broken or (not self.is_final and self.is_counted)
         return broke or self.is_board_taken
 
@@ -147,13 +147,13 @@ class JobResult:
 
 
 class Executor(Protocol):
-    """Carries out jobs; several at once, each in a thread of its own."""
+    """Runs jobs: several at once, each in its own thread."""
 
     def run(self, job: FarmJob, board: str) -> JobResult:
-        """Run a job on a board to its end, going on with what an earlier attempt left.
+        """Run a job on a board to its end; continue the run of an earlier attempt.
 
         A failure is a result; KeyboardInterrupt is none.
         """
 
     def stop(self) -> None:
-        """Let all running jobs end soon, as by Ctrl-C: they can go on later."""
+        """End all running jobs soon, as Ctrl-C does: they can be resumed later."""

@@ -1,4 +1,4 @@
-"""News of a lab for its webhooks, from its state: boards in quarantine, a queue that stands."""
+"""News of a lab for its webhooks, from its state: boards in quarantine, a stalled queue."""
 
 from collections.abc import Sequence
 
@@ -7,14 +7,14 @@ from labctl.state import Health, Job, LabState
 from labctl.state.events import EventKind
 from labctl.state.health import NOT_LOOKED_THROUGH
 
-#: A queue in which nothing runs, starts or ends for so long (s) while jobs wait stands still.
+#: A queue has stalled if jobs wait and nothing runs, starts or ends for this time (s).
 STUCK_SECONDS = 1800.0
 _MOST_EVENTS = 100
 _KINDS: tuple[EventKind, ...] = ("health",)
 
 
 class LabNews:
-    """News since it was made; each is told once."""
+    """News since this object was made; each is reported once."""
 
     def __init__(self, state: LabState, *, stuck_seconds: float = STUCK_SECONDS):
         self._state = state
@@ -41,7 +41,7 @@ class LabNews:
                 at=event.at,
             )
             for event in new
-            # What an untrusted recipe uses now is looked through at its end: that is news.
+            # The board of a running untrusted recipe is inspected at its end: the result is news.
             if event.value == Health.BAD and event.reason != NOT_LOOKED_THROUGH
         ]
 
@@ -65,7 +65,7 @@ class LabNews:
 
 
 def is_stuck(jobs: Sequence[Job], now: float, seconds: float) -> bool:
-    """Tell whether a queue has stood still for so long, by the clock of its jobs (s since 1970)."""
+    """Return True if a queue has stalled for that time, by the clock of its jobs (s since 1970)."""
     waiting = [job.submitted_at for job in jobs if job.state == "waiting"]
     if not waiting or any(job.state == "running" for job in jobs):
         return False

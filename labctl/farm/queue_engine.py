@@ -1,12 +1,12 @@
 """The queue engine of a lab with several hosts: procrastinate, in the lab's own PostgreSQL schema.
 
-The table ``job`` says which jobs there are, in which order, and what became of them. The engine
-carries their dispatch: one task for each board, which wakes the worker of that board (NOTIFY), runs
-once at a time (a lock for each board), and outlives a worker that dies (heartbeats). It knows no
-job: its tables hold nothing that a backup would need.
+The table ``job`` has the jobs, their order and their results. The engine only dispatches them: one
+task for each board wakes the worker of that board (NOTIFY), runs once at a time (a lock for each
+board), and outlives a worker that dies (heartbeats). It knows no job: its tables hold nothing that
+a backup would need.
 
-Of its locks nothing rests: a worker that was stopped for a while goes on beside its successor, and
-the board's epoch alone decides.
+Nothing depends on its locks: a worker that was suspended continues beside its successor, and only
+the board's epoch decides.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SERVE = "labctl.serve"
 #: A channel of PostgreSQL has 63 characters, of which procrastinate takes 23.
 _LONGEST_QUEUE = 40
-# What matters of what these say is in the errors raised here.
+# The errors raised here contain what matters of these messages.
 for _name in ("procrastinate", "psycopg.pool"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
 

@@ -33,11 +33,11 @@ from labctl.runs.record.repository import RunRepository
 from labctl.runs.record.trash import move_to_trash
 from labctl.state import Job, LabState
 
-#: A store or a database that is away is waited for.
+#: Time (s) to wait for an unreachable shared store or database.
 _AWAY_SECONDS = 120.0
-#: A file that another job fetches is waited for.
+#: Time (s) to wait for a file that another job fetches.
 _FETCH_SECONDS = 4 * 3600.0
-#: A llama-quantize that was built meanwhile is seen after this.
+#: A llama-quantize that was built meanwhile is found after this time (s).
 _LOOK_SECONDS = 5.0
 _MOST_BYTES = 4096
 
@@ -48,7 +48,7 @@ class QueueLedger:
     Args:
         lab: the lab, as this host has it.
         state: its state.
-        store: files that its hosts share; None: each host has its own.
+        store: the lab's shared store; None: each host has its own files.
         note: gets lines for people.
     """
 
@@ -66,11 +66,11 @@ class QueueLedger:
         self._understood: dict[str, bool] = {}
         #: Recipes of jobs whose models llama-quantize makes.
         self._deriving: dict[str, Recipe] = {}
-        #: Target -> when llama-quantize was looked for, and why there was none.
+        #: Target -> time of the last search for llama-quantize, and why there was none.
         self._lacks: dict[str, tuple[float, str | None]] = {}
 
     def understands(self, job: Job) -> bool:
-        """Tell whether this labctl can run a job."""
+        """Return True if this labctl can run a job."""
         if job.id not in self._understood:
             try:
                 recipe = RunContent.read(job.content).recipe
@@ -83,7 +83,7 @@ class QueueLedger:
         return self._understood[job.id]
 
     def lacks(self, job: Job) -> str | None:
-        """Say why this host cannot make a job's models now, and how that is mended."""
+        """Return why this host cannot make a job's models now, with the remedy; None: it can."""
         recipe = self._deriving.get(job.id) if self.understands(job) else None
         if recipe is None:
             return None
@@ -92,7 +92,7 @@ class QueueLedger:
             is_ready = lack is None or are_ready(
                 recipe.models, recipe.measured_models(), self._lab.root
             )
-        except ConfigError:  # the attempt tells of it
+        except ConfigError:  # the attempt reports it
             return None
         return None if is_ready else lack
 
@@ -112,11 +112,11 @@ class QueueLedger:
         return lack
 
     def took(self, job: Job, board: str) -> None:
-        """Note the attempt that begins now on a board."""
+        """Record the attempt that begins now on a board."""
         self._attempts[job.id, board] = job
 
     def content(self, job: FarmJob) -> RunContent:
-        """Return what a job is to run; files that this host lacks come from the store."""
+        """Return the content of a job; fetch files missing on this host from the shared store."""
         content = RunContent.read(self._found(job).content)
         for name, digest in content.files.items():
             self._fetch(name, digest)
@@ -140,17 +140,17 @@ class QueueLedger:
                 hint="name a `store` in devices.yaml that all hosts of the lab share, and keep"
                 " the files of recipes in the lab's folder",
             )
-        # Several jobs begin at once, of one worker or of two, and need the same.
+        # Several jobs, of one worker or two, may begin at once and need the same file.
         lock = self._lab.root / "runs" / f".fetch-{hashlib.sha256(name.encode()).hexdigest()}.lock"
         with locked(lock, timeout=_FETCH_SECONDS, holder=f"a job that fetches {name}"):
             if not path.exists():
                 self._store.get(digest, path)
 
     def run_of(self, job: FarmJob) -> str | None:
-        """Return the run of an earlier attempt; one that another host stored is brought here.
+        """Return the run of an earlier attempt; fetch it if another host stored it.
 
-        A database that came back from an older backup does not know the run that finished, or only
-        one that was broken off before: the run directories of this host do, or the store.
+        A database restored from an older backup does not know the finished run, or only an
+        interrupted one. Then the run directories of this host know it, or the shared store.
         """
         found = self._found(job)
         run = self._own_runs.find(job.id, found.submitted_at, found.run)
@@ -164,41 +164,41 @@ class QueueLedger:
         return run
 
     def _run_in_store(self, job: str) -> str | None:
-        told = self._told(job)
-        if told is None:
+        finished = self._finished_run(job)
+        if finished is None:
             return None
-        run, digest = told
+        run, digest = finished
         if self._archives is not None and self._state.stored_runs.get(run) is None:
             self._archives.found(run, digest)
         return run
 
-    def _told(self, job: str) -> tuple[str, str] | None:
-        """Return the run that finished a job, as the store has it, and the archive's digest."""
+    def _finished_run(self, job: str) -> tuple[str, str] | None:
+        """Return the run that finished a job, from the shared store, and the archive's digest."""
         assert self._store is not None
         content = self._store.read(_key(job), most_bytes=_MOST_BYTES)
         if content is None:
             return None
         try:
-            told = json.loads(content)
-            return str(told["run"]), str(told["sha256"])
+            finished = json.loads(content)
+            return str(finished["run"]), str(finished["sha256"])
         except (ValueError, KeyError, TypeError) as error:
             raise IntegrityError(f"{self._store}: {_key(job)} is damaged") from error
 
     def note_run(self, job: FarmJob, board: str, run: str) -> None:
-        """Keep the run of a job. Raises LeaseLost if another worker has the job by now."""
+        """Record the run of a job. Raises LeaseLost if another worker now has the job."""
         attempt = self._attempts[job.id, board]
         retry_infra(
             lambda: self._state.jobs.start(attempt, run), on=(HostError,), timeout=_AWAY_SECONDS
         )
 
     def share(self, job: Job, run: str) -> bool:
-        """Store a job's run that is finished; what cannot be now is at the worker's next start.
+        """Store a job's finished run. If that fails now, the worker's next start does it.
 
-        The first run that finishes a job is its result. Return False for another one, of a host
-        that lost the job or that got it meanwhile: it is moved to the trash.
+        The first run that finishes a job is its result. Return False for any other run, of a host
+        that lost the job or got it meanwhile: it is moved to the trash.
 
-        One that was broken off stays with this host, which goes on with it if it gets the job
-        again; another host begins a new one.
+        An interrupted run stays on this host, which resumes it if it gets the job again. Another
+        host begins a new run.
         """
         directory = RunDirectory(self._lab.root / "runs" / run)
         if self._archives is None or not is_finished(directory):
@@ -207,7 +207,7 @@ class QueueLedger:
         try:
             return retry_infra(settle, on=(HostError,), timeout=_AWAY_SECONDS)
         except (HostError, IntegrityError) as error:
-            self._note(f"run {run} is on this host alone: {error.message}")
+            self._note(f"run {run} is only on this host: {error.message}")
             return True
 
     def share_missing(self) -> None:
@@ -226,17 +226,19 @@ class QueueLedger:
         """Make a finished run a job's result, unless it has another; return False then."""
         assert self._store is not None
         run = directory.path.name
-        told = self._told(job)
-        if told is None or told[0] == run:
+        finished = self._finished_run(job)
+        if finished is None or finished[0] == run:
             digest = archives.upload(run)
-            told = self._told(job)  # as late as can be
-        if told is not None and told[0] != run:
-            if directory.path.exists():  # else it is there, and the database was away then
-                self._note(f"run {run} goes to the trash: run {told[0]} finished job {job} before")
+            finished = self._finished_run(job)  # as late as can be
+        if finished is not None and finished[0] != run:
+            if directory.path.exists():  # else it is in the trash already
+                self._note(
+                    f"run {run} goes to the trash: run {finished[0]} finished job {job} before"
+                )
                 move_to_trash(directory)
             RunRepository(directory.path.parent).refresh()
             return False
-        # In this order: who is killed in between does all of it again.
+        # In this order: after a kill in between, all of it is done again.
         self._store.write(_key(job), json.dumps({"run": run, "sha256": digest}).encode())
         archives.found(run, digest)
         return True
@@ -244,7 +246,7 @@ class QueueLedger:
     def _found(self, job: FarmJob) -> Job:
         found = self._state.jobs.get(job.id)
         if found is None:
-            raise LeaseLost(f"job {job.id} is gone: the database has forgotten it")
+            raise LeaseLost(f"job {job.id} is gone: the database no longer has it")
         return found
 
 
@@ -253,7 +255,7 @@ def _key(job: str) -> str:
 
 
 def share_inputs(lab: LabFile, store: SharedStore | None, content: RunContent) -> None:
-    """Store the files that a job needs, for hosts that lack them.
+    """Store the files of a job for hosts where they are missing.
 
     Raises HostError, and IntegrityError for a file that changed since.
     """
@@ -270,5 +272,5 @@ def share_inputs(lab: LabFile, store: SharedStore | None, content: RunContent) -
 
 
 def _is_in(lab: LabFile, path: Path) -> bool:
-    """Tell whether a path that a job names lies in the lab's folder, wherever links lead."""
+    """Return True if a path that a job names lies in the lab's folder, wherever links lead."""
     return path.resolve().is_relative_to(lab.root.resolve())

@@ -1,8 +1,8 @@
 """The lab's queue as a source of a scheduler: one host, the database that the lab has.
 
-A job is claimed when its board is free, its health and holds let the job's user have it, and its
-shared limits have room. What this process says of its jobs is refused once it was taken for dead
-and they were given to another.
+A job is claimed when its board is free, its health and holds allow the job's user, and its shared
+limits have room. If this process counts as dead and its jobs went to another process, its later
+reports on them are refused.
 """
 
 import importlib.metadata
@@ -16,8 +16,8 @@ from pathlib import Path
 from threading import Event
 
 from labctl.errors import HostError, LeaseLost
+from labctl.farm.database_retry import retry_database
 from labctl.farm.job import QUEUED_KINDS, FarmJob, JobResult
-from labctl.farm.patience import patiently
 from labctl.farm.run_content import RunContent
 from labctl.farm.runs_of_jobs import RunsOfJobs
 from labctl.state import Job, LabState
@@ -32,7 +32,7 @@ class QueueSource:
 
     Args:
         runs: this host's run directories.
-        boards: the boards that are served -> the shared limits that each is under.
+        boards: the served boards -> the shared limits of each.
         limits: how many jobs may use each shared limit at once.
         drain: end when no job waits for these boards.
     """
@@ -60,22 +60,22 @@ class QueueSource:
         self._has_given_up = False
         #: Stops a running job; the executor's.
         self.on_stop: Callable[[str], None] = lambda _job: None
-        #: Set when all running jobs are to end; the executor's.
+        #: Set when all running jobs must end; the executor's.
         self.stopping: Event | None = None
         #: Gets lines for people.
         self.note: Callable[[str], None] = lambda _line: None
 
     @property
     def is_over(self) -> bool:
-        """True if it is to be drained, and is."""
+        """True if this source is drained and has to end."""
         return self._drain and self._is_idle and not self._running
 
     def begin(self) -> list[tuple[FarmJob, str]]:
-        """Claim jobs for the boards that are free; a database that is away is waited for.
+        """Claim jobs for the free boards; wait for a database that is away.
 
-        Raises KeyboardInterrupt instead once all jobs are to end.
+        Raises KeyboardInterrupt instead once all jobs must end.
         """
-        return patiently(self._begin, self.note, self.stopping)
+        return retry_database(self._begin, self.note, self.stopping)
 
     def _begin(self) -> list[tuple[FarmJob, str]]:
         self._give_sign()
@@ -93,10 +93,10 @@ class QueueSource:
         return [(FarmJob.queued(job), str(job.board)) for job in claimed]
 
     def end(self, job: FarmJob, result: JobResult) -> JobResult | None:
-        """Tell the queue how an attempt ended; a database that is away is waited for.
+        """Report the end of an attempt to the queue; wait for a database that is away.
 
-        Raises DatabaseAway instead once all jobs are to end; then none of them is told any more,
-        and who takes them next finds their runs.
+        Raises DatabaseAway instead once all jobs must end. Then no further end is reported, and the
+        next process that takes the jobs finds their runs.
         """
         ran = self._running.pop(job.id)
         if result.needs_pause:
@@ -104,15 +104,17 @@ class QueueSource:
         if self._has_given_up:
             return None
         try:
-            return patiently(lambda: self._told(ran, result), self.note, self.stopping)
+            return retry_database(
+                lambda: self._finish_or_requeue(ran, result), self.note, self.stopping
+            )
         except KeyboardInterrupt as interrupt:
             if interrupt.__cause__ is None:
                 raise  # Ctrl-C itself
             self._has_given_up = True
             raise interrupt.__cause__ from None
 
-    def _told(self, ran: Job, result: JobResult) -> JobResult | None:
-        with suppress(LeaseLost):  # taken for dead meanwhile: another has it
+    def _finish_or_requeue(self, ran: Job, result: JobResult) -> JobResult | None:
+        with suppress(LeaseLost):  # this process counted as dead: another has the job
             if result.is_final:
                 status, blame = result.exit_status, result.blame
                 self._state.jobs.finish(ran, status, blame=blame, reason=result.reason)
@@ -141,7 +143,7 @@ class QueueSource:
         self._away.discard(board)
 
     def close(self) -> None:
-        """Forget this process as a worker."""
+        """Remove this process from the workers."""
         with suppress(HostError):  # it counts as gone soon
             self._state.workers.remove(self.name)
         self._sign_due = 0.0
@@ -152,7 +154,7 @@ class QueueSource:
         return not self._is_idle
 
     def _wanted(self) -> set[str]:
-        """Return the boards that jobs wait for; note whether health keeps all but holders' off."""
+        """Return the boards that jobs wait for; note if health excludes all but holders."""
         wanted = [one for one in self._state.jobs.wanted_boards() if one[0] in self._boards]
         known = {one.board: one for one in self._state.health.list()}
         self._is_idle = not any(
@@ -161,18 +163,19 @@ class QueueSource:
         return {board for board, _kind in wanted}
 
     def _may_do(self, health: BoardHealth, kind: str) -> bool:
-        """Tell whether a board may do jobs of a kind, or may do so soon."""
+        """Return True if a board may do jobs of a kind, or may do so soon."""
         is_fit = kind in QUEUED_KINDS and health.may_do(kind)
         return is_fit or self._state.health.has_untrusted_use(health)
 
     def content(self, job: FarmJob) -> RunContent:
-        """Return what a job is to run. Raises ConfigError."""
+        """Return the content of a job. Raises ConfigError."""
         return RunContent.read(self._running[job.id].content)
 
     def run_of(self, job: FarmJob) -> str | None:
-        """Return the run of a job that is finished, else the last, as the database knows it.
+        """Return the finished run of a job, else its last run, as the database knows it.
 
-        One that came back from an older backup lacks some: the run directories tell these.
+        In a database restored from an older backup some are missing: the run directories have
+        these.
         """
         claimed = self._running[job.id]
         run = self._own_runs.find(job.id, claimed.submitted_at, claimed.run)
@@ -181,10 +184,10 @@ class QueueSource:
         return run
 
     def note_run(self, job: FarmJob, board: str, run: str) -> None:  # noqa: ARG002 - it is known
-        """Keep the run of a job. Raises LeaseLost if somebody else has the job by now."""
+        """Record the run of a job. Raises LeaseLost if somebody else now has the job."""
         attempt = self._running[job.id]
         start = partial(self._state.jobs.start, attempt, run)
-        self._running[job.id] = patiently(start, self.note, self.stopping)
+        self._running[job.id] = retry_database(start, self.note, self.stopping)
 
     def _give_sign(self) -> None:
         now = steady_seconds()  # a host that slept renews its jobs before it gives any out
@@ -197,9 +200,9 @@ class QueueSource:
         self._sign_due = now + self._state.lease_seconds / 4
 
     def _suits(self) -> Callable[[Waiting, str], bool]:
-        """Return what tells whether a job may have a board, and the shared limits have room.
+        """Return a function: True if a job may have a board and the shared limits have room.
 
-        Each yes takes some of that. A job of a kind that this labctl does not know is left alone.
+        Each True uses some of that room. A job of an unknown kind is left alone.
         """
         used = Counter(
             limit for job in self._running.values() for limit in self._boards[str(job.board)]
@@ -209,7 +212,7 @@ class QueueSource:
             if not (job.is_foreground or job.kind in QUEUED_KINDS):
                 return False
             if job.id in self._running:
-                return False  # this process stood still, and it was taken for lost: it goes on
+                return False  # this process was suspended and counted as lost: the run continues
             limits = [one for one in self._boards[board] if one in self._limits]
             if any(used[limit] >= self._limits[limit] for limit in limits):
                 return False

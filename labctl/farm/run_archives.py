@@ -1,8 +1,8 @@
-"""Run directories in the store that hosts share: each one archive, fetched where it is asked for.
+"""Run directories in the shared store: one archive each, fetched on demand.
 
 An archive is a tar without times, owners and rights, its files in the order of their names: the
-same directory has the same digest. The database says which archive is a run's, so that the store
-alone cannot exchange it.
+same directory has the same digest. The database has the digest of each run's archive, so the shared
+store cannot exchange it.
 """
 
 import gzip
@@ -36,13 +36,13 @@ class RunArchives:
         self._runs = runs
 
     def put(self, run: str) -> str:
-        """Store a run directory as it is now, in place of what was stored; return its digest."""
+        """Store a run directory as it is now, in place of an earlier archive; return its digest."""
         digest = self.upload(run)
         self.found(run, digest)
         return digest
 
     def upload(self, run: str) -> str:
-        """Store a run directory that nobody knows of yet; return its digest."""
+        """Upload a run directory before it is published; return its digest."""
         directory = self._runs / run
         with scratch(self._runs, f".archive-{run}-") as folder:
             archive = folder / "run.tar.gz"
@@ -50,14 +50,14 @@ class RunArchives:
             return self._store.put(archive)
 
     def found(self, run: str, digest: str) -> None:
-        """Let all hosts know the archive of a run."""
+        """Publish the archive of a run to all hosts."""
         self._state.stored_runs.set(run, digest, socket.gethostname())
 
     def missing(self) -> list[RunDirectory]:
-        """Return this host's finished runs that are not in the store, as far as is known.
+        """Return this host's finished runs that are not in the shared store, as far as known.
 
-        A worker that was killed, a store that was away or a database that came back from an older
-        backup leave some.
+        A killed worker, an unreachable shared store or a database restored from an older backup
+        leaves some.
         """
         known = self._state.stored_runs.list()
         return [
@@ -69,7 +69,7 @@ class RunArchives:
         ]
 
     def fetch(self, run: str) -> bool:
-        """Bring a run here; False if it is here as it is stored, or not stored."""
+        """Fetch a run. Return False if this host has it as stored, or if it is not stored."""
         path = self._runs / run
         mark = path / FETCHED
         if path.exists() and not mark.exists():
@@ -90,15 +90,15 @@ class RunArchives:
 
 
 def is_finished(directory: RunDirectory) -> bool:
-    """Tell whether a run came to its end: nobody goes on with it, so that copies stay true."""
+    """Return True if a run is finished: nobody resumes it, so copies stay correct."""
     end = directory.end()
     return end is not None and end.state == "finished"
 
 
 def fetch_named(lab: LabFile, runs: Path, name: str, note: Callable[[str], None]) -> None:
-    """Bring the runs here that a name stands for and that only the lab's store has.
+    """Fetch the runs of a name that only the lab's shared store has.
 
-    Nothing happens for a lab without a store, and for names that this host knows itself.
+    Does nothing for a lab without a shared store, or for names that this host knows.
     """
     store = lab_store(lab)
     if store is None or name == "latest" or runs.resolve() != lab.root.resolve() / "runs":

@@ -1,8 +1,8 @@
-"""The content of a job: all that its run needs, as it was when it was submitted.
+"""The content of a job: everything that its run needs, as it was at submission.
 
 The recipe is kept as written and as resolved, the files of this host by their SHA-256, and the
-build of its program by its manifest. What is in the queue does not change when a recipe is edited
-or a program is built anew; a file that changed meanwhile is refused.
+build of its program by its manifest. A queued job does not change when a recipe is edited or a
+program is rebuilt; a file that changed meanwhile is refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,13 +25,13 @@ from labctl.runs.inputs.prepare import recipe_files
 class RunContent:
     """A recipe with the digests of its files.
 
-    The version of its engine names its build alone.
+    The engine's version names only its build.
     """
 
     recipe: Recipe
     #: Path, in the lab's folder if it lies there -> SHA-256.
     files: Mapping[str, str]
-    #: The build that has its program, with that tool alone; None: no build has it.
+    #: The build of its program, with only that tool; None: no build has it.
     build: Manifest | None = None
 
     @classmethod
@@ -72,7 +72,7 @@ class RunContent:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> "RunContent":
-        """Read what :meth:`document` returned. Raises ConfigError if this labctl cannot."""
+        """Read the result of :meth:`document`. Raises ConfigError if this labctl cannot."""
         try:
             recipe = Recipe.model_validate(document["recipe"])
             written, settings = document["as_written"], document["settings"]
@@ -85,7 +85,7 @@ class RunContent:
             return cls(recipe, files, None if build is None else Manifest.model_validate(build))
         except (ValidationError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
-                "the job's request is not one that this labctl reads",
+                "this labctl cannot read the job's request",
                 hint="the labctl that submitted it may be of another version; submit it again",
             ) from error
 
@@ -100,5 +100,5 @@ class RunContent:
 
 
 def _named(path: Path, lab_root: Path) -> str:
-    """Return a path as another host knows it, whose lab lies in another folder."""
+    """Return a path in a form that holds on another host, where the lab has another folder."""
     return str(path.relative_to(lab_root) if path.is_relative_to(lab_root) else path)

@@ -1,7 +1,7 @@
-"""Jobs that are runs of recipes: real boards, real records, each run in the thread of its job.
+"""Jobs that run recipes on real boards. Each run is in the thread of its job.
 
-Whether a trial is done is asked of its record alone: a job whose run exists goes on with it, and
-one whose run is finished is not run again.
+Only the record of a trial shows that it is done: a job continues a run that exists, and does not
+repeat a finished run.
 """
 
 import os
@@ -15,8 +15,8 @@ from typing import Protocol
 
 from labctl.config.lab import Board, LabFile
 from labctl.errors import Blame, BoardBusy, ConfigError, ExitStatus, LabctlError
+from labctl.farm.database_retry import retry_database
 from labctl.farm.job import FarmJob, JobResult
-from labctl.farm.patience import patiently
 from labctl.farm.run_content import RunContent
 from labctl.records.events import AnyEvent, Contact, Trial
 from labctl.results.gates import CompareGates, leave_open
@@ -29,38 +29,38 @@ from labctl.transport import Transport
 
 Connect = Callable[[Board], Transport]
 
-#: Jobs that get their boards ready at once: the first of many are then under way soon, where all at
-#: once would be so together, and late. Most of that time they wait for their boards.
+#: Number of jobs that prepare their boards in parallel. With a limit the first of many jobs start
+#: soon; without one all would start together, and late. Preparing is mostly waiting for the board.
 READY_AT_ONCE = 8 * (os.cpu_count() or 1)
-#: A job that waited so long (s) goes on: those before it send gigabytes, each to its own board.
+#: A job stops waiting after this time (s): the jobs before it send gigabytes to other boards.
 _READY_SECONDS = 30.0
-#: One that waits looks so often (s) whether it is to be stopped.
+#: A waiting job checks for a stop request at this interval (s).
 _LOOK_SECONDS = 1.0
 
 
 class RunLedger(Protocol):
-    """Record of which run belongs to which job; it outlives the process."""
+    """Record of the run of each job; it outlives the process."""
 
     def content(self, job: FarmJob) -> RunContent:
-        """Return what a job is to run. Raises ConfigError."""
+        """Return the content of a job. Raises ConfigError."""
 
     def run_of(self, job: FarmJob) -> str | None:
-        """Return the last run that was noted for a job."""
+        """Return the last recorded run of a job."""
 
     def note_run(self, job: FarmJob, board: str, run: str) -> None:
-        """Keep the run of a job, before its first trial begins.
+        """Record the run of a job, before its first trial begins.
 
-        Raises LeaseLost if somebody else has the job by now.
+        Raises LeaseLost if somebody else now has the job.
         """
 
 
 class RunExecutor:
     """Runs recipes on the boards of a lab; ``readying`` jobs at once get their boards ready.
 
-    ``before_job`` gets the board of each job first, and the job's submitter; it raises
-    BoardOutOfService where the board may not work. A database that it asks may be away for a while.
-    ``after_job`` gets the board of each job that came to its end, and what is set when all stops:
-    then it may raise KeyboardInterrupt.
+    Before each job ``before_job`` gets its board and submitter; it raises BoardOutOfService if the
+    board may not work, and is retried while the database is away. ``after_job`` gets the board of
+    each finished job, and the event that is set when all jobs stop: then it may raise
+    KeyboardInterrupt.
     """
 
     def __init__(
@@ -83,20 +83,20 @@ class RunExecutor:
         self._before_job = before_job
         self._after_job = after_job
         self._readying = threading.Semaphore(readying)
-        #: Set when all running jobs are to end.
+        #: Set when all running jobs must end.
         self.stopping = threading.Event()
         self._stopped: set[str] = set()
 
     def stop(self) -> None:
-        """Let all running jobs end soon; what they finished is kept."""
+        """End all running jobs soon; finished trials are kept."""
         self.stopping.set()
 
     def stop_job(self, job: str) -> None:
-        """Let one job end soon."""
+        """End one job soon."""
         self._stopped.add(job)
 
     def run(self, job: FarmJob, board: str) -> JobResult:
-        """Run a job, or go on with its run."""
+        """Run a job, or resume its run."""
         result = self._attempt(job, board)
         if not result.is_final:
             return result
@@ -115,9 +115,9 @@ class RunExecutor:
         try:
             watcher.stop_if_wanted()
             noted = watcher.run = self._ledger.run_of(job)
-            if not job.untrusted:  # whose run looks at the board's health itself
+            if not job.untrusted:  # an untrusted run checks the board's health itself
                 ready = partial(self._before_job, board, job.submitter)
-                patiently(ready, Observer(watcher).note, self.stopping)
+                retry_database(ready, Observer(watcher).note, self.stopping)
             outcome = self._outcome(job, self._lab.board(board), noted, watcher)
         except LabctlError as error:
             return JobResult.of(error, watcher.run, time.monotonic() - began)
@@ -149,8 +149,8 @@ class RunExecutor:
         if job.untrusted:
             return self._untrusted(job, board, noted, observer)
         if noted is not None and self._directory(noted).is_held():
-            # Of an attempt that was taken for dead: it stood still for a while.
-            raise BoardBusy(f"run {noted} of job {job.id} goes on in another process or thread")
+            # From an attempt that counted as dead: it was suspended for a while.
+            raise BoardBusy(f"run {noted} of job {job.id} is active in another process or thread")
         if noted is not None and (before := self._directory(noted)).is_planned:
             if (ended := _finished(before)) is not None:
                 return ended
@@ -173,7 +173,7 @@ class RunExecutor:
     def _untrusted(
         self, job: FarmJob, board: Board, noted: str | None, observer: Observer
     ) -> Outcome:
-        """Run a job that nobody vouches for; one that was broken off begins anew."""
+        """Run a job that nobody vouches for; an interrupted one starts again."""
         from labctl.farm.untrusted import look_if_due, run_untrusted
         from labctl.farm.untrusted_files import check_paths
 
@@ -212,9 +212,9 @@ class RunExecutor:
 
 
 class _Watcher:
-    """Reader of a run's events: notes the run, and ends it once when it is to be stopped.
+    """Reader of a run's events: records the run, and interrupts it once on a stop request.
 
-    An interruption is raised in the thread of the run, as Ctrl-C is in that of ``labctl run``.
+    The interruption is raised in the thread of the run, like Ctrl-C in ``labctl run``.
     """
 
     def __init__(self, executor: RunExecutor, job: FarmJob, board: str):
@@ -222,9 +222,9 @@ class _Watcher:
         self._job = job
         self._board = board
         self._is_stopping = False
-        #: The last run of the job, as far as it is known.
+        #: The last run of the job, as far as known.
         self.run: str | None = None
-        #: Called once, when the board is ready, or the job has ended before.
+        #: Called once, when the board is ready or the job has ended before that.
         self.on_ready: Callable[[], None] | None = None
 
     def __call__(self, event: AnyEvent) -> None:
@@ -236,13 +236,13 @@ class _Watcher:
         self.stop_if_wanted()
 
     def ready(self) -> None:
-        """Let the next job get its board ready."""
+        """Let the next job prepare its board."""
         on_ready, self.on_ready = self.on_ready, None
         if on_ready is not None:
             on_ready()
 
     def stop_if_wanted(self) -> None:
-        """Raise KeyboardInterrupt, once, if the job is to be stopped."""
+        """Raise KeyboardInterrupt, once, if the job must stop."""
         if not self._is_stopping and self._executor._is_to_stop(self._job):
             self._is_stopping = True
             raise KeyboardInterrupt

@@ -1,7 +1,6 @@
-"""The runs of this host that are of the queue's jobs, as the run directories tell.
+"""The runs of the queue's jobs on this host, read from the run directories.
 
-A database that came back from an older backup does not know them; what was measured is not
-measured again.
+A database restored from an older backup does not know them. Finished measurements are not repeated.
 """
 
 import json
@@ -12,7 +11,7 @@ from pathlib import Path
 from labctl.files import host_reads
 from labctl.runs.record.directory import ORIGIN, RUN, RunDirectory, all_directories
 
-#: The clocks of a host and of the database differ by less. A run is not begun before its job.
+#: Maximum difference of a host's clock and the database's. No run begins before its job.
 _CLOCKS_SECONDS = 2 * 86_400.0
 
 
@@ -21,11 +20,11 @@ class RunsOfJobs:
 
     def __init__(self, runs: Path):
         self._runs = runs
-        #: Run -> the job that it is of, if any.
+        #: Run -> its job, if any.
         self._jobs: dict[str, str | None] = {}
 
     def find(self, job: str, submitted_at: float, known: str | None) -> str | None:
-        """Return the run that finished a job, else the one ``known``, else its last. None without.
+        """Return the run that finished a job, else ``known``, else its last run; None: no run.
 
         ``submitted_at`` is in s since 1970. Raises ConfigError for a folder that cannot be read.
         """
@@ -48,7 +47,7 @@ class RunsOfJobs:
         return told[-1] if told else None
 
     def job_of(self, directory: RunDirectory) -> str | None:
-        """Return the job that a run is of; None for one that is not planned, imported or damaged.
+        """Return the job of a run; None for a run that is unplanned, imported or damaged.
 
         Raises ConfigError for a file that cannot be read.
         """

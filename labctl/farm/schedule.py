@@ -1,16 +1,17 @@
-"""The choice of what runs where and when. It knows no clock, thread or board.
+"""The scheduling of jobs on boards. It uses no clock, thread or board.
 
 Greater priority first, and within one priority the longest first: equal boards then take at most
 4/3 of the least time (Graham 1969). A job waits while its board, or a shared limit, has no room;
-those behind it go on. Of several free boards it gets the one that the fewest waiting jobs can use.
+jobs behind it proceed. Of several free boards it gets the one that the fewest waiting jobs can use.
 
-Many boards that all begin with the longest change jobs in the same second, and wait for their host.
-So more than ``deal_above`` boards are dealt their jobs beforehand, the longest first, each to the
-board with the least to do. What is far longer than others still goes to whichever board is free
-first. A board runs its share in an order that has nothing to do with length; of several that begin
-the one with the shortest job does first: so they end one after the other. For its last two jobs it
-gets the longest last two of all, and gives its own for them, and so again for the last one: who
-comes to them first is ahead. With none left it takes the longest that waits elsewhere.
+If many boards all begin with the longest jobs, they change jobs in the same second and then wait
+for their host. So with more than ``deal_above`` boards, jobs are dealt beforehand: the longest
+first, each to the board with the least work. A job far longer than the others is not dealt: the
+first free board takes it. A board runs its share in an order independent of length. Of several
+boards that begin at once, the one with the shortest job begins first, so that they end one after
+the other. Before its last two jobs a board exchanges them for the longest last two of all boards,
+and again before the last one: the board that is first there is ahead. A board without jobs takes
+the longest that waits elsewhere.
 """
 
 import heapq
@@ -27,11 +28,11 @@ from labctl.errors import Blame, ExitStatus
 from labctl.farm.job import FarmJob, JobResult
 from labctl.state.blame import BrokenBoard, blame_reason, broken_by_job
 
-#: A job that infrastructure broke off so often is given up.
+#: A job is given up after this number of interruptions by infrastructure.
 MOST_ATTEMPTS = 3
-#: Times the mean of all that waits: so long a job is not dealt, and begins before the others.
+#: A job this many times as long as the mean is not dealt, and begins before the others.
 _FAR_LONGER = 2
-#: The last jobs of each board that are exchanged.
+#: Number of last jobs of each board that are exchanged.
 _EXCHANGED = 2
 
 
@@ -41,12 +42,12 @@ class _Unit:
 
     jobs: list[FarmJob]
     boards: frozenset[str]
-    #: Boards that broke under it.
+    #: Boards that failed under it.
     broken: dict[str, "_Break"] = field(default_factory=dict)
     attempts: int = 0
-    #: Board that it was dealt to; None: whichever is free first.
+    #: Board that it was dealt to; None: the first free board.
     home: str | None = None
-    #: Where it stands within its urgency; None: by its length.
+    #: Its position among equal priorities; None: by its length.
     turn: int | None = None
 
     @cached_property
@@ -55,7 +56,7 @@ class _Unit:
 
     @property
     def urgency(self) -> tuple[int, bool]:
-        # What broke two boards goes last: whether they are well shows by other jobs first.
+        # A job that broke two boards goes last: other jobs first show if the boards are well.
         return -self.jobs[0].priority, len(self.broken) > 1
 
     @property
@@ -74,7 +75,7 @@ class _Unit:
 
 @dataclass
 class _Break:
-    """A board that broke, and how many jobs had come to their end there by then."""
+    """A board that failed, and the number of jobs finished there before that."""
 
     ended: int
     was_well: bool
@@ -97,10 +98,11 @@ class Schedule:
     """Jobs that are not done, and the boards and limits that they share.
 
     Args:
-        boards: the boards that may be used -> the shared limits that each is under.
+        boards: the usable boards -> the shared limits of each.
         limits: how many jobs may use each shared limit at once.
         well: boards that their last health check found good.
-        deal_above: more boards than this, as many as get ready at once, are dealt their jobs.
+        deal_above: jobs are dealt if there are more boards than this, the number prepared in
+            parallel.
     """
 
     def __init__(
@@ -118,15 +120,15 @@ class Schedule:
         self._kept: list[tuple[_Unit, str]] = []
         self._waiting: list[_Unit] = []
         self._running: dict[str, _Running] = {}
-        #: How many jobs came to their end on a board.
+        #: Number of jobs finished on a board.
         self._ended: Counter[str] = Counter()
         self._well = set(well)
         self._deal_above = deal_above
-        #: Boards that broke and were not offered again since, and under what each did.
+        #: Boards that failed and were not offered again since, each with its job.
         self._broken: dict[str, _Unit] = {}
-        #: What was dealt and waits, the longest first; what began since may be in it.
+        #: Dealt jobs that wait, the longest first; it may include jobs that have begun since.
         self._dealt: list[_Unit] = []
-        #: Board -> what it was dealt and waits, the last at the end.
+        #: Board -> its dealt jobs that wait, the last one at the end.
         self._shares: dict[str, list[_Unit]] = {}
         #: Boards, and limits of a job, that have no room until something ends.
         self._full: set[tuple[frozenset[str], tuple[str, ...]]] = set()
@@ -134,7 +136,7 @@ class Schedule:
         self._demand: Counter[str] = Counter()
 
     def add(self, *jobs: FarmJob) -> None:
-        """Let further jobs wait; those of one group are added at once."""
+        """Add waiting jobs; jobs of one group must be added together."""
         groups: dict[str, _Unit] = {}
         for job in jobs:
             unit = groups.get(job.group) if job.group is not None else None
@@ -153,7 +155,7 @@ class Schedule:
 
     @property
     def is_over(self) -> bool:
-        """True if nothing runs, and nothing waits for a board that there is."""
+        """True if nothing runs, and nothing waits for an existing board."""
         return not self._running and not self._kept and len(self.stranded) == len(self.waiting)
 
     @property
@@ -164,7 +166,7 @@ class Schedule:
 
     @property
     def stranded(self) -> list[FarmJob]:
-        """Those that wait and have no board any more."""
+        """Waiting jobs that have no board left."""
         lost = (unit for unit in self._waiting if unit.boards.isdisjoint(self._boards))
         return [job for unit in lost for job in unit.jobs]
 
@@ -199,8 +201,8 @@ class Schedule:
     def end(self, job: FarmJob, result: JobResult) -> JobResult | None:
         """Note the end of an attempt; return the job's result, or None if it waits again.
 
-        A board that broke, or that somebody else has, is not used before :meth:`offer` names it;
-        one that was put out of service is not used again.
+        A board that failed, or that somebody else has, is not used until :meth:`offer` names it; a
+        board put out of service is not used again.
         """
         ran = self._running.pop(job.id)
         unit, board = ran.unit, ran.board
@@ -208,7 +210,7 @@ class Schedule:
         if result.is_board_out:
             self._boards.discard(board)
         if result.is_final:
-            # A job that was written wrong may have ended before it asked the board.
+            # A wrong job may have ended before it contacted the board.
             self._ended[board] += result.blame is not Blame.CONFIG
         else:
             given_up = self._again(unit, board, result)
@@ -234,12 +236,12 @@ class Schedule:
             self._free.add(board)
 
     def _deal(self) -> None:
-        """Deal what waits to the boards, the longest first."""
+        """Deal the waiting jobs to the boards, the longest first."""
         mean = sum(unit.seconds for unit in self._waiting) / max(1, len(self._waiting))
         loads = dict.fromkeys(self._boards, (0.0, 0))
         loads |= {ran.board: (ran.unit.seconds, 1) for ran in self._running.values()}
         self._dealt = sorted(self._waiting, key=lambda unit: unit.by_length)
-        #: Pool -> its boards, the one with the least to do first; what was dealt since may lack.
+        #: Pool -> its boards, the one with the least work first; later deals may be missing.
         heaps: dict[frozenset[str], list[tuple[tuple[float, int], int, int, str]]] = {}
         for unit in self._dealt:
             if unit.boards not in heaps:
@@ -256,7 +258,7 @@ class Schedule:
             board = heap[0][-1]
             loads[board] = load[0] + unit.seconds, load[1] + 1
             if unit.broken or unit.seconds >= _FAR_LONGER * mean:
-                unit.home = unit.turn = None  # whichever is free first
+                unit.home = unit.turn = None  # the first free board
             else:
                 unit.home, unit.turn = board, crc32(unit.jobs[0].id.encode())
         self._shares = {}
@@ -265,7 +267,7 @@ class Schedule:
                 self._shares.setdefault(unit.home, []).append(unit)
 
     def _last_of(self, board: str, urgency: tuple[int, bool]) -> list[_Unit]:
-        """Return a board's last units, which are the longest of all once it has no others."""
+        """Return a board's last units; once it has no others, these are the longest of all."""
         own, count = self._shares[board], len(self._shares[board])
         if count <= _EXCHANGED and self._has_room(own[0].jobs[0], board):
             items = self._shares.items()
@@ -292,7 +294,7 @@ class Schedule:
         choose: Callable[[_Unit], str | None],
         begun: list[tuple[FarmJob, str]],
     ) -> list[_Unit]:
-        """Begin what gets a board, while some are free; return it."""
+        """Begin units that get a board, while boards are free; return them."""
         taken = []
         for unit in units:
             if not self._free:
@@ -310,7 +312,7 @@ class Schedule:
         return taken
 
     def _home_of(self, unit: _Unit) -> str | None:
-        """Return the board that a unit was dealt to if it is free; any if that one is no more."""
+        """Return the unit's own board if it is free; any free board if its own is gone."""
         if unit.home not in self._boards:
             return self._board_for(unit)
         home = self._home_if_free(unit)
@@ -330,9 +332,9 @@ class Schedule:
         return job, board
 
     def _again(self, unit: _Unit, board: str, result: JobResult) -> JobResult | None:
-        """Let a job wait again that was broken off; return its result if it is given up."""
+        """Let an interrupted job wait again; return its result if it is given up."""
         if result.is_host_lacking:
-            unit.boards -= {board}  # nothing is built or installed by waiting
+            unit.boards -= {board}  # waiting builds and installs nothing
             if unit.boards.isdisjoint(self._boards):
                 return result
         if not result.is_counted:
@@ -388,7 +390,7 @@ class Schedule:
             return None
         fresh = [board for board in could if board not in unit.broken]
         if not fresh and unit.boards & self._boards - unit.broken.keys():
-            return None  # a board that did not break under it will be free
+            return None  # a board that did not fail under it will become free
         place = {board: number for number, board in enumerate(job.boards)}
         return min(fresh or could, key=lambda board: (self._demand[board], place.get(board, 0)))
 

@@ -1,4 +1,4 @@
-"""Carrying out a schedule: each running job in a thread of its own, or all in simulated time."""
+"""Execution of a schedule: each running job in its own thread, or all in simulated time."""
 
 import heapq
 import threading
@@ -13,9 +13,9 @@ from labctl.errors import Blame, ExitStatus
 from labctl.farm.interrupts import on_interrupt, raise_first
 from labctl.farm.job import Executor, FarmJob, JobResult
 
-#: A board where infrastructure broke, or that somebody else has, is tried again after this.
+#: A board where infrastructure failed, or that somebody else has, is retried after this (s).
 AWAY_SECONDS = 15.0
-#: Between two looks at what changed outside.
+#: Interval (s) between two looks for outside changes.
 LOOK_SECONDS = 1.0
 
 #: Gets a job, its board, how the attempt ended, and the job's result: None if it waits again.
@@ -28,7 +28,7 @@ class Source(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """True if nothing runs, and nothing will."""
+        """True if nothing runs, and nothing will run."""
 
     def begin(self) -> list[tuple[FarmJob, str]]:
         """Return the jobs that begin now, each with its board."""
@@ -37,14 +37,14 @@ class Source(Protocol):
         """Note the end of an attempt; return the job's result, or None if it waits again."""
 
     def offer(self, board: str) -> None:
-        """Let a board be used again that broke, or that somebody else had."""
+        """Allow the use of a board that failed, or that somebody else had."""
 
 
 class Scheduler:
     """Runs the jobs of a source until it is over; ``run`` may be called once.
 
     ``on_begin`` and ``on_end`` are called in the caller's thread. A job that they add runs too. A
-    bug in one job breaks off that job alone; the first error is raised when all is over.
+    bug in one job ends only that job; the first error is raised when all jobs have ended.
     """
 
     def __init__(
@@ -62,21 +62,21 @@ class Scheduler:
         self._on_begin = on_begin
         self._on_end = on_end
         self._away_seconds, self._look_seconds = away_seconds, look_seconds
-        #: Gets something after each end, and when it is interrupted.
+        #: Gets an item after each end, and on an interrupt.
         self._woken: SimpleQueue[None] = SimpleQueue()
-        #: Job -> its attempt until that is noted.
+        #: Job -> its attempt until its end is recorded.
         self._attempts: dict[str, _Attempt] = {}
-        #: When a board is tried again, and which.
+        #: Times at which boards are retried, with the boards.
         self._away: list[tuple[float, str]] = []
         self._is_interrupted = False
-        #: The caller gets the first when all jobs have ended, Ctrl-C only if there is no other.
+        #: The first one is raised when all jobs have ended; Ctrl-C only if there is no other.
         self._errors: list[BaseException] = []
         self.results: dict[str, JobResult] = {}
 
     def run(self) -> dict[str, JobResult]:
-        """Return the results by job. Whatever ends it early, the running jobs are ended first.
+        """Return the results by job. On an early end, the running jobs are ended first.
 
-        A second Ctrl-C may break that off: the jobs have been told to end.
+        A second Ctrl-C may interrupt that: by then the jobs were asked to end.
         """
         with on_interrupt(self._interrupt):
             try:
@@ -121,7 +121,7 @@ class Scheduler:
             attempt.ended = self._executor.run(attempt.job, attempt.board)
         except Exception as error:  # a bug; raised in the thread of `run`
             attempt.ended = error
-        except BaseException as error:  # SystemExit: its status is none of labctl's
+        except BaseException as error:  # SystemExit: its status is not one of labctl's
             attempt.ended = RuntimeError(f"{type(error).__name__} in job {attempt.job.id}")
             attempt.ended.__cause__ = error
         self._woken.put(None)
@@ -138,7 +138,7 @@ class Scheduler:
                 self._note(attempt.job, attempt.board, attempt.ended)
 
     def _end_all(self) -> None:
-        """Let the running jobs end, and note them; an error of one leaves none of the others."""
+        """End the running jobs and record them all, even if one raises an error."""
         if self._attempts:
             self._executor.stop()
         for attempt in self._attempts.values():
@@ -166,7 +166,7 @@ class Scheduler:
 
 
 class _Attempt:
-    """A job on a board; what breaks off the loop may come before its thread has begun."""
+    """A job on a board; an interrupt of the loop may come before its thread has begun."""
 
     def __init__(self, job: FarmJob, board: str):
         self.job, self.board = job, board
@@ -175,7 +175,7 @@ class _Attempt:
         self._claimed = threading.Lock()
 
     def claim(self) -> bool:
-        """Return True to the first who asks: it is the one who sets how the attempt ended."""
+        """Return True to the first caller: that one sets how the attempt ended."""
         return self._claimed.acquire(blocking=False)
 
 

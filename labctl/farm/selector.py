@@ -1,9 +1,9 @@
-"""Selection of boards by what they are: ``target=rk3568,tag=fast,memory>=4GB,health=good``.
+"""Selection of boards by their facts: ``target=rk3568,tag=fast,memory>=4GB,health=good``.
 
 Conditions are separated by commas, and a board must meet all of them. ``=`` and ``!=`` compare
 names, in which ``*`` and ``?`` are those of file names; the same key may come twice, as ``tag=a``
-and ``tag=b``. Sizes also know ``<``, ``<=``, ``>`` and ``>=``. Boards that take untrusted recipes
-are meant by ``untrusted=yes`` alone.
+and ``tag=b``. Sizes also know ``<``, ``<=``, ``>`` and ``>=``. Only ``untrusted=yes`` selects
+boards that take untrusted recipes.
 """
 
 import operator
@@ -28,13 +28,13 @@ _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
 }
 #: Sizes of memory that boards are sold with, in GiB. What a kernel reports is less.
 _SOLD = (0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-#: Health of a board of which nothing is known.
+#: Health of an unknown board.
 UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
 class SelectableBoard:
-    """Facts that a selector asks of a board; ``memory`` in bytes, None if it was never seen."""
+    """Facts of a board that a selector uses; ``memory`` in bytes, None if it was never seen."""
 
     name: str
     target: str
@@ -113,7 +113,7 @@ def _condition(part: str, whole: str) -> _Condition:
     match = _CONDITION.fullmatch(part)
     if match is None:
         what = f"{part!r} in {whole!r}" if part else f"an empty condition in {whole!r}"
-        raise ConfigError(f"{what} is no condition such as tag=fast", hint=_HINT)
+        raise ConfigError(f"{what} is not a condition such as tag=fast", hint=_HINT)
     key, compare, value = match.groups()
     if key not in _KEYS:
         raise ConfigError(
@@ -126,16 +126,16 @@ def _condition(part: str, whole: str) -> _Condition:
         except ValueError as error:
             raise ConfigError(f"{part!r} in {whole!r}: {error}") from None
     elif compare not in ("=", "!="):
-        raise ConfigError(f"{part!r} in {whole!r}: {key} is compared with = or != only")
+        raise ConfigError(f"{part!r} in {whole!r}: {key} allows only = and !=")
     return _Condition(key, compare, value)
 
 
 def selectable(
     board: Board, *, memory: int | None = None, health: str = UNKNOWN
 ) -> SelectableBoard:
-    """Return the facts of a board of devices.yaml that a selector asks for.
+    """Return the facts of a board of devices.yaml that a selector uses.
 
-    ``memory`` is what its kernel reports, in bytes; it counts as the size that it is sold with.
+    ``memory`` is the amount that its kernel reports, in bytes; it is compared as the nominal size.
     """
     sold = (round(gib * 2**30) for gib in _SOLD)
     nominal = memory and next((one for one in sold if one >= memory), memory)
@@ -152,7 +152,7 @@ def select_boards(
     memory: Callable[[str], int | None],
     health: Callable[[str], str],
 ) -> list[str]:
-    """Return the names of the lab's boards that a selector means. Raises ConfigError."""
+    """Return the names of the lab's boards that match a selector. Raises ConfigError."""
     keys = {condition.key for condition in selector.conditions}
     return selector.select(
         [

@@ -1,9 +1,9 @@
-"""The store that hosts of a lab share: files by their SHA-256, in a folder, S3 or behind http.
+"""The shared store of a lab's hosts: files by their SHA-256, in a folder, S3 or behind http.
 
-A file has the key ``objects/<first two digits>/<sha256>``. What a store says is never believed:
-what was sent is read back and hashed, and what is fetched is hashed before it gets its name.
-obstore speaks to all kinds of stores, and takes the keys of S3 from the environment (``AWS_*``);
-``LABCTL_STORE_TOKEN`` is the bearer token of one behind http.
+A file has the key ``objects/<first two digits>/<sha256>``. Its answers are not trusted: an upload
+is read back and hashed, and a download is hashed before it gets its name. obstore handles all kinds
+of stores, and takes the keys of S3 from the environment (``AWS_*``); ``LABCTL_STORE_TOKEN`` is the
+bearer token of one behind http.
 """
 
 import hashlib
@@ -24,11 +24,11 @@ from labctl.files import appearing, host_reads, sha256_file
 from labctl.units import size as size_text
 
 TOKEN_VARIABLE = "LABCTL_STORE_TOKEN"  # noqa: S105 - the name of a variable
-#: One request's share of a file: what a broken request loses.
+#: Bytes of one request: a failed request loses no more.
 _PIECE_BYTES = 32 << 20
-#: Plain http knows no upload in parts: such a file is held in memory.
+#: Plain http has no upload in parts: such a file is held in memory.
 _MOST_HTTP_BYTES = 1 << 30
-#: A file that is there is read again before it is believed, unless that takes too long.
+#: An existing file up to this size is read and hashed again; for a larger one that takes too long.
 _MOST_REREAD_BYTES = 256 << 20
 _CONNECT_SECONDS = 10
 _REQUEST_SECONDS = 120
@@ -38,11 +38,11 @@ _OBJECT = re.compile(r"objects/[0-9a-f]{2}/([0-9a-f]{64})")
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file of the store."""
+    """A file of the shared store."""
 
     sha256: str
     size_bytes: int
-    #: When it was put there, in s since 1970 by the store's clock.
+    #: Time of its upload, in s since 1970 by the store's clock.
     stored_at: float
 
 
@@ -52,8 +52,8 @@ class SharedStore:
     Args:
         url: a folder, ``s3://bucket[/prefix]`` or ``http[s]://host[/path]``.
 
-    Methods raise HostError where the store cannot be reached, is full or refuses, and ToolMissing
-    where the Python package is missing.
+    Methods raise HostError if the store cannot be reached, is full or refuses, and ToolMissing if
+    the Python package is missing.
     """
 
     def __init__(self, url: str, *, piece_bytes: int = _PIECE_BYTES):
@@ -61,20 +61,20 @@ class SharedStore:
         self._piece_bytes = piece_bytes
 
     def __str__(self) -> str:
-        return f"the store {self.url}"
+        return f"the shared store {self.url}"
 
     def put(self, path: Path, sha256: str | None = None) -> str:
         """Store a file unless it is there; return its SHA-256.
 
-        It appears whole or not at all. One that is there with other bytes is replaced; of a file
-        above 256 MiB only the size is compared. Raises IntegrityError where the file is not
-        ``sha256``, or where what the store gives back is not the file.
+        It appears whole or not at all. An existing one with other bytes is replaced; above 256 MiB
+        only the size is compared. Raises IntegrityError if the file does not have ``sha256``, or if
+        the store returns other bytes.
         """
         with host_reads(path):
             digest = sha256_file(path)
             size = path.stat().st_size
         if sha256 is not None and digest != sha256:
-            raise IntegrityError(f"{path} is not what it was: its SHA-256 differs")
+            raise IntegrityError(f"{path} has changed: its SHA-256 differs")
         is_there = self.size_of(digest) == size
         if is_there and (size > _MOST_REREAD_BYTES or self._gives_back(digest, size)):
             return digest
@@ -86,16 +86,16 @@ class SharedStore:
         return digest
 
     def get(self, sha256: str, path: Path) -> None:
-        """Fetch a file; it gets its name only once its bytes are proven.
+        """Fetch a file; it gets its name only when its bytes are verified.
 
-        Raises ConfigError where the store has no such file, HostError where it is away, both of the
-        host: it may be mounted later. IntegrityError where its bytes differ.
+        Raises ConfigError if the store has no such file, HostError if it is away, both of the host:
+        it may be mounted later. Raises IntegrityError if the bytes differ.
         """
         size = self.size_of(sha256)
         if size is None:
             raise ConfigError(
                 f"{self} has no file {sha256[:12]}…",
-                hint="the host that made it puts it there: is its `labctl worker` running?",
+                hint="the host that made it uploads it: is its `labctl worker` running?",
             ).of_host()
         digest = hashlib.sha256()
         with appearing(path) as file:
@@ -106,7 +106,7 @@ class SharedStore:
                 raise self._liar(sha256)
 
     def size_of(self, sha256: str) -> int | None:
-        """Return the size of a file in bytes; None where it is not there."""
+        """Return the size of a file in bytes; None if it does not exist."""
         obstore = _obstore()
         with self._typed_errors():
             try:
@@ -115,33 +115,33 @@ class SharedStore:
                 return None
 
     def contents(self) -> Iterator[StoredFile]:
-        """Return all files that are there, to find those that nothing needs."""
+        """Return all files of the store, to find those that nothing needs."""
         for entry in self.keys("objects"):
             if found := _OBJECT.fullmatch(entry["path"]):
                 stored_at = entry["last_modified"].timestamp()
                 yield StoredFile(found[1], entry["size"], stored_at)
 
     def remove(self, sha256: str) -> None:
-        """Remove a file; nothing if it is not there."""
+        """Remove a file; do nothing if it does not exist."""
         obstore = _obstore()
         with self._typed_errors(), suppress(FileNotFoundError):
             obstore.delete(self._store, _key(sha256))
 
     def keys(self, prefix: str) -> Iterator[Any]:
-        """Return what lies under a prefix."""
+        """Return the files under a prefix."""
         obstore = _obstore()
         with self._typed_errors():
             for batch in obstore.list(self._store, prefix=prefix):
                 yield from batch
 
     def write(self, key: str, content: bytes) -> None:
-        """Put a small file under a name, in place of what was there."""
+        """Write a small file under a name; an earlier one is replaced."""
         obstore = _obstore()
         with self._typed_errors():
             obstore.put(self._store, key, content, use_multipart=False)
 
     def read(self, key: str, *, most_bytes: int) -> bytes | None:
-        """Return a small file by its name; None where it is not there. Raises IntegrityError."""
+        """Return a small file by its name; None if it does not exist. Raises IntegrityError."""
         obstore = _obstore()
         with self._typed_errors():
             try:
@@ -159,7 +159,7 @@ class SharedStore:
         if is_http and size > _MOST_HTTP_BYTES:
             raise ConfigError(
                 f"{path} has {size_text(size)}: {self} takes {size_text(_MOST_HTTP_BYTES)} at most",
-                hint="use S3 or a folder as the store of large files",
+                hint="for large files, use S3 or a folder as the shared store",
             )
         with self._typed_errors(), path.open("rb") as file:
             multipart = size > self._piece_bytes and not is_http
@@ -168,14 +168,14 @@ class SharedStore:
             )
 
     def _gives_back(self, sha256: str, size: int) -> bool:
-        """Read a file of the store; return True if it is what its name says."""
+        """Read a file of the store; return True if its bytes match its name."""
         digest = hashlib.sha256()
         for piece in self._pieces(_key(sha256), size):
             digest.update(piece)
         return digest.hexdigest() == sha256
 
     def _pieces(self, key: str, size: int) -> Iterator[bytes]:
-        """Yield a file in requests of their own, each of which is tried again by itself."""
+        """Yield a file in several requests; each is retried separately."""
         obstore = _obstore()
         for start in range(0, size, self._piece_bytes):
             length = min(self._piece_bytes, size - start)
@@ -185,7 +185,7 @@ class SharedStore:
 
     def _liar(self, sha256: str) -> IntegrityError:
         return IntegrityError(
-            f"{self} gives other bytes for {sha256[:12]}… than were put there",
+            f"{self} returned wrong bytes for {sha256[:12]}…",
             hint="the file was not used; check the store's disk, then remove the object there",
         )
 
@@ -213,7 +213,7 @@ class SharedStore:
         retry: Any = {"max_retries": 8, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
         with self._typed_errors():
             if parts.scheme == "s3":
-                # An endpoint of the lab's own, as MinIO is: whoever names http means it.
+                # An endpoint of the lab's own, such as MinIO: an http address is intended.
                 endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
                 client["allow_http"] = endpoint.startswith("http://")
                 prefix = parts.path.strip("/") or None
@@ -229,7 +229,7 @@ class SharedStore:
 
 
 def lab_store(lab: LabFile) -> SharedStore | None:
-    """Return the store of a lab; None where it has none."""
+    """Return the shared store of a lab; None if it has none."""
     url = lab.lab.store
     if url is None:
         return None
@@ -245,7 +245,7 @@ def _obstore() -> Any:
         import obstore.store
     except ModuleNotFoundError as error:
         raise ToolMissing(
-            "a store that hosts share needs the Python package 'obstore'",
+            "a shared store needs the Python package 'obstore'",
             hint="pip install 'labctl[farm]'",
         ) from error
     return obstore
@@ -256,5 +256,5 @@ def _key(sha256: str) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """Leave out the debug text that follows, which may hold what was sent."""
+    """Return the first line: the debug text after it may contain the request."""
     return str(error).split("\n", 1)[0].strip()

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from labctl.errors import ConfigError, ExitStatus, HostError, LabctlError, LeaseLost
-from labctl.farm.patience import patiently
+from labctl.farm.database_retry import retry_database
 from labctl.runs.record.directory import RunDirectory, run_directories
 from labctl.runs.resume import last_board
 from labctl.state import Job, LabState, NewJob
@@ -20,10 +20,10 @@ from labctl.state.job import worker_name
 from labctl.state.leases import steady_seconds
 
 LOOK_SECONDS = 2.0
-#: A board that refused is tried again after this: a holder that is no labctl of this lab is seen
-#: by its refusal alone.
+#: A board that refused is retried after this time (s): a holder from outside this lab is seen only
+#: by the refusal.
 AGAIN_SECONDS = 10.0
-#: So many of the newest runs are looked at for the one that has a board now.
+#: Number of the newest runs in which to look for the run that has a board now.
 _RUNS = 20
 
 
@@ -39,8 +39,8 @@ class Place:
 class Turn:
     """One wait for the first of some equal boards that is free.
 
-    ``tell`` gets the place whenever it changes, ``note`` other lines for people. A database that is
-    away is waited for. An ``untrusted`` recipe looks at its board's health itself.
+    ``on_place`` gets the place whenever it changes, ``note`` other lines for people. A database
+    that is away is waited for. An ``untrusted`` recipe looks at its board's health itself.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Turn:
         state: LabState,
         lab_root: Path,
         job: NewJob,
-        tell: Callable[[Place], None],
+        on_place: Callable[[Place], None],
         note: Callable[[str], None],
         *,
         untrusted: bool = False,
@@ -58,19 +58,19 @@ class Turn:
         self._state = state
         self._root = lab_root
         self._new = job
-        self._tell = tell
+        self._on_place = on_place
         self._note = note
         self._untrusted = untrusted
         self._look_seconds, self._again_seconds = look_seconds, again_seconds
         self._worker = worker_name()
-        self._told: int | None = None
+        self._reported: int | None = None
 
     def take(self, use: Callable[[str], int], is_refusal: type[LabctlError]) -> int:
         """Wait, use the board, and return what ``use`` returns.
 
-        A board that refuses is waited for again, unless a run had begun on it. Raises LeaseLost if
-        somebody cancels the job, BoardOutOfService if none of the boards may be used any more, and
-        what ``use`` raises.
+        If the board refuses, wait again, unless a run had begun on it. Raises LeaseLost if somebody
+        cancels the job, BoardOutOfService if no board may be used any more, and what ``use``
+        raises.
         """
         (job,) = self._state.jobs.submit(self._new)
         was_refused = False
@@ -87,11 +87,11 @@ class Turn:
                     again = partial(
                         self._state.jobs.requeue, claimed, error.message, blame_board=False
                     )
-                    patiently(partial(again, counted=False), self._note)
+                    retry_database(partial(again, counted=False), self._note)
                     if not was_refused:
                         self._note(error.message)
                     was_refused = True
-                    self._tell_place(job)
+                    self._report_place(job)
                     self._pause(job)
                     continue
                 except LabctlError as error:
@@ -106,18 +106,18 @@ class Turn:
 
     def _claimed(self, job: Job) -> Job:
         while True:
-            if claimed := patiently(partial(self._look, job), self._note):
+            if claimed := retry_database(partial(self._look, job), self._note):
                 return claimed
-            self._tell_place(job)
+            self._report_place(job)
             time.sleep(self._look_seconds)
 
     def _pause(self, job: Job) -> None:
-        """Wait until a board that refused is asked again. Raises LeaseLost as soon as it is off."""
+        """Wait before a board that refused is retried. Raises LeaseLost if the job is cancelled."""
         until = time.monotonic() + self._again_seconds
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, self._look_seconds))
             still_waiting = partial(self._state.jobs.claim_own, job.id, (), self._worker)
-            patiently(still_waiting, self._note)
+            retry_database(still_waiting, self._note)
 
     def _look(self, job: Job) -> Job | None:
         held = {lease.board for lease in self._state.leases.list()}
@@ -126,17 +126,17 @@ class Turn:
         free = [board for board in working if board not in held]
         return self._state.jobs.claim_own(job.id, free, self._worker)
 
-    def _tell_place(self, job: Job) -> None:
-        place = patiently(partial(place_of, self._state, self._root, job), self._note)
-        if place.number != self._told:
-            self._tell(place)
-        self._told = place.number
+    def _report_place(self, job: Job) -> None:
+        place = retry_database(partial(place_of, self._state, self._root, job), self._note)
+        if place.number != self._reported:
+            self._on_place(place)
+        self._reported = place.number
 
     def _end(self, job: Job, status: int, error: LabctlError | None = None) -> None:
         with suppress(LeaseLost):  # the database was away for long: the run's record counts
             blame, reason = (error.blame, error.message) if error else (None, None)
             finish = partial(self._state.jobs.finish, job, status, blame=blame, reason=reason)
-            patiently(finish, self._note)
+            retry_database(finish, self._note)
 
     def _leave(self, job: Job) -> None:
         now = self._state.jobs.get(job.id)
@@ -150,7 +150,7 @@ class Turn:
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
-        """Renew the job; somebody who cancels it interrupts this process."""
+        """Renew the job; its cancellation interrupts this process."""
         over = threading.Event()
 
         def renew() -> None:
@@ -190,7 +190,7 @@ def place_of(state: LabState, lab_root: Path, job: Job) -> Place:
 
 
 def _remaining(state: LabState, lab_root: Path, jobs: Sequence[Job], board: str) -> float | None:
-    """Return how long the job or run that has a board will go on, in s; None if unknown."""
+    """Return the remaining time (s) of the job or run on a board; None if unknown."""
     for job in jobs:
         if job.state == "running" and job.board == board:
             if job.expected_seconds is None or job.started_at is None:

@@ -1,10 +1,10 @@
-"""A run of a recipe that nobody vouches for, and the look through its board afterwards.
+"""A run of a recipe that nobody vouches for, and the inspection of its board afterwards.
 
-Its programs may have all rights on the board. So nothing that was there is believed: an agent is
-brought anew, everything in the store is hashed again, and a health check compares the board's
-speed with its history. A board that was changed is quarantined: its health is bad, with the
-evidence. Until the look has ended its health is bad too, also when this process dies: the next
-untrusted run begins with the look.
+Its programs may have all rights on the board, so nothing there is trusted: a new agent is sent,
+everything in the board store is hashed again, and a health check compares the board's speed with
+its history. A changed board is quarantined: its health is bad, with the evidence. Until the
+inspection has ended its health is bad too, also if this process dies: the next untrusted run begins
+with the inspection.
 """
 
 import os
@@ -44,15 +44,15 @@ from labctl.transport import Transport
 Connect = Callable[[Board], Transport]
 #: Who sets the health.
 _BY = "labctl run --untrusted"
-_LOOK = BoardUse("look for what an untrusted recipe changed")
+_LOOK = BoardUse("inspect the board after an untrusted recipe")
 
 
 def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> Outcome:
-    """Run an untrusted recipe on a board that is marked for it, and look through the board.
+    """Run an untrusted recipe on a board that is marked for it, and inspect the board.
 
-    Raises what :func:`labctl.runs.run_recipe` raises; ConfigError for a board that takes
-    none, and for an emulated one, whose programs run on a host; JobError if the recipe changed the
-    board.
+    Raises what :func:`labctl.runs.run_recipe` raises; ConfigError for a board that takes no
+    untrusted recipes and for an emulated board, whose programs run on a host; JobError if the
+    recipe changed the board.
     """
     board = request.board
     check_board(board)
@@ -75,7 +75,7 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
         outcome = run_recipe(wanted, connect, observer)
     except BaseException:
         if look.is_due:
-            with suppress(LabctlError):  # which was told, and is in the board's health
+            with suppress(LabctlError):  # it was reported, and is in the board's health
                 look.look()
         raise
     look.look()
@@ -83,7 +83,7 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
 
 
 def look_if_due(lab: LabFile, board: Board, connect: Connect, observer: Observer) -> bool:
-    """Look through a board where an earlier untrusted run ended without; True if that was so.
+    """Inspect a board if an earlier untrusted run did not; return True if it was inspected.
 
     Raises as :func:`run_untrusted` does; BoardBusy while that run has the board.
     """
@@ -97,18 +97,18 @@ def look_if_due(lab: LabFile, board: Board, connect: Connect, observer: Observer
 
 @dataclass
 class _Look:
-    """A look through a board after an untrusted recipe; the board's health tells how it stands."""
+    """Inspection of a board after an untrusted recipe; the board's health shows its state."""
 
     lab: LabFile
     board: Board
     connect: Connect
     observer: Observer
-    #: What lay in the board's store before, its agent too: it has to be there afterwards.
+    #: Files in the board store before the run, with the agent: they must be there afterwards.
     kept: Sequence[StoredObject] = ()
     is_due: bool = False
 
     def begin(self, kept: Sequence[StoredObject]) -> None:
-        """Keep other work off the board until the look has ended."""
+        """Keep other work off the board until the inspection has ended."""
         self.kept, self.is_due = kept, True
         self._mark()
 
@@ -116,9 +116,10 @@ class _Look:
         self._set_health(Health.BAD, NOT_LOOKED_THROUGH, untrusted_use(os.getpid()))
 
     def look(self) -> None:
-        """Look, and keep what came of it.
+        """Inspect the board, and record the result.
 
-        Raises JobError if the board was changed; what :meth:`damaged` and the health check raise.
+        Raises JobError if the board was changed, and what :meth:`damaged` and the health check
+        raise.
         """
         board = self.board
         try:
@@ -138,18 +139,18 @@ class _Look:
         self.observer.note(f"board {board.name} is quarantined: {reason}")
         raise JobError(
             f"board {board.name} is quarantined: {reason}",
-            hint=f"`labctl boards history {board.name}` shows the evidence; a new system image is"
-            " the only sure cure",
+            hint=f"`labctl boards history {board.name}` shows the evidence; only a new system image"
+            " is a sure remedy",
         )
 
     def _leave_due(self, error: BaseException) -> None:
-        """Leave the look to the next untrusted run."""
+        """Leave the inspection to the next untrusted run."""
         reason = NOT_LOOKED_THROUGH
         if isinstance(error, LabctlError) and not isinstance(error, BoardBusy | LeaseLost):
             reason += f": {error.message}"
             self.observer.note(f"board {self.board.name}: {reason}")
         elif not self.is_due:
-            return  # who has the board tells its health
+            return  # the process that has the board sets its health
         self._set_health(Health.BAD, reason, {UNTRUSTED: NOT_LOOKED_THROUGH})
 
     def _hear(self, event: AnyEvent) -> None:
@@ -157,9 +158,9 @@ class _Look:
             self.observer.tell(event)
 
     def damaged(self) -> list[str]:
-        """Bring a new agent to the board, end what runs there, and hash its store.
+        """Send a new agent to the board, end all processes of jobs there, and hash its store.
 
-        Returns what was changed or is gone; changed files are removed. Raises what
+        Returns the files that were changed or are missing; changed ones are removed. Raises what
         :func:`labctl.runs.hold_board` raises, LinkError, BoardError.
         """
         board, lab = self.board, self.lab
@@ -170,10 +171,11 @@ class _Look:
             self._mark()
             there, agent = held.store.contents(), held.agent_object.stored
             damaged = [item for item in self.kept if item not in there]
-            # Only the board's own program can vouch for the agent that is there; so it goes anyway.
+            # Only a program on the board could verify the agent there, so the agent is always
+            # replaced.
             damaged += held.store.verify([item for item in there if item == agent])
             held.bring_agent(lambda _item, _done: None, anew=True)
-            # What lost its controller must not go on changing what is looked at.
+            # A job without a controller must not continue to change the files under inspection.
             for job in running_jobs(transport, board.workdir, held.agent).jobs:
                 held.agent.stop(held.agent.job_directory(job.rpartition("/")[2]))
             for item in there:

@@ -1,7 +1,8 @@
-"""Files of untrusted jobs in the queue: copies in the lab, apart from whatever changes later.
+"""Files of untrusted jobs in the queue: copies in the lab, safe from later changes.
 
-A pull request's checkout is gone, or another one, when its job begins. So the job's files lie below
-``untrusted/JOB/`` in the lab's folder, known by their digests; other hosts get them from the store.
+When a pull request's job begins, its checkout is gone or has changed. So the job's files are below
+``untrusted/JOB/`` in the lab's folder, with their digests; other hosts get them from the shared
+store.
 """
 
 import os
@@ -18,7 +19,7 @@ from labctl.runs.inputs.untrusted import Workspace, with_paths
 from labctl.state import LabState
 
 FOLDER = "untrusted"
-#: A folder without a job may be of a job that is being submitted for so long.
+#: A folder without a job may belong to a job that is being submitted, for this time (s).
 _SUBMITTING_SECONDS = 3600.0
 
 
@@ -43,7 +44,7 @@ def take_files(recipe: Recipe, lab_root: Path, job: str) -> Recipe:
 
 
 def check_paths(recipe: Recipe, lab_root: Path, job: str) -> None:
-    """Raise ConfigError for a job that asks for more than an untrusted recipe may have."""
+    """Raise ConfigError for a job that requests more than an untrusted recipe may have."""
     workspace = Workspace((lab_root / FOLDER / job).resolve())
     wanted = with_paths(recipe, lambda text: str(lab_root / text))
     for path, sentence in workspace.problems(wanted):
@@ -69,10 +70,10 @@ def discard_ended(lab_root: Path, state: LabState) -> None:
 
 
 def _copy(source: Path, to: Path) -> None:
-    """Copy a plain file; a link that took its place is refused."""
+    """Copy a plain file; refuse a link in its place."""
     with host_reads(source):
         file = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(file, "rb") as reading, host_writes(to), to.open("xb") as writing:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise ConfigError(f"{source} is not a file any more")
+            raise ConfigError(f"{source} is no longer a file")
         shutil.copyfileobj(reading, writing)

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 from labctl.errors import ConfigError
 
 _JSON = {"Content-Type": "application/json; charset=utf-8"}
-#: Of a secret as standardwebhooks.com writes one.
+#: Prefix of a secret in the form of standardwebhooks.com.
 _STANDARD_PREFIX = "whsec_"
 
 
@@ -56,12 +56,12 @@ def message_of(
         document = {"msgtype": "text", "text": {"content": "\n".join([title, *lines])}}
         return Message(address, _bytes(document))
     text = "\n".join(map(_slack, (title, *lines)))
-    # mrkdwn off: a board's words are no links and no calls of people.
+    # mrkdwn off: text from a board must make no links and mention no people.
     return Message(address, _bytes({"text": text, "mrkdwn": False, "link_names": False}))
 
 
 def refusal(form: str, status: int, body: bytes) -> str | None:
-    """Say how an answer refuses a message; None: it was taken. Robots refuse with status 200."""
+    """Return why an answer refuses a message; None: accepted. Robots refuse with status 200."""
     if not 200 <= status < 300:
         return f"status {status}"
     if form not in ("feishu", "dingtalk"):
@@ -69,9 +69,9 @@ def refusal(form: str, status: int, body: bytes) -> str | None:
     try:
         said = json.loads(body)
     except (ValueError, RecursionError):
-        return "its answer is no JSON"
+        return "its answer is not JSON"
     if not isinstance(said, dict):
-        return "its answer is no object of JSON"
+        return "its answer is not a JSON object"
     code = said.get("errcode") if form == "dingtalk" else said.get("code", said.get("StatusCode"))
     if code == 0 and not isinstance(code, bool):
         return None
@@ -91,13 +91,13 @@ def dingtalk_signature(secret: str, now: float) -> str:
 
 
 def standard_signature(secret: str, identity: str, now: float, body: bytes) -> str:
-    """Sign with HMAC-SHA256 of id, time in s and body. Raises ConfigError for no such secret."""
+    """Sign with HMAC-SHA256 of id, time in s and body. Raises ConfigError for a wrong secret."""
     key = secret.encode()
     if secret.startswith(_STANDARD_PREFIX):
         try:
             key = base64.b64decode(secret.removeprefix(_STANDARD_PREFIX), validate=True)
         except (binascii.Error, ValueError):
-            raise ConfigError("the webhook's secret is no base64 after whsec_") from None
+            raise ConfigError("the webhook's secret is not base64 after whsec_") from None
     signed = f"{identity}.{now:.0f}.".encode() + body
     return f"v1,{_base64(hmac.new(key, signed, hashlib.sha256).digest())}"
 

@@ -1,8 +1,7 @@
-"""Tells the chats and servers of devices.yaml what happened in the lab.
+"""Reports events of the lab to the chats and servers of devices.yaml.
 
-Only the configured host of a webhook is contacted, by an address that was checked before, without
-a proxy and without redirections. What cannot be told is a line for the log, never an error of what
-happened.
+Only the configured host of a webhook is contacted, at a checked address, without a proxy and
+without redirections. A failed report is a line for the log, never an error of the event itself.
 """
 
 import ipaddress
@@ -32,7 +31,7 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class LabEvent:
-    """Something that people should know. ``facts`` are shown a line each."""
+    """An event for people. ``facts`` are shown one per line."""
 
     kind: EventKind
     title: str
@@ -55,10 +54,10 @@ class LabEvent:
 
 
 def notify(lab: LabFile, event: LabEvent, *, note: Note, seconds: float = _RETRY_SECONDS) -> int:
-    """Tell each webhook that wants such an event; return how many took it.
+    """Send an event to each webhook that wants it; return the number that accepted it.
 
-    It waits: for each at most ``seconds`` and one attempt. ``note`` gets a line for each that could
-    not be told, without its address or secret.
+    It waits for each at most ``seconds`` and one attempt. ``note`` gets a line for each failure,
+    without the webhook's address or secret.
     """
     told = 0
     for name, webhook in lab.lab.webhooks.items():
@@ -92,7 +91,7 @@ def _post(webhook: Webhook, message: Message) -> None:
     except Unreachable as error:
         if not error.reason:
             raise
-        # Words of the gateway may hold the address, which is a secret here.
+        # The gateway's text may contain the address, which is a secret here.
         raise Unreachable(f"cannot reach {webhook.host}: {error.reason}") from None
     if status >= 500 or status == 429:
         raise Unreachable(f"{webhook.host} answers with status {status}")
@@ -126,11 +125,11 @@ def _address(webhook: Webhook, address: str) -> str:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise ConfigError(f"{where} is no address") from None
+        raise ConfigError(f"{where} is not an address") from None
     if parts.scheme != "https" and not (parts.scheme == "http" and webhook.private):
         raise ConfigError(f"{where} must begin with https://")
     if host is None or host.casefold() != webhook.host.casefold():
-        raise ConfigError(f"{where} is not of the host {webhook.host}")
+        raise ConfigError(f"{where} does not belong to the host {webhook.host}")
     if "@" in parts.netloc or not address.isprintable() or " " in address:
         raise ConfigError(f"{where} has a login or blanks in it")
     return address

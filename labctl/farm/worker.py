@@ -1,8 +1,8 @@
 """A lab host's worker: it runs the jobs of the boards that are attached there.
 
-The engine wakes it for a board; which job is next says the table of jobs alone. Each attempt runs
-in a thread of its own through the :class:`~labctl.farm.job.Executor`, as on one host. The database
-may be gone meanwhile: a job that runs goes on, and its end is told when the database is back.
+The engine wakes it for a board; only the table of jobs decides which job is next. Each attempt runs
+in its own thread through the :class:`~labctl.farm.job.Executor`, as on one host. If the database is
+away meanwhile, a running job continues, and its end is reported when the database is back.
 """
 
 import asyncio
@@ -52,16 +52,17 @@ class HostWorker:
         host: name of this lab host.
         boards: boards that it serves.
         executor: carries out the jobs.
-        understands: tells whether this labctl can run a job; one that it cannot stays in the queue
-            for a worker of another version.
-        lacks: says what this host lacks for a job; it stays in the queue until that is there.
-        builds: returns what changes when something was built on this host.
+        understands: returns True if this labctl can run a job; any other job stays in the queue for
+            a worker of another version.
+        lacks: returns what is missing on this host for a job; the job stays in the queue until that
+            is there.
+        builds: returns a value that changes with each build on this host.
         note: gets lines for people.
         on_begin: gets an attempt and its board before it begins.
-        on_run: gets an attempt that ended and its run, before the queue is told; returns False if
-            another run is the job's result.
-        stop_job: breaks one job off that somebody cancelled.
-        look_after: checks a board's health where that is due; called while no job has it.
+        on_run: gets an attempt that ended and its run, before the end is reported to the queue;
+            returns False if another run is the job's result.
+        stop_job: interrupts a cancelled job.
+        look_after: checks a board's health if a check is due; called while no job has the board.
     """
 
     engine: QueueEngine
@@ -78,12 +79,12 @@ class HostWorker:
     stop_job: Callable[[str], None] = lambda _job: None
     look_after: Callable[[str], object] = lambda _board: None
     name: str = field(default_factory=worker_name)
-    #: So often (s) it looks for what was left over, and for a database that is away.
+    #: Interval (s) of the search for leftovers, and of retries while the database is away.
     mend_seconds: float = 2.0
     again_seconds: float = 2.0
-    #: A board on which infrastructure broke a job off is tried again from here after this (s).
+    #: A board on which infrastructure interrupted a job is retried from here after this (s).
     away_seconds: float = 15.0
-    #: A worker without a sign of life for so long (s) has stalled, for the engine.
+    #: For the engine, a worker has stalled after this time (s) without a sign of life.
     stall_seconds: float = 30.0
     _stopping: threading.Event = field(default_factory=threading.Event)
     _ended: threading.Event = field(default_factory=threading.Event)
@@ -91,27 +92,27 @@ class HostWorker:
     _sign_due: float = 0.0
     _broken: BaseException | None = None
     _running: dict[str, "Future[None]"] = field(default_factory=dict)
-    #: Board -> when it is tried again, by the monotonic clock.
+    #: Board -> time of its retry, by the monotonic clock.
     _away: dict[str, float] = field(default_factory=dict)
     #: Job -> why somebody cancelled it while it ran.
     _cancelled: dict[str, str] = field(default_factory=dict)
     _left: set[str] = field(default_factory=set)
     _lacking: HostLacks = field(init=False)
-    _told_lacks: set[str] = field(default_factory=set)
+    _reported_lacks: set[str] = field(default_factory=set)
     _engine_worker: Any = None
-    #: Tasks of the engine that are carried out, and those that are not and seem to be, by id.
+    #: Tasks of the engine that run, and tasks that only seem to run, by id.
     _tasks: set[int | None] = field(default_factory=set)
     _unowned: set[int | None] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """Begin without any lack."""
+        """Begin with nothing missing."""
         self._lacking = HostLacks(self.builds)
 
     def run(self, *, drain: bool = False) -> None:
-        """Serve until SIGTERM, Ctrl-C or, with ``drain``, until no job is left for its boards.
+        """Serve until SIGTERM or Ctrl-C, or with ``drain`` until no job is left for its boards.
 
-        A first signal lets running jobs end; a second one breaks them off, and they go on later.
-        Raises HostError where the database cannot be used at the start.
+        A first signal lets running jobs end; a second one interrupts them, and they are resumed
+        later. Raises HostError if the database cannot be used at the start.
         """
         self.engine.prepare()
         self._give_sign()
@@ -129,9 +130,9 @@ class HostWorker:
             raise self._broken
 
     def stop(self) -> None:
-        """End after the jobs that run now; called again, break them off."""
+        """End after the jobs that run now; called again, interrupt them."""
         if self._stopping.is_set():
-            self.note("the running jobs are broken off; they go on later")
+            self.note("the running jobs are interrupted; they are resumed later")
             self.executor.stop()
             return
         self._stopping.set()
@@ -159,13 +160,14 @@ class HostWorker:
                             name=self.name,
                             concurrency=len(self.boards) + 2,
                             wait=not drain,
-                            # The engine's tasks end with the database, their jobs go on.
+                            # The engine's tasks end with the database; their jobs continue.
                             shutdown_graceful_timeout=1.0,
                             delete_jobs="always",
                             install_signal_handlers=False,
                             update_heartbeat_interval=self.stall_seconds / 3,
                             stalled_worker_timeout=self.stall_seconds,
-                            # Nobody is told that a dead worker's task no longer locks its board.
+                            # There is no notice that a dead worker's task no longer locks its
+                            # board.
                             fetch_job_polling_interval=self.mend_seconds / 2,
                         )
                         for board in self.boards:
@@ -183,7 +185,7 @@ class HostWorker:
                 if drain:
                     return
             except HostError as error:
-                self.note(f"{error.message}; the running jobs go on")
+                self.note(f"{error.message}; the running jobs continue")
             await asyncio.to_thread(self._stopping.wait, self.again_seconds)
         running = [asyncio.wrap_future(future) for future in self._running.values()]
         await asyncio.gather(*running, return_exceptions=True)
@@ -213,20 +215,20 @@ class HostWorker:
         return app
 
     async def _keep_mending(self, app: "App") -> None:
-        """Mend until it is cancelled.
+        """Repair the queue until cancelled.
 
-        The engine's periodic tasks are not for this: they go by the wall clock. One that is set
-        back stops them, one that is set forward makes them all at once.
+        The engine's periodic tasks do not suit: they use the wall clock. A clock set back stops
+        them, a clock set forward starts them all at once.
         """
         while True:
-            if self._stopping.is_set():  # before the engine's worker ran, which forgets that
+            if self._stopping.is_set():  # before the engine's worker ran: it would not notice
                 self._engine_worker.stop()
             with suppress(HostError), engine_errors():
                 await self._mend(app)
             await asyncio.sleep(self.mend_seconds)
 
     async def _mend(self, app: "App") -> None:
-        """Free what a dead worker left, stop what was cancelled, wake boards that nobody woke."""
+        """Free the jobs of dead workers, stop cancelled jobs, wake boards that were not woken."""
         from procrastinate.jobs import Status
 
         seconds = self.stall_seconds
@@ -245,11 +247,11 @@ class HostWorker:
                     await serving(app, board).defer_async(board=board)
 
     async def _unowned_tasks(self, app: "App") -> "list[EngineTask]":
-        """Return the tasks that are this worker's by the engine's table alone.
+        """Return the tasks that belong to this worker only in the engine's table.
 
-        Their beginning or their end was lost with the database, which was away just then; they
-        would keep their boards from all workers for as long as this one lives. What is on its way
-        looks so for a moment: it is returned at the second look.
+        Their begin or end was lost while the database was away. They would lock their boards for
+        all workers as long as this one lives. A task just beginning looks the same for a moment, so
+        a task is returned only at the second look.
         """
         worker = self._engine_worker.worker_id
         if worker is None:  # not yet known to the engine
@@ -264,9 +266,7 @@ class HostWorker:
         try:
             while not self._stopping.is_set() and not self._is_away(board):
                 if self._is_in_service(board):
-                    self.look_after(
-                        board
-                    )  # before users' jobs, which it may keep from a sick board
+                    self.look_after(board)  # before users' jobs: it may keep them off a sick board
                     if self._is_away(board):
                         return
                 jobs = self.state.jobs.claim([board], self.name, suits=self._suits())
@@ -277,7 +277,7 @@ class HostWorker:
             self.note(f"board {board}: {error.message}")
 
     def _note_unseen(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Say in a line what the engine could not note in the database; mending sees to it."""
+        """Report a task that the engine could not record in the database; the repair handles it."""
         error = context.get("exception")
         if isinstance(error, engine_error_types()):
             self.note(host_error(error).message)
@@ -286,13 +286,13 @@ class HostWorker:
 
     def _note_end(self, board: str, ended: "Future[None]") -> None:
         del self._running[board]
-        if error := ended.exception():  # a bug: who starts the worker again goes on
+        if error := ended.exception():  # a bug: a new worker continues
             self._broken = error
             self._stopping.clear()
             self.stop()
 
     def _is_away(self, board: str) -> bool:
-        """Tell whether somebody else has a board, it broke lately or this host lacks its tools."""
+        """Return True if a board is in use, failed lately, or its tools are missing here."""
         is_broken = time.monotonic() < self._away.get(board, 0.0)
         return is_broken or self._lacking.pauses(board) or self.state.leases.get(board) is not None
 
@@ -305,15 +305,15 @@ class HostWorker:
         builds = self.builds()
         result = self.executor.run(FarmJob.queued(job), board)
         if result.run is not None and not self.on_run(job, result.run):
-            # The next attempt, wherever it is, takes the result that there is.
+            # The next attempt, on any host, takes the existing result.
             result = JobResult(ExitStatus.INTERRUPTED, reason="another run had finished it before")
-        elif not result.is_final and job.id not in self._cancelled:  # another host may be luckier
+        elif not result.is_final and job.id not in self._cancelled:  # another host may succeed
             if result.is_host_lacking and not result.is_passing:
                 self._lacking.note(job.id, board, result, builds)
             else:
                 self._away[board] = time.monotonic() + self.away_seconds
         try:
-            # The run is on this host's disk: its end may be told late, but has to be told.
+            # The run is on this host's disk: its end may be reported late, but must be reported.
             retry_infra(
                 lambda: self._tell(job, result), on=(HostError,), timeout=_DATABASE_AWAY_SECONDS
             )
@@ -338,7 +338,7 @@ class HostWorker:
         self.note(f"job {job.id} ended with status {status}{f': {reason}' if reason else ''}")
 
     def _suits(self) -> Callable[[Waiting, str], bool]:
-        """Return what keeps jobs that this labctl or this host cannot run for another worker."""
+        """Return a function: False for jobs that this labctl or this host cannot run."""
         waiting = [job for job in self.state.jobs.list() if job.state == "waiting"]
         strange = {
             job.id: job
@@ -346,14 +346,14 @@ class HostWorker:
             if not (job.kind == "foreground" or self.understands(job))
         }
         for job in (job for name, job in strange.items() if name not in self._left):
-            self.note(f"job {job.id} ({job.name}) is left to a worker of a newer labctl")
+            self.note(f"job {job.id} ({job.name}) waits for a worker of a newer labctl")
         lacking = self._lacking.jobs(job.id for job in waiting)
         for job in waiting:
             if job.id not in strange and (what := self.lacks(job)):
                 lacking.add(job.id)
-                if what not in self._told_lacks:
+                if what not in self._reported_lacks:
                     self.note(f"job {job.id} ({job.name}) and others that need it wait: {what}")
-                self._told_lacks.add(what)
+                self._reported_lacks.add(what)
         self._left |= set(strange)
         return lambda job, _board: job.id not in strange and job.id not in lacking
 
@@ -367,7 +367,7 @@ class HostWorker:
         self._break_off(self.state.jobs.renew(self.name))
 
     def _break_off(self, jobs: Sequence[Job]) -> None:
-        """Break jobs off that somebody cancelled."""
+        """Interrupt jobs that were cancelled."""
         for job in jobs:
             self._cancelled[job.id] = job.stop or ""
             self.stop_job(job.id)

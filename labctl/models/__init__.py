@@ -1,4 +1,4 @@
-"""From what a recipe or the lab says of its models to checked GGUF files on this host."""
+"""Checked GGUF files on this host for the models of a recipe or the lab."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The models that this host keeps: fetched files by SHA-256, derived ones by what made them."""
+"""The model files of this host: fetched ones by SHA-256, derived ones by their inputs."""
 
 from dataclasses import dataclass
 from hashlib import sha256
@@ -18,7 +18,7 @@ def cached(digest: str) -> Path | None:
 
 @dataclass(frozen=True)
 class Derivation:
-    """Everything that decides a derived model's bytes, except the llama-quantize that makes it."""
+    """All inputs of a derived model's bytes, except the llama-quantize that makes it."""
 
     base_sha256: str
     quantization: str

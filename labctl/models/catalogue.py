@@ -49,8 +49,8 @@ def add_model(lab_root: Path, name: str, entry: dict[str, object]) -> None:
 def remove_models(lab_root: Path, names: Collection[str]) -> None:
     """Remove models from the lab's models.yaml; comments and order of all others stay.
 
-    Raises ConfigError (no such model, another is made from one, a file that cannot be changed so),
-    HostError.
+    Raises ConfigError (no such model, another one is derived from it, a file that cannot be edited
+    this way), HostError.
     """
     path = lab_root / CATALOGUE_FILE
     with locked(state_dir() / "locks" / "models-file", timeout=_LOCK_SECONDS):

@@ -1,4 +1,4 @@
-"""Models made from others by llama-quantize, kept by what went into them."""
+"""Models made from others by llama-quantize, stored under their inputs."""
 
 import re
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def derive(
 
 
 class QuantizedAlready(ConfigError):
-    """The base of a derived model is quantized, and nobody has allowed it."""
+    """The base of a derived model is quantized, and the recipe does not allow that."""
 
 
 def refuse_requantizing(key: str, source: DerivedModel, base: ModelIdentity) -> None:

@@ -1,4 +1,4 @@
-"""Large files over https: taken up again where they broke off, and shown only when proven."""
+"""Download of large files over https: resumed after a break, published only when proven."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ from labctl.units import size
 if TYPE_CHECKING:
     import httpx
 
-#: Of a file's name: the end, which has the suffix.
+#: Maximum length of a file's name; its end is kept, with the suffix.
 _LONGEST_NAME = 120
 _WHOLE_SECONDS = 12 * 3600.0
 
@@ -38,8 +38,8 @@ def fetch_file(
 ) -> Path:
     """Return the file with that SHA-256, from the cache or from ``address``.
 
-    A download that broke off, or whose labctl was killed, goes on where it ended.
-    Raises ConfigError (no such file, no access), IntegrityError (other bytes), HostError.
+    An interrupted download, also after a kill of labctl, continues where it ended. Raises
+    ConfigError (no such file, no access), IntegrityError (other bytes), HostError.
     """
     name = file_name(address)
     folder = cache_dir() / "models" / sha256
@@ -57,7 +57,7 @@ def fetch_file(
         except IntegrityError:
             if not resumed:
                 raise
-            # What an earlier attempt left was not the beginning of this file.
+            # The bytes of an earlier attempt were not the beginning of this file.
             download.run(sha256)
         publish(part, folder / name)
     return folder / name
@@ -74,7 +74,7 @@ def beginning(
     with request("GET", address, headers=asking) as answer:
         refuse(answer, f"the model {key!r}", address)
         found = b""
-        # A server that knows no ranges sends all of it: the line is closed then.
+        # A server without range requests sends the whole file: then the connection is closed.
         for block in answer.iter_raw():
             found += block
             if len(found) >= count:
@@ -93,14 +93,14 @@ def file_name(address: str) -> str:
 
 
 def _refuse_full_disk(key: str, part: Path, done: int, size_bytes: int | None) -> None:
-    """Before the first byte. Raises HostError."""
+    """Check before the first byte. Raises HostError."""
     if size_bytes is None:
         return
     with host_writes(part):
         free = shutil.disk_usage(part.parent).free
     if free < size_bytes - done:
         raise HostError(
-            f"no space for the model {key!r}: {size(size_bytes - done)} have to be fetched,"
+            f"no space for the model {key!r}: {size(size_bytes - done)} must be fetched,"
             f" {part.parents[1]} has {size(free)}",
             hint="free some space, or set LABCTL_CACHE to a folder on another disk",
         )
@@ -127,7 +127,7 @@ class _Download:
                 retry_infra(self._receive, on=(Unreachable,), timeout=RETRY_SECONDS)
                 break
             except Unreachable:
-                # As long as each round brings something, a slow and shaky line gets there.
+                # While each round makes progress, a slow and unreliable connection succeeds.
                 if self.done <= before:
                     raise
         with self.part.open("rb") as file:
@@ -137,7 +137,7 @@ class _Download:
             with host_writes(self.part):
                 self.part.unlink()
             raise IntegrityError(
-                f"{self.address} of the model {self.key!r} is not the file asked for:"
+                f"{self.address} of the model {self.key!r} is not the requested file:"
                 f" {found} bytes with SHA-256 {digest}, not {sha256}",
                 hint="check the address and the hash; was the file replaced there?",
             )
@@ -149,14 +149,14 @@ class _Download:
         asking = self.headers | ({"Range": f"bytes={done}-"} if done else {})
         with request("GET", self.address, headers=asking) as answer:
             if answer.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                return  # there is nothing after what we have: the hash tells whether it is whole
+                return  # nothing follows the present bytes: the hash shows if the file is complete
             refuse(answer, f"the model {self.key!r}", self.address)
-            # A server that knows no ranges sends all of it again.
+            # A server without range requests sends the whole file again.
             done = done if answer.status_code == HTTPStatus.PARTIAL_CONTENT else 0
             begins = answer.headers.get("Content-Range", f"bytes {done}-")
             if done and not begins.startswith(f"bytes {done}-"):
                 raise HostError(
-                    f"{self.address} sends {begins!r} when asked for what is after {done}"
+                    f"{self.address} sends {begins!r} for a request of the bytes after {done}"
                 )
             length = answer.headers.get("Content-Length", "")
             total = self.size_bytes
@@ -168,14 +168,14 @@ class _Download:
                     file.write(block)
                     done += len(block)
                     if self.size_bytes is not None and done > self.size_bytes:
-                        break  # it could go on for ever; the hash tells that it is another file
+                        break  # it could be endless; the hash shows that it is another file
                     self.progress(f"fetch {self.part.name[1:-5]}", done, total)
         if total is not None and done < total:
-            raise Unreachable(f"{self.address} broke off after {done} of {total} bytes")
+            raise Unreachable(f"{self.address} was interrupted after {done} of {total} bytes")
 
 
 def refuse(answer: "httpx.Response", what: str, address: str) -> None:
-    """Raise what a bad status means; ``what`` needs the file. Raises ConfigError, Unreachable."""
+    """Raise the error for a bad status; ``what`` needs the file: ConfigError, Unreachable."""
     status, address = answer.status_code, without_login(address)
     if status in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT) or 300 <= status < 400:
         return
@@ -183,11 +183,11 @@ def refuse(answer: "httpx.Response", what: str, address: str) -> None:
         raise ConfigError(
             f"no access to {address} for {what} (status {status})",
             hint="accept the licence on its page and set HF_TOKEN (or"
-            " MODELSCOPE_API_TOKEN); hubs say this of files that do not exist, too",
+            " MODELSCOPE_API_TOKEN); hubs also report this for files that do not exist",
         )
     if status == HTTPStatus.NOT_FOUND:
         raise ConfigError(
-            f"there is no {address}, asked for by {what}",
+            f"there is no {address}, needed by {what}",
             hint="check the repository, the file's name and the revision",
         )
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:

@@ -1,7 +1,7 @@
-"""Expected properties of models that are not on this host yet, as far as they are known.
+"""Expected properties of models that are not on this host yet, as far as known.
 
-Sizes come from the lock file or from the server, headers from the beginning of a file. What is to
-be made with llama-quantize is estimated from the model that it is made from.
+Sizes come from the lock file or from the server, headers from the beginning of a file. Models still
+to be made with llama-quantize are estimated from their base.
 """
 
 import os
@@ -33,11 +33,11 @@ from labctl.progress import Progress
 from labctl.records import ModelIdentity, TensorMix
 from labctl.retry import retry_infra
 
-#: How much of a file is asked for until its header is whole: vocabularies are up to 10 MB.
+#: Bytes to request for a whole header: vocabularies are up to 10 MB.
 _BEGINNINGS = (1 << 20, 1 << 23, 1 << 26)
-#: How long a server is asked again that does not answer.
+#: Time (s) to retry a server that does not answer.
 _BEGINNING_SECONDS = 10.0
-#: Quantizations that are not called as the smallest type that their tensors have. Source:
+#: Quantizations not named after the smallest type of their tensors. Source:
 #: ``llama_tensor_get_type_impl`` in llama.cpp's src/llama-quant.cpp.
 _MAIN_TYPES = {
     "IQ2_S": "IQ2_XS",
@@ -52,7 +52,7 @@ _MAIN_TYPES = {
 def check_files(
     sources: Mapping[str, ModelSource], keys: Iterable[str], *, root: Path, gguf_only: bool
 ) -> None:
-    """Look at the model files of this host that ``keys`` need, without hashing them.
+    """Check the model files of this host that ``keys`` need, without hashing them.
 
     Raises ConfigError: no such file, or no such model in the lab; not GGUF.
     """
@@ -81,12 +81,12 @@ def _origins(
 
 
 def are_here(sources: Mapping[str, ModelSource], keys: Iterable[str], root: Path) -> bool:
-    """Return True if nothing has to be fetched or made. Raises ConfigError."""
+    """Return True if nothing must be fetched or made. Raises ConfigError."""
     return all(state_of(key, sources, root).path is not None for key in keys)
 
 
 def are_ready(sources: Mapping[str, ModelSource], keys: Iterable[str], root: Path) -> bool:
-    """Return True if nothing has to be fetched, made or hashed. Raises ConfigError."""
+    """Return True if nothing must be fetched, made or hashed. Raises ConfigError."""
     paths = (state_of(key, sources, root).path for key in keys)
     return all(path is not None and is_hash_remembered(path) for path in paths)
 
@@ -203,7 +203,7 @@ def _fetched(key: str, source: ModelSource, known: LockedModel | None) -> ModelF
 
 
 def _unread(key: str, name: str, digest: str, size_bytes: int) -> ModelFile:
-    """Return a file of which only the bytes are known."""
+    """Return a file whose header is unknown."""
     identity = ModelIdentity(key=key, file=name, sha256=digest, size_bytes=size_bytes)
     return ModelFile(Path(name), identity)
 
@@ -213,8 +213,8 @@ def _derived(
 ) -> ModelFile | None:
     """Return the expected result of llama-quantize; None if not even the size is known.
 
-    Exact where the lock knows what came of it. Else the least: every weight in the smallest type
-    that the quantization is made of. Mixtures keep some tensors finer, so that files are larger.
+    Exact if the lock file has it. Else a lower bound: every weight in the smallest type of the
+    quantization. Mixtures keep some tensors in finer types, so real files are larger.
     """
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType  # imports numpy
 
@@ -233,7 +233,7 @@ def _derived(
         update={
             "key": key,
             "file": name,
-            # A name that nothing has, so that no board seems to have the file.
+            # A name that no file has, so that no board seems to have it.
             "sha256": known.sha256 if known else sha256(derivation.reference.encode()).hexdigest(),
             "size_bytes": known.size_bytes
             if known

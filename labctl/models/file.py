@@ -10,8 +10,8 @@ from labctl.records import ModelIdentity
 class ModelFile:
     """A checked model file that can be deployed, or one that is not here yet.
 
-    Of one that is ``estimated`` the bytes are not known before it is made: its identity has a
-    SHA-256 that no file has, and what follows from the model that it is made from.
+    If ``estimated``, the bytes are unknown until it is made: its identity has a SHA-256 that no
+    file has, and facts derived from its base model.
     """
 
     path: Path

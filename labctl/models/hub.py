@@ -1,4 +1,4 @@
-"""Files of Hugging Face and ModelScope: what a hub says of one, and fetching it.
+"""Files of Hugging Face and ModelScope: their metadata and their download.
 
 Hugging Face answers a HEAD of ``/REPO/resolve/REVISION/FILE`` with the headers ``X-Repo-Commit``,
 ``X-Linked-Etag`` (the SHA-256 of a large file) and ``X-Linked-Size``. ModelScope lists files with
@@ -38,7 +38,7 @@ class HubFile:
 
 
 def look_up(key: str, source: HubModel, commit: str | None = None) -> HubFile:
-    """Ask the hub for a file's hash and size, at ``commit`` where one is known.
+    """Ask the hub for a file's hash and size, at ``commit`` if known.
 
     Raises ConfigError (no such file, no access), HostError (offline).
     """
@@ -73,7 +73,7 @@ def _hugging_face(key: str, source: HubModel, commit: str | None) -> HubFile:
     size = answer_headers.get("X-Linked-Size", "")
     if not _SHA256.fullmatch(digest) or not _SIZE.fullmatch(size):
         raise HostError(
-            f"{address} comes without the SHA-256 of the file, so nothing could prove it",
+            f"{address} comes without the SHA-256 of the file, so it cannot be verified",
             hint="is HF_ENDPOINT a whole mirror? Otherwise name the file by url and sha256",
         )
     pinned = answer_headers.get("X-Repo-Commit")
@@ -85,7 +85,7 @@ def _hugging_face(key: str, source: HubModel, commit: str | None) -> HubFile:
 
 
 def head(what: str, address: str, headers: dict[str, str]) -> Mapping[str, str]:
-    """Return the hub's own headers of a file; ``what`` it is for, in messages.
+    """Return the hub's own headers of a file; ``what`` needs it, for messages.
 
     A repository that was renamed is a redirect on the hub; any other leads to the storage of the
     file, which does not know its hash.
@@ -97,7 +97,7 @@ def head(what: str, address: str, headers: dict[str, str]) -> Mapping[str, str]:
             if "X-Linked-Etag" in answer.headers or not location or urlsplit(location).netloc:
                 return answer.headers
             address = urljoin(address, location)
-    raise HostError(f"{address} leads in circles")
+    raise HostError(f"{address} redirects in a loop")
 
 
 def _modelscope(key: str, source: HubModel, commit: str | None) -> HubFile:
@@ -108,7 +108,7 @@ def _modelscope(key: str, source: HubModel, commit: str | None) -> HubFile:
     if found is None:
         names = [file.path for file in files]
         raise ConfigError(
-            f"{source.repository} on ModelScope has no file {source.file}, asked for by the model"
+            f"{source.repository} on ModelScope has no file {source.file}, needed by the model"
             f" {key!r}{did_you_mean(source.file, names)}",
             hint=f"it has {', '.join(names[:8])}" if names else "it has no .gguf file at all",
         )

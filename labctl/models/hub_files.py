@@ -25,11 +25,11 @@ from labctl.retry import retry_infra
 if TYPE_CHECKING:
     import httpx
 
-#: How long a hub is asked again that does not answer.
+#: Time (s) to retry a hub that does not answer.
 LOOK_UP_SECONDS = 10.0
 #: What ``llama-cli -hf OWNER/NAME`` looks for (llama.cpp, ``common/download.cpp``).
 DEFAULT_QUANTIZATIONS = ("Q4_K_M", "Q8_0")
-#: Parts of names of GGUF files that are no language model (the same file of llama.cpp).
+#: Parts of names of GGUF files that are not language models (the same file of llama.cpp).
 _NO_MODEL = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 _MODELS = (".gguf",)
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
@@ -64,10 +64,10 @@ class ListedFile:
 
 
 def refuse_offline(what: str) -> None:
-    """Raise Unreachable if the user forbids to ask hubs."""
+    """Raise Unreachable if the user forbids requests to hubs."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         raise Unreachable(
-            f"{what} is not on this host, and HF_HUB_OFFLINE forbids to ask a hub",
+            f"{what} is not on this host, and HF_HUB_OFFLINE forbids requests to hubs",
             hint="unset it, or copy the file here and name it by its path",
         )
 
@@ -267,7 +267,7 @@ def _file(
 ) -> list[ListedFile]:
     """Return an entry of a list if it has one of the suffixes; others may be called anything.
 
-    Raises HostError for what no hub can have, so that no recipe is blamed for it.
+    Raises HostError for an impossible entry, so that no recipe is blamed for it.
     """
     where = without_login(address)
     if not isinstance(path, str):

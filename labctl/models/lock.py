@@ -1,10 +1,10 @@
-"""``models.lock.yaml``: which bytes each source of a model stands for, the same for everyone.
+"""``models.lock.yaml``: the bytes of each source of a model, the same for everyone.
 
-What a source gives is written down when it is first had, and must be the same ever after: a hub's
-branch moves on, a file is overwritten, another llama-quantize rounds differently. Its key is one
-line that names the source. The file belongs under version control.
+The SHA-256 of a source is recorded at its first fetch, and must stay the same: a hub's branch can
+change, a file can be overwritten, another llama-quantize rounds differently. Its key is one line
+that names the source. Keep the file under version control.
 
-A model's state on this host is told by it without fetching or making anything.
+It also gives a model's state on this host without fetching or making anything.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -52,7 +52,7 @@ class LockDocument(StrictModel):
 
 
 class ModelsLock:
-    """The lock file of a lab. Entries are added at once; one that is there never changes by itself.
+    """The lock file of a lab. New entries are written at once; labctl never changes an entry.
 
     Raises ConfigError when the file is wrong.
     """
@@ -76,14 +76,14 @@ class ModelsLock:
         return found
 
     def require(self, key: str, reference: str, found: LockedModel, *, unlock: str) -> None:
-        """Raise ConfigError unless ``found`` is what the reference stands for; note what is new.
+        """Raise ConfigError if ``found`` differs from the recorded file; record a new reference.
 
         ``unlock`` is the command that accepts another file. Raises HostError when the lock file
         cannot be written.
         """
         if reference not in self._entries:
             with self._changing() as entries:
-                # Another run of this lab may have had it first.
+                # Another run of this lab may have recorded it first.
                 entries.setdefault(reference, found)
         known = self._entries[reference]
         if known.sha256 != found.sha256:
@@ -94,20 +94,20 @@ class ModelsLock:
             )
         if known.size_bytes != found.size_bytes:
             raise ConfigError(
-                f"{self.path} says {known.size_bytes} bytes of {reference}, whose SHA-256 it has"
-                f" right: the file has {found.size_bytes}",
+                f"{self.path} has {known.size_bytes} bytes for {reference}; the SHA-256 is"
+                f" right, but the file has {found.size_bytes} bytes",
                 hint="the file is written by labctl: undo manual changes",
             )
 
     def drop(self, references: Iterable[str]) -> list[str]:
-        """Forget entries; those that were there. Raises HostError."""
+        """Remove entries; return those that existed. Raises HostError."""
         with self._changing() as entries:
             return [r for r in references if entries.pop(r, None) is not None]
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, LockedModel]]:
         """Yield the current entries; they are written when the block ends."""
-        # Several runs of one lab may learn something at once.
+        # Several runs of one lab may add entries at once.
         with locked(state_dir() / "locks" / "models-lock-file", timeout=_LOCK_SECONDS):
             entries = self._read()
             yield entries
@@ -128,7 +128,7 @@ _PREFIXES = {site: prefix for prefix, site in HUBS.items()}
 
 
 def hub_reference(source: HubModel) -> str:
-    """``hf:OWNER/NAME/FILE``, and ``@REVISION`` where one is asked for."""
+    """``hf:OWNER/NAME/FILE``, with ``@REVISION`` if one is given."""
     revision = f"@{source.revision}" if source.revision else ""
     return f"{_PREFIXES[source.site]}:{source.repository}/{source.file}{revision}"
 
@@ -153,8 +153,10 @@ def reference(source: ModelSource) -> str:
 
 @dataclass(frozen=True)
 class ModelState:
-    """One model. ``path`` is None while it is not here, ``reference`` while what it is made from is
-    unknown: its base or its importance matrix."""
+    """One model. ``path`` is None while it is not here.
+
+    ``reference`` is None while its base or its importance matrix is unknown.
+    """
 
     name: str
     source: ModelSource
@@ -185,10 +187,10 @@ class ModelState:
             )
 
     def _advice(self, path: Path) -> str:
-        """Say how to get the right bytes; only what labctl fetched or made may be removed."""
+        """Return how to get the right bytes; only files that labctl fetched or made may go."""
         if self.source.file is not None:
             return (
-                "copy the file from where it came from again; if you changed it on purpose, accept"
+                "copy the file from its origin again; if you changed it on purpose, accept"
                 f" it: labctl models unlock {self.name}"
             )
         again = f"labctl models fetch {self.name}"

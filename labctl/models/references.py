@@ -14,7 +14,7 @@ from labctl.models.hub_files import ListedFile, choose_file, list_files
 from labctl.models.lock import HUBS, ModelsLock
 
 _REPOSITORY = r"[^/:@]+/[^/:@]+"
-#: No name that git allows has a colon: behind it somebody means a quantization.
+#: Git allows no colon in names: the part after it is a quantization.
 _REVISION = r"[^:@\s]+"
 _HUB_FILE = re.compile(rf"(hf|ms):({_REPOSITORY})/([^@]+)(?:@({_REVISION}))?")
 _HUB_REPOSITORY = re.compile(rf"(hf|ms):({_REPOSITORY})(?::([A-Za-z0-9_.-]+))?(?:@({_REVISION}))?")
@@ -65,9 +65,9 @@ def parse_reference(text: str) -> dict[str, Any]:
 
 
 def find_reference(text: str, lab_root: Path | None = None) -> dict[str, Any]:
-    """Parse a model as a person types it; where it names a repository, ask the hub for its files.
+    """Parse a model as a person types it; for a repository, ask the hub for its files.
 
-    A hub that cannot be reached is not needed if a file that fits is locked in the lab, and here.
+    An unreachable hub is not needed if a matching file is locked in the lab and on this host.
     Raises ConfigError (none of the files fits, or several do), HostError.
     """
     found = parse_reference(text)
@@ -88,7 +88,7 @@ def find_reference(text: str, lab_root: Path | None = None) -> dict[str, Any]:
         try:
             file = choose_file(here, hub["repository"], quantization)
         except ConfigError:
-            raise unreachable from None  # nobody can say what fits
+            raise unreachable from None  # the choice needs the hub
     return {"hub": {**hub, "file": file.path}}
 
 
@@ -102,7 +102,7 @@ def list_repository(text: str) -> list[ListedFile]:
 
 
 def _hub(site: str, repository: str, revision: str | None, **others: str | None) -> dict[str, Any]:
-    """Return the entry. Raises ConfigError for a name that no hub is to be asked for."""
+    """Return the entry. Raises ConfigError for an invalid name of a repository."""
     if not is_repository(repository):
         raise ConfigError(f"not a repository of a hub: {repository}", hint=f"write {_FORMS}")
     entry = {"site": site, "repository": repository, "revision": revision, **others}

@@ -1,4 +1,4 @@
-"""Make the model files that a recipe names present on this host."""
+"""Fetch or make the model files of a recipe on this host."""
 
 import shlex
 from collections.abc import Iterable, Mapping
@@ -31,15 +31,16 @@ def resolve(
 ) -> dict[str, ModelFile]:
     """Return the files of the models ``keys``, fetched or derived unless they are in the cache.
 
-    Each is what the lab's models.lock.yaml says of its source; what is new is written there.
+    Each must match the lab's models.lock.yaml; new files are recorded there.
 
     Args:
         sources: all models of the recipe; models to derive from are among them.
-        keys: those that will be measured.
+        keys: the models to measure.
         root: the lab's folder, where relative paths begin.
-        find_quantizer: asked only when a model has to be derived.
+        find_quantizer: called only if a model must be derived.
         progress: reports every long step.
-        gguf_only: refuse what is not GGUF; otherwise any file will do that is not derived from.
+        gguf_only: refuse files that are not GGUF; otherwise only bases of derived models must be
+            GGUF.
 
     Raises ConfigError (no such file, not GGUF, other bytes than the recipe or the lock says, ...),
     HostError (network, disk), ProgramFailed (llama-quantize).
@@ -49,7 +50,7 @@ def resolve(
 
 
 def lab_models(key: str, name: str, root: Path) -> Mapping[str, ModelSource]:
-    """Return the lab's models; ``key`` stands for the one called ``name``.
+    """Return the lab's models, with ``key`` for the one called ``name``.
 
     Raises ConfigError when there is none of that name.
     """
@@ -122,7 +123,7 @@ class _Resolving:
         return model
 
     def _unlock(self, key: str, name: str) -> str:
-        """Return the command that forgets a model's hash, by its name in the lab if it has one."""
+        """Return the command that removes a model's recorded hash, by its name in the lab."""
         models = load_catalogue(self._root).models
         of_the_lab = key in models and state_of(key, models, self._root).reference == name
         return f"labctl models unlock {key if of_the_lab else shlex.quote(name)}"
@@ -174,7 +175,7 @@ class _Resolving:
             return identify_file(
                 key, path, progress=lambda done: self._progress(f"hash {path.name}", done, size)
             )
-        # Before the hash: a file that is no model is reported at once.
+        # Before the hash: a file that is not a model is reported at once.
         size = inspect(path).size_bytes
         return identify(
             key,

@@ -36,7 +36,7 @@ def now() -> datetime:
 
 
 class Record(BaseModel):
-    """Immutable; unknown fields of a newer labctl are kept out, never guessed at."""
+    """Immutable; unknown fields of a newer labctl are ignored."""
 
     model_config = ConfigDict(
         frozen=True, extra="ignore", protected_namespaces=(), defer_build=True
@@ -95,7 +95,7 @@ _UNNAMED_1 = ("JournalEntry",)
 
 
 class NewerRecord(ConfigError):
-    """A file was written by a newer labctl; none of it is guessed at."""
+    """A file was written by a newer labctl; it is not read."""
 
 
 def read_record(kind: type[RecordT], text: bytes, source: Path) -> RecordT:

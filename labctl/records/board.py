@@ -53,7 +53,7 @@ class BoardFacts(Record):
 
     @property
     def cores(self) -> int:
-        """Number of CPUs that a job may use; those online where the board does not tell."""
+        """Number of CPUs that a job may use; those online if the board does not report it."""
         if self.cpus_allowed is not None:
             return len(cpu_numbers(self.cpus_allowed))
         return sum(cpu.count for cpu in self.cpus)

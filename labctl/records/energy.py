@@ -18,7 +18,7 @@ class EnergyRecord(Record):
         None, description="largest reading while the program ran; an energy counter has none"
     )
     joules_per_token: float | None = Field(
-        None, description="joules of each token after the first, while they were generated"
+        None, description="energy (J) of each token after the first, while tokens were generated"
     )
     readings: int = Field(description="readings while the program ran")
     failed_readings: int = Field(

@@ -11,9 +11,9 @@ from labctl.records.trial import Failure, ModelIdentity
 
 #: End of a generation: by the model or a stop word, or by the limit of tokens.
 FinishReason = Literal["stop", "length", "unknown"]
-#: Source of a count of tokens: the server's `usage`, its tokenizer, or the pieces of its stream.
+#: Source of a token count: the server's `usage`, its tokenizer, or the pieces of its stream.
 TokenCounter = Literal["usage", "tokenizer", "stream"]
-#: Load of a server while real limits are held against cuts.
+#: Load of a server while truncated answers are checked against real limits.
 TruncationSlots = Literal["one", "concurrent"]
 
 
@@ -111,7 +111,7 @@ class EvaluationRecord(FileRecord):
     )
     dataset: DatasetRecord
     models: tuple[ModelIdentity, ...] = Field(
-        description="sha256 is empty where neither a file nor the recipe tells it"
+        description="sha256 is empty if neither a file nor the recipe has it"
     )
     prompts: tuple[PromptRecord, ...]
     endpoints: tuple[EndpointRecord, ...]
@@ -136,7 +136,7 @@ class EvaluationRecord(FileRecord):
         None, description="id of the timing run that measured it; None: the recipe states it"
     )
     planned: int = Field(
-        description="number of generations, if all endpoints tell the ends of tokens"
+        description="number of generations, if all endpoints report the ends of tokens"
     )
     plan_notes: tuple[str, ...] = ()
     labctl_version: str
@@ -180,11 +180,11 @@ class GenerationRecord(FileRecord):
     attempts: int = Field(1, description="number of requests, with those that failed")
     check: TruncationSlots | None = Field(
         None,
-        description="made to hold a cut answer against a real limit: with one request at a time,"
+        description="made to check a truncated answer at a real limit: with one request at a time,"
         " or at the run's concurrency; None: an answer",
     )
     failure: Failure | None = Field(
-        None, description="reason why there is no answer; it counts as wrong only by choice"
+        None, description="reason for a missing answer; it counts as wrong only by choice"
     )
 
 
@@ -222,7 +222,7 @@ class AccuracyRecord(Record):
 
 
 class TruncationRecord(Record):
-    """Cut answers of a model, held against real limits."""
+    """Truncated answers of a model, compared with real limits."""
 
     model: str
     slots: TruncationSlots
@@ -240,5 +240,5 @@ class EvaluationEnd(RunEnd):
     accuracies: tuple[AccuracyRecord, ...] = ()
     truncation: tuple[TruncationRecord, ...] = ()
     notes: tuple[str, ...] = Field(
-        (), description="why questions were left out: the longest time, the stop rule, a refusal"
+        (), description="reasons for questions left out: the longest time, the stop rule, a refusal"
     )

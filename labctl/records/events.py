@@ -1,7 +1,7 @@
 """Typed events of a run, written while it is in progress, a line each in ``events.jsonl``.
 
-They are for readers. All that a resume needs is in its plan, journal and records; without its
-events a run is the same.
+They are for readers only. A resume needs only plan, journal and records; without events a run is
+the same.
 """
 
 import time
@@ -15,12 +15,12 @@ from labctl.records.base import FileRecord, Moment, Record, migrated, now
 from labctl.records.board import Execution
 from labctl.records.trial import Failure
 
-#: Longer texts help no reader, and records hold them whole.
+#: Maximum length of texts; records have them whole.
 MAX_TEXT = 2000
 
 
 def _text(value: Any) -> Any:
-    """Cut a text, and replace what no UTF-8 file can hold."""
+    """Truncate a text, and replace characters that UTF-8 cannot encode."""
     return value.encode("utf-8", "replace").decode()[:MAX_TEXT] if isinstance(value, str) else value
 
 
@@ -80,7 +80,7 @@ class Deploy(_Moving):
 
 
 class Trial(Event):
-    """A trial starts, is cut and begins again, or has ended."""
+    """A trial starts, is interrupted and retried, or has ended."""
 
     event: Literal["trial"] = "trial"
     number: int = Field(description="position in the run, from 1")
@@ -124,7 +124,7 @@ class Evaluation(Event):
     run: Text
     recipe: Text
     planned: int = Field(description="number of generations")
-    done: int = Field(0, description="number of those that were there already")
+    done: int = Field(0, description="number of generations that were there already")
     resumed: int = Field(0, description="number of earlier resumes of the run")
 
 
@@ -144,13 +144,13 @@ class Answers(Event):
     event: Literal["answers"] = "answers"
     done: int
     planned: int
-    retries: int = Field(0, description="number of requests that were tried again, so far")
+    retries: int = Field(0, description="number of retried requests so far")
     remaining_s: float | None = Field(None, description="at the mean rate so far; None: unknown")
     accuracies: tuple[RunningAccuracy, ...] = ()
 
 
 class Loss(Event):
-    """The link to the board is lost, and tried again; a job on the board goes on."""
+    """The link to the board is lost and retried; a job on the board continues."""
 
     event: Literal["loss"] = "loss"
     text: Text
@@ -186,5 +186,5 @@ def _any_event() -> TypeAdapter[AnyEvent]:
 
 
 def read_event(line: bytes, source: Path) -> AnyEvent:
-    """Return the event of a line. Raises NewerRecord, and ValueError for what is none."""
+    """Return the event of a line. Raises NewerRecord, and ValueError if it is not an event."""
     return _any_event().validate_python(migrated(Event, line, source))

@@ -1,4 +1,4 @@
-"""Records of a night: what it was to measure, each of its steps, and what it found."""
+"""Records of a night: its plan, its steps and its findings."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -42,12 +42,12 @@ class NightRow(Record):
     build: str
     recipe: str = Field(description="as the plan names it")
     board: str
-    equals: tuple[str, ...] = Field((), description="boards that can stand in, in their order")
+    equals: tuple[str, ...] = Field((), description="boards that can replace it, in their order")
     variants: tuple[str, ...]
     seconds: float = Field(description="expected duration of one run of the recipe")
     noise: float | None = Field(None, description="of one run's value, of its logarithm")
     value: float = Field(1.0, description="rows of more value are measured first")
-    find: float = Field(0.05, description="slowdown that the row has to find")
+    find: float = Field(0.05, description="slowdown that the row must find")
     practical: float = 0.02
     same_within: float = 0.03
     screen: int = Field(description="pairs of the screening")
@@ -57,7 +57,7 @@ class NightRow(Record):
 
     @property
     def is_too_noisy(self) -> bool:
-        """True if no number of pairs finds what it is to find."""
+        """True if no number of pairs can find the required slowdown."""
         return self.unmonitored is not None and not self.screen
 
 
@@ -82,15 +82,15 @@ class NightRecord(FileRecord):
 
 
 class NightEntry(FileRecord):
-    """A line of ``night.jsonl``: each step is written down before it is acted on.
+    """A line of ``night.jsonl``: each step is recorded before it is acted on.
 
     ``built``, ``unbuilt``: a side of a build exists, or cannot; a side is ``good``, ``head`` or a
     commit. ``queued``: a run on a board of another host gets a job, which is put into the queue
-    next. ``running``: the board has answered, and a run of a row begins, with its id.
-    ``measured``, ``failed``: its end. ``parted``: somebody used the board between both runs of a
-    pair, which begins again; ``whole``: nobody did. ``moved``: the row goes to another board.
-    ``confirming``: the screening is over, and ``count`` variants go on. ``gave-up``: the row, or
-    the bisection, can not go on.
+    next. ``running``: the board has answered, and a run of a row begins, with its id. ``measured``,
+    ``failed``: its end. ``parted``: somebody used the board between both runs of a pair, which
+    begins again; ``whole``: nobody did. ``moved``: the row goes to another board. ``confirming``:
+    the screening is over, and ``count`` variants continue. ``gave-up``: the row or the bisection
+    cannot continue.
     """
 
     event: Literal[
@@ -127,7 +127,7 @@ class NightEntry(FileRecord):
 
 
 class NightFinding(Record):
-    """Verdict on one variant of a row, and all that it rests on."""
+    """Verdict on one variant of a row, with its evidence."""
 
     row: str
     variant: str

@@ -1,6 +1,7 @@
 """Measured rates of a board: the probe that bounds and predictions use.
 
-Rates are whole bytes per second. What was not measured is not in the lists; ``notes`` say why.
+Rates are whole bytes per second. Missing measurements are not in the lists; ``notes`` give the
+reasons.
 """
 
 from collections.abc import Mapping
@@ -51,9 +52,9 @@ class StorageRate(Record):
 class ComputeRate(Record):
     """llama-bench on a small model that stays in memory: what the arithmetic allows, at its best.
 
-    The bytes that a token needs of another model of the quantization take no less time than at
-    ``bytes_per_second``. Only those that are used count: not the experts that rest, nor a table of
-    which one row is looked up.
+    Reading a token's bytes of another model of this quantization takes at least the time at
+    ``bytes_per_second``. Only used bytes count: not idle experts, nor a table of which one row is
+    read.
     """
 
     quantization: str
@@ -68,13 +69,13 @@ class ComputeRate(Record):
 
     @property
     def bytes_per_second(self) -> int | None:
-        """Bytes of weights that decoding goes through in a second."""
+        """Bytes of weights that decoding reads in a second."""
         rate = self.eval_tokens_per_second
         return None if rate is None else round(rate * self.bytes_per_token)
 
     @property
     def prompt_bytes_per_second(self) -> int | None:
-        """The same for a prompt, whose tokens share what is read: it is the arithmetic alone."""
+        """The same for a prompt, whose tokens share each read: only the arithmetic."""
         rate = self.prompt_tokens_per_second
         return None if rate is None else round(rate * self.bytes_per_token)
 
@@ -90,7 +91,7 @@ class CpuClock(Record):
 
 
 class Slowdown(Record):
-    """A rate that is lower than in the probes before, by more than they scatter."""
+    """A rate that is lower than in earlier probes, by more than their scatter."""
 
     what: str = Field(description="`memory read, 4 threads`")
     before: int = Field(description="bytes per second, the median of the last probes")
@@ -124,14 +125,14 @@ class BoardProbe(FileRecord):
     held_down_share: float | None = Field(
         None,
         description="share of the samples while memory and storage were measured in which a limit"
-        " or cooling held a clock down; the larger of both. None: the board does not tell",
+        " or cooling held a clock down; the larger of both. None: the board does not report it",
     )
     slower: tuple[Slowdown, ...] = Field(
         (),
         description="rates that are lower than in the last probes of the same board in the same"
         " execution",
     )
-    compared_with: Moment | None = Field(None, description="when the last of them was taken")
+    compared_with: Moment | None = Field(None, description="time of the last of them")
     notes: tuple[str, ...] = Field((), description="missing measurements, each with its reason")
 
     @property

@@ -1,6 +1,6 @@
-"""One run: everything needed to say what was measured, with what, on which board.
+"""One run: everything needed to identify its measurement, programs, models and board.
 
-Its plan and its journal are enough to resume it after any interruption.
+The plan and the journal are enough to resume it after any interruption.
 """
 
 from typing import Literal
@@ -52,13 +52,12 @@ class RunRecord(FileRecord):
     epoch: int
     untrusted_board: bool = Field(
         default=False,
-        description="True if the board takes recipes that nobody vouches for: the run is never a"
-        " baseline",
+        description="True if the board takes untrusted recipes: the run is never a baseline",
     )
     untrusted_recipe: bool = Field(
         default=False, description="True if nobody vouches for this recipe: it was confined"
     )
-    job: str | None = Field(None, description="id of the queue's job that the run is of")
+    job: str | None = Field(None, description="id of the run's job in the queue")
 
 
 class GateRecord(Record):
@@ -80,22 +79,22 @@ class GateRecord(Record):
 
 
 class RunEnd(FileRecord):
-    """``end.json``: how a run ended; missing = it is under way, or its controller died."""
+    """``end.json``: the end of a run; missing = it is in progress, or its controller died."""
 
     state: Literal["finished", "failed", "interrupted"]
-    failure: Failure | None = Field(None, description="reason why the run ended early")
+    failure: Failure | None = Field(None, description="reason for an early end of the run")
     gates: tuple[GateRecord, ...] = ()
     resumed: int = Field(0, description="number of resumes of the run")
     finished: Moment
     out_of_time: bool = Field(
         default=False,
         description="the longest time of an evaluation ended it: accuracies count only what every"
-        " variant answered, and a resume goes on",
+        " variant answered, and a resume continues",
     )
 
 
 class Annotations(FileRecord):
-    """``annotations.json``: what people wrote about a run, at any time after it began."""
+    """``annotations.json``: tags and note of people on a run, at any time after it began."""
 
     tags: tuple[str, ...] = Field((), description="in the order in which they were given")
     note: str | None = None
@@ -107,11 +106,11 @@ class Origin(FileRecord):
     kind: str = Field(description="format of the file: `bundle`, `llama-bench`")
     file: str = Field(description="base name of the file")
     sha256: str = Field(description="of the file")
-    run: str | None = Field(None, description="id in the lab that measured it, if it tells one")
+    run: str | None = Field(None, description="id in the lab that measured it, if the file has one")
     signed_by: str | None = Field(
-        None, description="who signed the file, verified at the import; None: nobody is known to"
+        None, description="signer of the file, verified at the import; None: no known signer"
     )
-    left_out: tuple[str, ...] = Field((), description="what its maker left out of it")
+    left_out: tuple[str, ...] = Field((), description="facts that its maker left out")
     imported: Moment
 
 
@@ -154,11 +153,11 @@ class PlanRecord(FileRecord):
 
 
 class JournalEntry(FileRecord):
-    """A line of ``journal.jsonl``: each step is written down before it is taken.
+    """A line of ``journal.jsonl``: each step is recorded before it is taken.
 
-    ``lease``: the board was taken. ``resumed``: another controller takes the run up, on ``board``.
+    ``lease``: the board was taken. ``resumed``: another controller continues the run, on ``board``.
     ``started``: a job is about to be started in ``directory`` on the board. ``cut``: that attempt
-    will never be a result, and ``failure`` says why.
+    will never have a result; ``failure`` has the reason.
     """
 
     event: Literal["lease", "resumed", "started", "cut"]
@@ -170,7 +169,7 @@ class JournalEntry(FileRecord):
     boot_id: str | None = None
     failure: Failure | None = None
     lease: dict[str, JsonValue] | None = Field(None, description="the lease as stored on the board")
-    user: str | None = Field(None, description="who took the lease, on this lab's host")
+    user: str | None = Field(None, description="user who took the lease, on this lab's host")
     home: str | None = Field(None, description="that user's home folder")
     lab: str | None = Field(None, description="folder of the lab, when the lease was taken")
     max_time_again: bool | None = Field(

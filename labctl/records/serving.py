@@ -11,24 +11,24 @@ from labctl.records.base import FileRecord, Moment, Record
 from labctl.records.evaluation import DatasetRecord, EndpointRecord, FinishReason, TokenCounter
 from labctl.records.trial import Failure, ModelIdentity
 
-#: Loop of a stage: each stream waits for its answer before it asks again (closed), or requests
-#: come at times of their own, whatever the server does (open).
+#: Loop of a stage: each stream waits for its answer before its next request (closed), or requests
+#: come at planned times, independent of the server (open).
 Loop = Literal["closed", "open"]
 #: Times between the requests of an open loop: exponential, or all equal.
 Arrivals = Literal["poisson", "constant"]
-#: Reason why a stage sent no more requests.
+#: Reason for the end of a stage.
 StageStop = Literal["done", "max-time", "overloaded", "server-lost", "interrupted"]
 
 
 class LengthRange(Record):
-    """Lengths in tokens that were asked for, drawn evenly from ``low`` to ``high``."""
+    """Requested lengths in tokens, drawn evenly from ``low`` to ``high``."""
 
     low: int
     high: int
 
 
 class LatencyLimits(Record):
-    """Limits that a good request keeps, each inclusive; None = no such limit."""
+    """Limits of a good request, each inclusive; None = no such limit."""
 
     ttft_ns: int | None = None
     tpot_ns: int | None = None
@@ -36,7 +36,7 @@ class LatencyLimits(Record):
 
 
 class WorkloadRecord(Record):
-    """The requests of a load test, before they are put."""
+    """The requests of a load test, before they are sent."""
 
     dataset: DatasetRecord | None = Field(None, description="None: made-up texts")
     prompt_tokens: LengthRange | None = Field(
@@ -46,9 +46,9 @@ class WorkloadRecord(Record):
         None, description="True if the server's tokenizer measured each made-up text"
     )
     output_tokens: LengthRange
-    ignore_eos: bool = Field(description="True if the server was asked to go on past the end")
+    ignore_eos: bool = Field(description="True if the server was asked to continue past the end")
     prompt_cache: Literal["off", "as-served"] = Field(
-        description="off: the server was told to use no cache; as-served: nothing was said"
+        description="off: the server was asked to use no cache; as-served: it was not asked"
     )
     temperature: float = 0.0
     extra_body: dict[str, JsonValue] = Field(
@@ -65,7 +65,7 @@ class ServingRecord(FileRecord):
     settings: tuple[str, ...] = Field((), description="changes on the command line")
     endpoint: EndpointRecord
     model: ModelIdentity | None = Field(
-        None, description="None: neither a file nor the recipe tells it"
+        None, description="None: neither a file nor the recipe has it"
     )
     workload: WorkloadRecord
     limits: LatencyLimits = LatencyLimits()
@@ -84,12 +84,12 @@ class StageRecord(FileRecord):
     name: str = Field(description="`concurrency 4`, `rate 0.5`")
     loop: Loop
     concurrency: int | None = Field(None, description="closed: number of streams")
-    rate: float | None = Field(None, description="open: requests a second that were intended")
+    rate: float | None = Field(None, description="open: planned requests per second")
     arrivals: Arrivals | None = Field(None, description="open: times between them")
     seed: int = Field(description="of lengths, texts and arrivals")
-    requests: int | None = Field(None, description="number that was to be measured")
-    duration_s: float | None = Field(None, description="time in which it was to send")
-    warm_up: int = Field(description="number of requests before, which no result counts")
+    requests: int | None = Field(None, description="planned number to measure")
+    duration_s: float | None = Field(None, description="planned time of sending")
+    warm_up: int = Field(description="number of requests before, not counted in any result")
     stop: StageStop
     unfinished: int = Field(
         0, description="measured requests that were sent and cut off by the end: they have no row"
@@ -98,7 +98,7 @@ class StageRecord(FileRecord):
     client_lag_p99_ns: int | None = Field(
         None,
         description="99th percentile of the lateness of a timer in the client's process: its stamps"
-        " can be this late; of fewer than 20 looks the largest; None: too short to tell",
+        " can be this late; of fewer than 20 looks the largest; None: too few looks",
     )
     failure: Failure | None = Field(None, description="reason why it ended early")
 
@@ -110,7 +110,7 @@ class RequestRecord(FileRecord):
     number: int = Field(description="from 1, in the order in which they were to be sent")
     warm_up: bool = False
     intended_ns: int | None = Field(
-        None, description="open loop: time at which it was to be sent; None: closed loop"
+        None, description="open loop: planned time of sending; None: closed loop"
     )
     sent_ns: int
     arrivals_ns: tuple[int, ...] = Field(
@@ -121,7 +121,8 @@ class RequestRecord(FileRecord):
     asked_output_tokens: int | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = Field(
-        None, description="prompt tokens that came from a cache; None: the server does not tell"
+        None,
+        description="prompt tokens from a cache; None: the server does not report it",
     )
     completion_tokens: int | None = None
     counted_by: TokenCounter | None = None

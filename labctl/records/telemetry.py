@@ -1,4 +1,4 @@
-"""Samples of what a job and its board did, and the state around it. ``None`` = not known.
+"""Samples of a job and its board, and of the state around it. ``None`` = not known.
 
 The fields, as the agent writes them, are explained in ``toolchains/agent/telemetry.h``. Counters
 (times, faults, bytes read) only ever grow: their differences are what counts.
@@ -12,7 +12,7 @@ from labctl.records.base import Record
 
 
 class StreamSoFar(Record):
-    """Output of a program on one stream up to then."""
+    """Output of a program on one stream so far."""
 
     pieces: int = Field(ge=0, description="reads from the pipe that brought something")
     lines: int = Field(ge=0)
@@ -81,7 +81,7 @@ class TelemetrySample(Record):
 
     @property
     def hottest_mc(self) -> int | None:
-        """The temperature of the hottest zone; None where no zone tells."""
+        """The temperature of the hottest zone; None if no zone reports one."""
         return max(self.temperatures_mc.values(), default=None)
 
 
@@ -119,7 +119,7 @@ class ResidentFile(Record):
 
 
 class BoardState(Record):
-    """All of it, measured; classes of it are what makes records unlike."""
+    """The measured state of the board; its classes decide if records are comparable."""
 
     cpufreq: tuple[ClockState, ...] = ()
     cooling: tuple[CoolingState, ...] = ()

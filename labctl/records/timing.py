@@ -14,7 +14,7 @@ StopReason = Literal["limit", "end-of-generation", "context-full", "unknown"]
 
 
 class SpanCheck(Record):
-    """Two independent clocks held against each other.
+    """Comparison of two independent clocks.
 
     The timeline's span from first to last token must agree with the program's own
     ``total - prompt eval``: it was within 0.987-0.998 in every run tried, native and emulated,
@@ -77,7 +77,7 @@ class BenchTest(Record):
 
 
 class Measure(Record):
-    """Something else that a program measured, in the base unit of what it is."""
+    """Another measurement of a program, in its base unit."""
 
     name: str = Field(description="perplexity, or the name in the recipe")
     unit: str = Field(description="ns, bytes, tokens, tokens/s, or 1 for a plain number")

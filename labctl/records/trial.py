@@ -1,4 +1,4 @@
-"""One trial: of which model, under which conditions, how it ended, what was measured."""
+"""One trial: its model, its conditions, its end and its measurements."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -23,7 +23,7 @@ class TensorMix(Record):
 
 
 class ModelIdentity(Record):
-    """A model file; of one that is not GGUF nothing is known but its bytes."""
+    """A model file; for one that is not GGUF only the bytes are known."""
 
     key: str = Field(description="name of the model in the recipe")
     file: str = Field(description="base name of the file")
@@ -63,7 +63,7 @@ class ModelIdentity(Record):
 
     @property
     def reused_bytes(self) -> int | None:
-        """Weights that a generation reads again and again; None where they are not known."""
+        """Weights that a generation reads repeatedly; None if unknown."""
         if self.tensor_bytes is None:
             return None
         return self.tensor_bytes - sum(mix.bytes for mix in self.cold_tensors)
@@ -155,7 +155,7 @@ class JobStatus(Record):
     )
     oom_kills: int | None = Field(
         None,
-        description="kills by the kernel for lack of memory, on the whole board, while the job ran",
+        description="out-of-memory kills by the kernel, on the whole board, while the job ran",
     )
     stdout_bytes: int
     stderr_bytes: int
@@ -170,7 +170,7 @@ class JobStatus(Record):
 
 
 class Check(Record):
-    """Something that was verified of a trial. ``ok`` None = it does not apply here."""
+    """A check of a trial. ``ok`` None = it does not apply here."""
 
     name: str
     ok: bool | None
@@ -178,7 +178,7 @@ class Check(Record):
 
 
 class ConditionRecord(Record):
-    """One thing that the recipe asked of the board's state. ``ok`` None = not available there."""
+    """One condition of the recipe for the board's state. ``ok`` None = not available there."""
 
     name: str
     wanted: str
@@ -247,7 +247,7 @@ class TrialLimit(Record):
 class TrialPrediction(Record):
     """Prediction of a trial, made before any transfer.
 
-    The least that is possible, where the model fits in memory; else near what is to be expected.
+    A lower bound if the model fits in memory; else close to the expected time.
     """
 
     token_ns: int
@@ -318,7 +318,7 @@ class TrialRecord(FileRecord):
     state: TrialState
     failure: Failure | None = None
     skip_reason: str | None = Field(
-        None, description="reason why a planned trial was not run, or not completed"
+        None, description="reason for a planned trial that was not run, or not completed"
     )
     attempt: int = Field(1, description="number of attempts; an interrupted attempt is no result")
     earlier_failures: tuple[Failure, ...] = Field(

@@ -1,4 +1,4 @@
-"""Going on with a run on another board that is equal to the one that broke.
+"""Continuation of a run on another board, equal to the one that failed.
 
 Numbers of two boards are two samples, so variants are compared on one board only: a round of
 repeats that the first board did not finish is measured again completely on the second. Each record
@@ -44,10 +44,10 @@ def unlike_in_speed(run: RunRecord, board: str, facts: BoardFacts, lab_root: Pat
         if was is None and now is None:
             continue
         if was is None or now is None or abs(was - now) > TOLERANCE * max(was, now):
-            yield f"its {what} reads {_told(now)}, that of board {run.board} {_told(was)}"
+            yield f"its {what} reads {_rate_text(now)}, that of board {run.board} {_rate_text(was)}"
 
 
-def _told(rate: int | None) -> str:
+def _rate_text(rate: int | None) -> str:
     return "at a rate that was not measured" if rate is None else f"{size(rate)}/s"
 
 

@@ -1,6 +1,6 @@
-"""State of a lab, kept and backed up: what people decided, and who has which board.
+"""State of a lab, stored and backed up: decisions of people, and the users of boards.
 
-Nothing else can make it again.
+It cannot be computed from other files.
 """
 
 from typing import TYPE_CHECKING

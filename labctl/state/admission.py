@@ -1,4 +1,4 @@
-"""Admission of waiting jobs to boards: a board goes to nobody whom the lab would refuse there."""
+"""Admission of waiting jobs to boards: no job gets a board that its user may not use."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -26,9 +26,9 @@ def next_jobs(
     *,
     own: str | None = None,
 ) -> Sequence[tuple[Waiting, str]]:
-    """Return the jobs that get these free boards; the others keep the reason why they may not.
+    """Return the jobs that get these free boards; record for the others why they do not.
 
-    Who asks for ``own``, a job, has asked for the health of these boards.
+    If ``own``, a job, is given, the caller has already checked the health of these boards.
     """
     rows = sql.rows(connection, f"SELECT {ORDER} FROM job WHERE state = 'waiting'")
     if not rows:
@@ -73,11 +73,11 @@ class Admission:
         self._quotas = QuotaCheck(connection, now, state.quotas)
         self._out = out_of_service(connection)
         self._own = own
-        #: Job -> why it may not have the board that was looked at last, for people.
+        #: Job -> why it may not have the last board considered, for people.
         self.refused: dict[str, str] = {}
 
     def admits(self, job: Waiting, board: str) -> bool:
-        """Tell whether the user of a job may have a board for as long as the job may take."""
+        """Return True if the user of a job may have a board for as long as the job may take."""
         try:
             self._check(job, board)
         except (BoardBusy, BoardOutOfService) as error:
@@ -101,7 +101,7 @@ class Admission:
             health.require_work()
 
     def _holds(self, job: Waiting, board: str) -> bool:
-        """Tell whether its user holds a board, and may use it whatever its health."""
+        """Return True if its user holds a board, and may use it whatever its health."""
         return any(
             kept.begins <= self._now and kept.lets_use_unwell(job.submitter)
             for kept in self._kept.get(board, ())

@@ -27,13 +27,13 @@ _INSERT = f"""
 
 
 def short_reason(reason: str | None) -> str | None:
-    """Return a reason as it is kept: one line, safe for a terminal, not too long."""
+    """Return a reason as it is stored: one line, safe for a terminal, of limited length."""
     return printable_line(reason)[:LONGEST_REASON] if reason else None
 
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """One thing that somebody did."""
+    """One action of a user."""
 
     #: In the order in which they were done, also where a clock was set back.
     id: int
@@ -45,7 +45,7 @@ class AuditEntry:
     via: str
     #: ``hold``, ``release``, ``reserve``, ``queue cancel`` …
     action: str
-    #: The board, job, run or token's name that it was done to.
+    #: Object of the action: a board, a job, a run or the name of a token.
     subject: str
     reason: str | None
     details: Mapping[str, Any]
@@ -67,7 +67,7 @@ class Audit:
         *,
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        """Keep that somebody did something now. Raises HostError, ConfigError."""
+        """Record an action done now. Raises HostError, ConfigError."""
         with self._state.changing() as connection:
             now = clock(connection, self._state.now)
             add_audit(
@@ -82,13 +82,13 @@ class Audit:
         subject: str | None = None,
         limit: int | None = None,
     ) -> Sequence[AuditEntry]:
-        """Return what was done, oldest first; of that the last ``limit``.
+        """Return the last ``limit`` actions, oldest first.
 
         Args:
             since: seconds since 1970.
             actor: ``USER@HOST``, or ``USER`` on whatever host.
             subject: a board, job or run.
-            limit: at most so many.
+            limit: maximum number of entries.
 
         Raises HostError, ConfigError.
         """
@@ -121,7 +121,7 @@ def add_audit(
     reason: str | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> None:
-    """Keep that somebody did something, in the transaction that does it."""
+    """Record an action in its own transaction."""
     from sqlalchemy import text
 
     row = {

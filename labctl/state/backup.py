@@ -23,7 +23,7 @@ def write_backup(database: Database, path: Path) -> None:
         SCHEMA.check(version)  # tables that are unknown here would be left out
         rows = _rows(connection, version)
     if not version:
-        raise ConfigError("the lab has no state yet: there is nothing to back up")
+        raise ConfigError("the lab has no state yet: nothing to back up")
     with host_writes(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         made = tempfile.TemporaryDirectory(dir=path.parent, prefix=".labctl-")
@@ -48,16 +48,16 @@ def read_backup(path: Path) -> Rows:
         write_atomic(copy.path, content)
         try:
             if SCHEMA.table not in copy.tables():
-                raise ConfigError(f"{path} is no backup of a lab's state")
+                raise ConfigError(f"{path} is not a backup of a lab's state")
             with copy.writing() as connection:
                 SCHEMA.migrate(connection)
                 return _rows(connection, SCHEMA.version)
         except DamagedDatabase as error:
-            raise ConfigError(f"{path} is no backup of a lab's state: it is damaged") from error
+            raise ConfigError(f"{path} is not a backup of a lab's state: it is damaged") from error
 
 
 def replace_rows(connection: "Connection", rows: Rows) -> None:
-    """Put these rows in the place of all that the tables have."""
+    """Replace all rows of the tables by these rows."""
     from sqlalchemy import text
 
     for table, these in rows.items():

@@ -79,9 +79,9 @@ class Baselines:
         variant: str | None = None,
         note: str | None = None,
     ) -> Baseline:
-        """Let a name stand for these runs, in place of what it stood for.
+        """Give these runs a name; they replace the earlier runs of that name.
 
-        The ids are taken as they are. Raises ConfigError for a name that cannot be, HostError.
+        The ids are not checked. Raises ConfigError for an invalid name, HostError.
         """
         from sqlalchemy import text
 
@@ -120,7 +120,7 @@ class Baselines:
 
 
 def check_name(name: str) -> str:
-    """Return a baseline's name. Raises ConfigError for one that commands could not take."""
+    """Return a baseline's name. Raises ConfigError for a name that commands would not accept."""
     if not _NAME.fullmatch(name) or name in _TAKEN:
         raise ConfigError(
             f"not a name for a baseline: {name!r}",

@@ -1,4 +1,4 @@
-"""Blame of a job under which boards broke: the one rule, wherever jobs come from.
+"""Blame of a job under which boards broke: one rule for jobs of all sources.
 
 A board breaks by itself, by its host, or by what ran on it. The job is to blame where two boards or
 more broke under it that were well before and are well now, and no other job's board broke with
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 #: One board may have broken by chance.
 _LEAST_BOARDS = 2
-#: Boards that break within so many seconds may have what they share to blame.
+#: If boards break within this time (s), the cause may be something that they share.
 _AT_ONCE_SECONDS = 60.0
-#: Verdicts of checks, and results of jobs, that say whether a board is well.
+#: Verdicts of checks, and results of jobs, that show if a board is well.
 _EVIDENCE = """
     SELECT at, value FROM board_event
     WHERE board = :board AND kind = 'check' AND value IN ('good', 'failing', 'host')
@@ -35,7 +35,7 @@ _EVIDENCE = """
 
 @dataclass(frozen=True)
 class BrokenBoard:
-    """A board that broke under a job; well is what a check found, or what ran another job."""
+    """A board that broke under a job. It is well if a check found so, or if it ran another job."""
 
     board: str
     was_well: bool
@@ -45,18 +45,18 @@ class BrokenBoard:
 
 
 def broken_by_job(boards: Iterable[BrokenBoard]) -> list[str]:
-    """Return the boards that a job is to blame for, in order; none: infrastructure is."""
+    """Return the boards that a job broke, in order; none: infrastructure is to blame."""
     own = [one.board for one in boards if one.was_well and one.is_well and not one.with_others]
     return sorted(own) if len(own) >= _LEAST_BOARDS else []
 
 
 def blame_reason(boards: Iterable[str], last: str) -> str:
-    """Say why a job is to blame. ``last`` is how its last attempt ended."""
+    """Return why a job is to blame. ``last`` is the end of its last attempt."""
     return f"it broke {', '.join(boards)}, which were well before and are well now: {last}"
 
 
 def note_broken(connection: "Connection", job: "Job", board: str, now: float) -> "Job":
-    """Keep that a board broke under a job of the queue; return the job with that."""
+    """Record that a board broke under a queued job; return the changed job."""
     noted = replace(job, broken={board: now, **job.broken})
     sql.run(
         connection,
@@ -69,9 +69,9 @@ def note_broken(connection: "Connection", job: "Job", board: str, now: float) ->
 def given_up(
     connection: "Connection", job: "Job", attempts: int, last: str
 ) -> tuple[int, Blame, str]:
-    """Return the end of a job of the queue after its last attempt, by what the lab's state knows.
+    """Return the end of a queued job after its last attempt, from the lab's state.
 
-    ``last`` is how that attempt ended.
+    ``last`` is the end of that attempt.
     """
     boards = [_known(connection, job, board, at) for board, at in job.broken.items()]
     if own := broken_by_job(boards):
@@ -82,7 +82,7 @@ def given_up(
 def _known(connection: "Connection", job: "Job", board: str, at: float) -> BrokenBoard:
     asked = {"board": board, "id": job.id}
     before = sql.rows(connection, _EVIDENCE, {**asked, "after": 0.0})
-    # A job that began before says nothing of the time after.
+    # A job that began before that says nothing about the time after it.
     later = sql.rows(connection, _EVIDENCE, {**asked, "after": at})
     earlier = max((row for row in before if row["at"] <= at), key=_moment, default=None)
     after = sorted((row for row in later if row["at"] > at), key=_moment)

@@ -1,4 +1,4 @@
-"""The history of each board: what happened to it, when, by whom and why."""
+"""The history of each board: events with their time, author and reason."""
 
 import json
 import socket
@@ -29,7 +29,7 @@ _INSERT = f"""
 
 @dataclass(frozen=True)
 class BoardEvent:
-    """One thing that happened to a board."""
+    """One event of a board."""
 
     #: In the order in which they happened, also where a clock was set back.
     id: int
@@ -45,7 +45,7 @@ class BoardEvent:
 
 
 class BoardEvents:
-    """The history of a lab's boards; it is never changed, only added to."""
+    """The history of a lab's boards; entries are only added, never changed."""
 
     def __init__(self, state: "StateDatabase"):
         self._state = state
@@ -58,13 +58,13 @@ class BoardEvents:
         kinds: Collection[EventKind] = (),
         limit: int | None = None,
     ) -> list[BoardEvent]:
-        """Return what happened, oldest first; of that the last ``limit``.
+        """Return the last ``limit`` events, oldest first.
 
         Args:
             board: one board; None: all.
             since: seconds since 1970.
             kinds: only these; none: all.
-            limit: at most so many.
+            limit: maximum number of events.
 
         Raises HostError, ConfigError.
         """
@@ -86,7 +86,7 @@ class BoardEvents:
         return [_event(row) for row in reversed(self._state.ask(question, asked))]
 
     def uses(self, board: str, since: float, until: float) -> Sequence[BoardEvent]:
-        """Return the leases of a board, by whichever name, that began between two times.
+        """Return the leases of a board, under any of its names, that began between two times.
 
         Raises HostError, ConfigError.
         """
@@ -109,7 +109,7 @@ class BoardEvents:
         reason: str | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        """Keep that something happened now. Raises HostError, ConfigError."""
+        """Record an event now. Raises HostError, ConfigError."""
         with self._state.changing() as connection:
             now = clock(connection, self._state.now)
             add_event(connection, now, board, kind, value, by=by, reason=reason, details=details)
@@ -126,7 +126,7 @@ def add_event(
     reason: str | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> None:
-    """Keep that something happened, in a transaction that is open."""
+    """Record an event, in an open transaction."""
     from sqlalchemy import text
 
     row = {
@@ -151,7 +151,7 @@ def set_state(
     reason: str | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> None:
-    """Keep a board's state, and its history where it is another than before or has ``details``.
+    """Record a board's state; add an event if the state has changed or has ``details``.
 
     The transaction is the caller's.
     """
@@ -164,7 +164,7 @@ def set_state(
 
 
 def keep_row(connection: "Connection", board: str, values: Mapping[str, Any]) -> None:
-    """Change columns of a board's row in board_health, which is made at need."""
+    """Change columns of a board's row in board_health; create the row if needed."""
     from sqlalchemy import text
 
     row = {**values, "board": board}
@@ -184,7 +184,7 @@ def clock(connection: "Connection", now: str) -> float:
 
 
 def this_user() -> str:
-    """Return who runs this process, as ``USER@HOST``."""
+    """Return the user of this process, as ``USER@HOST``."""
     return f"{user_name()}@{socket.gethostname()}"
 
 

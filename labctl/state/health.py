@@ -1,7 +1,7 @@
-"""The health of each board, which is apart from its state: an idle board may be bad.
+"""The health of each board. It is independent of the state: an idle board may be bad.
 
-Health is what people and health checks found out about a board. State (idle, leased, offline) is
-what it does now.
+Health is the finding of people and health checks. State (idle, leased, offline) is the present use
+of the board.
 """
 
 import builtins
@@ -38,7 +38,7 @@ class Health(StrEnum):
     GOOD = "good"
     #: Never checked, or the last check came to no verdict.
     UNKNOWN = "unknown"
-    #: Its verdicts go to and fro between good and bad.
+    #: Its verdicts alternate between good and bad.
     LOOPING = "looping"
     BAD = "bad"
     #: Somebody works on the board itself.
@@ -46,12 +46,12 @@ class Health(StrEnum):
     RETIRED = "retired"
 
 
-#: Key of the evidence of a board that an untrusted recipe had: only a look through it, or a person,
+#: Key of the evidence of a board that an untrusted recipe used: only an inspection or a person
 #: gives it another health.
 UNTRUSTED = "untrusted"
-#: Its value until that look has ended.
+#: Its value until that inspection has ended. Stored in labs, and compared: it must not change.
 NOT_LOOKED_THROUGH = "an untrusted recipe ran on it, and it was not looked through since"
-#: Boards that do the work of users. Nothing is known against an unknown one.
+#: Health of boards that do the work of users. An unknown board counts as fit.
 WORKING = (Health.GOOD, Health.UNKNOWN)
 #: Set by people, and ended by people alone.
 BY_PEOPLE = (Health.MAINTENANCE, Health.RETIRED)
@@ -67,17 +67,17 @@ class BoardHealth:
     since: float | None = None
     reason: str | None = NEVER_CHECKED
     made_by: str | None = None
-    #: Numbers, runs and probes that the verdict rests on.
+    #: Numbers, runs and probes behind the verdict.
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    #: ``offline`` where the last contact failed; None: it answered, or was never asked.
+    #: ``offline`` if the last contact failed; None: it answered, or was never contacted.
     state: str | None = None
-    #: What its system called itself at the last contact.
+    #: Name and version of its system at the last contact.
     firmware: str | None = None
     checked_at: float | None = None
     #: File of the probe, or id of the run, of the last health check.
     checked_run: str | None = None
     jobs_since_check: int = 0
-    #: From when on somebody wants a check, and why.
+    #: Time from which a check is requested, and the reason.
     check_wanted_at: float | None = None
     check_wanted_for: str | None = None
 
@@ -88,15 +88,15 @@ class BoardHealth:
 
     @property
     def awaits_look(self) -> bool:
-        """True if an untrusted run ended without the look through the board: the next begins so."""
+        """True if an untrusted run ended without an inspection: the next run begins with it."""
         return self.evidence.get(UNTRUSTED) == NOT_LOOKED_THROUGH
 
     def may_do(self, kind: str) -> bool:
-        """Tell whether queued jobs of a kind may run on the board."""
+        """Return True if queued jobs of a kind may run on the board."""
         return self.may_work or (kind == "untrusted" and self.awaits_look)
 
     def require_work(self) -> None:
-        """Raise BoardOutOfService, which says why, if users' jobs may not run on the board."""
+        """Raise BoardOutOfService with the reason if users' jobs may not run on the board."""
         if not self.may_work:
             why = f": {self.reason}" if self.reason else ""
             raise BoardOutOfService(
@@ -114,7 +114,7 @@ def untrusted_use(pid: int) -> dict[str, Any]:
 
 
 def out_of_service(connection: "Connection") -> dict[str, BoardHealth]:
-    """Return the boards whose health keeps users' jobs off, by name."""
+    """Return the boards whose health excludes users' jobs, by name."""
     rows = sql.rows(connection, f"SELECT {_COLUMNS} FROM board_health")
     found = (_health(tuple(row.values())) for row in rows)
     return {health.board: health for health in found if not health.may_work}
@@ -127,12 +127,12 @@ class Healths:
         self._state = state
 
     def list(self) -> list[BoardHealth]:
-        """Return what is known, by board. Raises HostError, ConfigError."""
+        """Return the known health, by board. Raises HostError, ConfigError."""
         rows = self._state.ask(f"SELECT {_COLUMNS} FROM board_health ORDER BY board", {})
         return [_health(row) for row in rows]
 
     def get(self, board: str) -> BoardHealth:
-        """Return the health of a board; unknown where nobody checked it."""
+        """Return the health of a board; unknown if it was never checked."""
         question = f"SELECT {_COLUMNS} FROM board_health WHERE board = :board"
         rows = self._state.ask(question, {"board": board})
         return _health(rows[0]) if rows else BoardHealth(board)
@@ -140,8 +140,7 @@ class Healths:
     def require_work(self, board: str, by: str) -> None:
         """Raise BoardOutOfService unless ``by`` (``USER@HOST``) may use a board.
 
-        Who took a board by hand may use it whatever its health: somebody has to find out what it
-        has.
+        A user who holds a board may use it whatever its health: somebody has to find the fault.
         Raises BoardBusy as :meth:`refuse_untrusted_use` does.
         """
         health = self.get(board)
@@ -155,19 +154,19 @@ class Healths:
     def refuse_untrusted_use(self, health: BoardHealth) -> None:
         """Raise BoardBusy while another process has a board for an untrusted recipe.
 
-        Its look through the board is part of that.
+        The inspection of the board is part of that.
         """
         if self.has_untrusted_use(health):
             raise BoardBusy(
-                f"board {health.board} is in use: an untrusted recipe has it, and it is looked"
-                " through afterwards"
+                f"board {health.board} is in use: an untrusted recipe has it, and it is inspected"
+                " afterwards"
             )
 
     def has_untrusted_use(self, health: BoardHealth) -> bool:
-        """Tell whether another process has a board for an untrusted recipe, or looks through it."""
+        """Return True if another process uses a board for an untrusted recipe, or inspects it."""
         host, pid = health.evidence.get("host"), health.evidence.get("pid")
         if not health.awaits_look or not isinstance(pid, int):
-            return False  # its look has failed
+            return False  # its inspection has failed
         if host == socket.gethostname():
             started = start_time(pid)
             is_the_same = started is not None and started == health.evidence.get("started")
@@ -184,8 +183,8 @@ class Healths:
     def working(self, boards: Sequence[str], by: str, *, untrusted: bool = False) -> Sequence[str]:
         """Return the boards that ``by`` may use, or may wait for.
 
-        An ``untrusted`` recipe begins with the look through its board where that is due. Raises
-        BoardOutOfService if it is none of them.
+        An ``untrusted`` recipe begins with an inspection of its board if one is due. Raises
+        BoardOutOfService if there is no such board.
         """
         found: builtins.list[str] = []
         refused: BoardOutOfService | None = None
@@ -219,11 +218,10 @@ class Healths:
         evidence: Mapping[str, Any] | None = None,
         unless: Collection[Health] = (),
     ) -> BoardHealth:
-        """Keep the health of a board, and why; return what it is now.
+        """Record the health of a board and the reason; return its health now.
 
-        Nothing changes while the health is one of ``unless``. The history gets a line where the
-        health is another than before, and for each step of an untrusted run. Raises HostError,
-        ConfigError.
+        Nothing changes while the health is one of ``unless``. The history gets a line if the health
+        has changed, and for each step of an untrusted run. Raises HostError, ConfigError.
         """
         with self._state.changing() as connection:
             now = clock(connection, self._state.now)
@@ -248,7 +246,7 @@ class Healths:
             return _row(connection, board)
 
     def checked(self, board: str, run: str | None) -> None:
-        """Keep that a health check of a board ended now; ``run`` is its probe or run."""
+        """Record that a health check of a board ended now; ``run`` is its probe or run."""
         with self._state.changing() as connection:
             now = clock(connection, self._state.now)
             values = {"checked_at": now, "checked_run": run, "jobs_since_check": 0}
@@ -257,9 +255,9 @@ class Healths:
             )
 
     def want_check(self, board: str, reason: str, *, after_s: float = 0.0) -> None:
-        """Ask for a health check before the next job of users, ``after_s`` from now at the latest.
+        """Request a health check before the next job of a user, ``after_s`` from now at the latest.
 
-        An earlier wish stays.
+        An earlier request stays.
         """
         with self._state.changing() as connection:
             at = clock(connection, self._state.now) + after_s
@@ -283,7 +281,7 @@ class Healths:
                     keep_row(connection, board, {"jobs_since_check": 1})
 
     def set_state(self, board: str, state: str, *, by: str, reason: str | None = None) -> None:
-        """Keep a board's state in its history, where it is another than before."""
+        """Record a board's state in its history, if it has changed."""
         if self.get(board).state == state:
             return
         with self._state.changing() as connection:
@@ -292,7 +290,7 @@ class Healths:
             )
 
     def set_firmware(self, board: str, firmware: str, *, by: str) -> bool:
-        """Keep what system a board runs; True if it ran another one before."""
+        """Record the system of a board; return True if it has changed."""
         firmware = printable_line(firmware)
         if self.get(board).firmware == firmware:
             return False

@@ -1,7 +1,7 @@
-"""Taking boards for people, and letting them go.
+"""Holding boards for people, and releasing them.
 
-A hold keeps a board for somebody from now on. It needs no living process; the holder's own runs
-take leases under it.
+A hold keeps a board for a user from now on. It needs no running process; the holder's own runs take
+leases under it.
 """
 
 import math
@@ -27,7 +27,7 @@ from labctl.state.reservations import (
 if TYPE_CHECKING:
     from labctl.state.sql import StateDatabase
 
-#: A hold whose end nobody names lasts so many seconds.
+#: Default duration (s) of a hold.
 HOLD_SECONDS = 8 * 3600.0
 
 
@@ -52,13 +52,13 @@ class Holds:
         seconds: float = HOLD_SECONDS,
         program: str | None = None,
     ) -> Reservation:
-        """Keep a board for ``by`` (``USER@HOST``) from now on; an own earlier hold is replaced.
+        """Keep a board for ``by`` (``USER@HOST``) from now on; replace their earlier hold.
 
-        ``program`` is what asks for it where no person does: such a hold lets nobody use a board
-        that its health keeps out of service.
+        ``program`` is the program that requests the hold instead of a person: such a hold does not
+        allow the use of a board that is out of service.
 
-        Raises BoardBusy where another uses or keeps the board in that time, or the user has too
-        many then, HostError.
+        Raises BoardBusy if another user uses or keeps the board in that time, or the user then has
+        too many boards; HostError.
         """
         with self._state.changing() as connection:
             now = clock(connection, self._state.now)
@@ -87,11 +87,11 @@ class Holds:
         force: bool = False,
         reason: str | None = None,
     ) -> list[str]:
-        """End the hold of a board; with ``force`` whoever's, and the lease of who uses it.
+        """End a hold on a board. With ``force``, also another user's hold and the current lease.
 
-        An ended lease raises the board's epoch, so that its holder is refused everywhere. Returns
-        words for what was ended; none where nobody had the board. Raises ConfigError where force or
-        a reason is lacking, HostError.
+        An ended lease raises the board's epoch, so that its holder is refused everywhere. Returns a
+        description of each hold and lease that was ended; none if nobody had the board. Raises
+        ConfigError if force or a reason is missing, HostError.
         """
         with self._state.changing() as connection:
             now = clock(connection, self._state.now)

@@ -14,7 +14,7 @@ from labctl.files import user_name
 from labctl.state.job_order import Waiting
 
 #: ``run``: a scheduler runs it. ``untrusted``: it does so as ``labctl run --untrusted`` does; a
-#: kind of its own, so that a labctl that does not know it leaves the job alone. ``foreground``: a
+#: separate kind, so that a labctl that does not know it leaves the job alone. ``foreground``: a
 #: ``labctl run`` that waits for a board itself.
 JobKind = Literal["run", "untrusted", "foreground", "health", "nightly"]
 JobState = Literal["waiting", "running", "done", "cancelled"]
@@ -29,23 +29,23 @@ ORDER = "id, boards, tried, priority, position, submitter, kind, max_seconds, re
 
 
 def new_job_id() -> str:
-    """Make the id of a new job: of a million, two are alike with a chance of 1 in 500."""
+    """Make the id of a new job: in a million, two are equal with a chance of 1 in 500."""
     return secrets.token_hex(6)
 
 
 @dataclass(frozen=True)
 class NewJob:
-    """A job to be submitted. ``request`` is all that its run needs; JSON."""
+    """A job to submit. ``request`` has everything that its run needs; JSON."""
 
     #: For people: the recipe's name.
     name: str
     request: Mapping[str, Any]
-    #: Where it may run, best first.
+    #: Boards on which it may run, best first.
     boards: tuple[str, ...]
     kind: JobKind = "run"
     priority: int = 0
     expected_seconds: float | None = None
-    #: The longest that it may take; the board must not be kept for another before that is over.
+    #: Maximum duration; the board must not be kept for another user before that is over.
     max_seconds: float = 0.0
     submitter: str = field(default_factory=lambda: f"{user_name()}@{socket.gethostname()}")
     #: Submitted twice, it is one job.
@@ -62,7 +62,7 @@ class Job:
     #: JSON.
     request: str
     boards: tuple[str, ...]
-    #: Boards on which infrastructure broke it off.
+    #: Boards on which infrastructure interrupted it.
     tried: tuple[str, ...]
     priority: int
     position: float
@@ -74,13 +74,13 @@ class Job:
     state: JobState
     board: str | None
     worker: str | None
-    #: Number of the attempt that runs, or ran last; 0 before the first.
+    #: Number of the current or last attempt; 0 before the first.
     attempts: int
-    #: How many attempts infrastructure broke off.
+    #: Number of attempts that infrastructure interrupted.
     failures: int
     #: When the attempt counts as lost unless it is renewed.
     expires: float | None
-    #: Why it is to be stopped while it runs.
+    #: Reason to stop it while it runs.
     stop: str | None
     run: str | None
     started_at: float | None
@@ -88,7 +88,7 @@ class Job:
     exit_status: int | None
     blame: Blame | None
     reason: str | None
-    #: Boards that broke under it -> when each did first, in seconds since 1970.
+    #: Boards that broke under it -> the first time, in seconds since 1970.
     broken: Mapping[str, float]
 
     @cached_property
@@ -120,7 +120,7 @@ def job_of(row: Sequence[Any]) -> Job:
 
 
 def waiting_of(job: Job) -> Waiting:
-    """Return what the order asks of a job."""
+    """Return the facts of a job that the order needs."""
     boards = tuple(board for board in job.boards if board not in job.tried)
     is_foreground = job.kind == "foreground"
     place = (job.priority, job.position, job.submitter)
@@ -128,7 +128,7 @@ def waiting_of(job: Job) -> Waiting:
 
 
 def waiting_row(row: Mapping[str, Any]) -> Waiting:
-    """Return what the order asks of a row of ORDER."""
+    """Return the facts that the order needs, from a row of ORDER."""
     tried = json.loads(row["tried"])
     boards = tuple(board for board in json.loads(row["boards"]) if board not in tried)
     place = (row["priority"], row["position"], row["submitter"])

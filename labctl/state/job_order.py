@@ -1,4 +1,4 @@
-"""The order of the queue, in one place: who comes next.
+"""The order of the queue.
 
 1. Jobs that somebody moved to the front, the last moved first.
 2. Greater priority before smaller.
@@ -15,24 +15,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Waiting:
-    """A waiting job, as far as the order asks."""
+    """The facts of a waiting job that the order needs."""
 
     id: str
-    #: Where it may run, best first.
+    #: Boards on which it may run, best first.
     boards: tuple[str, ...]
     priority: int
     #: Below 0: moved to the front.
     position: float
     submitter: str
-    #: True if its own process waits for a board; nobody else runs it.
+    #: True if its own process waits for a board; no other process runs it.
     is_foreground: bool = False
-    #: The longest that it may take, in s.
+    #: Maximum duration in s.
     max_seconds: float = 0.0
     kind: str = "run"
 
 
 def in_order(waiting: Sequence[Waiting], running: Mapping[str, int]) -> Iterator[Waiting]:
-    """Yield all jobs as they would begin one after the other; ``running`` counts jobs by user."""
+    """Yield all jobs in the order in which they would begin; ``running`` counts jobs by user."""
     counts = Counter(running)
     for job in _turns(waiting, counts):
         counts[job.submitter] += 1

@@ -1,8 +1,8 @@
 """Jobs: the queue of a lab. A job waits, runs on one board under one worker, and ends once.
 
-Each attempt has a number. Who runs an attempt renews it; one that is not renewed was lost with its
-worker, and the job waits again. What an older attempt says later is refused. The database's clock
-alone says when that is. Who comes next: :mod:`labctl.state.job_order`.
+Each attempt has a number. Its worker renews it; an attempt that is not renewed was lost with its
+worker, and the job waits again. Later reports of an older attempt are refused. Only the database's
+clock counts. The order of jobs: :mod:`labctl.state.job_order`.
 """
 
 import json
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from labctl.state.sql import StateDatabase
 
-#: A job that infrastructure broke off so often is given up.
+#: A job is given up after this number of interruptions by infrastructure.
 MOST_FAILURES = 3
 
 
@@ -33,13 +33,13 @@ class Jobs:
         self._state = state
 
     def submit(self, *jobs: NewJob) -> Sequence[Job]:
-        """Put jobs at the end of the queue, in this order and all at once; ids that exist stay."""
+        """Append jobs to the queue, in this order and all at once; existing ids are kept."""
         with self._state.changing() as connection:
             now, seconds = self._now(connection), self._state.lease_seconds
             last = sql.rows(connection, "SELECT MAX(position) AS last FROM job")[0]["last"] or 0.0
             for number, job in enumerate(jobs, 1):
                 if not job.boards:
-                    raise ConfigError(f"job {job.name}: no board is named for it")
+                    raise ConfigError(f"job {job.name}: no board is given")
                 values: dict[str, Any] = dict.fromkeys(NAMES) | {
                     "id": job.id,
                     "kind": job.kind,
@@ -68,7 +68,7 @@ class Jobs:
             return [_get(connection, job.id) for job in jobs]
 
     def list(self, *, ended: int = 0) -> Sequence[Job]:
-        """Return running jobs, waiting ones in their order, then the ``ended`` that ended last."""
+        """Return running jobs, waiting jobs in order, then the last ``ended`` jobs that ended."""
         question = f"SELECT {COLUMNS} FROM job WHERE state"
         rows = self._state.ask(f"{question} IN ('running', 'waiting')", {})
         known = {job.id: job for job in map(job_of, rows)}
@@ -104,11 +104,11 @@ class Jobs:
         return (exact or found)[0]
 
     def now(self) -> float:
-        """Return this moment by the database's clock; there is a job by which to tell it."""
+        """Return the time by the database's clock. At least one job must exist."""
         return float(self._state.ask(f"SELECT {self._state.now}", {})[0][0])
 
     def cancel(self, job: str, reason: str) -> Job:
-        """Cancel a job that waits, or ask its worker to stop it; return it as it is then.
+        """Cancel a waiting job, or ask the worker of a running job to stop it; return it.
 
         Raises ConfigError if it has ended.
         """
@@ -123,7 +123,7 @@ class Jobs:
             return _get(connection, job)
 
     def move(self, job: str, *, priority: int | None = None, first: bool = False) -> Job:
-        """Give a waiting job another priority, or the first place of all. Raises ConfigError."""
+        """Give a waiting job another priority, or the first place. Raises ConfigError."""
         with self._state.changing() as connection:
             found = _get(connection, job)
             if found.state != "waiting":
@@ -144,7 +144,7 @@ class Jobs:
                 _free_lost(connection, self._now(connection))
 
     def wanted_boards(self) -> set[tuple[str, str]]:
-        """Return each board that a waiting job may use, or one of a lost worker; and its kind."""
+        """Return each board that a waiting job or a job of a lost worker may use, with the kind."""
         rows = self._state.ask(
             "SELECT kind, boards FROM job WHERE kind <> 'foreground' AND"
             f" (state = 'waiting' OR (state = 'running' AND expires < {self._state.now}))",
@@ -153,7 +153,7 @@ class Jobs:
         return {(board, kind) for kind, boards in rows for board in json.loads(boards)}
 
     def somebody_waits(self, boards: Sequence[str]) -> bool:
-        """Return True if a job waits for one of these boards that somebody will run."""
+        """Return True if a job waits for one of these boards and can still be run."""
         rows = self._state.ask(
             "SELECT kind, boards FROM job WHERE state = 'waiting'"
             f" AND (kind <> 'foreground' OR expires >= {self._state.now})",
@@ -174,11 +174,11 @@ class Jobs:
         *,
         suits: Callable[[Waiting, str], bool] = lambda _job, _board: True,
     ) -> Sequence[Job]:
-        """Give free boards to the jobs that come next; return those of this worker's, running.
+        """Give free boards to the next jobs; return the jobs of this worker, now running.
 
-        Jobs of lost workers wait again before. A board whose next job is waited for in the
-        foreground is kept free for that. Nobody's next job is one whose user may not have the
-        board for as long as it may take; why is its reason then.
+        Before that, jobs of lost workers wait again. A board whose next job waits in the foreground
+        is kept free for it. A job is skipped if its user may not have the board for the job's
+        maximum duration; its ``reason`` then says why.
         """
         if not boards:
             return []
@@ -186,10 +186,10 @@ class Jobs:
             return self._claim(connection, boards, worker, suits, None)
 
     def claim_own(self, job: str, boards: Sequence[str], worker: str) -> Job | None:
-        """Give a free board to a job that is waited for in the foreground, if it is its turn.
+        """Give a free board to a foreground job, if it is its turn.
 
-        The boards are those that their health gives it. The wait is renewed by that. Raises
-        LeaseLost if the job was cancelled, or not renewed.
+        The caller has checked the health of the boards. This also renews the wait. Raises LeaseLost
+        if the job was cancelled, or not renewed.
         """
         with self._state.changing() as connection:
             now = self._now(connection)
@@ -205,13 +205,13 @@ class Jobs:
             return claimed[0] if claimed else None
 
     def renew(self, worker: str) -> Sequence[Job]:
-        """Say that a worker lives; return its jobs that somebody wants stopped."""
+        """Record a sign of life of a worker; return its jobs that have to stop."""
         with self._state.changing() as connection:
             _renew(connection, worker, self._now(connection) + self._state.lease_seconds)
         return self.to_stop(worker)
 
     def to_stop(self, worker: str) -> Sequence[Job]:
-        """Return the running jobs of a worker that somebody wants stopped."""
+        """Return the running jobs of a worker that have to stop."""
         rows = self._state.ask(
             f"SELECT {COLUMNS} FROM job WHERE worker = :worker AND state = 'running'"
             " AND stop IS NOT NULL",
@@ -220,7 +220,7 @@ class Jobs:
         return [job_of(row) for row in rows]
 
     def start(self, job: Job, run: str) -> Job:
-        """Note the run of a job before it begins. Raises LeaseLost if the attempt was lost."""
+        """Record the run of a job before it begins. Raises LeaseLost if the attempt was lost."""
         with self._state.changing() as connection:
             self._check(connection, job)
             _update(connection, job.id, run=run)
@@ -245,11 +245,11 @@ class Jobs:
     def requeue(
         self, job: Job, reason: str, *, blame_board: bool = True, counted: bool = True
     ) -> Job:
-        """Let a job wait again that infrastructure broke off, or end it after too many failures.
+        """Let an interrupted job wait again, or end it after too many failures.
 
-        With ``blame_board`` the board broke: it goes to another one, as long as there is one that
-        it was not tried on, and is to blame itself where :mod:`labctl.state.blame` says so. An
-        attempt that never was, or was stopped, is not ``counted``. Raises LeaseLost as
+        With ``blame_board`` the board broke: the job goes to a board on which it was not tried, as
+        long as there is one, and is itself to blame by the rule of :mod:`labctl.state.blame`. An
+        attempt that did not happen or was stopped is not ``counted``. Raises LeaseLost as
         :meth:`finish` does.
         """
         with self._state.changing() as connection:
@@ -259,9 +259,9 @@ class Jobs:
             return _get(connection, job.id)
 
     def _check(self, connection: "Connection", job: Job) -> Job:
-        """Return a job as it is now. Raises LeaseLost if this attempt is none any more."""
+        """Return a job as it is now. Raises LeaseLost if this attempt is over."""
         if not sql.rows(connection, "SELECT id FROM job WHERE id = :id", {"id": job.id}):
-            raise LeaseLost(f"job {job.id} is gone: the database has forgotten it")
+            raise LeaseLost(f"job {job.id} is gone: the database no longer has it")
         found = _get(connection, job.id)
         if (found.state, found.attempts) != ("running", job.attempts):
             raise LeaseLost(
@@ -281,7 +281,7 @@ class Jobs:
         from labctl.state.admission import next_jobs
 
         now = self._now(connection)
-        _renew(connection, worker, now + self._state.lease_seconds)  # who asks for jobs lives
+        _renew(connection, worker, now + self._state.lease_seconds)  # a claim is a sign of life
         _free_lost(connection, now)
         question = "SELECT board FROM job WHERE state = 'running' AND worker <> :worker"
         rows = sql.rows(connection, question, {"worker": worker})  # may hold no lease yet
@@ -316,7 +316,7 @@ def _renew(connection: "Connection", worker: str, expires: float) -> None:
 
 
 def _free_lost(connection: "Connection", now: float) -> None:
-    """Let jobs wait again whose worker died; end those whose foreground process did."""
+    """Requeue jobs of dead workers; end foreground jobs of dead processes."""
     question = f"SELECT {COLUMNS} FROM job WHERE expires < :now AND state IN ('running','waiting')"
     for row in sql.rows(connection, question, {"now": now}):
         job = job_of(tuple(row.values()))
@@ -350,7 +350,7 @@ def _again(
         return
     tried = {*job.tried, job.board} if blame_board and job.board else set(job.tried)
     if tried >= set(job.boards):
-        tried = set()  # each had its turn; they may be well again
+        tried = set()  # all were tried; they may be well again
     _update(
         connection,
         job.id,

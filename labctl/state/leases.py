@@ -1,12 +1,12 @@
 """Leases of boards in the lab's state: who may use which board, why, and until when.
 
-A lease has an epoch that is above all earlier ones of its board. It ends when it is released, and
-by itself when its holder no longer renews it. Only the database's clock says when that is; a holder
-stops before, by its own monotonic clock.
+A lease has an epoch above all earlier ones of its board. It ends when it is released, or when its
+holder no longer renews it. Only the database's clock counts for that; a holder stops earlier, by
+its own monotonic clock.
 
-The token of a board's last lease stays when that is over: by it a host knows again what a process
-of its own had that died. So does the hardware that it was for: one board that has two names, in the
-devices.yaml of two users for instance, is one board here.
+The token of a board's last lease stays after its end: by it a host recognises the lease of one of
+its dead processes. The hardware of the lease stays too: a board with two names, for instance in the
+devices.yaml of two users, is one board here.
 """
 
 import os
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from labctl.state.sql import StateDatabase
 
-#: The holder of a lease stops after this part of its time, at the latest: what it sent arrives,
-#: too, and no two clocks run alike.
+#: The holder of a lease stops after this part of its time, at the latest. The rest is for data on
+#: its way to arrive and for differences between clocks.
 _USABLE = 0.9
 
 _COLUMNS = "board, epoch, token, holder, host, pid, purpose, job, hardware, since, expires"
@@ -44,7 +44,7 @@ class StateLease:
 
     board: str
     epoch: int
-    #: Proves that one is its holder; empty for everybody else.
+    #: Proof of the holder; empty for everybody else.
     token: str = field(repr=False)
     #: ``USER@HOST`` for whom it is held.
     holder: str
@@ -53,7 +53,7 @@ class StateLease:
     purpose: str
     #: Id of the queue's job for which it is held; None outside the queue.
     job: str | None
-    #: The board itself, whatever its name; None if nobody asked it yet.
+    #: Identity of the hardware, whatever the board's name; None if it was never contacted.
     hardware: str | None
     since: float
     expires: float
@@ -62,7 +62,7 @@ class StateLease:
 
 
 def steady_seconds() -> float:
-    """Return the time of a clock that nobody sets, in s; it counts while the host sleeps, too."""
+    """Return the time (s) of a clock that is never set; it also counts while the host sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -75,11 +75,11 @@ class BoardLeases:
 
     def __init__(self, state: "StateDatabase"):
         self._state = state
-        #: A lease that is not renewed ends after so long.
+        #: A lease that is not renewed ends after this time (s).
         self.seconds = state.lease_seconds
 
     def list(self) -> list[StateLease]:
-        """Return the leases that hold now, by board. Raises HostError, ConfigError."""
+        """Return the leases in force, by board. Raises HostError, ConfigError."""
         now = self._state.now
         rows = self._state.ask(
             f"SELECT {_SHOWN} FROM board_lease WHERE expires > {now} ORDER BY board", {}
@@ -87,7 +87,7 @@ class BoardLeases:
         return [StateLease(*row) for row in rows]
 
     def get(self, board: str) -> StateLease | None:
-        """Return the lease that holds a board now; None if it is free."""
+        """Return the lease in force on a board; None if it is free."""
         return next((lease for lease in self.list() if lease.board == board), None)
 
     def refuse_if_taken(
@@ -99,7 +99,7 @@ class BoardLeases:
         hardware: str | None = None,
         is_dead: Callable[[str], bool] = _nobody_died,
     ) -> None:
-        """Raise BoardBusy where :meth:`acquire` would, and change nothing."""
+        """Raise BoardBusy if :meth:`acquire` would; change nothing."""
         now = self._state.now
         asked = {"board": board, "hardware": hardware or "", "planned": planned_seconds}
         question = (
@@ -115,9 +115,10 @@ class BoardLeases:
                 raise other_keeps(other)
 
     def refuse_other_name(self, board: str, token: str) -> None:
-        """Raise BoardBusy while the lease with a token holds a board of another name.
+        """Raise BoardBusy while the lease with this token is on a board of another name.
 
-        A board's own lease has the token of the one here: so it tells under which name it is used.
+        The lease file on a board has the token of the lease here: so it shows under which name the
+        board is used.
         """
         question = (
             f"SELECT {_SHOWN} FROM board_lease"
@@ -145,18 +146,18 @@ class BoardLeases:
 
         Args:
             board: its name.
-            purpose: words for people.
+            purpose: description for people.
             holder: ``USER@HOST`` for whom it is taken; by default who runs this process.
             job: id of the queue's job.
-            seconds: after so long it ends, unless it is renewed; by default the lab's time.
+            seconds: it ends after this time unless it is renewed; by default the lab's time.
             minimum_epoch: one above the board's own.
-            keep_epoch: epoch of a lease on the board that goes on, its holder being dead: it is
-                kept, unless there was a greater one.
-            planned_seconds: how long the work may take. It must end before the board is kept for
-                another.
-            hardware: the board itself, whatever its name; by default what it was at last.
-            is_dead: tells whether the holder of a token is known to be dead.
-            token: a new one of the caller's; by default one is made.
+            keep_epoch: epoch of a lease on the board that continues although its holder is dead: it
+                is kept, unless there was a greater one.
+            planned_seconds: maximum duration of the work. It must end before the board is kept for
+                another user.
+            hardware: identity of the hardware; default: that of the last lease.
+            is_dead: returns True if the holder of a token is known to be dead.
+            token: a new token of the caller; by default one is made.
 
         Raises BoardBusy that names the holder, HostError, ConfigError.
         """
@@ -213,7 +214,7 @@ class BoardLeases:
         return lease
 
     def renew(self, lease: StateLease, seconds: float | None = None) -> StateLease:
-        """Hold a board for at least another ``seconds`` from now; by default the lab's time.
+        """Extend a lease to at least ``seconds`` from now; by default the lab's time.
 
         Raises LeaseLost, HostError.
         """
@@ -225,7 +226,7 @@ class BoardLeases:
     def renew_all(
         self, leases: Sequence[StateLease], seconds: float | None = None
     ) -> Sequence[StateLease | LeaseLost]:
-        """Renew several leases in one transaction; each as it is now, or that it is lost.
+        """Renew several leases in one transaction; return each lease as it is now, or LeaseLost.
 
         Raises HostError, ConfigError.
         """
@@ -252,7 +253,7 @@ class BoardLeases:
         ]
 
     def raise_epoch(self, lease: StateLease, epoch: int) -> StateLease:
-        """Give a lease a greater epoch: the board's own was above it.
+        """Give a lease a greater epoch, because the board's own was above it.
 
         Raises LeaseLost, HostError.
         """
@@ -266,7 +267,7 @@ class BoardLeases:
             return self._held(connection, lease, lease.stop_before)
 
     def release(self, lease: StateLease) -> None:
-        """Free a board; nothing if the lease ended before. Raises HostError."""
+        """Free a board; do nothing if the lease has ended. Raises HostError."""
         self._state.together(lease, self._release)
 
     def _release(self, leases: Sequence[StateLease]) -> None:
@@ -278,7 +279,10 @@ class BoardLeases:
                     end(connection, row, now, lease.holder, None)
 
     def kept_for_others(self, leases: Sequence[StateLease]) -> Mapping[str, Reservation]:
-        """Return what keeps leased boards for somebody else now: nothing new is begun on them."""
+        """Return, by board, the reservation of another user that is now in force.
+
+        No new trial may start there.
+        """
         holders = {lease.board: lease.holder for lease in leases}
         return {
             board: one
@@ -296,7 +300,7 @@ class BoardLeases:
 
 
 def find(connection: "Connection", board: str) -> dict[str, Any] | None:
-    """Return the row of a board, in a transaction that is open; None if it never had a lease."""
+    """Return the row of a board, in an open transaction; None if it never had a lease."""
     from sqlalchemy import text
 
     question = text(f"SELECT {_COLUMNS} FROM board_lease WHERE board = :board")
@@ -307,7 +311,7 @@ def find(connection: "Connection", board: str) -> dict[str, Any] | None:
 def other_names(
     connection: "Connection", board: str, hardware: str | None
 ) -> Sequence[dict[str, Any]]:
-    """Return the rows of the same board under other names, in a transaction that is open."""
+    """Return the rows of the same board under other names, in an open transaction."""
     from sqlalchemy import text
 
     question = text(
@@ -318,22 +322,22 @@ def other_names(
 
 
 def find_live(connection: "Connection", board: str, now: float) -> dict[str, Any] | None:
-    """Return the lease that holds a board at a moment, under whichever of its names."""
+    """Return the lease in force on a board at a moment, under any of its names."""
     own = find(connection, board)
     rows = [] if own is None else [own, *other_names(connection, board, own["hardware"])]
     return next((row for row in rows if is_live(row, now)), None)
 
 
 def is_live(row: dict[str, Any], now: float) -> bool:
-    """Tell whether the lease of a row holds at a moment."""
+    """Return True if the lease of a row is in force at a moment."""
     return row["expires"] is not None and bool(row["expires"] > now)
 
 
 @contextmanager
 def leases_kept(connection: "Connection") -> Iterator[None]:
-    """Replace all tables inside: no lease of a backup holds, and no epoch is given a second time.
+    """Replace all tables inside: no lease of a backup is in force, and no epoch is used twice.
 
-    Holders that live keep their boards.
+    Living holders keep their boards.
     """
     from sqlalchemy import text
 
@@ -356,7 +360,7 @@ def end(
     *,
     epochs: int = 0,
 ) -> None:
-    """End the lease of a row; its epoch stays, or is raised by so many ``epochs``."""
+    """End the lease of a row; its epoch is raised by ``epochs``."""
     from sqlalchemy import text
 
     update = "UPDATE board_lease SET expires = NULL, epoch = epoch + :epochs WHERE board = :board"
@@ -367,13 +371,13 @@ def end(
 def _note_end(
     connection: "Connection", row: dict[str, Any], at: float, by: str, reason: str | None
 ) -> None:
-    """Keep the end of a lease in the board's history; quotas count from it."""
+    """Record the end of a lease in the board's history, from which quotas count."""
     had = {"holder": row["holder"], "since": row["since"]}
     set_state(connection, at, row["board"], "idle", by=by, reason=reason, details=had)
 
 
 def busy(lease: StateLease, board: str | None = None) -> BoardBusy:
-    """Return the error for a board that another has, perhaps under another name."""
+    """Return the error for a board that another user has, perhaps under another name."""
     from labctl.units import local_time
 
     name = lease.board
@@ -387,7 +391,7 @@ def busy(lease: StateLease, board: str | None = None) -> BoardBusy:
 
 
 def lost(lease: StateLease, now: dict[str, Any] | None) -> LeaseLost:
-    """Return the error for a holder that lost its board; ``now`` is who has it."""
+    """Return the error for a holder that lost its board; ``now`` is the new lease."""
     after = f": {now['holder']} has it now ({now['purpose']})" if now else ""
     return LeaseLost(f"the lease of board {lease.board} has ended{after}")
 

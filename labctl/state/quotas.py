@@ -1,4 +1,4 @@
-"""Quotas: the most that one user may have of a lab's boards."""
+"""Quotas: the limits of one user's share of a lab's boards."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _HINT = "wait, or release a board; `quotas` in devices.yaml says how much a user
 
 
 class QuotaCheck:
-    """Check at one moment, in a transaction of the caller's. A user is one on all hosts."""
+    """Check at one moment, in the caller's transaction. A user is the same on all hosts."""
 
     def __init__(self, connection: "Connection", now: float, quotas: Mapping[str, Quota]):
         self._connection = connection
@@ -25,7 +25,7 @@ class QuotaCheck:
         self._used: dict[str, float] = {}
 
     def check(self, board: str, holder: str) -> None:
-        """Raise BoardBusy where ``USER@HOST`` may not have one more board now, ``board``."""
+        """Raise BoardBusy if ``USER@HOST`` may not also have ``board`` now."""
         user = _user(holder)
         quota = self._quotas.get(user, self._quotas.get(EACH))
         if quota is None:
@@ -42,13 +42,13 @@ class QuotaCheck:
                 self._used[user] = _used_seconds(self._connection, self._now, user)
             if (used := self._used[user] / 3600) >= quota.hours:
                 raise BoardBusy(
-                    f"{user} used boards for {used:.1f} h in the last 24 hours, and may for"
+                    f"{user} used boards for {used:.1f} h in the last 24 hours; the limit is"
                     f" {quota.hours:g} h",
                     hint=_HINT,
                 )
 
     def took(self, board: str, holder: str) -> None:
-        """Count a board as one that ``USER@HOST`` has."""
+        """Count a board for ``USER@HOST``."""
         if self._quotas:
             self._boards_of(_user(holder)).add(board)
 
@@ -67,7 +67,7 @@ def check_reserved(
     *,
     quotas: Mapping[str, Quota],
 ) -> None:
-    """Raise BoardBusy where ``USER@HOST`` may not have one more board at some time, ``board``."""
+    """Raise BoardBusy if ``USER@HOST`` may not also have ``board`` at some time."""
     from sqlalchemy import text
 
     user = holder.partition("@")[0]
@@ -106,7 +106,7 @@ def _boards(connection: "Connection", now: float, user: str) -> set[str]:
 
 
 def _used_seconds(connection: "Connection", now: float, user: str) -> float:
-    """Return how long a user's commands had boards in the last day, in s, summed over these."""
+    """Return the time (s) that a user's commands had boards in the last day, over all boards."""
     from sqlalchemy import text
 
     begin = now - _DAY_SECONDS

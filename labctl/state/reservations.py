@@ -1,7 +1,6 @@
-"""Times for which a board is kept: by a hold from now on, by a reservation, for maintenance.
+"""Periods in which a board is kept: by a hold from now on, by a reservation, for maintenance.
 
-They keep others from taking the board; who may use it then takes leases as always. Maintenance
-keeps everybody out.
+They exclude other users; the owner takes leases as usual. Maintenance excludes everybody.
 """
 
 import secrets
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
 
     from labctl.state.sql import StateDatabase
 
-#: ``hold``: somebody took it at once. ``reservation``: for a time to come. ``maintenance``: nobody
-#: starts work then.
+#: ``hold``: from now on. ``reservation``: for a later time. ``maintenance``: nobody starts work
+#: then.
 ReservationKind = Literal["hold", "reservation", "maintenance"]
 
 _COLUMNS = "id, board, kind, holder, begins, ends, reason, made_by, made_at"
-#: Question for what keeps a board, under whichever of its names, at some moment between two times.
-#: The last leases of names tell which are one board.
+#: Query for what keeps a board, under any of its names, at some moment between two times. The last
+#: leases show which names belong to one board.
 KEPT = (
     f"SELECT {_COLUMNS} FROM reservation"
     " WHERE (board = :board OR board IN"
@@ -36,23 +35,24 @@ KEPT = (
 
 @dataclass(frozen=True)
 class Reservation:
-    """One board for one time. Times are seconds since 1970."""
+    """One board for one period. Times are seconds since 1970."""
 
     id: str
     board: str
     kind: ReservationKind
-    #: ``USER@HOST``, or ``USER`` on whatever host. Of maintenance: who asked for it.
+    #: ``USER@HOST``, or ``USER`` for any host. For maintenance: its author.
     holder: str
     begins: float
     ends: float
     reason: str | None
-    #: Who asked for it: a person, or a program by itself.
+    #: Its author: a person, or a program.
     made_by: str
     made_at: float
 
     def lets_use_unwell(self, holder: str) -> bool:
-        """Return True if ``USER@HOST`` took the board by hand: whatever its health, they may use it
-        while its time is.
+        """Return True if ``USER@HOST`` took the board by hand.
+
+        They may use it for that time, whatever its health.
         """
         return self.kind == "hold" and self.made_by == self.holder and self.lets_in(holder)
 
@@ -62,19 +62,19 @@ class Reservation:
 
 
 def is_same_user(one: str, other: str) -> bool:
-    """Return True if both are one user: ``USER`` alone, as on pages, is so on whatever host."""
+    """Return True if both are one user: ``USER`` alone, as on pages, matches any host."""
     (user, host, _), (other_user, other_host, _) = one.partition("@"), other.partition("@")
     return one == other or (user == other_user and not (host and other_host))
 
 
 class Reservations:
-    """The times for which boards of a lab are kept."""
+    """The periods in which boards of a lab are kept."""
 
     def __init__(self, state: "StateDatabase"):
         self._state = state
 
     def list(self, board: str | None = None) -> Sequence[Reservation]:
-        """Return those that are not over, by their begin. Raises HostError, ConfigError."""
+        """Return those that have not ended, by begin. Raises HostError, ConfigError."""
         which = "" if board is None else " AND board = :board"
         question = (
             f"SELECT {_COLUMNS} FROM reservation WHERE ends > {self._state.now}{which}"
@@ -84,7 +84,7 @@ class Reservations:
         return [Reservation(*row) for row in self._state.ask(question, asked)]
 
     def of_leased(self) -> Sequence[tuple[str, Reservation]]:
-        """Return those whose time is now, with each name under which their board was leased."""
+        """Return those in force now, with each name under which their board was leased."""
         now, columns = self._state.now, _COLUMNS.replace("board", "reservation.board")
         question = (
             f"SELECT mine.board, {columns.replace('holder', 'reservation.holder')}"
@@ -96,7 +96,7 @@ class Reservations:
         return [(board, Reservation(*row)) for board, *row in self._state.ask(question, {})]
 
     def in_force(self) -> Sequence[Reservation]:
-        """Return those whose time is now."""
+        """Return those in force now."""
         now = self._state.now
         question = f"SELECT {_COLUMNS} FROM reservation WHERE begins <= {now} AND ends > {now}"
         return [Reservation(*row) for row in self._state.ask(f"{question} ORDER BY board", {})]
@@ -113,17 +113,17 @@ class Reservations:
         kind: ReservationKind = "reservation",
         reason: str | None = None,
     ) -> Reservation:
-        """Keep a board for a time. A lease that holds already is not touched by it.
+        """Keep a board for a period. It does not affect a lease in force.
 
-        Raises BoardBusy where it is kept for another then, or the user has too many boards,
-        ConfigError for a time that cannot be, HostError.
+        Raises BoardBusy if the board is kept for another user then, or the user has too many
+        boards, ConfigError for an invalid time, HostError.
         """
         if not begins < ends:
-            raise ConfigError("a reservation ends after its begin")
+            raise ConfigError("a reservation must end after its begin")
         with self._state.changing() as connection:
             now = clock(connection, self._state.now)
             if ends <= now:
-                raise ConfigError("this time is over")
+                raise ConfigError("this time is in the past")
             for other in kept(connection, board, begins, ends):
                 raise other_keeps(other)
             if kind != "maintenance":
@@ -141,9 +141,9 @@ class Reservations:
     def cancel(
         self, number: str, *, by: str, via: str = "cli", force: bool = False, reason: str | None
     ) -> Reservation:
-        """End a reservation; another's needs ``force`` and a reason.
+        """End a reservation; another user's needs ``force`` and a reason.
 
-        Raises ConfigError if there is none, or it is another's, HostError.
+        Raises ConfigError if there is none, or it is another user's, HostError.
         """
         from sqlalchemy import text
 
@@ -173,9 +173,9 @@ class Reservations:
 def kept(
     connection: "Connection", board: str, begins: float, ends: float, hardware: str | None = None
 ) -> Sequence[Reservation]:
-    """Return what keeps a board at some moment between two times, by its begin.
+    """Return what keeps a board at some moment between two times, ordered by begin.
 
-    ``hardware`` is the board itself, by default what it was at its last lease.
+    ``hardware`` is the identity of the hardware, by default that of the last lease.
     """
     from sqlalchemy import text
 
@@ -188,7 +188,7 @@ def kept(
 
 
 def reservations_from(connection: "Connection", now: float) -> Mapping[str, Sequence[Reservation]]:
-    """Return by board what keeps it now or later, by its begin."""
+    """Return, by board, what keeps it now or later, ordered by begin."""
     from sqlalchemy import text
 
     question = f"SELECT {_COLUMNS} FROM reservation WHERE ends > :now ORDER BY begins, id"
@@ -201,7 +201,7 @@ def reservations_from(connection: "Connection", now: float) -> Mapping[str, Sequ
 def add_reservation(
     connection: "Connection", now: float, new: Reservation, via: str
 ) -> Reservation:
-    """Keep a reservation and its entry in the audit log, in a transaction that is open."""
+    """Record a reservation and its entry in the audit log, in an open transaction."""
     from sqlalchemy import text
 
     values: dict[str, Any] = {
@@ -232,22 +232,25 @@ def add_reservation(
 
 
 def end_reservation(connection: "Connection", one: Reservation) -> None:
-    """Remove a reservation in a transaction that is open; the audit log tells of it."""
+    """Remove a reservation in an open transaction; the audit log records it."""
     from sqlalchemy import text
 
     connection.execute(text("DELETE FROM reservation WHERE id = :id"), {"id": one.id})
 
 
 def check_force(owner: str, what: str, *, force: bool, reason: str | None) -> None:
-    """Raise ConfigError unless another's is ended with force, and with a reason."""
+    """Raise ConfigError unless another user's is ended with force and a reason."""
     if not force:
         raise ConfigError(f"{what} is {owner}'s", hint="ask them; or end it: --force --reason TEXT")
     if not (reason or "").strip():
-        raise ConfigError("to end what is another's needs a reason", hint="add --reason TEXT")
+        raise ConfigError(
+            "a reason is required to end another user's hold or reservation",
+            hint="add --reason TEXT",
+        )
 
 
 def other_keeps(other: Reservation) -> BoardBusy:
-    """Return the error for a board that is kept for another."""
+    """Return the error for a board that is kept for another user."""
     from labctl.units import local_time
 
     times = f"from {local_time(other.begins)} to {local_time(other.ends)}"

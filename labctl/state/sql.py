@@ -1,4 +1,4 @@
-"""SQL of the lab's state: what its parts need of the database, and statements in a transaction."""
+"""SQL of the lab's state: the database interface of its parts, and statements in a transaction."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -23,33 +23,33 @@ class StateDatabase(Protocol):
 
     @property
     def lease_seconds(self) -> float:
-        """A board's lease, or a job's attempt, that is not renewed for so long is over."""
+        """Time (s) after which a lease or an attempt ends unless it is renewed."""
 
     @property
     def now(self) -> str:
-        """SQL of this moment: seconds since 1970 by the database's clock."""
+        """SQL of the current time: seconds since 1970 by the database's clock."""
 
     def ask(self, question: str, values: Mapping[str, object]) -> "list[Row]":
-        """Return rows; none where nothing was ever kept. Raises HostError, ConfigError."""
+        """Return rows; none if nothing was ever stored. Raises HostError, ConfigError."""
 
     def changing(self, *, backup: bool = True) -> "AbstractContextManager[Connection]":
-        """Open a transaction that no other labctl shares, after a backup where one is due."""
+        """Open an exclusive transaction, after a backup if one is due."""
 
     def together(self, item: T, do: Callable[[Sequence[T]], None]) -> None:
-        """Do something to an item in one transaction with those of other threads."""
+        """Process an item in one transaction with items of other threads."""
 
 
 def rows(
     connection: "Connection", question: str, values: Mapping[str, object] | None = None
 ) -> "list[dict[str, Any]]":
-    """Return the rows that a question has, each with its names."""
+    """Return the rows of a query, each with column names."""
     from sqlalchemy import text
 
     return [dict(row) for row in connection.execute(text(question), values or {}).mappings()]
 
 
 def run(connection: "Connection", statement: str, values: Mapping[str, object]) -> None:
-    """Carry out a statement."""
+    """Execute a statement."""
     from sqlalchemy import text
 
     connection.execute(text(statement), values)

@@ -1,7 +1,7 @@
 """The database of a lab's state, and its backups.
 
-It is ``labctl.sqlite`` beside devices.yaml, or tables in the lab's PostgreSQL. Each backup is a
-SQLite file of the same tables, whichever it is.
+It is ``labctl.sqlite`` beside devices.yaml, or tables in the lab's PostgreSQL. In both cases a
+backup is a SQLite file with the same tables.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FILE_NAME = "labctl.sqlite"
 BACKUPS = "backups"
-#: Backups that labctl makes by itself: one a day at most, so that these are weeks of changes.
+#: Number of automatic backups to keep: at most one a day, so they cover weeks of changes.
 _KEPT = 14
 _HINT = (
     "if the file is damaged: move it away, then `labctl state restore FILE`; backups are in the"
@@ -48,15 +48,15 @@ T = TypeVar("T")
 
 
 def lab_state(lab: LabFile) -> "LabState":
-    """Return the state of a lab. Raises ConfigError for a database that cannot be."""
+    """Return the state of a lab. Raises ConfigError for an invalid database."""
     database = lab_database(lab) or SqliteDatabase(lab.root / FILE_NAME, "the lab's state", _HINT)
     return LabState(lab, database)
 
 
 class LabState:
-    """State of one lab. Nothing is made before something is to be kept.
+    """State of one lab. Nothing is created before the first write.
 
-    Its parts are imported when they are used: most commands need one or two of them.
+    Its parts are imported on use: most commands need one or two of them.
     """
 
     def __init__(self, lab: LabFile, database: Database):
@@ -82,14 +82,14 @@ class LabState:
 
     @cached_property
     def reservations(self) -> "Reservations":
-        """The times for which boards are kept for somebody, or for maintenance."""
+        """The periods in which boards are kept for users or for maintenance."""
         from labctl.state.reservations import Reservations
 
         return Reservations(self)
 
     @cached_property
     def holds(self) -> "Holds":
-        """Taking boards for people, and letting them go."""
+        """Holding boards for people, and releasing them."""
         from labctl.state.holds import Holds
 
         return Holds(self)
@@ -110,7 +110,7 @@ class LabState:
 
     @cached_property
     def health(self) -> "Healths":
-        """The health of the lab's boards, and what it rests on."""
+        """The health of the lab's boards, with its evidence."""
         from labctl.state.health import Healths
 
         return Healths(self)
@@ -138,31 +138,31 @@ class LabState:
 
     @cached_property
     def stored_runs(self) -> "StoredRuns":
-        """Archives of run directories in the store that the hosts share."""
+        """Archives of run directories in the shared store."""
         from labctl.state.stored_runs import StoredRuns
 
         return StoredRuns(self)
 
     @property
     def identity(self) -> str | None:
-        """Name of this state on the boards; None before anything was kept."""
+        """Name of this state on the boards; None before the first write."""
         rows = self.ask("SELECT id FROM state_identity", {})
         return str(rows[0][0]) if rows else None
 
     @property
     def now(self) -> str:
-        """SQL of this moment: seconds since 1970 by the database's clock."""
+        """SQL of the current time: seconds since 1970 by the database's clock."""
         return self._database.now
 
     def moment(self) -> float:
-        """Return this moment: seconds since 1970 by the database's clock. Raises HostError."""
+        """Return the current time: seconds since 1970 by the database's clock. Raises HostError."""
         from labctl.state.events import clock
 
         with self.changing() as connection:
             return clock(connection, self.now)
 
     def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
-        """Return rows; none where nothing was ever kept. Raises HostError, ConfigError."""
+        """Return rows; none if nothing was ever stored. Raises HostError, ConfigError."""
         if not self._database.is_there:
             return []
         with self._database.questions() as ask:
@@ -172,16 +172,16 @@ class LabState:
                 return []
             if found == SCHEMA.version:
                 return ask(question, values)
-        with self.changing():  # of an older labctl
+        with self.changing():  # tables of an older labctl
             pass
         return self._database.ask(question, values)
 
     @contextmanager
     def changing(self, *, backup: bool = True) -> Iterator["Connection"]:
-        """Open a transaction that no other labctl shares, after a backup where one is due.
+        """Open an exclusive transaction, after a backup if one is due.
 
-        One is due before the first change of a day, unless it is a change that no backup is for,
-        and before tables are migrated.
+        A backup is due before the first change of a day, unless the change needs none, and before a
+        migration of tables.
         """
         if not backup:
             with self._database.writing() as connection:
@@ -196,16 +196,16 @@ class LabState:
             yield connection
 
     def together(self, item: T, do: Callable[[Sequence[T]], None]) -> None:
-        """Do something to an item in one transaction with those of other threads.
+        """Process an item in one transaction with items of other threads.
 
         Raises what ``do`` raises.
         """
         together((self._key, do.__qualname__), item, do)
 
     def backup(self, path: Path | None = None) -> Path:
-        """Copy the state to a new SQLite file; return it. Raises ConfigError, HostError.
+        """Copy the state to a new SQLite file; return its path. Raises ConfigError, HostError.
 
-        Without a path it gets one below backups/, and the oldest of those go.
+        The default path is below backups/, where the oldest backups are then removed.
         """
         from labctl.state.backup import write_backup
 
@@ -222,11 +222,11 @@ class LabState:
         return path
 
     def restore(self, path: Path, *, force: bool = False) -> None:
-        """Replace the whole state by a backup; what was there is backed up first.
+        """Replace the whole state by a backup; the present state is backed up first.
 
-        Leases are those that hold now, if the state still knows them: none of the backup's holds.
-        Tokens that were revoked after the backup stay so.
-        Raises ConfigError while workers or holders of boards live, unless ``force``.
+        Leases in force stay, if the state still knows them; leases of the backup do not return.
+        Tokens revoked after the backup stay revoked. Raises ConfigError while workers or holders of
+        boards live, unless ``force``.
         """
         from labctl.state.backup import read_backup, replace_rows
         from labctl.state.leases import leases_kept
@@ -255,9 +255,8 @@ class LabState:
         ]
         if workers or holders:
             raise ConfigError(
-                printable_line(f"the lab is at work: {'; '.join(workers + holders)}"),
-                hint="stop them, or wait a minute for those that died; --force restores all the"
-                " same",
+                printable_line(f"the lab is in use: {'; '.join(workers + holders)}"),
+                hint="stop them, or wait a minute for those that died; --force restores anyway",
             )
 
     def _version(self) -> int:

@@ -1,4 +1,4 @@
-"""The run directories that lie in the store of a lab's hosts: the digest of each archive."""
+"""The run directories in the lab's shared store: the digest of each archive."""
 
 from typing import TYPE_CHECKING
 
@@ -19,12 +19,12 @@ class StoredRuns:
         return dict(self._state.ask("SELECT run, sha256 FROM stored_run", {}))
 
     def get(self, run: str) -> str | None:
-        """Return the SHA-256 of a run's archive; None where it is not stored."""
+        """Return the SHA-256 of a run's archive; None if it is not stored."""
         rows = self._state.ask("SELECT sha256 FROM stored_run WHERE run = :run", {"run": run})
         return rows[0][0] if rows else None
 
     def set(self, run: str, sha256: str, host: str) -> None:
-        """Keep the digest of a run's archive, in place of an earlier one."""
+        """Record the digest of a run's archive; it replaces an earlier one."""
         with self._state.changing() as connection:
             sql.run(
                 connection,

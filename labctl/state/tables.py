@@ -1,6 +1,6 @@
 """Tables of the lab's state, in SQL that SQLite and PostgreSQL both know.
 
-A step that was released is never changed: a further one follows it.
+A released step is never changed; changes are new steps.
 """
 
 import secrets

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from labctl.config.web import Role
     from labctl.state.sql import StateDatabase
 
-#: Tells people, and programs that look for secrets in texts, what it is.
+#: Prefix by which people and secret scanners recognise a token.
 PREFIX = "labctl_"
 _REVOKE = "token revoke"
 _COLUMNS = "sha256, name, role, made_by, made_at, expires"
@@ -29,14 +29,14 @@ _COLUMNS = "sha256, name, role, made_by, made_at, expires"
 
 @dataclass(frozen=True)
 class AccessToken:
-    """A token without itself. Times are seconds since 1970 by the database's clock."""
+    """A token without its secret. Times are seconds since 1970 by the database's clock."""
 
     sha256: str
     name: str
     role: "Role"
     made_by: str
     made_at: float
-    #: None: it does not end by itself.
+    #: None: it does not expire.
     expires: float | None
 
     def document(self) -> dict[str, object]:
@@ -64,9 +64,9 @@ class AccessTokens:
     def add(
         self, name: str, role: "Role", *, by: str, seconds: float | None = None, token: str = ""
     ) -> str:
-        """Make a token, and return it: nobody can tell it later. ``seconds``: how long it holds.
+        """Make a token and return it: it cannot be shown later. ``seconds``: its lifetime.
 
-        ``token`` is one that was made before. Raises ConfigError where the name is taken.
+        ``token`` is a token made before. Raises ConfigError if the name is taken.
         """
         from sqlalchemy import text
 
@@ -86,7 +86,8 @@ class AccessTokens:
             ).first()
             if taken is not None:
                 raise ConfigError(
-                    f"there is a token {name!r}", hint=f"`labctl serve token revoke {name}` ends it"
+                    f"token {name!r} exists already",
+                    hint=f"`labctl serve token revoke {name}` ends it",
                 )
             places = ", ".join(f":{column}" for column in _COLUMNS.split(", "))
             connection.execute(
@@ -97,7 +98,7 @@ class AccessTokens:
         return token
 
     def revoke(self, name: str, *, by: str) -> None:
-        """End a token at once. Raises ConfigError where there is none of that name."""
+        """Revoke a token at once. Raises ConfigError if there is none of that name."""
         from sqlalchemy import text
 
         with self._state.changing() as connection:
@@ -112,11 +113,11 @@ class AccessTokens:
             raise ConfigError(f"no token {name!r}", hint=f"tokens: {names}")
 
     def find(self, token: str) -> AccessToken | None:
-        """Return a token that holds now; None for any other text. Raises HostError."""
+        """Return a valid token; None for any other text. Raises HostError."""
         return self.find_hash(digest(token))
 
     def find_hash(self, sha256: str) -> AccessToken | None:
-        """Return the token of a hash if it holds now."""
+        """Return the token of a hash if it is valid now."""
         now = self._state.now
         rows = self._state.ask(
             f"SELECT {_COLUMNS} FROM access_token WHERE sha256 = :sha256"
@@ -129,9 +130,9 @@ class AccessTokens:
 
 @contextmanager
 def revoked_kept(connection: "Connection") -> Iterator[None]:
-    """Replace all tables inside: no token of a backup holds that was revoked since.
+    """Replace all tables inside: tokens of a backup that were revoked since are removed.
 
-    The audit log that is replaced tells which were; their lines go into the new one.
+    The replaced audit log has the revocations; its lines about them go into the new one.
     """
     from sqlalchemy import text
 
@@ -151,5 +152,5 @@ def new_token() -> str:
 
 
 def digest(token: str) -> str:
-    """Return the hash that is kept of a token, in hexadecimal digits."""
+    """Return the stored hash of a token, in hexadecimal digits."""
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()

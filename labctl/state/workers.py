@@ -10,9 +10,9 @@ from labctl.state import sql
 if TYPE_CHECKING:
     from labctl.state.sql import StateDatabase
 
-#: A worker without a sign of life for so long is taken for dead.
+#: A worker counts as dead after this time (s) without a sign of life.
 ALIVE_SECONDS = 60.0
-#: What is known of a dead one is kept so long.
+#: The record of a dead worker is kept for this time (s).
 _KEPT_SECONDS = 7 * 86_400.0
 
 
@@ -23,16 +23,16 @@ class Worker:
     name: str
     host: str
     boards: tuple[str, ...]
-    #: Of labctl.
+    #: Version of labctl.
     version: str
     started_at: float
     alive_at: float
-    #: How long ago it gave its last sign of life.
+    #: Time (s) since its last sign of life.
     silent_seconds: float
 
     @property
     def is_alive(self) -> bool:
-        """True if it gave a sign of life lately."""
+        """True if its last sign of life is recent."""
         return self.silent_seconds <= ALIVE_SECONDS
 
     def document(self) -> dict[str, object]:
@@ -47,7 +47,7 @@ class Workers:
         self._state = state
 
     def list(self) -> Sequence[Worker]:
-        """Return those that live, and those that died lately, by host."""
+        """Return living workers and those that died recently, by host."""
         rows = self._state.ask(
             "SELECT name, host, boards, version, started_at, alive_at,"
             f" {self._state.now} - alive_at FROM worker ORDER BY host, started_at",
@@ -59,7 +59,7 @@ class Workers:
         ]
 
     def give_sign(self, name: str, host: str, boards: Sequence[str], version: str) -> None:
-        """Say that a worker lives; those that died long ago are forgotten."""
+        """Record a sign of life of a worker; remove workers that died long ago."""
         now = f"CAST({self._state.now} AS DOUBLE PRECISION)"
         with self._state.changing() as connection:
             sql.run(
@@ -81,6 +81,6 @@ class Workers:
             )
 
     def remove(self, name: str) -> None:
-        """Forget a worker that ended."""
+        """Remove a worker that ended."""
         with self._state.changing() as connection:
             sql.run(connection, "DELETE FROM worker WHERE name = :name", {"name": name})

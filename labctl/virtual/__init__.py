@@ -1,4 +1,4 @@
-"""Boards made of software: an hdc daemon, a shell, a directory, and what can go wrong with them."""
+"""Boards made of software: an hdc daemon, a shell, a directory, and injected faults."""
 
 from typing import TYPE_CHECKING
 

@@ -42,7 +42,7 @@ class VirtualBoard:
     faults: FaultScript | None = None
     version: Version = "3.2.0c"
     authorisation: Authorisation | None = None
-    #: How much memory it says it has; None: this host's.
+    #: Memory size that it reports; None: this host's.
     memory_bytes: int | None = None
     #: File to which every change below its workdir is logged, with connection and epoch; see
     #: :mod:`labctl.virtual.effects`. Several boards may share it.
@@ -51,7 +51,7 @@ class VirtualBoard:
 
 @dataclass(frozen=True)
 class Served:
-    """A virtual board that answers now."""
+    """A running virtual board."""
 
     name: str
     host: str
@@ -77,7 +77,7 @@ class Served:
 
     @property
     def address(self) -> str:
-        """As devices.yaml wants it."""
+        """Its transport in the form of devices.yaml."""
         return f"{self.host}:{self.port}"
 
 
@@ -136,7 +136,7 @@ class _Running:
     async def stop(self) -> None:
         """Simulate a power cut: connections drop, every process of the board is killed.
 
-        Raises what went wrong in the background before.
+        Raises earlier errors of background work.
         """
         try:
             await self._control.stop()
@@ -184,7 +184,7 @@ class _Running:
         """Kill the process that the kernel would choose; False when there is none."""
         box = self._sandbox
         worst = await asyncio.to_thread(most_wasteful, box.boot_id)
-        # Counted first, as the kernel does: who sees the process end must find it counted.
+        # Counted first, as the kernel does: an observer of the end must find it counted.
         return worst is not None and kill_process(worst, box.boot_id, box.fakes.count_oom_kill)
 
     async def throttle(self, celsius: float, khz: int, within: float) -> None:
@@ -192,7 +192,7 @@ class _Running:
         await self._sandbox.fakes.throttle(celsius, khz, within)
 
     def show_sensors(self) -> None:
-        """Make sensors up for the on-board agent."""
+        """Simulate sensors for the on-board agent."""
         self._sandbox.fakes.show_sensors()
 
     def jump_clock(self, seconds: int) -> None:
@@ -277,7 +277,7 @@ async def serve_until(
         ready(served)
         await stopped.wait()
     finally:
-        # One that cannot be stopped must not keep the others running.
+        # A board that cannot be stopped must not keep the others running.
         ends = await asyncio.gather(*(b.stop() for b in running), return_exceptions=True)
         for failure in filter(None, ends):
             raise failure

@@ -8,7 +8,7 @@ gets one back:
     {"do": "clear"}, {"do": "thaw"}                          -> {}
     {"do": "decide", "allow": true} -> {"keys": [fingerprints of the hosts that waited for it]}
 
-``{"error": TEXT}`` is what a request gets that is none.
+The answer to an invalid request is ``{"error": TEXT}``.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class ControlSocket:
             raise
 
     async def stop(self) -> None:
-        """Do not listen any more, and end what is asked just now. Idempotent."""
+        """Stop listening, and end current requests. Idempotent."""
         self._is_over = True
         if self._server is not None:
             close_server(self._server)
@@ -132,11 +132,11 @@ class Control:
         return number
 
     def states(self) -> list[FaultState]:
-        """Every fault so far and what has become of it."""
+        """Return every fault so far, with its counts."""
         return [FaultState(**state) for state in self._ask({"do": "list"})["faults"]]
 
     def clear(self) -> None:
-        """Forget every fault that still waits; end a freeze."""
+        """Remove every waiting fault; end a freeze."""
         self._ask({"do": "clear"})
 
     def thaw(self) -> None:
@@ -144,7 +144,7 @@ class Control:
         self._ask({"do": "thaw"})
 
     def decide(self, *, allow: bool) -> list[str]:
-        """Let in the hosts that wait for it, or turn them away; the fingerprints of their keys."""
+        """Admit or refuse the waiting hosts; return the fingerprints of their keys."""
         return list(self._ask({"do": "decide", "allow": allow})["keys"])
 
     def _ask(self, request: dict[str, object]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Packets in one direction of a link that is slow, late or held."""
+"""Packets in one direction of a slow, delayed or stopped link."""
 
 import asyncio
 from collections import deque
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class DelayQueue:
-    """Lets actions pass in their order, each when its time has come, none while held.
+    """Runs actions in order, each at its time, none while the queue is held.
 
     ``on_empty`` is called when the last of those that had to wait has passed.
     """
@@ -35,7 +35,7 @@ class DelayQueue:
     ) -> None:
         """Do ``action``, for ``size`` bytes, ``delay`` seconds late or at ``rate`` bytes a second.
 
-        What came before is never overtaken.
+        Earlier actions are never overtaken.
         """
         due = max(self._loop.time() + delay, self._last_due) + (size / rate if rate else 0.0)
         self._last_due = due
@@ -44,16 +44,16 @@ class DelayQueue:
         self._pass()
 
     def hold(self) -> None:
-        """Nothing passes any more."""
+        """Hold all actions."""
         self._held = True
 
     def release(self) -> None:
-        """Everything passes again."""
+        """Release all actions."""
         self._held = False
         self._pass()
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Drop waiting actions."""
         self._waiting.clear()
         self.waiting_bytes = 0
         if self._timer:

@@ -1,4 +1,4 @@
-"""A virtual board's log of what changes on it, as its own side sees it, whatever labctl says.
+"""A virtual board's own log of its changes, independent of labctl.
 
 One JSON object a line: ``ns`` (monotonic), ``board``, ``what``, and
 
@@ -41,7 +41,7 @@ _MOST_TEXT = 4000
 
 @dataclass(frozen=True)
 class Actor:
-    """Somebody who may have done it."""
+    """A possible author of a change."""
 
     connection: int
     epoch: int | None
@@ -73,7 +73,7 @@ class EffectsLog(Interference):
         asyncio.get_running_loop().add_reader(self._watch.descriptor, self.look)
 
     def close(self) -> None:
-        """Write what is left to be written, and end. Idempotent."""
+        """Write the remaining entries, and end. Idempotent."""
         if self._file < 0:
             return
         self.look()
@@ -116,7 +116,7 @@ class EffectsLog(Interference):
             self._write("ended", operation=operation)
 
     def look(self) -> None:
-        """Write what has changed."""
+        """Write the changes."""
         if self._file < 0 or self.failure:
             return
         try:

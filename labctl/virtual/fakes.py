@@ -7,7 +7,7 @@ The agent looks below the folder that ``LABCTL_SANDBOX_FAKES`` names (``toolchai
 - ``oom_kills``: to add to what the kernel has counted;
 - ``memory_kb``: how much memory it has, all of it free (``labctl.board.facts`` looks there, too).
 
-Nothing is there until it is wanted: what a board did not make up, it does not show.
+Nothing exists until it is set: a board shows only the values that were made up for it.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class Fakes:
             date.chmod(0o755)
 
     def show_memory(self, size_bytes: int) -> None:
-        """So much memory, all of it free; programs get what this host has. Raises HostError."""
+        """Show this memory size, all of it free; programs get this host's. Raises HostError."""
         write_atomic(self.folder / "memory_kb", f"{size_bytes // 1024}\n")
 
     def count_oom_kill(self) -> None:

@@ -48,7 +48,7 @@ class Victim(Protocol):
         """Get hot and slow."""
 
     def show_sensors(self) -> None:
-        """Make sensors up for the on-board agent."""
+        """Simulate sensors for the on-board agent."""
 
     def jump_clock(self, seconds: int) -> None:
         """Move the wall clock."""
@@ -80,7 +80,7 @@ class FaultInjector(Interference):
         return self._there(lambda: self._add(fault))
 
     def clear(self) -> None:
-        """Remove every fault that still waits, and :meth:`thaw`. Effects so far stay."""
+        """Remove every waiting fault, and :meth:`thaw`. Effects so far stay."""
         self._there(self._clear)
 
     def thaw(self) -> None:
@@ -88,7 +88,7 @@ class FaultInjector(Interference):
         self._there(self._thaw)
 
     def states(self) -> list[FaultState]:
-        """Every fault so far and what has become of it."""
+        """Return every fault so far, with its counts."""
         return [injected.state for injected in list(self._injected)]
 
     # For the board

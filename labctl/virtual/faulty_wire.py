@@ -26,7 +26,7 @@ from labctl.virtual.injected_fault import Injected
 from labctl.virtual.operation import FaultMatch, Operation, begun_by
 from labctl.virtual.storage import FaultyStorage
 
-#: Bytes that may wait here for a slow link before a writer has to wait.
+#: Bytes queued here for a slow link before a writer must wait.
 _BACKLOG_BYTES = 1 << 20
 
 
@@ -44,7 +44,7 @@ class BoardFaults(Protocol):
 
 
 class FaultyWire(Wire):
-    """Knows the operations under way on one connection and does to them what is due."""
+    """Tracks the operations on one connection and applies due faults to them."""
 
     def __init__(self, line: Line, faults: BoardFaults):
         super().__init__(line)
@@ -57,7 +57,7 @@ class FaultyWire(Wire):
         self._over = False
         self._mute = False
 
-    # What the daemon asks
+    # Called by the daemon
 
     def incoming(self, channel: int, command: int, data: memoryview) -> None:
         """Handle a packet from the host."""
@@ -117,7 +117,7 @@ class FaultyWire(Wire):
         return FaultyStorage(operation) if operation else super().storage(channel)
 
     async def drained(self) -> None:
-        """Wait while too much of what was written waits here."""
+        """Wait while too many written bytes are queued here."""
         await self._room.wait()
 
     def lost(self) -> None:
@@ -132,13 +132,13 @@ class FaultyWire(Wire):
     # Injected faults
 
     def freeze(self) -> None:
-        """Nothing is read, nothing is answered."""
+        """Freeze: read nothing, answer nothing."""
         self._in.hold()
         self._out.hold()
         self._line.hold(held=True)
 
     def thaw(self) -> None:
-        """Go on where it stood still."""
+        """Continue after a freeze."""
         self._out.release()
         self._in.release()
 
@@ -149,11 +149,11 @@ class FaultyWire(Wire):
 
     def hang_up(self, channel: int) -> None:
         """End a channel's work in good order."""
-        # Not at once: the work that is to be ended may be what has just called.
+        # Not at once: the caller may be the work that has to end.
         asyncio.get_running_loop().call_soon(self._line.finish, channel)
 
     def inject(self, raw: bytes) -> None:
-        """Send bytes that are no packet."""
+        """Send bytes that are not a packet."""
         self._give(raw)
 
     # Within
@@ -186,7 +186,7 @@ class FaultyWire(Wire):
         return self._over
 
     def _pretended(self, operation: Operation, channel: int, command: int) -> bool:
-        """Say that a reboot begins, and do nothing."""
+        """Report the begin of a reboot, and do nothing."""
         lies = operation.all(Lie) if command == Command.UNITY_REBOOT else []
         for match, _ in lies:
             match.apply()

@@ -1,4 +1,4 @@
-"""A fault on a board, and what has become of it."""
+"""A fault on a board, and its counts."""
 
 import random
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Injected:
         self.fault = fault
         self.matched = 0
         self.fired = 0
-        #: Decides what is left to chance about this fault, whatever others do.
+        #: Random choices of this fault, independent of others.
         self.random = random.Random(f"{seed}:{number}")  # noqa: S311 - to be reproduced
         self._chosen = 0
 

@@ -40,7 +40,7 @@ class FolderWatch:
     """Watches a folder and all below it. ``descriptor`` is readable when something changed."""
 
     def __init__(self, folder: Path):
-        """Raise HostError where the kernel refuses."""
+        """Raise HostError if the kernel refuses."""
         self._folder = folder
         self._libc = ctypes.CDLL(None, use_errno=True)
         self.descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -65,7 +65,7 @@ class FolderWatch:
                 yield from self._event(watch, mask, name)
 
     def close(self) -> None:
-        """Give the descriptor back. Idempotent."""
+        """Close the descriptor. Idempotent."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -81,7 +81,7 @@ class FolderWatch:
             if mask & bit:
                 yield Change(what, path)
         if mask & _IS_DIRECTORY and mask & (_CREATE | _MOVED_TO):
-            # What came to be in it before it was watched is told now.
+            # Report files that appeared before the folder was watched.
             yield from self._watch(f"{path}/")
 
     def _watch(self, path: str) -> Iterator[Change]:

@@ -1,4 +1,4 @@
-"""A board's storage as file transfers meet it when it fails or lies."""
+"""A board's storage for file transfers, with faults."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ class FaultyStorage(Storage):
         self._operation = operation
 
     def open(self, path: str, flags: int, mode: int = 0) -> int:
-        """Refused, or not that file at all."""
+        """Open the file; it may be refused or replaced."""
         writing = bool(flags & (os.O_WRONLY | os.O_RDWR))
         for match, _ in self._operation.all(PermissionDenied):
             match.apply()

@@ -1,4 +1,4 @@
-"""Users and their rights: tokens, sessions of browsers, users that a proxy has signed in."""
+"""Users and their rights: tokens, browser sessions, users signed in by a proxy."""
 
 import hmac
 import ipaddress
@@ -13,8 +13,8 @@ from labctl.state.tokens import AccessTokens, digest
 
 SESSION_SECONDS = 12 * 3600.0
 _MOST_SESSIONS = 1000
-#: Wrong tokens a minute that are answered; a right one is always taken, so that nobody who
-#: guesses locks others out.
+#: Number of wrong tokens answered per minute; a right one is always accepted, so that nobody can
+#: lock others out by guessing.
 _WRONG_A_MINUTE = 10
 _MOST_HEADER = 500
 PROXY_HEADER = "x-labctl-proxy-secret"
@@ -22,7 +22,7 @@ PROXY_HEADER = "x-labctl-proxy-secret"
 
 @dataclass(frozen=True)
 class User:
-    """Somebody who is signed in."""
+    """A signed-in user."""
 
     name: str
     role: Role
@@ -30,7 +30,7 @@ class User:
     by: str = "token"
 
     def may(self, role: Role) -> bool:
-        """Tell whether they have a role or a higher one."""
+        """Return True if they have a role or a higher one."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
@@ -41,7 +41,7 @@ class _Session:
 
 
 class Access:
-    """Decides who asks.
+    """Identifies the user of a request.
 
     Args:
         tokens: the lab's.
@@ -70,7 +70,7 @@ class Access:
         self.failures = 0
 
     def user(self, headers: Mapping[str, str], cookie: str | None, peer: str | None) -> User | None:
-        """Return who asks; None for nobody that is known. Raises HostError."""
+        """Return the user of a request; None if unknown. Raises HostError."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme:
             found = self._tokens.find(token.strip()) if scheme.lower() == "bearer" else None
@@ -82,7 +82,7 @@ class Access:
         session = self._sessions.get(digest(cookie)) if cookie else None
         if session is None or session.ends < time.monotonic():
             return None
-        # Asked each time: a token that was revoked ends its sessions.
+        # Checked each time: revoking a token ends its sessions.
         token_now = self._tokens.find_hash(session.token_sha256)
         return None if token_now is None else User(token_now.name, token_now.role, "session")
 
@@ -106,7 +106,7 @@ class Access:
             self._sessions.pop(digest(cookie), None)
 
     def wait_seconds(self) -> float:
-        """Return for how long (s) wrong tokens are told to wait; 0 before there are many."""
+        """Return the waiting time (s) after many wrong tokens; 0 before that."""
         now = time.monotonic()
         while self._wrong and self._wrong[0] < now - 60:
             self._wrong.popleft()

@@ -113,27 +113,27 @@ class AuditLine(_Model):
 
 
 class Hold(_Model):
-    """A wish to hold a board."""
+    """A request to hold a board."""
 
     reason: _Reason
     time: str = Field("8h", max_length=20, description="how long: 90m, 8h")
 
 
 class Release(_Model):
-    """A wish to release a board."""
+    """A request to release a board."""
 
     reason: str = Field("", max_length=500, description="needed with force")
     force: bool = Field(default=False, description="also what others hold; needs the role admin")
 
 
 class Cancel(_Model):
-    """A wish to cancel a job."""
+    """A request to cancel a job."""
 
     reason: _Reason
 
 
 class Ended(_Model):
-    """Words for all that ended."""
+    """Description of everything that ended."""
 
     ended: list[str]
 
@@ -174,7 +174,7 @@ def release(request: Request, name: str, wish: Release) -> Ended:
 def queue(
     request: Request, ended: Annotated[int, Query(ge=0, le=1000, description="ended ones")] = 0
 ) -> list[QueueJob]:
-    """Return running jobs, waiting ones in their order, then those that ended last."""
+    """Return running jobs, waiting jobs in order, then the last jobs that ended."""
     may_read(request)
     jobs = dashboard_of(request).view.state.jobs.list(ended=ended)
     names = QueueJob.model_fields
@@ -186,7 +186,7 @@ def queue(
 
 @router.post("/queue/{job}/cancel")
 def cancel(request: Request, job: str, wish: Cancel) -> Ended:
-    """Cancel an own job; an admin any."""
+    """Cancel your own job; an admin may cancel any."""
     found = cancel_job(dashboard_of(request), must_be(request, "run"), job, wish.reason)
     return Ended(ended=[found.id])
 

@@ -60,12 +60,12 @@ def _is_page(request: Request) -> bool:
 
 def _refused(_request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
-    headers = {"connection": "close"}  # the rest of a body may never come
+    headers = {"connection": "close"}  # the rest of the body may never come
     return PlainTextResponse(f"{error.reason}\n", status_code=error.status, headers=headers)
 
 
 def _sign_in(request: Request, _error: Exception) -> Response:
-    """Lead a reader to the form; a program gets 401, with many wrong tokens 429."""
+    """Redirect a reader to the form; answer a program 401, after many wrong tokens 429."""
     wait = dashboard_of(request).access.wait_seconds()
     if wait and "authorization" in request.headers:
         headers = {"retry-after": f"{wait:.0f}"}
@@ -87,7 +87,7 @@ def _no_page(request: Request, error: Exception) -> Response:
 
 
 def _not_valid(_request: Request, error: Exception) -> Response:
-    """Say where a wish is wrong, without what was sent: it may be no valid Unicode."""
+    """Report the errors of a request without its content, which may be invalid Unicode."""
     assert isinstance(error, RequestValidationError)
     detail = [{key: one[key] for key in ("loc", "msg", "type")} for one in error.errors()]
     text = json.dumps({"detail": detail})  # with escapes: a key may be no valid Unicode either
@@ -95,7 +95,7 @@ def _not_valid(_request: Request, error: Exception) -> Response:
 
 
 def _failed(request: Request, error: Exception) -> Response:
-    """Show an error of the lab: its words are made for people and hold no secret."""
+    """Show an error of the lab: its message is for people and contains no secret."""
     assert isinstance(error, LabctlError)
     status = 409 if isinstance(error, BoardBusy) else 400 if error.blame is Blame.CONFIG else 503
     if not _is_page(request):

@@ -38,7 +38,7 @@ def _hold(request: Request, name: str, form: dict[str, str]) -> Response:
 
 @router.post("/boards/{name}/release")
 async def release(request: Request, name: str) -> Response:
-    """End a hold; with ``force``, whoever has the board."""
+    """End a hold; with ``force``, of any user."""
     form = await form_of(request)
     return await asyncio.to_thread(_release, request, name, form)
 
@@ -132,7 +132,7 @@ def hold_board(dashboard: Dashboard, user: User, name: str, reason: str, time: s
 def release_board(
     dashboard: Dashboard, user: User, name: str, reason: str, *, force: bool
 ) -> list[str]:
-    """Release a board; return words for what was ended. Raises ConfigError, HostError."""
+    """Release a board; return a description of what ended. Raises ConfigError, HostError."""
     _known_board(dashboard, name)
     reason = _reason(reason) if force or reason else ""
     ended = dashboard.view.state.holds.release(
@@ -144,10 +144,10 @@ def release_board(
 
 
 def cancel_job(dashboard: Dashboard, user: User, name: str, reason: str) -> Job:
-    """Cancel an own job; an admin any. Raises ConfigError, HostError, Refused."""
+    """Cancel a user's own job; for an admin any job. Raises ConfigError, HostError, Refused."""
     job = _job(dashboard, name)
     if not user.may("admin") and not is_same_user(user.name, job.submitter):
-        raise Refused(403, f"job {name} is of {job.submitter}; to cancel it needs the role admin")
+        raise Refused(403, f"job {name} belongs to {job.submitter}: only an admin may cancel it")
     reason = _reason(reason)
     done = dashboard.view.state.jobs.cancel(job.id, f"{user.name}: {reason}")
     dashboard.view.state.audit.record(user.name, VIA, "queue cancel", job.id, reason)
@@ -169,7 +169,7 @@ def _known_board(dashboard: Dashboard, name: str) -> None:
 def _reason(text: str) -> str:
     reason = text.strip()
     if not reason:
-        raise ConfigError("a reason is needed: others read it")
+        raise ConfigError("a reason is required: others read it")
     if len(reason) > LONGEST_REASON:
         raise ConfigError(f"a reason has at most {LONGEST_REASON} characters")
     return reason
@@ -178,7 +178,7 @@ def _reason(text: str) -> str:
 def _board_page(
     request: Request, name: str, error: LabctlError, **typed: dict[str, str]
 ) -> Response:
-    """Show the board with what forbids the change, and what was ``typed`` in which form."""
+    """Show the board with the reason for the refusal, and the text ``typed`` in each form."""
     view = dashboard_of(request).view
     found = view.board(name)
     if found is None:
@@ -198,5 +198,5 @@ def _board_page(
 
 
 def _to(path: str) -> RedirectResponse:
-    """Lead to a page of this server, by its path alone."""
+    """Redirect to a page of this server, by its path only."""
     return RedirectResponse(path, status_code=303)

@@ -1,4 +1,4 @@
-"""The parts of one dashboard, and what each request asks of them."""
+"""The parts of one dashboard, and their use by requests."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from labctl.web.lab_view import LabView
 from labctl.web.render import Renderer, language_of
 from labctl.web.watcher import Watcher
 
-#: Reports that are made at a time; each may take a processor for seconds.
+#: Reports made at a time; each may use a processor for seconds.
 _REPORTS_AT_ONCE = 2
 _MOST_FIELDS = 20
 
@@ -40,12 +40,12 @@ class Listening:
 
     @property
     def is_any(self) -> bool:
-        """True if it is every address of this host, so that no name follows from it."""
+        """True if it is every address of this host, so it gives no host name."""
         return self.host in ("0.0.0.0", "::")  # noqa: S104 - compared, not opened
 
 
 class SignInNeeded(Exception):
-    """Nobody is signed in, and what was asked is for users alone."""
+    """Nobody is signed in, and the request is for users only."""
 
 
 class Dashboard:
@@ -59,7 +59,7 @@ class Dashboard:
         self.watcher = Watcher(self.view, limits)
         self.renderer = Renderer()
         secret = web.proxy.secret if web.proxy else None
-        # Behind a proxy, everybody who reaches the proxy reaches it.
+        # Behind a proxy, everybody who reaches the proxy reaches the dashboard.
         is_shared = not listening.is_loopback or web.names or web.proxy is not None
         reading = web.reading or ("token" if is_shared else "open")
         self.access = Access(
@@ -77,7 +77,7 @@ class Dashboard:
 
     @property
     def names(self) -> frozenset[str]:
-        """Names by which it may be called."""
+        """Host names by which it may be reached."""
         own = {"localhost", "127.0.0.1", "::1"} if self.listening.is_loopback else set()
         if not self.listening.is_any:
             own.add(self.listening.host.lower())
@@ -91,7 +91,7 @@ def dashboard_of(request: Request) -> Dashboard:
 
 
 def user_of(request: Request) -> User | None:
-    """Return who asks."""
+    """Return the user of a request."""
     if not hasattr(request.state, "user"):
         dashboard = dashboard_of(request)
         peer = request.client.host if request.client else None
@@ -102,7 +102,7 @@ def user_of(request: Request) -> User | None:
 
 
 def may_read(request: Request) -> User | None:
-    """Return who reads. Raises SignInNeeded."""
+    """Return the reader. Raises SignInNeeded."""
     user = user_of(request)
     if user is None and not dashboard_of(request).access.reading_open:
         raise SignInNeeded
@@ -110,7 +110,7 @@ def may_read(request: Request) -> User | None:
 
 
 async def still_reads(request: Request) -> bool:
-    """Ask again whether the reader of a stream has access; not, where nobody can tell."""
+    """Check again if the reader of a stream has access; no access if that is unknown."""
     if hasattr(request.state, "user"):
         del request.state.user
     try:
@@ -128,7 +128,7 @@ def must_be(request: Request, role: Role) -> User:
     if not user.may(role):
         raise Refused(403, f"{user.name} has the role {user.role}; this needs {role}")
     if user.by != "token" and "origin" not in request.headers:
-        # A cookie or a proxy's word comes with every request that a page of others makes, too.
+        # A page of another site can send a request with the cookie or the proxy's header, too.
         raise Refused(403, "a change from a browser needs the header Origin")
     return user
 
@@ -142,7 +142,7 @@ async def form_of(request: Request) -> dict[str, str]:
         body = (await request.body()).decode()
         return dict(parse_qsl(body, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
     except ValueError:
-        raise ConfigError("the form is no text, or has too many fields") from None
+        raise ConfigError("the form is not text, or has too many fields") from None
 
 
 def page(
@@ -154,7 +154,7 @@ def page(
     headers: Mapping[str, str] | None = None,
     **values: Any,
 ) -> Response:
-    """Return a page. ``topics`` are those of which it shows something, separated by blanks."""
+    """Return a page. ``topics``: the topics that it shows, separated by blanks."""
     dashboard = dashboard_of(request)
     language = language_of(request.query_params.get("lang"), request.cookies, request.headers)
     text = dashboard.renderer.page(

@@ -1,7 +1,7 @@
-"""Refuses what no honest browser or program sends, before anything of it is looked at.
+"""Refuses requests that no honest browser or program sends, before reading them.
 
-A name of another site that leads here (DNS rebinding) has a wrong Host; a form of another site has
-a wrong Origin (RFC 6454), also from another port of this host, to which browsers send its cookies.
+DNS rebinding gives a wrong Host. A form of another site gives a wrong Origin (RFC 6454), also from
+another port of this host, to which browsers send the same cookies.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 MOST_BODY_BYTES = 64 * 1024
 _METHODS = ("GET", "HEAD", "POST", "DELETE")
 _LONGEST_TARGET = 4096
-#: No script and no style but our own files, nothing of others, and in nobody's frame.
+#: Only our own scripts and styles, nothing from other sites, and no frame of another site.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
     " frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -39,23 +39,23 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of what clients may take of a server. Times are in s."""
+    """Limits on the use of a server by clients. Times are in s."""
 
     #: Connections at a time; a further one is answered with 503.
     connections: int = 200
-    #: From the begin of a connection, or of its next request, to the end of the request's head.
+    #: From the start of a connection, or of its next request, to the end of the request's head.
     head_seconds: float = 10.0
     #: From the first to the last byte of a body.
     body_seconds: float = 15.0
     #: Streams of events at a time.
     streams: int = 64
-    #: So often a stream asks whether its reader still may read, and a silent one says a comment:
-    #: proxies end one that says nothing for a minute.
+    #: Interval at which a stream checks its reader's access, and a silent one sends a comment:
+    #: proxies end a connection that is silent for a minute.
     alive_seconds: float = 15.0
 
 
 class Refused(Exception):
-    """A request that gets no other answer."""
+    """A refused request: its status and message."""
 
     def __init__(self, status: int, reason: str):
         super().__init__(reason)
@@ -63,7 +63,7 @@ class Refused(Exception):
 
 
 class Guard:
-    """An ASGI application around another. ``names``: hosts by which it is reached."""
+    """An ASGI application around another. ``names``: host names of the server."""
 
     def __init__(self, app: App, names: frozenset[str], limits: Limits):
         self._app = app
@@ -71,7 +71,7 @@ class Guard:
         self.limits = limits
         #: (method, status) -> number of answers; methods and statuses are few.
         self.answers: dict[tuple[str, int], int] = {}
-        #: Ends the streams of events, for which a server that stops would wait.
+        #: Ends the streams of events; otherwise a stopping server would wait for them.
         self.end_streams: Callable[[], None] = lambda: None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -152,7 +152,7 @@ class _Body:
         self._whole = False
 
     async def receive(self) -> Message:
-        if self._whole:  # only the end of the connection can come
+        if self._whole:  # only the end of the connection can follow
             return await self._receive()
         loop = asyncio.get_running_loop()
         if self._until is None:
@@ -170,10 +170,10 @@ class _Body:
 
 
 def _only(scope: Scope, name: bytes, *, needed: bool = True) -> Any:
-    """Return the value of a header; None where there is none and it is not ``needed``."""
+    """Return the value of a header; None if it is missing and not ``needed``."""
     found = [value for key, value in scope["headers"] if key == name]
     if len(found) > 1 or (needed and not found):
-        raise Refused(400, f"the header {name.decode()} must be there once")
+        raise Refused(400, f"the header {name.decode()} must occur exactly once")
     return found[0].decode("latin-1") if found else None
 
 
@@ -185,7 +185,7 @@ def _host_name(host: str) -> str:
     except ValueError:
         name = None
     if name is None or parts.path or "@" in host:
-        raise Refused(400, "the header host is no host")
+        raise Refused(400, "the header host is not a host")
     return name.rstrip(".")
 
 

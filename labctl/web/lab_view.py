@@ -19,7 +19,7 @@ from labctl.web.run_filter import PAGE_RUNS
 
 @dataclass(frozen=True)
 class BoardView:
-    """One board now. ``state`` is apart from its health."""
+    """One board now. ``state`` is independent of its health."""
 
     name: str
     target: str
@@ -29,7 +29,7 @@ class BoardView:
     state: str
     health: BoardHealth
     lease: StateLease | None
-    #: Times for which it is kept, by their begin.
+    #: Its holds and reservations, by begin.
     kept: tuple[Reservation, ...]
     live: LiveRun | None
 
@@ -64,7 +64,7 @@ class LabView:
 
     @property
     def index(self) -> Index | None:
-        """The index as the watcher left it; None where there is no run yet."""
+        """The index as the watcher left it; None if there is no run yet."""
         return self.repository.known
 
     def boards(self) -> list[BoardView]:
@@ -92,7 +92,7 @@ class LabView:
         ]
 
     def board(self, name: str) -> BoardView | None:
-        """Return one board; None if the lab has none of that name."""
+        """Return one board; None if there is none of that name."""
         return next((one for one in self.boards() if one.name == name), None)
 
     def runs(self, wanted: Filter, page: int = 1) -> tuple[list[IndexedRun], int]:
@@ -104,9 +104,9 @@ class LabView:
         return index.runs(wanted, limit=PAGE_RUNS, skip=skip), index.count(wanted)
 
     def run(self, name: str) -> tuple[IndexedRun | None, RunDirectory | None]:
-        """Return a run of the index, and its directory where it is on this host.
+        """Return a run of the index, and its directory if that is on this host.
 
-        Nothing but the id of a run leads to a file.
+        Only the id of a run is used to find a file.
         """
         if not is_run_id(name):
             return None, None

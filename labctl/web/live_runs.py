@@ -1,4 +1,4 @@
-"""Runs in progress, as their events tell."""
+"""Runs in progress, from their events."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ from labctl.units import duration
 
 @dataclass(frozen=True)
 class LiveRun:
-    """A run that a controller drives now. None is what nobody knows."""
+    """A run that a controller drives now. None: unknown."""
 
     run: str
     recipe: str = ""
@@ -35,7 +35,7 @@ class LiveRun:
     number: int | None = None
     trials: int | None = None
     variant: str = ""
-    #: What it does: the phase of the trial, or the step before the first.
+    #: Its activity: the phase of the trial, or the step before the first trial.
     phase: str = ""
     done: float | None = None
     total: float | None = None
@@ -56,10 +56,10 @@ class LiveRun:
 
 
 def after(live: LiveRun, event: AnyEvent) -> LiveRun:
-    """Return what a run does after an event."""
+    """Return the activity of a run after an event."""
     new: dict[str, Any] = {}
     match event:
-        case Contact():  # of another controller or board: nothing from before is true of it
+        case Contact():  # of another controller or board: earlier facts no longer hold
             return LiveRun(live.run, event.recipe, event.board)
         case Evaluation():
             new = {"recipe": event.recipe, "total": event.planned, "done": event.done}
@@ -88,7 +88,7 @@ def _of(event: AnyEvent, *names: str) -> dict[str, Any]:
 
 
 def event_line(event: AnyEvent) -> str | None:
-    """Return an event as a line of a log; None for progress, which a log does not show."""
+    """Return an event as a line of a log; None for progress, which logs do not show."""
     words: str | None = None
     if isinstance(event, Contact):
         words = f"{event.recipe} on {event.board} ({event.target}, {event.execution})"
@@ -112,7 +112,7 @@ def event_line(event: AnyEvent) -> str | None:
 
 @dataclass
 class LiveRuns:
-    """Follows the runs that a controller drives."""
+    """Follows the runs in progress."""
 
     _readers: dict[str, EventReader] = field(default_factory=dict)
     _known: dict[str, LiveRun] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class LiveRuns:
                 for event in reader.read():
                     live = after(live, event)
             except (NewerRecord, OSError):
-                continue  # of a newer labctl, or gone meanwhile: nothing can be told of it
+                continue  # of a newer labctl, or gone meanwhile: nothing can be shown
             self._known[run] = live
             found.append(live)
         alive = {one.run for one in found}

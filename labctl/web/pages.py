@@ -147,7 +147,7 @@ def sign_in(request: Request) -> Response:
 
 @router.get("/live")
 async def live(request: Request) -> Response:
-    """Tell a page which of its parts have changed, as server-sent events."""
+    """Send a page the names of its changed parts, as server-sent events."""
     await _reader(request)
     watcher = dashboard_of(request).watcher
     if watcher.is_full:
@@ -169,5 +169,5 @@ def static(name: str) -> Response:
 
 
 async def _reader(request: Request) -> None:
-    """As may_read, off the loop: it may ask the database."""
+    """Do as may_read, outside the loop: it may query the database."""
     await asyncio.to_thread(may_read, request)

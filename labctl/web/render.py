@@ -91,14 +91,14 @@ def with_query(query: str, **changes: object) -> str:
 
 
 def _seconds(value: float) -> str:
-    """Return a time that is left: ``40 s``, ``8 min``, ``3.5 h``."""
+    """Return a remaining time: ``40 s``, ``8 min``, ``3.5 h``."""
     if value < 120:
         return f"{value:.0f} s"
     return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
 
 
 def _plain(value: Any) -> Any:
-    """Leave out control sequences of every text that stands on a page."""
+    """Remove control sequences from every text of a page."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return printable(value)

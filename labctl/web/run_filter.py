@@ -21,17 +21,17 @@ def page_number(text: str | None) -> int:
     if text is None:
         return 1
     if not (text.isascii() and text.isdigit() and len(text) < 8 and int(text) > 0):
-        raise ConfigError("page must be a number from 1 on")
+        raise ConfigError("page must be a number from 1")
     return int(text)
 
 
 def pages(count: int) -> int:
-    """Return how many pages so many runs have."""
+    """Return the number of pages for a number of runs."""
     return max(1, -(-count // PAGE_RUNS))
 
 
 def filter_words(query: Iterable[tuple[str, str]]) -> Filter:
-    """Return the filter of a query; empty values are none. Raises ConfigError."""
+    """Return the filter of a query; empty values are ignored. Raises ConfigError."""
     chosen: dict[str, Any] = {}
     for name, value in query:
         if not value or name in _OTHERS:

@@ -25,7 +25,7 @@ from labctl.web.live_runs import event_line
 from labctl.web.render import language_of
 
 router = APIRouter(include_in_schema=False)
-#: The report runs its own script, and can reach nothing of the dashboard: its origin is no one's.
+#: The report runs its own script but cannot reach the dashboard: it has an opaque origin.
 REPORT_POLICY = "sandbox allow-scripts allow-downloads; frame-ancestors 'self'"
 _MOST_LINES = 2000
 _LOOK_SECONDS = 0.5
@@ -88,7 +88,7 @@ async def stream(request: Request, name: str, skip: int = 0) -> Response:
 
 
 def run_facts(one: IndexedRun | None) -> list[tuple[str, str]]:
-    """Return names (keys of translations) and values of what the index knows of a run."""
+    """Return the facts of a run in the index: names (keys of translations) and values."""
     if one is None:
         return []
     run = one.run
@@ -163,7 +163,7 @@ def _lines(reader: EventReader) -> list[str]:
 
 
 async def _streamed(request: Request, directory: RunDirectory, skip: int) -> AsyncIterator[str]:
-    """Yield server-sent events: a line each, then ``end`` when no controller is left."""
+    """Yield server-sent events: one for each line, then ``end`` when no controller is left."""
     reader, streams = EventReader(directory.path / EVENTS), dashboard_of(request).watcher
     streams.clients += 1
     try:
@@ -174,7 +174,9 @@ async def _streamed(request: Request, directory: RunDirectory, skip: int) -> Asy
                     return
                 asked = time.monotonic()
                 yield ": still here\n\n"
-            alive = await asyncio.to_thread(directory.is_held)  # first: its last words are read
+            alive = await asyncio.to_thread(
+                directory.is_held
+            )  # first: then the last lines are read
             lines = await asyncio.to_thread(_lines, reader)
             for line in lines[skip:]:
                 yield f"event: line\ndata: {json.dumps(line)}\n\n"

@@ -1,4 +1,4 @@
-"""The server of a dashboard: uvicorn, with bounds on what a slow or greedy client can take."""
+"""The server of a dashboard: uvicorn, with limits for slow or greedy clients."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ _STOP_SECONDS = 3
 
 
 class BoundedHttp(H11Protocol):
-    """HTTP/1.1 whose heads must come in time: uvicorn alone waits for ever for the first."""
+    """HTTP/1.1 with a time limit for heads: uvicorn alone waits for ever for the first one."""
 
     _head_timer: asyncio.TimerHandle | None = None
 
@@ -38,7 +38,7 @@ class BoundedHttp(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; if they are a part of a head, the rest must follow in time."""
+        """Receive bytes; if they are part of a head, the rest must follow in time."""
         super().data_received(data)
         waits = self.cycle is None or self.cycle.response_complete
         if not waits:
@@ -63,7 +63,7 @@ class BoundedHttp(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """A server that ends its streams when it is told to stop."""
+    """A server that ends its streams when it stops."""
 
     def __init__(self, config: uvicorn.Config, app: Guard):
         super().__init__(config)
@@ -76,7 +76,7 @@ class Server(uvicorn.Server):
 
 
 def listen(listening: Listening) -> tuple[socket.socket, Listening]:
-    """Open the socket; return it with the port that it got. Raises HostError, ConfigError."""
+    """Open the socket; return it with its port. Raises HostError, ConfigError."""
     if listening.socket is not None:
         return _unix_socket(listening.socket), listening
     try:
@@ -87,7 +87,7 @@ def listen(listening: Listening) -> tuple[socket.socket, Listening]:
             own = undo.enter_context(socket.socket(family))
             own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             own.bind((listening.host, listening.port))
-            own.listen()  # before the address is told
+            own.listen()  # before the address is printed
             undo.pop_all()
     except OSError as error:
         raise HostError(
@@ -105,7 +105,7 @@ def configured(app: Guard) -> uvicorn.Config:
         ws="none",
         loop="asyncio",
         lifespan="on",
-        # By default it believes X-Forwarded-For of every client on this host.
+        # By default it trusts X-Forwarded-For from every client on this host.
         proxy_headers=False,
         server_header=False,
         access_log=False,
@@ -131,7 +131,7 @@ def serve(lab: LabFile, own: socket.socket, listening: Listening) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from a later one at the same path; None for no file."""
+    """Return the identity of the file at a path; None if there is none."""
     try:
         found = path.stat()
     except FileNotFoundError:

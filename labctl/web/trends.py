@@ -15,7 +15,7 @@ from labctl.report.regressions import shown
 from labctl.web.dashboard import dashboard_of, may_read, page
 
 router = APIRouter(include_in_schema=False)
-#: All series are read at once up to so many runs; of more, a recipe is chosen first.
+#: Up to this number of runs all series are read; with more runs the user chooses a recipe first.
 _MOST_RUNS = 2000
 _WIDTH, _HEIGHT, _EDGE = 640.0, 120.0, 10.0
 _KEPT = 16
@@ -43,7 +43,7 @@ class Trend:
 
     @property
     def standing(self) -> str:
-        """The worst that is said of it: confirmed, suspected, or nothing."""
+        """Its worst verdict: confirmed, suspected, or none."""
         open_ones = [one for one in self.changes if one.slower and not one.repaired]
         for standing in (Standing.CONFIRMED, Standing.SUSPECTED):
             if any(one.standing is standing for one in open_ones):
@@ -66,7 +66,7 @@ class Trend:
 
 @router.get("/trends")
 def trends(request: Request) -> Response:
-    """Show the series of a recipe; of a small lab all."""
+    """Show the series of a recipe, or all series of a small lab."""
     may_read(request)
     view = dashboard_of(request).view
     index = view.index
@@ -95,7 +95,7 @@ def trends(request: Request) -> Response:
 
 @lru_cache(maxsize=_KEPT)
 def _trends(runs: Path, recipe: str | None, board: str | None, _stamp: str) -> tuple[Trend, ...]:
-    """Return series, those with an open regression first; kept until there is a newer run."""
+    """Return series, open regressions first; cached until there is a newer run."""
     found, _ = lab_changes(runs, Filter(recipe=recipe, board=board, kind="timing"))
     made = [Trend(series, tuple(changes), _points(series, changes)) for series, changes in found]
     order = {"confirmed": 0, "suspected": 1, "": 2}
@@ -105,7 +105,7 @@ def _trends(runs: Path, recipe: str | None, board: str | None, _stamp: str) -> t
 def _points(series: Series, changes: list[Change]) -> tuple[Point, ...]:
     values = [math.log(value) for value in series.values]
     low, high = min(values), max(values)
-    # A tenth at least: noise of 1 % is no mountain.
+    # At least 10 %, so that noise of 1 % does not look large.
     middle, half = (low + high) / 2, max((high - low) / 2, 0.05)
     steps = {change.step.index for change in changes}
     last = max(1, len(values) - 1)

@@ -1,4 +1,4 @@
-"""Looks at the lab once a second, for all open pages, and tells them which part has changed."""
+"""Checks the lab once a second for all open pages, and sends them the names of changed parts."""
 
 import asyncio
 import hashlib
@@ -28,14 +28,14 @@ _log = logging.getLogger("labctl.web")
 
 
 class Watcher:
-    """One thread that looks, and any number of streams that wait for what it sees."""
+    """One thread that checks the lab, and any number of streams that wait for changes."""
 
     def __init__(self, view: LabView, limits: Limits):
         self._view = view
         self.limits = limits
         self._runs = LiveRuns()
         self.live: Sequence[LiveRun] = ()
-        #: topic -> digest of what pages on it show
+        #: topic -> digest of its contents on pages
         self.seen: dict[str, str] = dict.fromkeys(TOPICS, "")
         self.clients = 0
         self._stop = threading.Event()
@@ -48,7 +48,7 @@ class Watcher:
         self._teller = ThreadPoolExecutor(1, "labctl-web-webhooks")
 
     def start(self) -> None:
-        """Begin to look; called in the loop of the server."""
+        """Start checking; called in the loop of the server."""
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="labctl-web-watcher", daemon=True)
@@ -64,12 +64,12 @@ class Watcher:
         await asyncio.to_thread(self._teller.shutdown, cancel_futures=True)
 
     def close_streams(self) -> None:
-        """End all streams: a server that stops waits for them."""
+        """End all streams: a stopping server waits for them."""
         self._closed = True
         self._tell()
 
     def look(self) -> None:
-        """Look once. Raises HostError, ConfigError."""
+        """Check the lab once. Raises HostError, ConfigError."""
         began = time.monotonic()
         if began >= self._next_index:
             self._view.repository.refresh()
@@ -96,7 +96,7 @@ class Watcher:
         self._tell_webhooks()
 
     def _tell_webhooks(self) -> None:
-        """Send news to the lab's webhooks, in a thread of its own: they may be slow."""
+        """Send news to the lab's webhooks, in a separate thread: they may be slow."""
         lab = self._view.lab
         if not lab.lab.webhooks:
             return
@@ -108,7 +108,7 @@ class Watcher:
     async def changes(self, still_reads: Callable[[], Awaitable[bool]]) -> AsyncIterator[str]:
         """Yield server-sent events (WHATWG HTML, 9.2): the topics that have changed.
 
-        They end once ``still_reads`` tells that the reader has no access any more.
+        They end when ``still_reads`` returns False: the reader no longer has access.
         """
         assert self._changed is not None
         known = dict(self.seen)
@@ -136,12 +136,12 @@ class Watcher:
 
     @property
     def is_full(self) -> bool:
-        """True if no further stream is taken."""
+        """True if no further stream is accepted."""
         return self.clients >= self.limits.streams
 
     @property
     def is_closed(self) -> bool:
-        """True once streams are to end."""
+        """True once streams must end."""
         return self._closed
 
     def _run(self) -> None:
@@ -150,7 +150,7 @@ class Watcher:
             try:
                 self.look()
                 said = ""
-            except LabctlError as error:  # a database that restarts; the next look finds it again
+            except LabctlError as error:  # the database restarts; the next check finds it again
                 if error.message != said:
                     _log.warning("%s", error.message)
                 said = error.message
@@ -169,7 +169,7 @@ class Watcher:
 
 
 def _shown(boards: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leave out what changes with each renewal of a lease and is shown nowhere."""
+    """Remove fields that change with each renewal of a lease and are never shown."""
     for board in boards:
         if board["lease"] is not None:
             board["lease"]["expires"] = 0

@@ -170,7 +170,7 @@ def test_a_supervisor_killed_before_the_start_is_told_as_such(
 def test_a_start_whose_words_a_power_cut_took_is_over(left: str) -> None:
     """As if the link had failed, it would be asked for again by each resume, for ever."""
     board, _ = agent(look("lost", boot_id="another"), left)
-    with pytest.raises(BoardError, match="nothing is known of its end") as caught:
+    with pytest.raises(BoardError, match="its end is unknown") as caught:
         board.start(SPEC, again=True)
     assert type(caught.value) is BoardError
 

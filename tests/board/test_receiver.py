@@ -201,7 +201,7 @@ def test_who_comes_second_is_told_so(source: ChunkedFile) -> None:
 @pytest.mark.parametrize(
     ("number", "kind", "words"),
     [
-        (errno.ENOSPC, BoardNoSpace, r"10.7 kB of 11.7 kB are still to come"),
+        (errno.ENOSPC, BoardNoSpace, r"10.7 kB of 11.7 kB are still missing"),
         (errno.EDQUOT, BoardNoSpace, "quota"),
         (errno.EROFS, BoardPermission, "Read-only"),
         (errno.EFBIG, BoardError, "too large"),
@@ -239,7 +239,7 @@ def test_what_no_agent_says_ends_the_conversation(source: ChunkedFile, said: byt
         while True:
             agent.take(1)
 
-    with agent(script) as (stream, _), pytest.raises(ProtocolError, match="where nothing such"):
+    with agent(script) as (stream, _), pytest.raises(ProtocolError, match="unexpected"):
         send(stream, source, Counters())
 
 

@@ -96,14 +96,14 @@ def test_runs_of_another_lab_are_protected_there_and_no_baseline_here(
     assert run_cli(["--lab", str(other), "runs", "remove", run, "--yes"]) == 2
     assert f"baseline cold needs {FIRST}" in capsys.readouterr().err
     assert run_cli(["--lab", str(other), "baseline", "set", "x", run]) == 2
-    assert f"run {FIRST} is not one of the lab in {other}" in capsys.readouterr().err
+    assert f"run {FIRST} does not belong to the lab in {other}" in capsys.readouterr().err
 
 
 def test_a_baseline_whose_run_is_gone_is_named(lab: Path, labctl: Labctl) -> None:
     labctl("baseline", "set", "cold", "000001", "000002")
     (lab / "runs" / FIRST).rename(lab / "moved")
     err = labctl("baseline", "list")[1]
-    assert err == f"baseline cold: not in this lab any more: {FIRST}\n"
+    assert err == f"baseline cold: no longer in this lab: {FIRST}\n"
 
 
 def test_the_help_of_the_state_names_all_that_it_holds(labctl: Labctl) -> None:

@@ -85,7 +85,7 @@ def test_the_plan_counts_generations(lab: Path, capsys: Capture) -> None:
     assert text == told(lab, capsys, "eval", "sums", "--dry-run", *settings)
     assert "8 generations in all" in text
     assert "cut at 10, 20" in text
-    assert "up to 8 more to hold cut answers against real limits" in text
+    assert "up to 8 more to check truncated answers against real limits" in text
 
 
 def test_run_names_the_command_for_questions(lab: Path, capsys: Capture) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from labctl.cli.hdc import terminal
 
-UNTOLD = "the shell ended without telling its status\n"
+UNTOLD = "the shell ended without reporting its status\n"
 
 
 class SlowShell:

@@ -82,7 +82,7 @@ def test_another_s_board_is_released_with_force_and_a_reason(
     assert all(len(line) <= 80 for line in shown.splitlines() if line.startswith("    "))
     assert "is in use by ann@desk since" in labctl("hold", "rk1", status=3)[1]
     assert "--force --reason TEXT" in labctl("release", "rk1", status=2)[1]
-    assert "needs a reason" in labctl("release", "rk1", "--force", status=2)[1]
+    assert "a reason is required" in labctl("release", "rk1", "--force", status=2)[1]
     out = labctl("release", "rk1", "--force", "--reason", "on holiday", "--json")[0]
     assert json.loads(out) == [
         {"board": "rk1", "ended": ["the hold of ann@desk", "the lease of ann@desk: run q2"]}
@@ -119,7 +119,10 @@ def test_a_board_is_reserved_listed_and_cancelled(labctl: Labctl, state: LabStat
         (["reserve", "rk1", "--from", "14:00"], "--for 2h"),
         (["reserve", "--from", "14:00", "--for", "2h"], "a BOARD"),
         (["reserve", "rk1", "--from", "noon", "--for", "2h"], "must be a time such as 14:00"),
-        (["reserve", "rk1", "--from", "2001-01-01T09:00", "--for", "2h"], "this time is over"),
+        (
+            ["reserve", "rk1", "--from", "2001-01-01T09:00", "--for", "2h"],
+            "this time is in the past",
+        ),
         (["reserve", "rk1", "--cancel", "x"], "--cancel takes an ID"),
         (["hold", "rk9"], "no board 'rk9'"),
         (["hold"], "BOARD"),

@@ -70,7 +70,7 @@ def test_a_board_that_is_off(
 ) -> None:
     assert run_cli(["init", str(tmp_path / "lab"), "--address", f"rk1={nobody}"]) == 0
     assert workdir_of(tmp_path / "lab", "rk1") == WORKDIR
-    assert "rk1 was not asked whether it is a virtual board: no board" in capsys.readouterr().err
+    assert "rk1 cannot be checked for a virtual board: no board" in capsys.readouterr().err
 
 
 def test_a_virtual_board_is_added_only_where_it_is_wanted_or_alone(

@@ -111,7 +111,7 @@ def test_verify_finds_one_flipped_bit(lab: Path, models: Models) -> None:
     assert found.stdout == "tiny: differs from models.lock.yaml\n"
     assert "differs from the lock file" in found.stderr
     assert "remove" not in found.stderr  # it may be the only copy
-    assert "copy the file from where it came from" in found.stderr
+    assert "copy the file from its origin" in found.stderr
     assert "labctl models unlock tiny" in found.stderr
 
     assert models("unlock", "tiny").exit_code == 0

@@ -158,7 +158,7 @@ def test_each_loss_of_the_link_is_one_line(capsys: pytest.CaptureFixture[str]) -
         run = RunView(view)
         for event in (sent, LOSS, LOSS, LOSS, sent, LOSS, TRIAL, LOSS, half(5), LOSS):
             run.show(event)
-    assert capsys.readouterr().err.count("the link broke; trying again") == 3
+    assert capsys.readouterr().err.count("the link broke; retrying") == 3
 
 
 def test_what_a_board_sent_is_shown_as_text(
@@ -283,7 +283,7 @@ def test_a_lost_link_shows_since_when_and_no_old_progress(
         view.bars.refresh()
         assert "no link to the board since 14:03:22" in run.now
     trial, below = last_drawn(shown_on.close(), 2)
-    assert below.startswith("  no link to the board since 14:03:22, trying again; last seen: gener")
+    assert below.startswith("  no link to the board since 14:03:22, retrying; last seen: gener")
     assert re.search(r" \? 0:00:0\d elapsed$", trial)
     assert "left" not in trial
 
@@ -320,7 +320,7 @@ def test_a_link_that_is_back_is_told_with_its_time(capsys: pytest.CaptureFixture
         for event in (TRIAL, LOSS, LOSS, back, back):
             run.show(event)
     assert capsys.readouterr().err.splitlines() == [
-        "the link broke; trying again",
+        "the link broke; retrying",
         "the link is back after 35 s",
     ]
 

@@ -210,7 +210,7 @@ def test_build_without_a_lab_asks_for_a_target(
     monkeypatch.chdir(tmp_path)
     assert run_cli(["build"]) == 2
     said = capsys.readouterr().err
-    assert "no target is named" in said
+    assert "no target given" in said
     assert "`labctl targets`" in said
 
 

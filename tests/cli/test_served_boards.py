@@ -70,7 +70,7 @@ def test_init_goes_on_where_another_program_listens(
         assert run_cli(["init", str(tmp_path / "lab")]) == 0
         greeting.join()
     said = capsys.readouterr().err
-    assert f"no boards were looked for through hdc: the hdc server at {address} sent" in said
+    assert f"boards were not searched through hdc: the hdc server at {address} sent" in said
     assert set(find_lab(tmp_path / "lab", TRANSPORTS).lab.boards) == {"virtual"}
 
 

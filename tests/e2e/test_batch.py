@@ -77,7 +77,7 @@ def test_a_killed_batch_goes_on_and_runs_nothing_twice(farm: LabUnderTest) -> No
     )
     done = farm.run("batch", text, "--json")
     assert done.exit_status == 0, said(done)
-    assert "going on with" in said(done)
+    assert "continuing " in said(done)
     jobs = json.loads(done.text)["jobs"]
     assert len({job["run"] for job in jobs}) == 9
     finished = Counter(

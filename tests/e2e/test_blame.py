@@ -80,7 +80,7 @@ def test_the_board_is_killed_in_mid_run(lab: LabUnderTest) -> None:
     kill(lab)
     done = running.finish()
     blamed(done, 3, "infra", f"no board answers at {lab.board.address}: Connection refused")
-    assert "trying again" in said(done)
+    assert "retrying" in said(done)
     kept(lab, "LinkRefused")
 
 

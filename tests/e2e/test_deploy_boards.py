@@ -188,7 +188,7 @@ def test_damage_that_a_stamp_vouches_for_is_found_removed_and_mended(lab: Lab) -
         transport.run(stat, timeout=30).check()
     assert lab.json()[0]["sent"] == []  # who can forge a stamp is believed until a proof
     done = lab.run("store", "verify", status=3)
-    assert "vb0: tiny.gguf was damaged; it is removed" in done.text
+    assert "vb0: tiny.gguf was damaged and is removed" in done.text
     assert "vb0: 2 of 3 files are good" in done.text
     assert [item["name"] for item in lab.json()[0]["sent"]] == ["tiny.gguf"]
     assert "3 of 3 files are good" in lab.run("store", "verify").text
@@ -200,7 +200,7 @@ def test_boards_are_looked_after_at_once_and_none_hides_another(lab: Lab) -> Non
     done = lab.run("store", "verify", "--all", status=3)
     assert done.text.splitlines() == [
         "vb0: 3 of 3 files are good",
-        "vb1: tiny.gguf was damaged; it is removed",
+        "vb1: tiny.gguf was damaged and is removed",
         "vb1: 2 of 3 files are good",
         "gone: failed: no board answers at 127.0.0.1:1: Connection refused",
     ]
@@ -262,7 +262,7 @@ def test_options_of_deploy_that_became_commands_still_work_and_are_hidden(lab: L
         (("--prune", "--free", "1000TB", "--dry-run"), "store prune"),
     ):
         old = lab.run(*words)
-        assert f"note: this is called labctl {new} now" in old.stderr.decode()
+        assert f"note: use labctl {new} instead" in old.stderr.decode()
     assert "would remove: llama-completion" in old.text
     assert "pinned: tiny.gguf" in old.text
     assert "--older" not in lab.run("--help").text

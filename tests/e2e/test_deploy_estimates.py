@@ -69,7 +69,7 @@ def test_after_an_interrupted_deploy_what_arrived_and_the_speed_are_known(
     done = large.run("deploy", "large", "--plan", "--limit-rate", "8MB/s")
     assert done.exit_status == 0, said(done)
     promised = re.search(
-        r"\(48\.0 MB, ([\d.]+) MB of it are there\); at least ([\d.]+) s at", done.text
+        r"\(48\.0 MB, ([\d.]+) MB are there already\); at least ([\d.]+) s at", done.text
     )
     assert promised, done.text
     assert float(promised[2]) == pytest.approx((48 - float(promised[1])) / 8, rel=0.02)

@@ -24,7 +24,7 @@ def test_a_good_head_becomes_the_last_good(lab: LabUnderTest) -> None:
     planned = lab.run("nightly", "plan.yaml", "--dry-run")
     assert planned.exit_status == 0, said(planned)
     assert "ticker/ticking@vb: 4 pairs to screen" in planned.text
-    assert "MDE not known yet" in planned.text
+    assert "MDE unknown" in planned.text
 
     good = lab.run("nightly", "plan.yaml")
     assert good.exit_status == 0, said(good)

@@ -130,7 +130,7 @@ def test_jobs_are_cancelled_and_moved(farm: LabUnderTest) -> None:
     running = lambda: json.loads(farm.run("queue", "--json").text)[0]  # noqa: E731
     assert wait_until(lambda: running()["run"] is not None, timeout=120, interval=0.2)
     stopped = farm.run("queue", "cancel", ids[0], "--reason", "wrong model")
-    assert "is told to stop" in stopped.text
+    assert "is asked to stop" in stopped.text
     assert wait_until(lambda: waiting(farm) == [], timeout=240, interval=0.2)
     done = farm.run("logs", "-f", ids[2])
     assert done.exit_status == 0, said(done)
@@ -203,7 +203,7 @@ def test_wrong_options_are_refused(farm: LabUnderTest) -> None:
         (("--on", "tag=x", "-b", "b-1"), "not both"),
         (("--on", "tga=x"), "did you mean 'tag'"),
         (("--on", "tag=x"), "none is tag=x"),
-        (("--detach", "--build", "-b", "b-1"), "--detach goes with none of"),
+        (("--detach", "--build", "-b", "b-1"), "--detach cannot be used with"),
     ):
         done = farm.run("run", "sleeping", *words)
         assert done.exit_status == 2, said(done)

@@ -236,7 +236,7 @@ def test_a_link_that_is_dropped_again_and_again_costs_nothing(
         running.waiting_for(partial(has_struck, board, drop + 1))
     done = running.finish()
     assert done.exit_status == 0, said(done)
-    assert "trying again" in said(done)
+    assert "retrying" in said(done)
     one_line_a_trial(talking, repeats)
     assert essence(talking) == wanted
     assert {trial["attempt"] for trial in trials_of(talking)} == {1}

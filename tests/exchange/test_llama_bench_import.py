@@ -146,7 +146,7 @@ def test_a_terminal_gets_no_control_characters_of_others(
 
 def test_a_pipe_is_not_waited_for(lab: Lab) -> None:
     os.mkfifo(lab.root / "pipe")
-    assert "it is no regular file" in lab("import", str(lab.root / "pipe"), status=2)[1]
+    assert "not a regular file" in lab("import", str(lab.root / "pipe"), status=2)[1]
 
 
 def test_a_rebuild_keeps_it_with_its_tags(lab: Lab) -> None:

@@ -56,7 +56,7 @@ def past(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Past:
 def test_a_failure_speaks_against_a_board_where_the_same_program_ran_well(past: Past) -> None:
     past.ran(GOOD)
     fails = past.ran(NOW, passed=False)
-    assert past.runs_now(fails, 1) == f"recipe health-check fails, and ran well before (run {NOW})"
+    assert past.runs_now(fails, 1) == f"recipe health-check fails, but passed before (run {NOW})"
 
 
 def test_good_runs_of_other_programs_since_hide_none_of_the_same(past: Past) -> None:

@@ -77,8 +77,8 @@ def test_boards_are_selected_by_what_they_are(lab: LabFile) -> None:
 
 def test_a_row_without_history_says_so(lab: LabFile) -> None:
     (line,) = plan_lines(planned(lab))
-    assert "MDE not known yet" in line
-    assert "time not known yet" in line
+    assert "MDE unknown" in line
+    assert "time unknown" in line
 
 
 def test_a_row_that_cannot_find_it_is_not_monitored_by_the_plan() -> None:
@@ -154,7 +154,7 @@ def test_a_night_that_was_cut_off_and_has_no_time_left_gets_its_result(lab: LabF
     assert folder != cut_off
     (found,) = read_result(cut_off).findings
     assert found.verdict == "not monitored"
-    assert f"night {cut_off.name} was cut off" in said[0]
+    assert f"night {cut_off.name} was interrupted" in said[0]
     assert (cut_off / "report.html").exists()
 
 
@@ -164,7 +164,7 @@ def test_a_night_of_an_older_labctl_gets_its_result_and_another_begins(lab: LabF
     said: list[str] = []
     _, folder = _planned(request(lab, said))
     assert folder != older
-    assert said[0] == f"night {older.name} was begun by an older labctl: it cannot go on"
+    assert said[0] == f"night {older.name} was started by an older labctl: it cannot be resumed"
     assert read_result(older).findings
 
 
@@ -173,7 +173,7 @@ def test_a_damaged_night_keeps_no_new_one_from_its_begin(lab: LabFile) -> None:
     for name in ("night.json", "night.jsonl"):
         (damaged / name).write_text("")
     said: list[str] = []
-    with pytest.raises(ConfigError, match="is not of a night") as refused:
+    with pytest.raises(ConfigError, match="is not a file of a night") as refused:
         _planned(request(lab, said))
     assert "--new" in (refused.value.hint or "")
     _, folder = _planned(dataclasses.replace(request(lab, said), new=True))

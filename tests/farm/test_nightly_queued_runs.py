@@ -380,7 +380,7 @@ def test_a_job_that_failed_has_the_blame_that_the_queue_tells(
 
 def test_a_run_that_no_store_has_says_where_it_is(farm: Farm) -> None:
     runs = farm.runs(lambda: farm.done(farm.claim(), stored=False))
-    with pytest.raises(HostError, match="is on host lab2 alone"):
+    with pytest.raises(HostError, match="is only on host lab2"):
         runs.run(ROW, "rk2", PAIR, farm.began.append)
 
 
@@ -413,7 +413,7 @@ def test_a_database_that_is_away_for_a_while_costs_no_run(
     for rest in (PAIR, {"b": HEAD}):
         runs.run(ROW, "rk2", rest, farm.began.append)
     assert not away
-    assert farm.said == ["the database is away; it is asked again"]
+    assert farm.said == ["the database is away; retrying"]
     assert runs.parted(["a", "b"]) is None
 
 
@@ -454,7 +454,7 @@ def test_the_health_of_a_board_is_asked_for_until_the_database_answers(
     assert not away
     away.append(DatabaseAway("the database is away"))
     assert executor.suspicion("rk2") is None
-    assert farm.said == ["the database is away; it is asked again"] * 2
+    assert farm.said == ["the database is away; retrying"] * 2
 
 
 def test_a_board_that_others_keep_is_busy_and_nothing_runs_later(farm: Farm) -> None:
@@ -530,9 +530,9 @@ def test_a_host_whose_worker_is_away_is_waited_for_and_then_infra(farm: Farm) ->
     runs = farm.runs(farm.sign, farm.work)  # it came back in time
     runs.run(ROW, "rk2", {"a": GOOD}, farm.began.append)
     runs = farm.runs(farm.claim, silence, away_seconds=0.0)
-    with pytest.raises(HostError, match="no worker of host lab2 serves board rk2, the last one is"):
+    with pytest.raises(HostError, match="no worker of host lab2 serves board rk2, last sign"):
         runs.run(ROW, "rk2", {"b": HEAD}, farm.began.append)
-    assert "silent for 120 min" in str(runs.away("rk2"))
+    assert "last sign of life 120 min" in str(runs.away("rk2"))
     job = farm.state.jobs.get("b")
     assert job is not None
     assert job.stop  # its worker, should it come back, ends it
@@ -595,7 +595,7 @@ def test_a_database_of_an_older_backup_gets_the_job_again(farm: Farm) -> None:
     ("without", "because"),
     [
         ("database", "through a PostgreSQL, and this lab has none"),
-        ("store", "travel through a store, and this lab has none"),
+        ("store", "travel through a shared store, and this lab has none"),
         ("worker", "no worker was ever seen there"),
     ],
 )

@@ -78,7 +78,7 @@ def test_nothing_but_a_good_row_is_green(verdict: NightVerdict) -> None:
 
 def test_rows_without_a_verdict_are_counted() -> None:
     lines = list(lines_of(result(finding(GOOD), finding(UNKNOWN))))
-    assert "1 of 2 have no verdict tonight: they are not passed" in lines
+    assert "1 of 2 have no verdict tonight: they do not pass" in lines
 
 
 def test_texts_of_boards_and_programs_are_text_in_every_page() -> None:

@@ -129,7 +129,7 @@ def test_a_store_that_is_away_costs_no_job_an_attempt(
     result = executor.run(FarmJob("a", "a", ("rk1",), submitter="ann@desk"), "rk1")
     assert (result.is_host_lacking, result.blame) == (True, Blame.INFRA), result.reason
     assert result.is_passing is not is_there  # a folder that is empty may be the right one
-    assert "the store" in (result.reason or "")
+    assert "the shared store" in (result.reason or "")
 
 
 def _no_connection(board: Board) -> Transport:
@@ -232,7 +232,7 @@ def test_a_file_that_changed_before_it_was_shared_is_not_shared(
     desk, _ = labs
     content = _submitted(desk)
     (desk.root / "models" / "any.bin").write_bytes(b"another")
-    with pytest.raises(IntegrityError, match="is not what it was"):
+    with pytest.raises(IntegrityError, match="has changed"):
         share_inputs(desk, SharedStore(str(tmp_path / "store")), content)
 
 

@@ -56,7 +56,7 @@ def test_a_run_of_another_host_is_fetched_when_it_is_named(
     assert run_cli(["--lab", str(here.parent), "show", "aaaaaa"]) == 0
     shown = capsys.readouterr()
     assert RUN in shown.out
-    assert f"run {RUN} of host h is here, from the store" in shown.err
+    assert f"run {RUN} of host h is here, from the shared store" in shown.err
     assert [t.number for t in RunDirectory(here / RUN).trials()] == [1]
     assert run_cli(["--lab", str(here.parent), "report", RUN]) == 0
     assert "of host" not in capsys.readouterr().err  # it was fetched once
@@ -89,7 +89,7 @@ def test_an_exchanged_archive_is_refused(hosts: tuple[Path, Path], tmp_path: Pat
     archives(there).put(RUN)
     (stored,) = (path for path in (tmp_path / "store").rglob("*") if path.is_file())
     stored.write_bytes(os.urandom(stored.stat().st_size))
-    with pytest.raises(IntegrityError, match="gives other bytes"):
+    with pytest.raises(IntegrityError, match="returned wrong bytes"):
         archives(here).fetch(RUN)
     assert not (here / RUN).exists()
 

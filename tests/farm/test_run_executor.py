@@ -142,7 +142,7 @@ def test_an_attempt_whose_run_goes_on_elsewhere_is_none_and_waits_for_its_end(
     with made.held():
         refused = executor.run(JOBS[0], "b-1")
     assert (refused.is_board_taken, refused.is_counted, refused.needs_pause) == (True, False, True)
-    assert "goes on in another process" in (refused.reason or "")
+    assert "is active in another process" in (refused.reason or "")
     made.add(trial(1))
     made.finish(RunEnd.model_validate({"state": "finished", "finished": trial(1).finished}))
     assert executor.run(JOBS[0], "b-1").exit_status is ExitStatus.OK

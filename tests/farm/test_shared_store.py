@@ -1,4 +1,4 @@
-"""The store that hosts share: a folder, S3, plain http."""
+"""The shared store: a folder, S3, plain http."""
 
 import hashlib
 import os
@@ -76,7 +76,7 @@ def test_wrong_bytes_are_not_taken(tmp_path: Path) -> None:
     path, digest = _file(tmp_path, b"right")
     store.put(path)
     (tmp_path / "store" / "objects" / digest[:2] / digest).write_bytes(b"wrong")
-    with pytest.raises(IntegrityError, match="gives other bytes"):
+    with pytest.raises(IntegrityError, match="returned wrong bytes"):
         store.get(digest, tmp_path / "got")
     assert not (tmp_path / "got").exists()
 
@@ -101,14 +101,14 @@ def test_a_store_that_garbles_what_it_is_sent(tmp_path: Path) -> None:
 
         server.files = Garbled()
         store = SharedStore(server.url)
-        with pytest.raises(IntegrityError, match="gives other bytes"):
+        with pytest.raises(IntegrityError, match="returned wrong bytes"):
             store.put(path)
         assert store.size_of(digest) is None
 
 
 def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
     path, _ = _file(tmp_path, b"now")
-    with pytest.raises(IntegrityError, match="is not what it was"):
+    with pytest.raises(IntegrityError, match="has changed"):
         SharedStore(str(tmp_path / "store")).put(path, hashlib.sha256(b"then").hexdigest())
 
 
@@ -142,7 +142,7 @@ def test_the_token_is_of_the_environment_and_stays_there(
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     path, digest = _file(tmp_path, bytes(300_000))
     with small_disk(tmp_path / "disk", 64) as disk:
-        with pytest.raises(HostError, match=r"cannot use the store .*[Nn]o space left"):
+        with pytest.raises(HostError, match=r"cannot use the shared store .*[Nn]o space left"):
             SharedStore(str(disk / "store")).put(path)
         full = SharedStore(str(tmp_path / "store"))
         full.put(path)

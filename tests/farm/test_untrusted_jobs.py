@@ -259,5 +259,5 @@ def test_a_night_is_no_place_for_a_pull_request(
     Path("plan.yaml").write_text("builds: nonsense\n")
     assert run_cli(["--lab", str(lab.root), "nightly", "--untrusted", "plan.yaml"]) == 2
     said = capsys.readouterr().err
-    assert "a night's numbers blame commits" in said
+    assert "a night needs trusted results" in said
     assert "labctl batch --untrusted" in said

@@ -101,10 +101,10 @@ def test_signatures_are_those_that_others_make() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"address": "https://other.example/x"}, "is not of the host"),
+        ({"address": "https://other.example/x"}, "does not belong to the host"),
         ({"address": "https://user:pw@127.0.0.1/x"}, "a login"),
         ({"address": "ftp://127.0.0.1/x"}, "must begin with https://"),
-        ({"address": "http://[::1/x"}, "is no address"),
+        ({"address": "http://[::1/x"}, "is not an address"),
         ({"private": False}, "must begin with https://"),
         ({"private": False, "https": True}, "has a private address"),
     ],

@@ -145,7 +145,7 @@ def test_a_job_of_a_newer_labctl_stays_for_a_newer_worker(lab: LabFile, state: L
     worker.understands, worker.note = lambda job: job.id != "new", said.append
     worker.run(drain=True)
     assert executor.ran == [("known", "rk1")]
-    assert "job new (new) is left to a worker of a newer labctl" in said
+    assert "job new (new) waits for a worker of a newer labctl" in said
 
 
 def test_a_board_is_kept_for_the_one_that_waits_for_it_in_the_foreground(

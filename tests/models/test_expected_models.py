@@ -216,5 +216,5 @@ def test_what_was_made_once_has_the_size_that_is_locked(site: Hub, tmp_path: Pat
 
 def test_a_model_that_is_a_device_is_refused(tmp_path: Path) -> None:
     source = {"m": ModelSource(file="/dev/null")}
-    with pytest.raises(ConfigError, match="cannot read /dev/null: it is no regular file"):
+    with pytest.raises(ConfigError, match="cannot read /dev/null: not a regular file"):
         check_files(source, ["m"], root=tmp_path, gguf_only=False)

@@ -131,7 +131,7 @@ def test_what_an_earlier_file_left_is_not_believed(site: Hub, tmp_path: Path) ->
 
 def test_wrong_bytes_are_refused_and_leave_nothing(site: Hub, tmp_path: Path) -> None:
     source = {"url": {"address": f"{site.address}/t.gguf", "sha256": "0" * 64}}
-    with pytest.raises(IntegrityError, match="is not the file asked for"):
+    with pytest.raises(IntegrityError, match="is not the requested file"):
         get(tmp_path, source)
     assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file() and p.stat().st_size] == [
         tmp_path / "cache" / "models" / f".{'0' * 64}.lock"
@@ -198,9 +198,9 @@ def test_a_file_that_does_not_end_fills_no_disk(site: Hub, tmp_path: Path) -> No
     found = hub.HubFile(f"{site.address}/t.gguf", "0" * 64, 70_000, None, {})
     source = ModelSource.model_validate(HUGGING_FACE).hub
     assert source is not None
-    with pytest.raises(IntegrityError, match=r"not the file asked for: (\d+) bytes") as refused:
+    with pytest.raises(IntegrityError, match=r"not the requested file: (\d+) bytes") as refused:
         hub.fetch("tiny", source, found, silent)
-    read = int(refused.value.message.partition("asked for: ")[2].split()[0])
+    read = int(refused.value.message.partition("requested file: ")[2].split()[0])
     assert 70_000 < read <= 70_000 + (1 << 16) < len(site.content)
 
 
@@ -210,7 +210,7 @@ def test_what_does_not_fit_on_this_host_is_told_before_the_first_byte(
     found = hub.HubFile(f"{site.address}/t.gguf", "0" * 64, 1 << 60, None, {})
     source = ModelSource.model_validate(HUGGING_FACE).hub
     assert source is not None
-    with pytest.raises(HostError, match=r"no space for the model 'tiny': 1152921505 GB have to"):
+    with pytest.raises(HostError, match=r"no space for the model 'tiny': 1152921505 GB must be"):
         hub.fetch("tiny", source, found, silent)
     assert site.requests == []
 
@@ -241,7 +241,7 @@ def test_a_lock_file_that_was_edited_by_hand(site: Hub, tmp_path: Path) -> None:
     lock = tmp_path / "lab" / "models.lock.yaml"
     whole = lock.read_text()
     lock.write_text(whole.replace(f"size_bytes: {len(site.content)}", "size_bytes: 7"))
-    with pytest.raises(ConfigError, match=r"says 7 bytes of hf:.*: the file has"):
+    with pytest.raises(ConfigError, match=r"has 7 bytes for hf:.* the file has"):
         get(tmp_path, HUGGING_FACE)
     for wrong, words in (
         (whole.replace(site.sha256, "no hash"), "models.lock.yaml"),

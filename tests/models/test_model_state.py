@@ -28,7 +28,7 @@ def advice(tmp_path: Path, source: dict[str, object]) -> str:
 def test_the_only_copy_of_the_owners_file_stays(tmp_path: Path) -> None:
     said = advice(tmp_path, {"file": "model.gguf"})
     assert "remove" not in said
-    assert "copy the file from where it came from" in said
+    assert "copy the file from its origin" in said
     assert "labctl models unlock m" in said
 
 

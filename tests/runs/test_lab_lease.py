@@ -17,7 +17,7 @@ from labctl.errors import BoardBusy, ConfigError, HostError, LeaseLost
 from labctl.records import BoardFacts, Execution
 from labctl.retry import wait_until
 from labctl.runs import BoardUse, HeldBoard
-from labctl.runs.board.in_use import LabLease, LeaseKeeper, lab_lease, lease_keeper
+from labctl.runs.board.in_use import LabLease, LeaseRenewer, lab_lease, lease_renewer
 from labctl.state import BoardLeases, LabState, StateLease, lab_state
 from labctl.transport import LocalConfig
 from labctl.transport.registry import TRANSPORTS
@@ -43,8 +43,8 @@ def state(lab: LabFile) -> LabState:
 
 def renewed_often(lab: LabFile, renewals: int) -> LabLease:
     state = lab_state(lab)
-    keeper = LeaseKeeper(state.leases, renewals=renewals)
-    return LabLease(state, keeper, lab.board("b"), BoardUse("run q2"), "")
+    renewer = LeaseRenewer(state.leases, renewals=renewals)
+    return LabLease(state, renewer, lab.board("b"), BoardUse("run q2"), "")
 
 
 @pytest.fixture
@@ -357,12 +357,12 @@ def test_all_leases_of_a_process_are_renewed_in_one_transaction(
         {"lab": "lab", "boards": dict.fromkeys(names, BOARD)}
     )
     many = LabFile(lab.root, boards, lease_seconds=600.0)
-    keeper = lease_keeper(many, renewals=600)  # the one that all of them use
+    renewer = lease_renewer(many, renewals=600)  # the one that all of them use
     held = {name: lab_lease(many, many.board(name), BoardUse("run q2")) for name in names}
     for name, lease in held.items():
         assert lease is not None
         lease.take(name)
-    assert lease_keeper(many) is keeper
+    assert lease_renewer(many) is renewer
     assert [one.name for one in threading.enumerate()].count("leases") == 1
     first = {lease.board: lease.expires for lease in state.leases.list()}
 

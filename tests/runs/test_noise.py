@@ -53,17 +53,16 @@ def test_a_plan_tells_how_many_repeats_a_comparison_needs() -> None:
     needed = RepeatsNeeded(noise, ComparisonLimits())
     assert (needed.same, needed.different) == (12, 6)
     assert needed.text == (
-        "noise of a repeat's token time: q2 1.00% (15 repeats of 3 runs), q8 2.00% (10 repeats of"
-        " 2 runs); with probability 90%, `labctl compare --figure tpot_ms` shows two variants that"
-        " are the same to be so (within ± 3 %) by 12 interleaved repeats, a difference of 5% by"
-        " 6 interleaved repeats"
+        "noise per repeat of the token time: q2 1.00% (15 repeats of 3 runs), q8 2.00% (10 repeats"
+        " of 2 runs); with 90% probability, `labctl compare --figure tpot_ms` finds: equal variants"
+        " (± 3 %) with 12 interleaved repeats; a difference of 5% with 6 interleaved repeats"
     )
     assert needed.document()["repeats_for_same"] == 12
     loud = RepeatsNeeded({"q2": Noise(0.5, 15, 3)}, ComparisonLimits())
-    assert loud.text.endswith("a difference of 5% by no number up to 200")
+    assert loud.text.endswith("a difference of 5% with more than 200 interleaved repeats")
 
 
 def test_a_plan_says_where_the_noise_is_not_known() -> None:
     needed = RepeatsNeeded({}, ComparisonLimits())
-    assert needed.text.startswith("repeats that a comparison needs: not known")
+    assert needed.text.startswith("repeats needed for a comparison: unknown")
     assert needed.document()["repeats_for_same"] is None

@@ -12,7 +12,7 @@ from test_repository import FIRST, SECOND
 from labctl.board.probe_files import save_probe
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
-from labctl.database.postgresql import LINK, Patience, PostgresDatabase
+from labctl.database.postgresql import LINK, PostgresDatabase, Timeouts
 from labctl.errors import ConfigError, HostError
 from labctl.index import SCHEMA_VERSION, Filter, Index
 from labctl.runs.record.annotations import add_tags
@@ -161,7 +161,7 @@ def test_a_writer_waits_for_another_and_not_for_ever(hosts: tuple[Path, Path]) -
     ids(here)
     lab = find_lab(here, TRANSPORTS)
     assert lab.database is not None
-    impatient = PostgresDatabase(lab.database, lab.name, lab.root, Patience(lock=0.2))
+    impatient = PostgresDatabase(lab.database, lab.name, lab.root, Timeouts(lock=0.2))
     with RunRepository(there)._index._database.writing():
         with pytest.raises(HostError, match="canceling statement due to lock timeout"):
             Index(impatient).remove([FIRST])

@@ -21,7 +21,7 @@ from postgres_server import PostgresServer
 from labctl import process
 from labctl.config.lab import Lab, LabFile
 from labctl.database import DatabaseAway, postgresql
-from labctl.database.postgresql import Patience, PostgresDatabase
+from labctl.database.postgresql import PostgresDatabase, Timeouts
 from labctl.errors import HostError
 from labctl.retry import wait_until
 from labctl.state import LabState, lab_state
@@ -44,10 +44,10 @@ def connections(server: "psycopg.Connection[tuple[Any, ...]]") -> set[int]:
     return {pid for (pid,) in server.execute(question).fetchall()}
 
 
-def with_patience(lab: LabFile, patience: Patience) -> LabState:
+def with_timeouts(lab: LabFile, timeouts: Timeouts) -> LabState:
     """The state of a lab by connections of their own."""
     assert lab.database is not None
-    return LabState(lab, PostgresDatabase(lab.database, lab.name, lab.root, patience))
+    return LabState(lab, PostgresDatabase(lab.database, lab.name, lab.root, timeouts))
 
 
 def use(state: LabState, number: int) -> None:
@@ -149,7 +149,7 @@ def timers() -> list[threading.Timer]:
 def test_a_question_to_a_server_that_stands_still_ends(
     lab: LabFile, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = with_patience(lab, Patience(answer=2.0, fresh=600))
+    state = with_timeouts(lab, Timeouts(answer=2.0, fresh=600))
     use(state, 1)
 
     def process() -> int:
@@ -174,7 +174,7 @@ def test_a_question_to_a_server_that_stands_still_ends(
 
 
 def test_who_waits_too_long_to_write_is_told_why(lab: LabFile) -> None:
-    state = with_patience(lab, Patience(lock=1.0))
+    state = with_timeouts(lab, Timeouts(lock=1.0))
     with ThreadPoolExecutor(1) as pool, state.changing():
         refused = pool.submit(use, state, 1)
         with pytest.raises(HostError, match="other threads of this process have its only connec"):
@@ -216,8 +216,8 @@ def test_a_connection_to_a_file_serves_all_questions(
 def test_a_writer_that_was_stopped_does_not_keep_the_others_from_their_leases(
     lab: LabFile, tmp_path: Path
 ) -> None:
-    assert lab.lease_seconds / 4 > Patience().idle  # others renew theirs meanwhile
-    stopped = with_patience(lab, Patience(idle=0.2))
+    assert lab.lease_seconds / 4 > Timeouts().idle  # others renew theirs meanwhile
+    stopped = with_timeouts(lab, Timeouts(idle=0.2))
     other = lab_state(replace(lab, root=tmp_path / "other"))
     lease = other.leases.acquire("rk1", purpose="test", seconds=30.0)
 

@@ -66,7 +66,7 @@ def test_another_ends_a_hold_with_force_and_a_reason_only(state: LabState) -> No
     lease = state.leases.acquire("rk1", purpose="run q2", holder=ANN)
     with pytest.raises(ConfigError, match="is ann@desk's"):
         state.holds.release("rk1", by=BOB)
-    with pytest.raises(ConfigError, match="needs a reason"):
+    with pytest.raises(ConfigError, match="a reason is required"):
         state.holds.release("rk1", by=BOB, force=True, reason=" ")
     ended = state.holds.release("rk1", by=BOB, force=True, reason="she is on holiday")
     assert ended == ["the hold of ann@desk", "the lease of ann@desk: run q2"]

@@ -340,7 +340,7 @@ def test_the_end_of_a_job_that_a_restored_database_does_not_know_is_refused(
 ) -> None:
     state.jobs.submit(job())
     (claimed,) = state.jobs.claim(["rk1"], "w")
-    with pytest.raises(LeaseLost, match="has forgotten it"):
+    with pytest.raises(LeaseLost, match="no longer has it"):
         state.jobs.finish(replace(claimed, id="forgotten"), 0)
 
 

@@ -141,7 +141,7 @@ def test_no_state_is_replaced_under_those_who_work_with_it(lab: LabFile, state: 
 def test_what_is_no_backup_changes_nothing(lab: LabFile, state: LabState, content: bytes) -> None:
     state.baselines.set("a", [RUN])
     (lab.root / "x").write_bytes(content)
-    with pytest.raises(ConfigError, match=r"x is no backup of a lab's state"):
+    with pytest.raises(ConfigError, match=r"x is not a backup of a lab's state"):
         state.restore(lab.root / "x")
     with pytest.raises(ConfigError, match="no file"):
         state.restore(lab.root / "y")
@@ -154,7 +154,7 @@ def test_a_state_without_a_version_is_damaged(lab: LabFile, state: LabState) -> 
     with sqlite3.connect(copy) as db:
         db.execute("DELETE FROM state_version")
     db.close()
-    with pytest.raises(ConfigError, match=r"copy\.sqlite is no backup .* it is damaged"):
+    with pytest.raises(ConfigError, match=r"copy\.sqlite is not a backup .* it is damaged"):
         state.restore(copy)
     with state.changing() as connection:
         connection.exec_driver_sql("DELETE FROM state_version")

@@ -37,7 +37,7 @@ _LATER = (
 def main() -> None:
     """Start and end workers as the input says."""
     folder, host, seconds, *boards = sys.argv[1:]
-    postgresql.USUAL = postgresql.Patience(idle=float(seconds) / 2)
+    postgresql.USUAL = postgresql.Timeouts(idle=float(seconds) / 2)
     for module in _LATER:
         importlib.import_module(module)
     gc.freeze()

@@ -146,7 +146,7 @@ def test_tokens_are_made_listed_and_revoked(
     assert list(one) == ["name", "role", "made_by", "made_at", "expires"]
     assert token not in listed
     assert run_cli(["serve", "token", "add", "anna"]) == 2
-    assert "there is a token 'anna'" in capsys.readouterr().err
+    assert "token 'anna' exists already" in capsys.readouterr().err
     with served(lab) as dashboard:
         headers = {"Authorization": f"Bearer {token}"}
         path = "/api/v1/boards/rk1/hold"

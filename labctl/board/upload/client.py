@@ -1,8 +1,8 @@
 """The host's part of ``agent receive``: chunks to a port of the board, each proven there.
 
-A large file is read once, in chunks, for any number of boards (:class:`ChunkedFile`). The
-conversation is described in ``toolchains/agent/receive.c``. Every chunk that the agent acknowledges
-was hashed there and is in the file; a chunk is never sent again because the link went.
+A large file is read once, in chunks, for any number of boards (:class:`ChunkedFile`). The protocol
+is described in ``toolchains/agent/receive.c``. Every chunk that the agent acknowledges was hashed
+there and is in the file; a lost link never makes an acknowledged chunk be sent again.
 """
 
 import errno
@@ -35,9 +35,9 @@ from labctl.system_errors import FULL_NUMBERS, REFUSED_NUMBERS
 from labctl.transport import Stream
 from labctl.units import size
 
-#: Large enough that a chunk's own cost vanishes, small enough to be sent twice without regret.
+#: Large enough for a small overhead per chunk, small enough to be sent twice.
 CHUNK_BYTES = 4 << 20
-#: Chunks that boards may be apart before the slower one has to read for itself.
+#: Maximum distance of boards in chunks; a slower board reads the file itself.
 _KEPT = 8
 #: Chunks that are read and hashed while earlier ones are sent.
 _AHEAD = 2
@@ -55,9 +55,9 @@ class Chunk:
 class ChunkedFile:
     """A file whose SHA-256 is known. Safe to use from several threads.
 
-    Each reads the chunks in order. The first to need one reads it for all, and a few ahead; what
-    one that fell behind reads again is compared with what the first one had. Reading and hashing go
-    on in threads of their own. Memory is bounded, whatever the file's size.
+    Each thread reads the chunks in order. The first to need a chunk reads it for all, and a few
+    ahead; if a slower one has to read it again, the bytes are compared with the first read. Reading
+    and hashing use separate threads. Memory is bounded, whatever the file's size.
     """
 
     def __init__(self, path: Path, sha256: str, size_bytes: int, chunk_bytes: int = CHUNK_BYTES):
@@ -83,13 +83,14 @@ class ChunkedFile:
             raise self._changed()
 
     def length(self, index: int) -> int:
-        """Return the bytes of a chunk: all but the last have the same number."""
+        """Return the size of a chunk in bytes: all but the last have the same."""
         return min(self.chunk_bytes, self.size_bytes - index * self.chunk_bytes)
 
     def chunk(self, index: int) -> Chunk:
-        """One chunk. Raises ConfigError when the file is not what it was."""
+        """Return one chunk. Raises ConfigError if the file has changed."""
         with self._asking:
-            # Who fell behind takes what it needs: more would cost the others what is kept for them.
+            # A slower board reads only what it needs: more would displace chunks kept for the
+            # others.
             ahead = _AHEAD if index + _KEPT >= len(self._digests) else 0
             for wanted in range(index, min(index + 1 + ahead, self.count)):
                 if wanted not in self._kept:
@@ -111,7 +112,7 @@ class ChunkedFile:
         return self.chunk(index).digest
 
     def prove(self) -> None:
-        """All that was read is the file with the SHA-256 that was promised. Raises ConfigError."""
+        """Check that the bytes read have the expected SHA-256. Raises ConfigError."""
         if len(self._digests) != self.count:
             raise IntegrityError(f"{self.path} was not read to its end")
         if self._hashed is not None:
@@ -120,7 +121,7 @@ class ChunkedFile:
             raise self._changed()
 
     def close(self) -> None:
-        """Give the file back. Idempotent."""
+        """Close the file. Idempotent."""
         for pool in (self._reader, self._hasher):
             pool.shutdown(cancel_futures=True)
         if self._descriptor >= 0:
@@ -137,9 +138,9 @@ class ChunkedFile:
         digest = hashlib.sha256(data).digest()
         if index == len(self._digests):
             if self._hashed is not None:
-                self._hashed.result()  # no more than one waits, with its data
+                self._hashed.result()  # at most one waits, with its data
             self._hashed = self._hasher.submit(self._whole.update, data)
-            self._digests.append(digest)  # last: once all are there, the whole's may be asked for
+            self._digests.append(digest)  # last: then the hash of the whole is available
         elif index > len(self._digests) or self._digests[index] != digest:
             raise self._changed()
         return Chunk(index, data, digest)
@@ -157,21 +158,21 @@ class ChunkedFile:
         self.close()
 
 
-#: Chunks under way at most: what a lost link costs. The first is sent alone, so that a slow
-#: link shows progress soon; each one that is acknowledged makes room for one more.
+#: Maximum number of unacknowledged chunks: the cost of a lost link. The first is sent alone, so
+#: that a slow link shows progress soon; each acknowledged one makes room for one more.
 WINDOW = 4
-#: What is paced at once: where boards share a low rate, agents must not wait too long for theirs.
-#: It fits into one packet of hdc.
+#: Number of bytes paced at once: if boards share a low rate, no agent must wait too long. It fits
+#: into one packet of hdc.
 _PIECE_BYTES = 60 << 10
 _DIGEST_BYTES = 32
 _NUMBER = struct.Struct(">I")
 _CHUNK = struct.Struct(">cII32s")
-#: How often a chunk may arrive damaged before the way is given up.
+#: Number of times that a chunk may arrive damaged before the transfer fails.
 _MOST_DAMAGED = 5
 
 
 class Busy(BoardError):
-    """Somebody else fills the same file."""
+    """Another transfer fills the same file."""
 
     @classmethod
     def of(cls, label: str, source: ChunkedFile) -> Self:
@@ -201,19 +202,19 @@ def send_chunks(
     progress: BytesDone,
     pace: Callable[[int], None],
 ) -> bool:
-    """Bring all chunks that the agent lacks to it, until it says that the file is whole.
+    """Send the agent all missing chunks, until it reports that the file is complete.
 
-    False when another transfer has brought it meanwhile.
+    Return False if another transfer has completed it meanwhile.
 
     Args:
         stream: a connection to the agent, whose time-out bounds each wait.
-        token: proves to the agent that it is us.
+        token: authenticates this host to the agent.
         finish_timeout: bounds (s) its last sync to the storage.
-        progress: gets the bytes that are proven on the board.
-        pace: called before the bytes are sent, with their number; it waits where a rate is limited.
+        progress: gets the number of bytes proven on the board.
+        pace: called before bytes are sent, with their number; it waits if a rate is limited.
 
-    Raises DeviceLost, CommandTimeout (what was acknowledged stays, call again), Busy,
-    IntegrityError, BoardNoSpace, BoardPermission, BoardError, ConfigError (the local file changed).
+    Raises DeviceLost, CommandTimeout (acknowledged chunks stay, call again), Busy, IntegrityError,
+    BoardNoSpace, BoardPermission, BoardError, ConfigError (the local file changed).
     """
     talk = _Talk(stream, source, counters, progress, pace)
     counters.present_bytes = 0
@@ -250,16 +251,16 @@ class _Talk:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Say in the errors of the link which file was sent."""
+        """Name the file in errors of the link."""
         try:
             yield
         except (CommandTimeout, DeviceLost) as error:
             raise error.during(f"sending {self._what}") from error
 
     def begin(self, token: str) -> bool:
-        """Say the token, hear which chunks the board has. It reads them all again for that.
+        """Send the token and read the list of chunks on the board, which reads them all again.
 
-        False when the file is whole.
+        Return False if the file is complete.
         """
         self.stream.send(token.encode())
         while (kind := self._take(1)) in (b"G", b"B"):
@@ -298,12 +299,12 @@ class _Talk:
             self.counters.sent_bytes += len(piece)
 
     def settle(self) -> None:
-        """Hear of all chunks that are under way."""
+        """Wait for the acknowledgement of all sent chunks."""
         while self.in_flight:
             self._hear()
 
     def finish(self) -> None:
-        """Have the board make the file durable."""
+        """Make the board sync the file to storage."""
         self.stream.send(b"F")
         kind = self._take(1)
         if kind == b"E":
@@ -327,7 +328,7 @@ class _Talk:
         if self.damaged > _MOST_DAMAGED:
             raise IntegrityError(
                 f"{self.label}: chunks of {self.source.path.name} keep arriving damaged",
-                hint="suspect the cable, the hub or the board's memory",
+                hint="check the cable, the hub and the board's memory",
             )
         self._send_chunk(index)
 
@@ -363,10 +364,10 @@ class _Talk:
         if number in FULL_NUMBERS:
             rest = self.source.size_bytes - self.counters.present_bytes
             return BoardNoSpace(
-                f"{reason}; {size(rest)} of {size(self.source.size_bytes)} are still to come",
+                f"{reason}; {size(rest)} of {size(self.source.size_bytes)} are still missing",
                 hint="free space on the board: labctl store prune",
             )
         return BoardPermission(reason) if number in REFUSED_NUMBERS else BoardError(reason)
 
     def _odd(self, kind: bytes) -> ProtocolError:
-        return ProtocolError(f"{self.label}: the agent says {kind!r} where nothing such is due")
+        return ProtocolError(f"{self.label}: unexpected {kind!r} from the agent")

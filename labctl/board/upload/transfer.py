@@ -1,7 +1,7 @@
-"""A large file to a board, whatever happens on the way: each byte once, its name at the end.
+"""Upload of a large file to a board, robust against failures: each byte once, then its name.
 
-The agent on the board writes ``.part-<sha256>`` and its journal; both stay when the link, labctl,
-the host or the board go down, and the next transfer of the same content continues with them.
+The agent on the board writes ``.part-<sha256>`` and its journal; both stay if the link, labctl, the
+host or the board fails, and the next transfer of the same content continues with them.
 """
 
 import json
@@ -30,38 +30,37 @@ from labctl.transport import CommandResult, Transport, board_error, remote_words
 from labctl.transport.file_transfer import SLOW_BYTES_PER_SECOND
 from labctl.units import size
 
-#: On the board, a file that is not whole yet is this and its SHA-256.
+#: Name of an incomplete file on the board: this prefix and its SHA-256.
 PARTIAL = ".part-"
 
-#: What the end of an ``agent receive`` means, see ``failure.h`` of the agent.
+#: Meaning of the exit status of ``agent receive``, see ``failure.h`` of the agent.
 _NO_SPACE, _STALE, _BUSY, _PUBLISHED = 74, 75, 76, 77
 _START_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Destination:
-    """The paths of a file on the board: until it is whole, and then."""
+    """The paths of a file on the board: while incomplete, and when complete."""
 
     partial: str
     target: str
     executable: bool
-    #: Options by which the agent checks the epoch of who sends.
+    #: Options for the agent to check the epoch of the sender.
     fence: tuple[str, ...] = ()
 
 
 def _ignore(_what: object) -> None:
-    """Nobody wants to know."""
+    """Ignore it."""
 
 
 @dataclass(frozen=True)
 class DeliveryOptions:
     """Options of a file's upload.
 
-    ``stall_timeout`` (s) bounds each wait for the board; ``retry_timeout`` (s) how long the link
-    may be gone, or another transfer stand still, without one new byte. ``progress`` gets the bytes
-    that are proven on the board, ``on_loss`` why the link has to be taken up again, or another
-    transfer waited for; ``pace`` gets the bytes as they are sent, and waits where a rate is
-    limited.
+    ``stall_timeout`` (s) bounds each wait for the board; ``retry_timeout`` (s) the time without a
+    new byte while the link is down or another transfer stalls. ``progress`` gets the number of
+    bytes proven on the board, ``on_loss`` the reason to reconnect or to wait for another transfer;
+    ``pace`` gets the number of bytes to send, and waits if a rate is limited.
     """
 
     stall_timeout: float = 60.0
@@ -69,14 +68,13 @@ class DeliveryOptions:
     progress: BytesDone = _ignore
     on_loss: Callable[[InfraError], None] = _ignore
     pace: Callable[[int], None] = _ignore
-    #: The agent gives up a silent peer after these seconds; then another attempt can take its
-    #: place.
+    #: The agent drops a silent peer after this time (s); then another attempt can take its place.
     idle_timeout: int = 30
-    #: How long (s) another transfer is watched before it is tried whether it still goes on.
+    #: Time (s) to watch another transfer before trying if it is still active.
     watch_seconds: float = 5.0
-    #: What a slow card reads, and syncs where it was written behind a large cache.
+    #: A slow card still reads this much, and syncs it where it was written behind a large cache.
     storage_bytes_per_second: float = SLOW_BYTES_PER_SECOND
-    #: From this size on files come in chunks. Below, a transfer of hdc's own is quicker.
+    #: Files from this size are sent in chunks. Below it, hdc's own transfer is faster.
     chunked_bytes: int = 8 << 20
 
 
@@ -87,9 +85,9 @@ def deliver(
     destination: Destination,
     options: DeliveryOptions,
 ) -> bool:
-    """Bring a file until it has its name on the board; whether it was our hand that gave it.
+    """Upload and publish a file. Return True if this call published it.
 
-    Raises LinkError when the link stays away, BoardNoSpace, BoardPermission, BoardError,
+    Raises LinkError if the link stays down, BoardNoSpace, BoardPermission, BoardError,
     IntegrityError, ConfigError (the local file changed).
     """
     return _Delivery(transport, agent, source, destination, options).run()
@@ -109,7 +107,7 @@ class _Delivery:
     seen_at: float = 0.0
 
     def run(self) -> bool:
-        """Attempt after attempt, as long as they bring something."""
+        """Upload; retry as long as attempts make progress."""
         ours = None
         while ours is None:
             ours = retry_infra(
@@ -123,7 +121,7 @@ class _Delivery:
     def _attempt(self) -> bool | None:
         """Upload once. Return True if this call published the file, None if it is not complete yet.
 
-        A link that broke after it brought something is taken up again at once, with all patience.
+        A link that broke after progress is retried at once, with the full ``retry_timeout``.
         """
         best = self.counters.most_bytes
         try:
@@ -133,7 +131,7 @@ class _Delivery:
                 self.options.on_loss(error)
             self._await_the_other()
         except LINK_LOSSES as error:
-            self.seen_at = time.monotonic()  # the other one was not watched meanwhile
+            self.seen_at = time.monotonic()  # the other transfer was not watched meanwhile
             if self.counters.most_bytes == best:
                 raise
             self.options.on_loss(error)
@@ -158,7 +156,7 @@ class _Delivery:
     def _start(self) -> tuple[int, str] | None:
         """Return the port on which the agent listens on the board, and its token.
 
-        None when the file is there already.
+        None if the file is there already.
         """
         words = (
             *(self.agent, "receive", "--file", self.destination.partial),
@@ -190,7 +188,7 @@ class _Delivery:
             answer = json.loads(result.output)
             reason, missing = str(answer["message"]), answer.get("missing_bytes")
         except (ValueError, KeyError, TypeError, AttributeError):
-            return board_error(result.text, what)  # not the agent's words: the shell's
+            return board_error(result.text, what)  # the message is the shell's, not the agent's
         if result.exit_status == _STALE:
             return LeaseLost(f"{what}: {reason}")
         if result.exit_status != _NO_SPACE:
@@ -202,11 +200,10 @@ class _Delivery:
         )
 
     def _await_the_other(self) -> None:
-        """Wait a while for who brings the same file; what they bring need not cross twice.
+        """Wait for another transfer of the same file: its bytes need not be sent twice.
 
-        They may also have given up, which only another attempt can tell. Raises BoardError when
-        there is no progress for longer than a peer may be silent while it reads its partial file
-        again.
+        It may also have given up; only another attempt can show that. Raises BoardError if there is
+        no progress for longer than a peer may be silent while it reads its partial file again.
         """
         options = self.options
         retry_timeout = options.retry_timeout + options.idle_timeout + self._storage_seconds
@@ -223,17 +220,17 @@ class _Delivery:
 
     @property
     def _storage_seconds(self) -> float:
-        """Time in s that a slow card takes to read the whole file, or to sync it."""
+        """Time (s) for a slow card to read the whole file, or to sync it."""
         return self.source.size_bytes / self.options.storage_bytes_per_second
 
     def _partial_status(self) -> str:
-        """Describe how much the other's journal names; empty once the file is complete."""
+        """Return the length of the other transfer's journal; empty once the file is complete."""
         journal = remote_words(f"{self.destination.partial}.journal")
         words = f"{{ wc -c <{journal}; }} 2>/dev/null; :"
         return self.transport.run(words, timeout=_START_SECONDS).text.strip()
 
 
-#: On the board, a transfer under way is this and its token.
+#: Name of a transfer under way on the board: this prefix and its token.
 PREFIX = ".push-"
 
 _FOLDER = "pushes"
@@ -242,13 +239,13 @@ _TOKEN = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Push:
-    """A transfer under way. Until it is forgotten, its token says: this host's, maybe dead."""
+    """A transfer under way. Its token marks it as this host's, maybe dead, until it is removed."""
 
     token: str
     lock: Path
 
     def forget(self) -> None:
-        """Nothing of it is left on the board under its token."""
+        """Record that nothing is left on the board under its token."""
         self.lock.unlink(missing_ok=True)
 
 
@@ -264,9 +261,9 @@ def pushing() -> Iterator[Push]:
 
 @contextmanager
 def abandoned(tokens: Iterable[str]) -> Iterator[list[str]]:
-    """Those tokens that were given by this host and whose transfer is dead.
+    """Return the tokens of this host whose transfer is dead.
 
-    They are forgotten after the context, if it ends without an error. Raises HostError.
+    They are removed after the context, if it ends without an error. Raises HostError.
     """
     dead = []
     with ExitStack() as held:

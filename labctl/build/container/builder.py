@@ -26,7 +26,7 @@ from labctl.units import size
 SOURCE = "/source"
 TREE = "/build"
 CCACHE = "/ccache"
-#: Of what is compiled from a source that nobody vouches for, one program each.
+#: Limits of containers that compile untrusted sources, one program each.
 RESTRICTIONS = Restrictions(
     memory_bytes=8 << 30, processes=2048, file_bytes=4 << 30, disk_bytes=16 << 30
 )

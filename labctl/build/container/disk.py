@@ -1,4 +1,4 @@
-"""Watches the disk space that a container takes, and ends it when that is too much.
+"""Watches the disk space of a container, and ends the container if it takes too much.
 
 No engine limits the folders of the host that a container gets. So they are looked at every second:
 what a program writes between two looks goes beyond the limit.
@@ -70,7 +70,7 @@ class _Watch:
         while not self.over.wait(seconds):
             try:
                 self.failure = self._failure()
-            except OSError as error:  # who cannot look cannot let it go on
+            except OSError as error:  # without a look it must not continue
                 self.failure = _unseen(error)
             if self.failure is not None:
                 self._end()

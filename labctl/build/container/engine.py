@@ -50,9 +50,9 @@ class Restrictions:
 
     memory_bytes: int
     processes: int
-    #: Of one file.
+    #: Maximum size of one file.
     file_bytes: int
-    #: Of all files together, in the folders of this host that it may write.
+    #: Maximum size of all files together, in the folders of this host that it may write.
     disk_bytes: int
 
     @property

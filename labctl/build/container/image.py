@@ -120,7 +120,7 @@ def _base_id(engine: Engine, base: str, on_progress: OnProgress) -> str:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """An image that is to be built."""
+    """An image to build."""
 
     engine: Engine
     target: str

@@ -4,7 +4,7 @@ A container ends in one of these ways:
 
 - The program ends. Its exit status comes from a file that the container writes last, never from
   that of the engine, which means other things as well.
-- labctl stops it: a time-out, Ctrl-C, an error. labctl tells the engine to remove the container.
+- labctl stops it: a time-out, Ctrl-C, an error. labctl makes the engine remove the container.
 - labctl is killed. It held a lock on a file, which the container waits for (``guarded.sh``).
 """
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from labctl.build.source import source_files
 from labctl.files import cache_dir, host_writes, sha256_file, write_atomic
 
-#: Light: it has to be quicker than the network.
+#: Low: compression must be faster than the network.
 COMPRESSION = 3
-#: Of all files in it; what tells old from new is the hash.
+#: Time of all files in it; only the hash distinguishes versions.
 _TIME = 315532800  # 1980-01-01
 
 

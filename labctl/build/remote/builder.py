@@ -46,8 +46,8 @@ class SshBuilder(Builder):
         name: which of ``hosts``.
         hosts: the build hosts of devices.yaml; others may be on the way.
         root: the lab's folder.
-        silence_seconds: without a sign of life from labctl for so long, the host ends the build.
-        log_bytes: the most that a program may print.
+        silence_seconds: the host ends the build after this time without a sign of life from labctl.
+        log_bytes: maximum output of a program.
         open_link: logs in, within its own limits.
     """
 

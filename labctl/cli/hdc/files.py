@@ -16,9 +16,9 @@ from labctl.progress import BytesDone
 from labctl.transport import Copied, Delivered, receive, send
 from labctl.units import size
 
-#: A smaller file is proven by the board's own tool before the agent has been looked at.
+#: A smaller file is verified by the board's own tool: that is faster than checking the agent.
 _AGENT_HASHES_BYTES = 8 << 20
-#: Patience for each sign of progress.
+#: Time (s) to wait for each sign of progress.
 STALL_SECONDS = 30.0
 
 _compress = click.option(
@@ -117,13 +117,13 @@ def recv(
 
 
 def is_large(local: Path) -> bool:
-    """Return whether so much may be sent that its proof takes long on a board."""
+    """Return True if the data may be so large that verifying it on a board takes long."""
     with host_reads(local):
         return local.is_dir() or local.stat().st_size >= _AGENT_HASHES_BYTES
 
 
 def bytes_in(local: Path) -> int:
-    """Return the size of a file, or of all files in a directory; 0 for what is neither."""
+    """Return the size of a file, or of all files in a directory; 0 for anything else."""
     with host_reads(local):
         files = [local] if local.is_file() else local.rglob("*")
         return sum(path.stat().st_size for path in files if path.is_file())
@@ -131,7 +131,7 @@ def bytes_in(local: Path) -> int:
 
 @contextmanager
 def shown_step(what: str, total: int | None = None) -> Iterator[BytesDone]:
-    """Show a bar until the context ends; yield what moves it. ``total``: in bytes, if known."""
+    """Show a bar until the context ends; yield its update function. ``total``: bytes, if known."""
     with ProgressView() as view:
         step = view.open(what, total)
         try:
@@ -152,10 +152,10 @@ def _tell(done: Delivered, *, as_json: bool) -> None:
 
 
 def tell_left_out(copied: Copied) -> None:
-    """Name on standard error what a transfer left out."""
+    """Name the skipped files of a transfer on standard error."""
     for names, why in (
         (copied.skipped, "neither a file nor a directory"),
-        (copied.unreadable, "it cannot be read to an end"),
+        (copied.unreadable, "it cannot be read to the end"),
     ):
         for name in names:
             note(f"left out: {printable(name)} ({why})")

@@ -1,4 +1,4 @@
-"""The group ``labctl hdc`` and which board its commands mean."""
+"""The group ``labctl hdc`` and the choice of its board."""
 
 from pathlib import Path
 
@@ -58,7 +58,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Receive a file or a directory, verified by its hash.",
     ),
 }
-#: What only the official program does.
+#: Commands that only the official program has.
 _OFFICIAL = (
     *("install", "uninstall", "sideload", "bm", "aa", "smode", "jpid", "track-jpid", "bugreport"),
     *("start", "kill", "checkserver", "keygen", "wait", "any", "discover"),
@@ -71,13 +71,13 @@ class HdcGroup(LazyGroup):
     lazy = COMMANDS
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words; ``-v`` alone asks for the version, as with hdc."""
+        """Read the words; ``-v`` alone prints the version, as with hdc."""
         return super().parse_args(ctx, ["version"] if args == ["-v"] else args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; name the official program for what only that does."""
+        """Find the command; for commands that only the official program has, name that program."""
         if args[0] in _OFFICIAL:
             board = ctx.params.get("board")
             way = f"-t {board} " if board else ""

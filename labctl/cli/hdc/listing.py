@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_SECONDS = 10.0
 _AT_ONCE = 32
-#: A server's words for states. Of other states (Unknown: on the way) nothing can be expected.
+#: A server's words for states. In other states (Unknown: in transition) a board is not usable.
 _SERVER_STATES = {
     "Connected": "connected",
     "Offline": "offline",
@@ -41,9 +41,8 @@ _CONNECTIONS = ("USB", "TCP", "UART")
 class Listed:
     """A board as the list shows it.
 
-    ``target`` is what ``-t`` takes, ``way`` how it is reached: over which link, or (of a server's
-    boards) USB, TCP or UART. ``detail`` is its name, or why it is not there. ``key`` is what hdc
-    calls it.
+    ``target`` is the value for ``-t``, ``way`` the link, or USB, TCP or UART for a server's boards.
+    ``detail`` is its name, or why it is not there. ``key`` is hdc's name for it.
     """
 
     target: str
@@ -53,7 +52,7 @@ class Listed:
     key: str = ""
 
     def as_hdc(self, *, verbose: bool) -> str | None:
-        """Return the line of ``hdc list targets``; None where hdc has none."""
+        """Return the line of ``hdc list targets``; None if hdc has none."""
         state = _HDC_STATES.get(self.state, "Unknown")
         if verbose:
             way = self.way if self.way in _CONNECTIONS else "TCP" if ":" in self.key else "USB"
@@ -87,7 +86,7 @@ def list_boards(choice: Choice, what: str | None, *, verbose: bool, as_json: boo
         found = _of_lab(lab, choice.key_file)
     else:
         found = _of_this_host()
-    # The status holds though nobody reads to the end.
+    # The status counts even if nobody reads to the end.
     status = choice.invocation.status = states_status(listed.state for listed in found)
     if as_json:
         click.echo(json.dumps([asdict(listed) for listed in found], indent=2))
@@ -126,10 +125,7 @@ def _of_this_host() -> list[Listed]:
     try:
         return _of_server(HDC_SERVER)
     except LinkRefused:
-        note(
-            f"no lab here, and no hdc server at {HDC_SERVER}: a board on TCP is reached with"
-            " -t HOST:PORT"
-        )
+        note(f"no lab here, and no hdc server at {HDC_SERVER}: for a board on TCP use -t HOST:PORT")
         return []
 
 

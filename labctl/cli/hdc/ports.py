@@ -12,7 +12,7 @@ from labctl.errors import BoardError, CommandTimeout, DeviceLost, LinkError
 from labctl.retry import wait_until
 from labctl.transport import Forwarded, Transport
 
-#: How often a rule without traffic is looked after.
+#: Interval (s) of checks of a rule without traffic.
 _LOOK_SECONDS = 2.0
 _ANSWER_SECONDS = 5.0
 
@@ -48,7 +48,7 @@ def forward(choice: Choice, local: str, remote: str, reverse: bool, as_json: boo
 def carry(
     choice: Choice, listen: str, connect: str, *, reverse: bool, ready: Callable[[str], str]
 ) -> None:
-    """Forward connections until interrupted; print ``ready`` of what listens, once it does."""
+    """Forward connections until interrupted; print ``ready`` once the port listens."""
     listen, connect = _node(listen), _node(connect)
     with (
         choice.connected() as transport,
@@ -63,15 +63,15 @@ def carry(
             interval=_LOOK_SECONDS,
         )
         raise forwarded.failure or DeviceLost(
-            f"{transport.label}: the board does not answer any more, and nothing is forwarded",
+            f"{transport.label}: the board no longer answers; nothing is forwarded",
             hint="check power and cable; ",
         )
 
 
 def is_over(transport: Transport, forwarded: Forwarded) -> bool:
-    """Return True if surely nothing is forwarded any more.
+    """Return True if it is certain that nothing is forwarded any more.
 
-    Silence proves nothing: what a slow user has not taken yet stands before the board's answer.
+    Silence proves nothing: data that a slow client has not read yet delays the board's answer.
     """
     if forwarded.failure is not None:
         return True

@@ -1,6 +1,6 @@
-"""From what a person typed to the way to a board; a lab is not needed.
+"""The way to a board from what a person typed; a lab is not needed.
 
-Who names a board by its address or key does not wait until a lab's configuration is imported.
+With an address or key, the lab's configuration is not imported.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from labctl.config.lab import Board, LabFile
 
 _ANSWER_SECONDS = 10.0
-#: How long somebody may take to walk to the board.
+#: Time (s) for somebody to walk to the board.
 _AUTHORISE_SECONDS = 600.0
 
 
@@ -98,7 +98,7 @@ class Choice:
         return ":" in (self.board or "")  # no board of a lab is called so
 
     def _let_agent_hash(self, transport: Transport) -> None:
-        """Let files be hashed by the agent, where it is known which one belongs there."""
+        """Hash files by the agent, if the right agent for the board is known."""
         if self._server is not None or self._is_address:
             return
         from labctl.deploy.plan import agent_hash
@@ -108,7 +108,7 @@ class Choice:
 
     @cached_property
     def _of_lab(self) -> "tuple[LabFile, Board]":
-        """The board of the lab that is meant, and the lab. Raises ConfigError."""
+        """The chosen board of the lab, and the lab. Raises ConfigError."""
         from labctl.checked import did_you_mean
 
         lab = self.lab()
@@ -133,7 +133,7 @@ class Choice:
 
 
 def note_unprotected(server: str) -> None:
-    """Tell who names a server of another host that nothing protects the way. Raises ConfigError."""
+    """Warn that the way to a server of another host is not protected. Raises ConfigError."""
     from labctl.checked import is_on_loopback
     from labctl.transport.base import address_of
 
@@ -148,7 +148,7 @@ def note_unprotected(server: str) -> None:
 def _is_known_here(key: str) -> bool:
     """Return True if this host's hdc server runs, or can be started, and has a board of that key.
 
-    Raises LinkError when something else listens there.
+    Raises LinkError if something else listens there.
     """
     from labctl.checked import split_endpoint
     from labctl.transport.hdc_server.shared import attached_boards

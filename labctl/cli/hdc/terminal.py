@@ -1,8 +1,8 @@
-"""A person's terminal, joined with a shell on a board.
+"""A person's terminal, connected to a shell on a board.
 
-On a terminal every key goes to the board as it is (its own terminal makes Ctrl-C an interrupt), and
-what was set is restored whatever happens. Without one, the input is sent as it comes and its end
-ends the shell.
+On a terminal every key goes to the board unchanged (its own terminal makes Ctrl-C an interrupt),
+and the settings are always restored. Without one, the input is sent as it comes, and its end ends
+the shell.
 
 hdc carries no exit status. The first line typed to the shell makes it print a mark when it exits,
 with its status; neither that line nor the marks are shown.
@@ -29,10 +29,10 @@ LEAVE = b"\x1d"
 #: Ctrl-D: the end of a terminal's input.
 _END = b"\x04"
 _PIECE_BYTES = 4096
-#: How long the pump waits for output before it looks whether it is still wanted (and so on).
+#: Time (s) that the pump waits for output before it checks if it should end.
 _LOOK_SECONDS = 0.5
-#: How long the board's shell may take until it answers its first line, and when that is repeated: a
-#: shell that just sets its terminal up drops what was typed.
+#: Time (s) for the board's shell to answer its first line, and interval of its repetition: a shell
+#: that is setting up its terminal drops input.
 _START_SECONDS = 20.0
 _REPEAT_SECONDS = 2.0
 
@@ -42,11 +42,12 @@ class _Marks:
     """Return the shell's output, without the line that makes it print its status and without the
     marks.
 
-    A mark begins with ASCII's record separator, which the typed line only names: its echo is none.
+    A mark begins with ASCII's record separator. The typed line only names it, so its echo is no
+    mark.
     """
 
     nonce: str = field(default_factory=lambda: f"labctl-{os.urandom(8).hex()}")
-    #: How often the first line was sent: each has its number.
+    #: Number of first lines sent; each has its number.
     sent: int = 0
     started: threading.Event = field(default_factory=threading.Event)
     #: The shell has shown something: it reads what is typed.
@@ -64,7 +65,7 @@ class _Marks:
         return f'trap "{mark} \\$?" EXIT; {mark} start{self.sent}\n'.encode()
 
     def feed(self, piece: bytes) -> bytes:
-        """Take output; return what of it is to be shown."""
+        """Take output; return the part to show."""
         self.prompted.set()
         self._pending += piece
         shown = b""
@@ -89,10 +90,10 @@ class _Marks:
 
 
 def converse(remote: Terminal, *, repeat_seconds: float = _REPEAT_SECONDS) -> int:
-    """Carry keys and output until the shell ends or somebody leaves it; return the exit status.
+    """Pass keys and output until the shell ends or the user leaves it; return the exit status.
 
-    That is the shell's own; 255 when it was left, or ended without telling one. The first line is
-    said again each ``repeat_seconds`` until it is heard. Raises LinkError.
+    That is the shell's own; 255 if it was left, or ended without a status. The first line is
+    repeated every ``repeat_seconds`` until it is answered. Raises LinkError.
     """
     keys, marks = sys.stdin.fileno(), _Marks()
     with _raw(keys) as is_terminal, _printing(remote, marks) as ended:
@@ -112,13 +113,13 @@ def converse(remote: Terminal, *, repeat_seconds: float = _REPEAT_SECONDS) -> in
                 break
             remote.send(typed)
     if marks.exit_status is None:
-        note("the shell ended without telling its status")
+        note("the shell ended without reporting its status")
         return ExitStatus.SHELL_FAILURE
     return marks.exit_status
 
 
 def _start(remote: Terminal, marks: _Marks, ended: int, repeat_seconds: float) -> None:
-    """Make the shell tell its status at its end. Raises CommandTimeout."""
+    """Make the shell print its status at its end. Raises CommandTimeout."""
     marks.prompted.wait(repeat_seconds)
 
     def is_started() -> bool:
@@ -132,9 +133,9 @@ def _start(remote: Terminal, marks: _Marks, ended: int, repeat_seconds: float) -
 
 
 def _end(remote: Terminal, ended: int) -> None:
-    """Tell the shell that the input is over until it ends.
+    """Send the end of the input to the shell until it ends.
 
-    Said once it can be lost: a shell that just sets its terminal up drops what marks an end.
+    A single end mark can be lost: a shell that is setting up its terminal drops it.
     """
     while True:
         remote.send(_END)
@@ -158,7 +159,7 @@ def _raw(descriptor: int) -> Iterator[bool]:
 
 @contextmanager
 def _printing(remote: Terminal, marks: _Marks) -> Iterator[int]:
-    """Print what comes, in a thread; the descriptor becomes readable when nothing more will.
+    """Print output in a thread; the descriptor becomes readable when no more output comes.
 
     A link that was lost meanwhile raises at the end of the context.
     """

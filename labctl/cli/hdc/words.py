@@ -1,7 +1,8 @@
 """hdc's own words: ``file send``, ``fport``, ``target boot``, ``tconn`` and so on.
 
 Options and output are hdc's, as recorded from its program; exit statuses and errors are labctl's.
-What labctl cannot do as hdc does is refused, not left out: docs/hdc.md has a table for each word.
+Options that labctl does not support are refused, not ignored: docs/hdc.md has a table for each
+word.
 """
 
 import re
@@ -109,7 +110,7 @@ def file_recv(choice: Choice, words: tuple[str, ...]) -> None:
 
 
 def _finish(done: Delivered, seconds: float) -> None:
-    """Print the line by which hdc says that a transfer is whole; kB/s are bytes per ms."""
+    """Print hdc's line for a complete transfer; kB/s are bytes per ms."""
     tell_left_out(done.copied)
     if done.copied.not_proven:
         note(f"not proven: {done.copied.not_proven}")
@@ -126,7 +127,7 @@ def _finish(done: Delivered, seconds: float) -> None:
 def fport(choice: Choice, words: tuple[str, ...]) -> None:
     """Forward a port of this host to the board, until interrupted.
 
-    `ls` and `rm` concern the rules that an hdc server keeps: labctl's own last as long as it runs.
+    `ls` and `rm` are for the rules of an hdc server: labctl's own rules last as long as it runs.
     """
     match words:
         case ("ls",):
@@ -190,7 +191,7 @@ def _remove_rule(choice: Choice, listen: str, connect: str) -> None:
         )
     answer = server.remove_rule(rule, timeout=ANSWER_SECONDS)
     if kept():
-        raise ProtocolError(f"{server.label} keeps the rule that it was to remove: {answer}")
+        raise ProtocolError(f"{server.label} did not remove the rule: {answer}")
     click.echo(f"Remove forward ruler success, ruler:{listen} {connect}")
 
 
@@ -213,7 +214,7 @@ def target() -> None:
 )
 @click.pass_obj
 def target_boot(choice: Choice, how: str) -> None:
-    """Ask the board to restart; says nothing, as hdc. To wait: labctl hdc reboot --wait."""
+    """Ask the board to restart; print nothing, as hdc. To wait: labctl hdc reboot --wait."""
     if how not in _BOOT_KINDS:
         raise click.UsageError(
             f"labctl does not take hdc's target boot {how}: a board may not come back from a mode"
@@ -253,7 +254,7 @@ def tconn(choice: Choice, address: str, remove: str | None) -> None:
 @click.pass_obj
 def tmode(choice: Choice, mode: tuple[str, ...]) -> None:
     """Let the board's hdcd listen on USB or on a TCP port."""
-    # hdcd takes anything, and may be on no network after it.
+    # hdcd accepts anything, and may then be on no network.
     match mode:
         case ("usb",) | ("port",) | ("port", "close"):
             pass

@@ -32,7 +32,7 @@ def add(invocation: Invocation, name: str, source: str) -> None:
     entry = find_reference(source)
     if "file" in entry:
         entry = {"file": _from_the_lab(lab, str(entry["file"]))}
-    # Fetched first: an entry that cannot be had is not kept.
+    # Fetched first: an entry that cannot be fetched is not kept.
     known = load_catalogue(lab.root).models
     if name not in known:
         fetch_models(lab, {**known, name: parse_entry(name, entry)}, (name,))
@@ -49,7 +49,7 @@ def add(invocation: Invocation, name: str, source: str) -> None:
 )
 @click.option("--as", "name", help="Name of the new model; default: BASE-QUANTIZATION.")
 @click.option("--imatrix", help="An importance matrix made by llama-imatrix.")
-@click.option("--requantize", is_flag=True, help="Allow a BASE that is quantized already.")
+@click.option("--requantize", is_flag=True, help="Allow a BASE that is already quantized.")
 @click.pass_obj
 def quantize(
     invocation: Invocation,

@@ -41,7 +41,7 @@ def list_models(invocation: Invocation, *, repository: str | None, as_json: bool
         return
     for state in states:
         click.echo(
-            f"{state.name:24} {_standing(state):12} "
+            f"{state.name:24} {_status(state):12} "
             f"{size(state.locked.size_bytes) if state.locked else '-':>8}  "
             f"{printable_line(state.reference or reference(state.source))}"
         )
@@ -70,7 +70,7 @@ def unlock(invocation: Invocation, names: tuple[str, ...]) -> None:
     """Remove the recorded SHA-256 of models.
 
     The next fetch records a new one. NAMES are models of the lab, or sources as written in
-    models.lock.yaml; without a lab it is the one that `labctl bench` keeps.
+    models.lock.yaml; without a lab, it is the lock file of `labctl bench`.
     """
     lab = lab_or_own(invocation)
     known = load_catalogue(lab.root).models
@@ -92,7 +92,7 @@ def unlock(invocation: Invocation, names: tuple[str, ...]) -> None:
 def remove(invocation: Invocation, names: tuple[str, ...], *, yes: bool) -> None:
     """Remove models from the lab's models.yaml.
 
-    Forgets their SHA-256 too. Deletes no model file: prints where each stays.
+    Also removes their recorded SHA-256. Deletes no model file: prints where each stays.
     """
     lab = lab_of(invocation)
     known = load_catalogue(lab.root).models
@@ -114,14 +114,14 @@ def remove(invocation: Invocation, names: tuple[str, ...], *, yes: bool) -> None
 def _forget(
     lab: LabFile, states: Iterable[ModelState], used: Iterable[Mapping[str, ModelSource]]
 ) -> None:
-    """Drop what the lock file has of the models, but for what ``used`` models stand for."""
+    """Remove the models' entries from the lock file, except those that ``used`` models need."""
     kept = {state_of(name, group, lab.root).reference for group in used for name in group}
     references = {state.reference for state in states} - kept
     ModelsLock(lab.root).drop(reference for reference in references if reference is not None)
 
 
 def _recipes(lab: LabFile) -> tuple[dict[str, Recipe], list[str]]:
-    """Return the lab's recipes by their paths in it, and the paths of those that are wrong."""
+    """Return the lab's recipes by path, and the paths of invalid ones."""
     from labctl.runs import read_recipe
 
     recipes, unread = {}, []
@@ -135,7 +135,7 @@ def _recipes(lab: LabFile) -> tuple[dict[str, Recipe], list[str]]:
 
 
 def _users(recipes: Mapping[str, Recipe], names: Collection[str]) -> list[str]:
-    """Return the recipes that measure or need one of the models."""
+    """Return the recipes that use one of the models."""
     return [
         path
         for path, recipe in recipes.items()
@@ -151,7 +151,7 @@ def known_name(lab: LabFile, name: str) -> str:
     return name
 
 
-def _standing(state: ModelState) -> str:
+def _status(state: ModelState) -> str:
     if state.path is None:
         return "not here"
     return "here" if state.locked else "not locked"

@@ -32,7 +32,7 @@ _EXAMPLE = "Example: labctl models logits llama --text texts/wiki.txt -o logits/
     "--output",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The file to write; what it is of is written beside it, FILE.json.",
+    help="Output file. FILE.json beside it names the model and the text.",
 )
 @click.option(
     "--context",
@@ -41,7 +41,7 @@ _EXAMPLE = "Example: labctl models logits llama --text texts/wiki.txt -o logits/
     show_default=True,
     help="Tokens of each chunk.",
 )
-@click.option("--chunks", type=click.IntRange(1), help="Most chunks to read; default: all.")
+@click.option("--chunks", type=click.IntRange(1), help="Maximum number of chunks; default: all.")
 @click.pass_obj
 def logits(
     invocation: Invocation,
@@ -55,8 +55,8 @@ def logits(
     """Write a model's logits over a text, on this host.
 
     The task kl_divergence of the engine llama_cpp compares other models with them. MODEL is one of
-    the lab's models, or a GGUF file. A chunk of a vocabulary of 128,000 tokens takes 65 MB with the
-    default context.
+    the lab's models, or a GGUF file. With a vocabulary of 128,000 tokens and the default context, a
+    chunk takes 65 MB.
     """
     from labctl.models.logits import write_logits
     from labctl.models.resolve import resolve

@@ -197,7 +197,7 @@ def _refuse_flow(node: yaml.Node, section: str) -> None:
 def _last_line(node: yaml.Node) -> int:
     """Return the last line that holds something of the node.
 
-    The end of a block is at the next token, below comments: what is inside tells.
+    The end of a block is at the next token, below comments, so the inner nodes decide.
     """
     if isinstance(node, yaml.MappingNode) and not node.flow_style and node.value:
         return max(_last_line(inner) for pair in node.value for inner in pair)

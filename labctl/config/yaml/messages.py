@@ -106,7 +106,7 @@ def explain(
     schemas: dict[Path, list[Schema]] = {}
     for error in errors:
         if error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]:
-            continue  # it is long enough: some of its entries are wrong, and are told of
+            continue  # it is long enough: its wrong entries are reported
         path, found = _locate(error, value, _schema(model))
         if error["type"] == REFUSED:
             for inner, message, about_key in error["ctx"]["problems"]:

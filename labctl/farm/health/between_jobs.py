@@ -17,9 +17,10 @@ def checks_before_jobs(
     *,
     hosted: Sequence[Board] | None = None,
 ) -> Callable[[str], None]:
-    """Return what checks a board's health where that is due, in a lab that asks for checks.
+    """Return a function that checks a board's health if a check is due.
 
-    ``hosted`` are the boards of this host; None: all of the lab.
+    It does nothing in a lab without health checks. ``hosted`` are the boards of this host; None:
+    all of the lab.
     """
 
     def show(event: AnyEvent) -> None:
@@ -29,7 +30,7 @@ def checks_before_jobs(
     def look(board: str) -> None:
         try:
             check_if_due(lab, lab.board(board), connect, Observer(show), hosted=hosted)
-        except LabctlError as error:  # it says nothing about the board: its jobs go on
+        except LabctlError as error:  # this says nothing about the board: its jobs continue
             note(f"the health of {board} cannot be checked: {error.message}")
 
     return look if "health" in lab.lab.model_fields_set else lambda _board: None
@@ -38,7 +39,7 @@ def checks_before_jobs(
 def require_health(
     lab: LabFile, connect: Connect, note: Callable[[str], None]
 ) -> Callable[[str, str | None], None]:
-    """Return what checks a board for a user where that is due.
+    """Return a function that checks a board for a user if a check is due.
 
     It raises BoardOutOfService if the board is sick, unless the user (``USER@HOST``; None: who runs
     this process) holds it, and BoardBusy while an untrusted recipe has it.

@@ -34,7 +34,7 @@ from labctl.transport import Transport
 
 #: Author of what a check finds.
 CHECKER = "health check"
-#: Checks, and changes of health, that are looked back on.
+#: Number of earlier checks and changes of health to read.
 _EVENTS = 40
 #: No part of a board's history.
 _LEFT_OUT = (Finding.SLOW, Finding.HOT, Finding.DISTURBED)
@@ -52,9 +52,9 @@ class CheckResult:
     health: BoardHealth
     #: Files of its probes, in the lab's boards/BOARD/.
     probes: tuple[str, ...] = ()
-    #: How the board was brought back, or was not.
+    #: The steps of the recovery, successful or not.
     climb: Climb | None = None
-    #: True if its system or kernel is another than at the last check.
+    #: True if its system or kernel has changed since the last check.
     has_new_firmware: bool = False
 
     def document(self) -> dict[str, Any]:
@@ -81,14 +81,13 @@ def check(
 ) -> CheckResult:
     """Check a board under its lease, and keep what was found.
 
-    What an untrusted recipe may have changed is beyond a check: it gives no health to such a board
-    unless that was ``looked_through``.
+    A check cannot find what an untrusted recipe changed. It gives such a board no health unless the
+    board was ``looked_through``.
 
-    A board that fails climbs the ladder of its switches until it is well, unless half of the
-    boards of this host (``hosted``; by default all of the lab) fail too. Where its hdc server fails
-    it does so only to restart that, if its switches allow it. What somebody decided
-    (maintenance, retired) stays. Raises BoardBusy, LeaseLost, ConfigError and HostError: those say
-    nothing about a board.
+    A failing board is recovered by its switches, step by step, unless half of the boards of this
+    host (``hosted``; default: all of the lab) fail too. If its hdc server fails, the only step is a
+    restart of that server, if the switches allow it. Decisions of people (maintenance, retired)
+    stay. Raises BoardBusy, LeaseLost, ConfigError and HostError: they say nothing about the board.
     """
     state = lab_state(lab)
     looking = _Looking(lab, board, connect, observer, state)
@@ -102,7 +101,7 @@ def check(
 
 
 def _brought_back(looking: "_Looking", verdict: Verdict) -> tuple[Verdict, Climb | None]:
-    """Climb the ladder of a failing board; return the verdict then, and what was tried."""
+    """Try to recover a failing board. Return the verdict after that, and the steps taken."""
     if not looking.switches_may_help:
         return verdict, None
     try:
@@ -139,7 +138,7 @@ def check_if_due(
     *,
     hosted: Sequence[Board] | None = None,
 ) -> CheckResult | None:
-    """Check a board where its check is due; None where it is not, or somebody uses the board.
+    """Check a board if a check is due. Return None if not, or if somebody uses the board.
 
     Raises ConfigError, HostError.
     """
@@ -169,9 +168,9 @@ class _Looking:
         self.probes: list[BoardProbe] = []
         #: True if the last look found no board that answers.
         self.lost = False
-        #: True if it found a host at fault whose hdc server the board's switches may restart.
+        #: True if a host is at fault, and the board's switches may restart its hdc server.
         self.server_may_be_restarted = False
-        #: False if it found what no restart mends: a full or a forbidden folder.
+        #: False if a restart cannot help: a folder is full or not writable.
         self.switches_may_help = True
 
     def look(self) -> Verdict:

@@ -9,14 +9,14 @@ from labctl.state import BoardHealth, LabState, lab_state
 from labctl.state.health import BY_PEOPLE, NEVER_CHECKED, UNTRUSTED
 
 _DAY_SECONDS = 86_400.0
-#: What was longer ago says little of a board today.
+#: Older events say little about a board today.
 _LOOKED_BACK_DAYS = 14
 _RECOVERIES, _FLIPS = 2, 2
 
 
 @dataclass(frozen=True)
 class Due:
-    """A board that is to be checked before the next job of users, and why."""
+    """A board to check before the next job of a user, and the reason."""
 
     board: str
     reason: str
@@ -25,8 +25,8 @@ class Due:
 def due(lab: LabFile) -> list[Due]:
     """Return the boards whose health check is due now, those that wait longest first.
 
-    Boards in maintenance, retired ones and those that an untrusted recipe changed never are. A bad
-    one is checked like the others: it may have been mended. Raises HostError, ConfigError.
+    Boards in maintenance, retired boards and boards changed by an untrusted recipe are never due. A
+    bad board is checked like the others: it may have been repaired. Raises HostError, ConfigError.
     """
     state = lab_state(lab)
     now = state.moment()
@@ -42,7 +42,7 @@ def due(lab: LabFile) -> list[Due]:
 
 def _reason(lab: LabFile, health: BoardHealth, now: float) -> str | None:
     settings = lab.lab.health
-    if health.check_wanted_at is not None:  # a wish may also put off what is due
+    if health.check_wanted_at is not None:  # a request may also postpone a check that is due
         return health.check_wanted_for if health.check_wanted_at <= now else None
     if health.checked_at is None:
         return NEVER_CHECKED
@@ -54,9 +54,9 @@ def _reason(lab: LabFile, health: BoardHealth, now: float) -> str | None:
 
 
 def suspicion(state: LabState, board: str) -> Sequence[str]:
-    """Return what speaks against a board in its history of the last days; nothing if it is trusted.
+    """Return the reasons in the last days not to trust a board; none if it is trusted.
 
-    A regression that such a board alone shows is to be confirmed on another one first.
+    A regression seen only on such a board must first be confirmed on another board.
     """
     health = state.health.get(board)
     events = state.events.list(board, since=state.moment() - _LOOKED_BACK_DAYS * _DAY_SECONDS)

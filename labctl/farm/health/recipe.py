@@ -11,7 +11,7 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 from labctl.transport import Transport
 
-#: Good runs of the recipe that are looked back on: enough to find the program before the last ones.
+#: Good runs of the recipe to read: enough to find the program before the last ones.
 _EARLIER_RUNS = 1000
 
 
@@ -22,10 +22,10 @@ def run_health_recipe(
     observer: Observer,
     recipe: str,
 ) -> str | None:
-    """Run a recipe; return why it speaks against the board, None if it does not.
+    """Run a recipe. Return the reason to blame the board; None if the board is not to blame.
 
-    A program that fails speaks against a board only if the same program ran well there before,
-    with the same recipe, models and files. Otherwise it speaks against the recipe. Raises what
+    A failing program blames the board only if the same program passed there before, with the same
+    recipe, models and files. Otherwise the recipe is to blame. Raises what
     :func:`labctl.runs.run_recipe` raises.
     """
     wanted = read_recipe(find_recipe(recipe, lab.root), (), lab_root=lab.root)
@@ -44,15 +44,15 @@ def run_health_recipe(
     earlier = [RunDirectory(lab.root / "runs" / one.run.id) for one in ran_well]
     if not any(_is_same_work(outcome.directory, one) for one in earlier):
         observer.note(
-            f"note: recipe {wanted.name} fails on {board.name}, and as it is now never ran well"
-            f" there: that says nothing about the board (run {run})"
+            f"note: recipe {wanted.name} fails on {board.name}. Its current version never passed"
+            f" there, so the board is not blamed (run {run})"
         )
         return None
-    return f"recipe {wanted.name} fails, and ran well before (run {run})"
+    return f"recipe {wanted.name} fails, but passed before (run {run})"
 
 
 def _is_same_work(run: RunDirectory, earlier: RunDirectory) -> bool:
-    """Return True if two runs, that are both still there, ran the same bytes in the same way."""
+    """Return True if two runs still exist and ran the same bytes in the same way."""
     return run.is_planned and earlier.is_planned and _work(run) == _work(earlier)
 
 

@@ -2,7 +2,7 @@
 
 Each part (memory, a way to read storage, arithmetic with a quantization) is one test, of the mean
 of its rates with 1, 2, 4 … threads. All tests of a check share one error. A slowdown has to be
-found by two probes in a row, so that one disturbed probe condemns no board.
+found by two probes in a row, so one disturbed probe makes no board bad.
 """
 
 import math
@@ -21,7 +21,7 @@ _LEAST_SCATTER = 0.005
 
 @dataclass(frozen=True)
 class Slower:
-    """A part of a board that is slower than its history foretells."""
+    """A part of a board that is slower than its history predicts."""
 
     part: str
     #: 0.1: 10 % slower than the geometric mean of the earlier probes.
@@ -39,7 +39,7 @@ class Speed:
     """Findings of one probe."""
 
     slower: tuple[Slower, ...]
-    #: Parts that too few earlier probes have.
+    #: Parts with too few earlier probes.
     unjudged: tuple[str, ...]
     tests: Mapping[str, NextValue]
     least: float
@@ -51,7 +51,7 @@ class Speed:
 
     @property
     def smallest(self) -> Mapping[str, float]:
-        """Return the smallest slowdown that is found in each part, by how much it scatters."""
+        """Return for each part the smallest slowdown that can be found, given its noise."""
         error = ERROR / max(len(self.tests), 1)
         return {part: max(-t.lowest_expected(error), self.least) for part, t in self.tests.items()}
 
@@ -63,13 +63,13 @@ def judge_speed(
     least_history: int,
     slower: float,
 ) -> Speed:
-    """Hold the rates of a probe against those of earlier ones, by what they are.
+    """Compare the rates of a probe with those of earlier probes, by name.
 
     Args:
         now: ``"memory read, 4 threads"`` -> bytes per second.
         earlier: the same of good probes of the same board and firmware.
         least_history: earlier probes that a part needs.
-        slower: share below which a slowdown is none.
+        slower: a smaller share is no slowdown.
     """
     tests: dict[str, NextValue] = {}
     unjudged = []
@@ -99,7 +99,7 @@ def confirmed(first: Speed, second: Speed) -> tuple[Slower, ...]:
 
 
 def _parts(rates: Mapping[str, float]) -> dict[str, list[str]]:
-    """Return the rates that are of one part: they differ in their numbers of threads."""
+    """Return the rates of one part: they differ in the number of threads."""
     found: dict[str, list[str]] = {}
     for what, rate in rates.items():
         if rate > 0:

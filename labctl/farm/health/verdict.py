@@ -16,15 +16,15 @@ from labctl.state import BoardEvent, BoardHealth, Health
 from labctl.state.health import BY_PEOPLE
 from labctl.stats import mean, student_quantile
 
-#: So much (degrees Celsius) above its own warmest is hot, at least.
+#: A board is hot at this many degrees Celsius above its own warmest, at least.
 _HOTTER = 5.0
 #: Error of the limit of temperatures.
 _ERROR = 0.01
-#: A board that is hot in so many checks in a row has lost its cooling.
+#: A board that is hot in this number of checks in a row has lost its cooling.
 _HOT_CHECKS = 3
-#: Verdicts that tell whether a board goes to and fro: of so many, this number of changes.
+#: Number of verdicts to read, and number of changes among them that make a board "looping".
 _LOOKED_AT, _CHANGES = 8, 3
-#: A looping board is good again after so many good checks in a row.
+#: A looping board is good again after this number of good checks in a row.
 _STEADY = 5
 
 
@@ -40,15 +40,15 @@ class Finding(StrEnum):
     SHORT = "short history"
     #: No verdict: something else kept the board busy.
     DISTURBED = "disturbed"
-    #: No contact, or it could not do what was asked, and no recovery helped.
+    #: No contact, or the check could not be done, and no recovery helped.
     FAILING = "failing"
-    #: Half of its host's boards fail, or that host is away: nothing is said about this one.
+    #: Half of its host's boards fail, or that host is away: no verdict on this board.
     HOST = "host"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A finding and what it rests on."""
+    """A finding and its evidence."""
 
     finding: Finding
     reason: str
@@ -58,7 +58,7 @@ class Verdict:
 def judge(
     probes: Sequence[BoardProbe], earlier: Sequence[BoardProbe], settings: HealthChecks
 ) -> Verdict | None:
-    """Judge one or two probes in a row by the good ones before them.
+    """Judge one or two probes in a row by the good probes before them.
 
     None: the first shows a slowdown, and a second has to confirm it.
     """
@@ -93,7 +93,7 @@ def judge(
 def next_health(
     verdict: Verdict, before: BoardHealth, events: Sequence[BoardEvent]
 ) -> tuple[Health, str]:
-    """Return what the health of a board is after a check, and why.
+    """Return the health of a board after a check, and the reason.
 
     ``events`` are those of its last checks, this one the last, and of its health.
     """
@@ -119,7 +119,7 @@ def next_health(
 def _without_verdict(
     verdict: Verdict, before: BoardHealth, checks: Sequence[BoardEvent]
 ) -> tuple[Health, str]:
-    """Return the health after a check that says neither good nor bad: mostly what it was."""
+    """Return the health after a check without a verdict: mostly the earlier health."""
     finding, reason = verdict.finding, verdict.reason
     kept = before.health, (before.health is not Health.UNKNOWN and before.reason) or reason
     if before.health in BY_PEOPLE:
@@ -127,7 +127,7 @@ def _without_verdict(
     if finding is Finding.HOT:
         hot = _in_a_row(checks, Finding.HOT)
         if hot >= _HOT_CHECKS:
-            return Health.BAD, f"hot in {hot} checks in a row: look at its cooling; {reason}"
+            return Health.BAD, f"hot in {hot} checks in a row: check its cooling; {reason}"
         return before.health, reason
     answers_again = before.health is Health.BAD and _was(checks, Finding.FAILING)
     if finding is Finding.DISTURBED and answers_again:
@@ -145,19 +145,22 @@ def _since_people(events: Sequence[BoardEvent]) -> Sequence[BoardEvent]:
 
 
 def _was(checks: Sequence[BoardEvent], finding: Finding) -> bool | None:
-    """Tell whether the last bad check before this one found so; None: there is none."""
+    """Return True if the last bad check before this one found so; None: there is none."""
     bad = (Finding.SLOW, Finding.HOT, Finding.FAILING)
     earlier = [check.value for check in checks[:-1] if check.value in bad]
     return earlier[-1] == finding if earlier else None
 
 
 def firmware(facts: BoardFacts) -> str:
-    """Return the system and kernel of a board: with others it has another history."""
+    """Return the system and kernel of a board. A board with new ones begins a new history.
+
+    The text is stored in labs, and compared: it must not change.
+    """
     return f"{facts.os_version or 'system not told'}, kernel {facts.kernel}"
 
 
 def is_like(probe: BoardProbe, now: BoardProbe) -> bool:
-    """Tell whether a probe belongs to the same history: execution, firmware and agent."""
+    """Return True if a probe belongs to the same history: execution, firmware and agent."""
     return (
         probe.execution is now.execution
         and probe.agent_version == now.agent_version
@@ -200,7 +203,7 @@ def _others(probe: BoardProbe) -> str | None:
 def _heat(now: BoardProbe, earlier: Sequence[BoardProbe]) -> str | None:
     """Return the sign of heat in a probe; None without one."""
     if now.held_down_share:
-        return f"its clocks were held down in {now.held_down_share:.0%} of the samples"
+        return f"its clocks were throttled in {now.held_down_share:.0%} of the samples"
     warmest = _warmest(now)
     known = [found for probe in earlier if (found := _warmest(probe)) is not None]
     if warmest is None or len(known) < 2:

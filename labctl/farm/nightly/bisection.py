@@ -17,9 +17,9 @@ CONFIDENT = 0.997
 RANGE = 0.999
 #: Pairs of one measurement of a commit.
 PAIRS = 2
-#: More pairs than these for each halving are no search: the slowdown is not of one commit.
+#: A search that needs more pairs for each halving fails: no single commit has the slowdown.
 _MOST_PER_STEP = 14
-#: Degrees of freedom of the noise's distribution (Student's): a pair far off says little.
+#: Degrees of freedom of the noise's distribution (Student's): an outlier has little weight.
 _DEGREES = 4
 
 
@@ -43,7 +43,7 @@ class Bisection:
     count: int
     slowdown: float
     noise: float
-    #: Commits that cannot be built or run: they are stepped over, as git does.
+    #: Commits that cannot be built or run: they are skipped, as git does.
     skipped: set[int] = field(default_factory=set)
     pairs: int = 0
 
@@ -75,11 +75,11 @@ class Bisection:
 
     @property
     def most(self) -> int:
-        """The most pairs that are worth it."""
+        """The largest useful number of pairs."""
         return _MOST_PER_STEP * (2 + math.ceil(math.log2(max(2, self.count))))
 
     def likely(self) -> Places | None:
-        """Return the place that has nearly all probability; None: there is none yet.
+        """Return the place with nearly all probability; None: no such place yet.
 
         It has several commits where those between cannot be measured.
         """
@@ -90,7 +90,7 @@ class Bisection:
         return None
 
     def next(self) -> int | None:
-        """Return the commit to measure now; None where no further one would tell anything."""
+        """Return the commit to measure now; None if no further measurement would help."""
         known = self.probabilities
         best: tuple[float, int] | None = None
         slow = 0.0
@@ -114,7 +114,7 @@ class Bisection:
         return Places(places[low].first, places[high].last)
 
     def _places(self) -> list[Places]:
-        """Return the places that measurements can tell apart."""
+        """Return the places that measurements can distinguish."""
         found, first = [], 0
         for place in range(self.count):
             if place not in self.skipped or place == self.count - 1:

@@ -27,9 +27,9 @@ PROMISED = 0.98
 PASSED = 0.9
 #: Variants that are expected in the confirmation, for the plan.
 EXPECTED = 2
-#: More pairs of a row are no use of a night.
+#: Maximum pairs of a row: more would waste the night.
 MOST_PAIRS = 80
-#: Noise that a row is planned for while its own is not known.
+#: Noise to plan a row with while its own is unknown.
 _USUAL_NOISE = 0.02
 _LEAST_SCREEN, _LEAST_LOOK = 4, 6
 
@@ -48,12 +48,12 @@ class Pairs:
 
 
 def look_error(confirming: int) -> float:
-    """Return the error of one look at one variant, of so many that are confirmed."""
+    """Return the error of one look at one variant, with ``confirming`` variants in all."""
     return FALSE_ALARM / (LOOKS * max(1, confirming))
 
 
 def plan_pairs(noise: float | None, find: float, practical: float) -> Pairs | None:
-    """Return the pairs that find a slowdown of ``find``; None where no useful number does.
+    """Return the pairs that find a slowdown of ``find``; None if no useful number does.
 
     ``noise`` is the standard deviation of the logarithm of one run's value; None: not known yet.
     """
@@ -74,7 +74,7 @@ def plan_pairs(noise: float | None, find: float, practical: float) -> Pairs | No
 
 
 def smallest_slowdown(noise: float, pairs: int, practical: float) -> float:
-    """Return the share of the smallest slowdown that a confirmation of so many pairs finds."""
+    """Return the smallest slowdown, as a share, that a confirmation of that many pairs finds."""
     found = least_difference(
         noise,
         pairs,

@@ -35,7 +35,7 @@ class Executor(Protocol):
         """Return the time in seconds since 1970; a simulation has one for each board."""
 
     def each(self, work: Callable[[str], None], boards: Sequence[str]) -> None:
-        """Do the work of each board, at once where that can be."""
+        """Do the work of all boards, in parallel where possible."""
 
     def build(self, name: str, side: str) -> Built:
         """Build a side of a build: ``good``, ``head`` or a commit."""
@@ -52,9 +52,9 @@ class Executor(Protocol):
     ) -> Measured:
         """Run the recipe of a row.
 
-        ``began`` gets the run's id; ``left`` is one that was killed. On a board of another host
-        the run is the first job of ``queued``: the runs of its pair that are to come, all of which
-        are put into the queue at once.
+        ``began`` gets the run's id; ``left`` is a run that was killed. On a board of another host
+        the run is the first job of ``queued``: the next runs of its pair, which are all put into
+        the queue at once.
         """
 
     def job(self, board: str, known: str | None) -> str | None:
@@ -70,10 +70,10 @@ class Executor(Protocol):
         """Say who used the board between the jobs of a pair; None: nobody."""
 
     def trouble(self, board: str) -> str | None:
-        """Say why a board is not to be trusted now; None: nothing is known against it."""
+        """Return the reason not to use a board now; None: there is none."""
 
     def suspicion(self, board: str) -> str | None:
-        """Say what speaks against a board in its history; None: its verdicts are trusted."""
+        """Return the reasons in a board's history not to trust it; None: it is trusted."""
 
     def suspect(self, board: str, reason: str) -> None:
         """Note that a board's verdicts cannot be trusted."""

@@ -7,7 +7,7 @@ from labctl.farm.nightly.nights import nights_of, past_result
 from labctl.records.night import NightFinding, NightResult, NightVerdict
 from labctl.state import LabState, lab_state
 
-#: Author of what a night says of boards.
+#: Author of a night's entries in the history of boards.
 NIGHTLY = "nightly"
 _FLIP = {NightVerdict.GOOD, NightVerdict.SLOWER}
 

@@ -1,4 +1,4 @@
-"""The lab hosts of a night's boards: what a board of another host needs to be measured."""
+"""The lab hosts of a night's boards, and the requirements to measure a board of another host."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ def check_reach(lab: LabFile, board: str, own: str) -> None:
         )
     if lab.lab.store is None:
         raise ConfigError(
-            f"{where}: its builds and runs travel through a store, and this lab has none",
+            f"{where}: its builds and runs travel through a shared store, and this lab has none",
             hint=f"add `store`, which both hosts see, to {lab.path}; {same}",
         )
     state = lab_state(lab)
@@ -44,7 +44,7 @@ class NightHost:
     boards: tuple[str, ...]
     #: True for the host of the night, which uses its boards itself.
     is_this: bool
-    #: Boards that no living worker serves -> for how long (s) the last one is silent, if known.
+    #: Boards that no living worker serves -> time (s) since its last sign of life, if known.
     unserved: Mapping[str, float | None]
 
 
@@ -78,5 +78,5 @@ def host_lines(hosts: Mapping[str, NightHost]) -> Iterator[str]:
         alive = "" if host.is_this or host.unserved else "; its worker is alive"
         yield f"host {which}: {', '.join(host.boards)}{alive}"
         for board, silent in host.unserved.items():
-            since = "" if silent is None else f", the last is silent for {duration(silent * 1e9)}"
+            since = "" if silent is None else f", last sign of life {duration(silent * 1e9)} ago"
             yield f"NO WORKER serves {board} now{since}: start `labctl worker` on host {name}"

@@ -15,20 +15,20 @@ from labctl.farm.nightly.state import RowState
 from labctl.records.night import NightFinding, NightRow, NightVerdict, Stage
 from labctl.stats.log_ratio import LogRatio, paired
 
-#: Pairs that scatter so many times as much as in the board's history are the board's fault.
+#: The board is at fault if pairs scatter this many times as much as in its history.
 _WILD = 2.0
-#: A side that scatters so many times as much as the other on the same board does so by itself.
+#: A build is itself noisy if it scatters this many times as much as the other on that board.
 _OWN = 2.0
-#: From so many pairs on their scatter tells.
+#: Minimum number of pairs to judge their scatter.
 _LEAST_WILD = 8
 
 
 def excludes(
     good: Sequence[float], head: Sequence[float], find: float, error: float = MISSED
 ) -> bool:
-    """Tell whether pairs show that head is not slower by ``find``, a share, or more.
+    """Return True if pairs show that head is not slower by ``find``, a share, or more.
 
-    ``error`` is the probability with which they show it of one that is just so much slower.
+    ``error`` is the probability of this result for a head that is slower by exactly ``find``.
     """
     return _excludes(tuple(good), tuple(head), find, error)
 
@@ -92,7 +92,7 @@ def finding(state: RowState, variant: str, confirming: int) -> NightFinding:
 
 
 def slower(state: RowState, variant: str, confirming: int) -> Row | None:
-    """Return the comparison of the first look that confirms a slowdown; None: none does."""
+    """Return the comparison of the first look that confirms a slowdown; None: there is none."""
     good, head = state.pairs(Stage.CONFIRM, variant)
     for look in range(1, LOOKS + 1):
         count = look * state.row.look
@@ -105,7 +105,7 @@ def slower(state: RowState, variant: str, confirming: int) -> Row | None:
 
 
 def is_wild(state: RowState, variant: str) -> bool:
-    """Tell whether a board's results scatter far more than in its history, of both builds alike."""
+    """Return True if results of both builds scatter far more than in the board's history."""
     good, head = state.pairs(Stage.CONFIRM, variant)
     if not _scatters(state.row, good, head):
         return False
@@ -124,7 +124,7 @@ def _scatter(values: Sequence[float]) -> float:
 
 
 def decided_look(state: RowState, variant: str, confirming: int) -> bool:
-    """Tell whether a variant needs no further pair of the confirmation."""
+    """Return True if a variant needs no further pair of the confirmation."""
     good, head = state.pairs(Stage.CONFIRM, variant)
     look = state.row.look
     if len(good) >= LOOKS * look:
@@ -148,7 +148,7 @@ def _undecided(
     pairs: tuple[Sequence[float], Sequence[float]],
     ratio: LogRatio | None,
 ) -> dict[str, object]:
-    """Say why a row that was measured is neither good nor slower."""
+    """Return the reason why a measured row is neither good nor slower."""
     confirm, head = pairs
     if len(screen) < row.screen:
         reason = f"the time ran out after {len(screen)} of {row.screen} pairs of the screening"

@@ -16,6 +16,7 @@ from labctl.compare.sides import is_good
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import Blame, BoardBusy, ConfigError, HostError, LabctlError, ProgramFailed
+from labctl.farm.database_retry import retry_database
 from labctl.farm.health import suspicion
 from labctl.farm.interrupts import on_interrupt, raise_first
 from labctl.farm.nightly.executor import Built, Measured
@@ -23,7 +24,6 @@ from labctl.farm.nightly.flips import NIGHTLY
 from labctl.farm.nightly.planning import recipe_with
 from labctl.farm.nightly.queued_runs import BUSY_SECONDS, QueuedRuns
 from labctl.farm.nightly.sources import Sources
-from labctl.farm.patience import patiently
 from labctl.index.entry import trial_row
 from labctl.records import TrialRecord, TrialState
 from labctl.records.events import AnyEvent, Contact
@@ -62,8 +62,8 @@ class LabExecutor:
     def each(self, work: Callable[[str], None], boards: Sequence[str]) -> None:
         """Do the work of all boards at once. Raises an error of theirs when all have ended.
 
-        After an error or Ctrl-C the runs that are under way come to their end: a board each, one
-        alone is interrupted.
+        After an error or Ctrl-C the runs in progress, one on each board, are finished. A single run
+        is interrupted.
         """
         if len(boards) == 1:
             work(boards[0])
@@ -102,10 +102,10 @@ class LabExecutor:
         left: str | None,
         queued: Mapping[str, Built],
     ) -> Measured:
-        """Run the recipe of a row with a build, or go on with a run that was ``left``.
+        """Run the recipe of a row with a build, or resume the run ``left``.
 
         Raises what :func:`labctl.runs.run_recipe` raises, and ProgramFailed for a variant whose
-        program failed; on a board of another host what :meth:`QueuedRuns.run` does.
+        program failed; for a board of another host what :meth:`QueuedRuns.run` raises.
         """
         if self.stopping.is_set():
             raise KeyboardInterrupt
@@ -169,26 +169,26 @@ class LabExecutor:
             request = ResumeRequest(known, board, self.lab, build=build_artifact)
             try:
                 done = resume(request, partial(self.connect, board), observer)
-            except ConfigError as error:  # it cannot go on: something is not what it was
+            except ConfigError as error:  # it cannot be resumed: something has changed
                 self.say(f"run {known.path.name} is not resumed: {error.message}")
             else:
-                return _told(done)
+                return _attempt_result(done)
         asked = RunRequest(recipe, board, self.lab, build=build_artifact)
-        return _told(run_recipe(asked, self.connect, observer))
+        return _attempt_result(run_recipe(asked, self.connect, observer))
 
     def trouble(self, board: str) -> str | None:
-        """Return why the board is out of service, or not to be reached; None: it may work."""
+        """Return why the board is out of service or unreachable; None: it may work."""
         state = lab_state(self.lab)
-        health = patiently(partial(state.health.get, board), self.say, self.stopping)
+        health = retry_database(partial(state.health.get, board), self.say, self.stopping)
         if not health.may_work:
             return f"board {board} is {health.health}: {health.reason}"
         others = self.others
         return others.away(board) if others is not None and others.serves(board) else None
 
     def suspicion(self, board: str) -> str | None:
-        """Return what speaks against the board in the last days; None where nothing does."""
+        """Return the reasons in the last days not to trust the board; None: it is trusted."""
         look = partial(suspicion, lab_state(self.lab), board)
-        return "; ".join(patiently(look, self.say, self.stopping)) or None
+        return "; ".join(retry_database(look, self.say, self.stopping)) or None
 
     def suspect(self, board: str, reason: str) -> None:
         """Keep that the board's verdicts flip, and set its health to looping."""
@@ -198,14 +198,14 @@ class LabExecutor:
             state.events.add(board, "flip", NightVerdict.SUSPECTED, by=NIGHTLY, reason=reason)
             state.health.set(board, Health.LOOPING, reason=reason, by=NIGHTLY, unless=BY_PEOPLE)
         except LabctlError as error:
-            self.say(f"the health of board {board} is not kept: {error.message}")
+            self.say(f"the health of board {board} was not saved: {error.message}")
 
     def commits(self, name: str, sides: Mapping[str, Built]) -> Sequence[str]:
         """Return the commits between both sides. Raises as :meth:`Sources.commits` does."""
         return self.sources.commits(name, sides)
 
 
-def _told(done: Outcome) -> tuple[Sequence[TrialRecord], str, str]:
+def _attempt_result(done: Outcome) -> tuple[Sequence[TrialRecord], str, str]:
     return done.trials, str(done.run.facts.execution), done.directory.path.name
 
 
@@ -214,8 +214,8 @@ def run_values(
 ) -> dict[str, float]:
     """Return for each variant the median of its good repeats, as a time: less is faster.
 
-    Of a rate it is the time of a thousand millionths. Raises ProgramFailed where the program failed
-    in any repeat, HostError where most of them were lost.
+    A rate per second becomes its inverse in ns. Raises ProgramFailed where the program failed in
+    any repeat, HostError where most of them were lost.
     """
     rows = [trial_row(run, trial) for trial in trials]
     (chosen, *_) = figures_of([one for one in rows if is_good(one)], [figure] if figure else ())

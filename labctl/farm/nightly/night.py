@@ -1,7 +1,7 @@
 """A night: screen each row against the last good build, then confirm what was not excluded.
 
-Everything is decided by the journal: a night that was killed goes on where it was. Rows of one
-board are measured one after the other, the most valuable first; boards work at once.
+The journal decides everything: a killed night continues where it stopped. Rows of one board are
+measured one after the other, the most valuable first; boards work in parallel.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ class Night:
         self.executor = executor
 
     def run(self) -> tuple[NightFinding, ...]:
-        """Measure what the time allows; return a finding for each variant of each row.
+        """Measure as much as the time allows. Return a finding for each variant of each row.
 
         Raises HostError where the journal cannot be written; all else is in the findings.
         """
@@ -75,11 +75,11 @@ class Night:
         return tuple(found)
 
     def _trusted(self, one: NightFinding) -> NightFinding:
-        """Return a finding, without blame of the commit where a suspected board alone has it."""
+        """Return a finding, without blame of the commit if only a suspected board shows it."""
         is_measured = one.verdict in (NightVerdict.SLOWER, NightVerdict.FAILS)
         if not is_measured or (why := self.executor.suspicion(one.board)) is None:
             return one
-        reason = f"{one.reason}; board {one.board} alone shows it, and is suspected: {why}"
+        reason = f"{one.reason}; only board {one.board} shows it, and it is suspected: {why}"
         update = {"verdict": NightVerdict.SUSPECTED, "blame": None, "reason": reason}
         return one.model_copy(update=update)
 
@@ -121,7 +121,7 @@ class Night:
         return self.state.built.get((name, side))
 
     def _refused(self, state: RowState) -> Refusal | None:
-        """Say why a row has no measurements to judge; None: it has, or can have them."""
+        """Return why a row has no measurements to judge; None: it has some, or can have some."""
         refused = refused_build(self.state, state.row.build)
         if (reason := state.row.unmonitored) and (
             refused is None or refused[0] is NightVerdict.GOOD
@@ -145,7 +145,7 @@ class Night:
 
     def _screen_row(self, state: RowState) -> None:
         board, row = state.board, state.row
-        # What looks slow already on this board keeps its time for the confirmation.
+        # Rows that already look slow on this board keep their time for the confirmation.
         kept = sum(
             LOOKS * other.row.look * other.pair_seconds
             for other in self.state.rows.values()
@@ -232,7 +232,7 @@ class Night:
         *,
         keep: float = 0.0,
     ) -> bool:
-        """Measure both sides in turns; False if the row cannot go on, on this board or at all.
+        """Measure both sides alternately. Return False if the row cannot continue on this board.
 
         The side that goes first alternates, so that a drift does not favour one. ``keep`` seconds
         before the deadline no pair begins.
@@ -265,7 +265,7 @@ class Night:
         return True
 
     def _has_time(self, state: RowState, places: Sequence[Place], keep: float) -> bool:
-        """Tell whether those runs of a pair may begin that are not done, nor in the queue."""
+        """Return True if the runs of a pair may begin that are neither done nor in the queue."""
         missing = [
             place
             for place in places
@@ -278,11 +278,11 @@ class Night:
         return not missing or self.executor.now(state.board) + seconds <= self.record.deadline
 
     def _is_queued(self, state: RowState, job: str) -> bool:
-        """Tell whether a job is waited for still: the night did not take it back."""
+        """Return True if the night still waits for a job: it did not withdraw it."""
         return self.executor.job(state.board, job) == job
 
     def withdraw(self) -> None:
-        """Take out of the queue what this night has there, and let boards of other hosts go."""
+        """Remove this night's jobs from the queue, and release boards of other hosts."""
         for board, states in by_board(self.state.rows.values()).items():
             jobs = [job for state in states for job in state.jobs.values()]
             self.executor.withdraw(board, jobs)
@@ -293,7 +293,7 @@ class Night:
         self.state.add(NightEntry.model_validate(step))
 
     def _queued(self, state: RowState, stage: Stage, number: int, order: Sequence[str]) -> Jobs:
-        """Return the jobs of the runs that are to come, which the journal has by then.
+        """Return the jobs of the next runs; the journal has them by then.
 
         There are none for a board of this host.
         """

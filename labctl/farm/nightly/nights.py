@@ -1,4 +1,4 @@
-"""Folders of a lab's nights: ``nights/<UTC time>-<plan>-<id>/``, and what past ones tell."""
+"""Folders of a lab's nights, ``nights/<UTC time>-<plan>-<id>/``, and results of past nights."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ R = TypeVar("R", bound=FileRecord)
 
 NIGHTS = "nights"
 RECORD, RESULT = "night.json", "result.json"
-#: Older nights say little of how a board is today.
+#: Older nights say little about a board today.
 _RECENT = 30
-#: Fewer degrees of freedom say too little of the noise.
+#: Fewer degrees of freedom say too little about the noise.
 _LEAST_DEGREES = 8
 
 
@@ -54,7 +54,7 @@ def _read(kind: type[R], path: Path) -> R:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         hint = "the file is damaged; `labctl nightly PLAN --new` begins another night"
-        raise ConfigError(f"{path} is not of a night", hint=hint) from error
+        raise ConfigError(f"{path} is not a file of a night", hint=hint) from error
 
 
 def past_result(folder: Path) -> NightResult | None:
@@ -83,7 +83,7 @@ def past_findings(root: Path, plan: str) -> Sequence[Mapping[str, str]]:
 
 
 def past_noise(root: Path, plan: str) -> dict[str, float]:
-    """Return the noise of one run by row, from the pairs of past nights; of few there is none.
+    """Return the noise of one run by row, from the pairs of past nights; none from few pairs.
 
     It is the pooled standard deviation of the logarithms of pairs, divided by the square root of 2.
     """
@@ -95,7 +95,7 @@ def past_noise(root: Path, plan: str) -> dict[str, float]:
         try:
             rows = read_night(folder).rows
         except ConfigError:
-            continue  # damaged: it tells nothing
+            continue  # damaged: nothing to read
         for name, state in NightState(folder, rows).rows.items():
             for logs in _pairs(state):
                 mean = fmean(logs)

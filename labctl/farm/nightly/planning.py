@@ -29,9 +29,9 @@ from labctl.runs.record.repository import RunRepository
 from labctl.state import lab_state
 from labctl.stats.steps import noise
 
-#: Fewer nights of a series say too little of its noise.
+#: Fewer nights of a series say too little about its noise.
 _LEAST_NIGHTS = 6
-#: So many of a board's last runs tell how long one takes.
+#: Number of a board's last runs used to estimate the time of a run.
 _RECENT = 20
 #: Nights without a verdict that still raise the value of a row.
 _MOST_WAITED = 7
@@ -88,7 +88,7 @@ def make_plan(
 
 
 def plan_digest(document: Document) -> str:
-    """Return the digest that tells a plan from another."""
+    """Return the digest that identifies a plan."""
     return hashlib.sha256(document.text.encode()).hexdigest()
 
 
@@ -123,7 +123,7 @@ def _rows(
             if name not in lab.lab.boards:
                 raise document.refusal([(path, unknown("board", name, lab.lab.boards))])
             if lab.lab.boards[name].untrusted:
-                problem = f"board {name} takes untrusted recipes: its numbers blame no commit"
+                problem = f"board {name} takes untrusted recipes: its results are not trusted"
                 raise document.refusal([(path, problem)])
             target = lab.lab.boards[name].target
             if target != recipe.target:
@@ -207,7 +207,7 @@ def _in_time(rows: list[NightRow], seconds: float) -> Iterator[NightRow]:
                 continue
             used, longest = used + 2 * row.seconds * row.screen, confirm
     for row in rows:
-        reason = "there is no time for it on its board: more `time`, or fewer rows"
+        reason = "there is no time for it on its board: set more `time`, or fewer rows"
         yield row.model_copy(update={"unmonitored": reason}) if row.name in left else row
 
 
@@ -226,7 +226,7 @@ def _waited(verdicts: list[str | None]) -> int:
 
 
 def _seconds(root: Path, recipe: str, board: str) -> float:
-    """Return how long a run takes: the median of the last ones; 0 where none is known."""
+    """Return the time of a run: the median of the last ones; 0 if there is none."""
     wanted = Filter(recipe=recipe, board=board, states=("finished",), kind="timing")
     runs = [one.run for one in RunRepository(root / "runs").query(wanted, limit=_RECENT)]
     took = [
@@ -238,7 +238,7 @@ def _seconds(root: Path, recipe: str, board: str) -> float:
 
 
 def _series_noise(root: Path, row: NightRow, figure: str | None) -> float | None:
-    """Return the noise of a run from the board's own history; None where too little is known."""
+    """Return the noise of a run from the board's own history; None if that is too short."""
     import numpy as np
 
     recipe = row.name.partition("/")[2].rpartition("@")[0]

@@ -1,10 +1,10 @@
 """Runs of a night on boards of other hosts: jobs of the lab's queue, for those hosts' workers.
 
-Both runs of a pair are put into the queue at once, and wait for their turn as everybody's jobs do.
-When the first begins, the night holds the board until the second has ended: a night that is stopped
-or killed in between parts no pair. Its journal has the jobs' ids: the same command waits for them
-again, or finds them ended. Whether somebody came between them all the same tells the history of the
-board, by which a pair counts or not.
+Both runs of a pair are put into the queue at once and wait for their turn like all jobs. When the
+first begins, the night holds the board until the second has ended, so a night that is stopped or
+killed separates no pair. Its journal has the jobs' ids: the same command waits for them again, or
+finds them ended. The history of the board shows if somebody used it between the two runs; such a
+pair does not count.
 """
 
 import math
@@ -29,9 +29,9 @@ from labctl.errors import (
     LabctlError,
     ProgramFailed,
 )
+from labctl.farm.database_retry import retry_database
 from labctl.farm.expected import longest_seconds
 from labctl.farm.nightly.executor import Built
-from labctl.farm.patience import patiently
 from labctl.farm.queue_engine import wake_workers
 from labctl.farm.queue_ledger import share_inputs
 from labctl.farm.run_archives import RunArchives, is_finished
@@ -47,16 +47,16 @@ from labctl.state.leases import busy
 from labctl.state.reservations import Reservation
 from labctl.units import duration
 
-#: A board that others use is waited for so long (s), if there is time; then it has failed.
+#: Longest wait (s) for a board in use, if there is time; after that it counts as failed.
 BUSY_SECONDS = 1800.0
 _LOOK_SECONDS = 1.0
-#: Bringing a build and models to a host and its board may take this (s) beside both runs.
+#: Time (s) to bring a build and models to a host and its board, besides both runs.
 _HOLD_MARGIN_SECONDS = 300.0
-#: A store that is away is waited for so long (s): nothing is measured again for it.
+#: Longest wait (s) for an unreachable shared store; a store failure repeats no measurement.
 _STORE_SECONDS = 120.0
 #: A pair's second run may have to begin after the night's time is over.
 _LEAST_WAIT_SECONDS = 60.0
-#: Key of a job's request: the night that it is of.
+#: Key of a job's request: its night.
 _NIGHT = "night"
 _WITHDRAWN = "the night no longer waits for it"
 T = TypeVar("T")
@@ -71,12 +71,12 @@ class QueuedRuns:
         night: the night's id.
         host: name of this lab host: boards of other hosts are used by their workers.
         say: gets a line for each step.
-        recipe: returns the recipe of a row, with its program.
+        recipe: function that returns the recipe of a row, with its program.
         deadline: end of the night, in seconds since 1970.
         stopping: set when the night is to end.
-        busy_seconds: how long others' use of a board is waited for.
-        away_seconds: how long a worker is waited for once it is missed: a host may start again.
-        hold_again_seconds: when a hold that is refused is asked for again.
+        busy_seconds: longest wait for a board that others use.
+        away_seconds: longest wait for a missing worker: its host may be restarting.
+        hold_again_seconds: delay before a refused hold is requested again.
     """
 
     lab: LabFile
@@ -89,13 +89,13 @@ class QueuedRuns:
     busy_seconds: float = BUSY_SECONDS
     away_seconds: float = 180.0
     hold_again_seconds: float = 10.0
-    #: Board -> when it was first missed that no worker serves it, by the monotonic clock.
+    #: Board -> when its worker was first missing, by the monotonic clock.
     _missed: dict[str, float] = field(default_factory=dict)
-    #: Board -> when it is to be held again, by the monotonic clock.
+    #: Board -> when to hold it again, by the monotonic clock.
     _hold_due: dict[str, float] = field(default_factory=dict)
     #: Board -> why it could not be held.
     _hold_refused: dict[str, str] = field(default_factory=dict)
-    #: Files that are in the store, by name and SHA-256.
+    #: Files that are in the shared store, by name and SHA-256.
     _shared: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -103,7 +103,7 @@ class QueuedRuns:
         self._state, self._store = lab_state(self.lab), lab_store(self.lab)
 
     def serves(self, board: str) -> bool:
-        """Tell whether a board is attached to another host."""
+        """Return True if a board is attached to another host."""
         known = self.lab.lab.boards.get(board)
         return known is not None and known.host not in (None, self.host)
 
@@ -119,7 +119,7 @@ class QueuedRuns:
             if found is None or words.get(found.state) != _WITHDRAWN:
                 return known
         while self._get(new := new_job_id()) is not None:
-            pass  # its run would be taken for this one's
+            pass  # its run would be mistaken for this one's
         return new
 
     def run(
@@ -142,7 +142,7 @@ class QueuedRuns:
         return directory, (job.ended_at or 0.0) - (job.started_at or 0.0)
 
     def withdraw(self, board: str, jobs: Sequence[str]) -> None:
-        """Cancel what has not ended, and let the board go if this night holds it."""
+        """Cancel the jobs that have not ended, and release the board if this night holds it."""
         try:
             for job in jobs:
                 with suppress(ConfigError):  # it has ended, or was never there
@@ -155,18 +155,18 @@ class QueuedRuns:
             self.say(f"board {board} is kept for this night a while longer: {error.message}")
 
     def parted(self, jobs: Sequence[str]) -> str | None:
-        """Say who used the board between the runs of these jobs; None: nobody.
+        """Return who used the board between the runs of these jobs; None: nobody.
 
-        Each began when its job took the board last. Nobody counts who came before the first of
-        them, such as a health check, or after the last, whose job may have to store it yet.
+        A run begins when its job last took the board. Users before the first run, such as a health
+        check, do not count, nor users after the last run, whose job may still have to store it.
         """
         found = [job for name in jobs if (job := self._get(name)) is not None]
         if len(found) < len(jobs):
-            return "the database has forgotten a job of the pair"
+            return "the database no longer has a job of the pair"
         began = min(job.submitted_at for job in found)
         ended = max(job.ended_at or math.inf for job in found)
         board = str(found[0].board)
-        uses = self._patiently(lambda: self._state.events.uses(board, began, ended))
+        uses = self._retry_database(lambda: self._state.events.uses(board, began, ended))
         last = {event.details.get("job"): number for number, event in enumerate(uses)}
         runs = [last[job] for job in jobs if job in last]
         between = uses[min(runs) : max(runs)] if len(runs) == len(jobs) else uses
@@ -180,8 +180,8 @@ class QueuedRuns:
         return job is not None and job.content.get(_NIGHT) == self.night
 
     def away(self, board: str) -> str | None:
-        """Say that no worker serves a board, though it was waited for; None: one does, or may."""
-        workers = self._patiently(self._state.workers.list)
+        """Return that no worker serves a board, after a wait; None: one does, or may soon."""
+        workers = self._retry_database(self._state.workers.list)
         serving = [worker for worker in workers if board in worker.boards]
         if any(worker.is_alive for worker in serving):
             self._missed.pop(board, None)
@@ -190,7 +190,7 @@ class QueuedRuns:
         if now - self._missed.setdefault(board, now) < self.away_seconds:
             return None
         silent = min((worker.silent_seconds for worker in serving), default=None)
-        since = "" if silent is None else f", the last one is silent for {duration(silent * 1e9)}"
+        since = "" if silent is None else f", last sign of life {duration(silent * 1e9)} ago"
         there = self._host_of(board)
         return f"no worker of host {there} serves board {board}{since}: start `labctl worker` there"
 
@@ -202,20 +202,20 @@ class QueuedRuns:
         return f"night {self.night}"
 
     def _get(self, job: str) -> Job | None:
-        return self._patiently(lambda: self._state.jobs.get(job))
+        return self._retry_database(lambda: self._state.jobs.get(job))
 
-    def _patiently(self, operation: Callable[[], T]) -> T:
-        return patiently(operation, self.say, self.stopping)
+    def _retry_database(self, operation: Callable[[], T]) -> T:
+        return retry_database(operation, self.say, self.stopping)
 
     def _submit(self, row: NightRow, board: str, queued: Mapping[str, Built]) -> None:
-        """Put those jobs into the queue, all at once, that are not there."""
+        """Put the missing jobs into the queue, all at once."""
         new = [
             self._new(row, board, job, built)
             for job, built in queued.items()
             if self._get(job) is None
         ]
         if new:
-            self._patiently(lambda: self._state.jobs.submit(*new))
+            self._retry_database(lambda: self._state.jobs.submit(*new))
             with suppress(HostError):  # they are found soon
                 wake_workers(self.lab, [board])
 
@@ -239,7 +239,7 @@ class QueuedRuns:
     def _ended(
         self, row: NightRow, board: str, queued: Mapping[str, Built], began: Callable[[str], None]
     ) -> Job:
-        """Wait for the end of the first job. One that is given up is cancelled."""
+        """Wait for the end of the first job. Cancel it when giving up."""
         name = next(iter(queued))
         left = max(_LEAST_WAIT_SECONDS, self.deadline - time.time() - row.seconds)
         looked = time.monotonic()
@@ -260,26 +260,26 @@ class QueuedRuns:
             before, looked = looked, time.monotonic()
             if job.state == "running":
                 until += looked - before  # it may have to wait again: its worker was lost
-                self._patiently(partial(self._keep, board, job))
+                self._retry_database(partial(self._keep, board, job))
             if error := self._overdue(job, board, until):
                 self.withdraw(board, [name])
                 raise error
             self.stopping.wait(_LOOK_SECONDS)
 
     def _overdue(self, job: Job, board: str, until: float) -> LabctlError | None:
-        """Return why a job is no longer waited for; None: it is.
+        """Return why not to wait for a job any longer; None: continue to wait.
 
-        It has to begin ``until`` then, by the monotonic clock.
+        The job must begin before ``until``, by the monotonic clock.
         """
         if away := self.away(board):
             return HostError(away)
         if job.state == "waiting":
             try:
-                self._patiently(lambda: self._state.health.get(board)).require_work()
+                self._retry_database(lambda: self._state.health.get(board)).require_work()
             except BoardOutOfService as error:
                 return error
         if job.state == "waiting" and time.monotonic() > until:
-            if lease := self._patiently(lambda: self._state.leases.get(board)):
+            if lease := self._retry_database(lambda: self._state.leases.get(board)):
                 return busy(lease, board)
             why = job.reason or "others came first"
             return BoardBusy(f"job {job.id} still waits for board {board}: {why}")
@@ -288,9 +288,9 @@ class QueuedRuns:
         return None
 
     def _keep(self, board: str, job: Job) -> None:
-        """Hold the board for what is left of the pair, unless its user holds it already.
+        """Hold the board for the rest of the pair, unless its user already holds it.
 
-        One that is out of service by now is let go.
+        Release it if it is now out of service.
         """
         if not self._state.health.get(board).may_work:
             self.withdraw(board, ())  # whoever looks what it has may hold it
@@ -310,7 +310,7 @@ class QueuedRuns:
                 seconds=seconds,
                 program="nightly",
             )
-        except BoardBusy as error:  # the history tells whether somebody comes between
+        except BoardBusy as error:  # the history shows if somebody comes between
             if self._hold_refused.get(board) != error.message:
                 self.say(f"board {board} is not kept for both runs of a pair: {error.message}")
             self._hold_refused[board] = error.message
@@ -334,7 +334,7 @@ class QueuedRuns:
         archives = RunArchives(self._store, self._state, runs)
         try:
             retry_infra(partial(archives.fetch, job.run), on=(HostError,), timeout=_STORE_SECONDS)
-        except ConfigError as error:  # the store lost it, whatever the plan says
+        except ConfigError as error:  # the shared store lost it, whatever the plan says
             raise HostError(f"run {job.run} cannot be fetched: {error.message}") from None
         directory = RunDirectory(runs / job.run)
         if directory.is_planned and is_finished(directory):
@@ -342,6 +342,6 @@ class QueuedRuns:
         if job.blame is Blame.JOB:
             return None  # it failed before its trials
         raise HostError(
-            f"run {job.run} is on host {self._host_of(str(job.board))} alone: its worker"
-            " sends it to the store when it starts again"
+            f"run {job.run} is only on host {self._host_of(str(job.board))}: its worker"
+            " sends it to the shared store when it starts again"
         )

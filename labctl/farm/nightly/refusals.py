@@ -13,7 +13,7 @@ Refusal: TypeAlias = tuple[NightVerdict, Blame | None, str]
 
 
 def refused_build(state: NightState, name: str) -> Refusal | None:
-    """Say why no row of a build has measurements to judge."""
+    """Return why no row of a build has measurements to judge."""
     sides = state.sides(name)
     if failure := state.unbuilt.get((name, GOOD)):
         blame = Blame.CONFIG if failure.blame is Blame.JOB else failure.blame
@@ -30,7 +30,7 @@ def refused_build(state: NightState, name: str) -> Refusal | None:
 
 
 def refused_runs(state: RowState) -> Refusal | None:
-    """Say why a row has no measurements to judge, though its build is there."""
+    """Return why a row has no measurements to judge, although its build exists."""
     if state.gave_up and state.gave_up.failure:
         failure = state.gave_up.failure
         return NightVerdict.NOT_MEASURED, failure.blame, failure.message
@@ -41,9 +41,9 @@ def refused_runs(state: RowState) -> Refusal | None:
 
 
 def crashed(state: RowState) -> Failure:
-    """Say why a row leaves a board on which the last good fails.
+    """Return why a row leaves a board on which the last good build fails.
 
-    It is a mistake of the lab where it ran on no board tonight, and there is none left to try.
+    The lab is to blame if it ran on no board tonight and there is no other board to try.
     """
     crashes = state.crashes.get((GOOD, False)) or state.crashes[HEAD, False]
     is_board = state.good_ran or state.next_board is not None
@@ -55,7 +55,7 @@ def crashed(state: RowState) -> Failure:
 
 
 def kept_apart(state: RowState) -> Failure:
-    """Say why a row leaves a board on which somebody comes between again and again."""
+    """Return why a row leaves a board on which others repeatedly come between its runs."""
     times, last = len(state.partings), state.partings[-1]
     reason = f"somebody came between both runs of a pair {times} times in a row: {last}"
     return Failure(kind="BoardBusy", blame=Blame.INFRA, message=reason)

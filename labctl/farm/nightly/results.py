@@ -24,7 +24,7 @@ from labctl.report.ci import Case, Outcome, Suite
 
 #: Verdicts that blame the source.
 BLAMED = (NightVerdict.SLOWER, NightVerdict.FAILS, NightVerdict.DOES_NOT_BUILD)
-#: Verdicts of what nobody knows.
+#: Verdicts without a result.
 OPEN = (NightVerdict.SUSPECTED, NightVerdict.NOT_MONITORED)
 
 
@@ -54,8 +54,9 @@ def result_of(night: Night, searches: Sequence[CommitSearch], *, strict: bool) -
 def exit_status(findings: Sequence[NightFinding], *, strict: bool = False) -> int:
     """Return the exit status of a night.
 
-    1: the source is to blame for something; 3: host, links or boards kept a row from a verdict, or
-    no row was monitored at all; 2: the plan or the lab did. ``strict`` makes 1 of open rows.
+    1: the source is to blame for something; 3: host, links or boards prevented a verdict on a row,
+        or no row was monitored; 2: the plan or the lab prevented one. With ``strict``, rows without
+        a verdict give 1.
     """
     verdicts = {one.verdict for one in findings}
     if verdicts & set(BLAMED):
@@ -102,14 +103,14 @@ def _case(one: NightFinding, result: NightResult, *, strict: bool) -> Case:
 
 
 def sentence(one: NightFinding) -> str:
-    """Say in a sentence what was found of a variant of a row."""
+    """Return one sentence about a variant of a row."""
     kind = "" if one.execution in (None, Execution.BOARD) else f"{str(one.execution).upper()}: "
     blame = f" (blame: {one.blame})" if one.blame else ""
     return f"{kind}{one.reason}{blame}"
 
 
 def lines_of(result: NightResult) -> Iterator[str]:
-    """Yield the lines of a result for people: what is not good first."""
+    """Yield the lines of a result for people; bad results first."""
     for name, sides in result.builds.items():
         known = ", ".join(f"{side} {source[:12]}" for side, source in sides.items())
         yield f"{name}: {known or 'nothing was built'}"
@@ -123,25 +124,25 @@ def lines_of(result: NightResult) -> Iterator[str]:
         yield f"{search.build}: {search.reason}"
     unknown = sum(one.verdict in OPEN for one in result.findings)
     if unknown:
-        yield f"{unknown} of {len(result.findings)} have no verdict tonight: they are not passed"
+        yield f"{unknown} of {len(result.findings)} have no verdict tonight: they do not pass"
 
 
 def plan_lines(record: NightRecord) -> Iterator[str]:
-    """Yield the rows of a plan, with what each can find in its time."""
+    """Yield the rows of a plan, with the slowdown that each can find in its time."""
     for row in sorted(record.rows, key=lambda one: (one.board, -one.value, one.name)):
         if row.unmonitored:
             yield f"{row.name}: NOT MONITORED, {row.unmonitored}"
             continue
-        known = "time not known yet" if not row.seconds else f"about {_minutes(row)} to screen"
-        found = "MDE not known yet: no history" if row.mde is None else f"MDE {percent(row.mde)}"
+        known = "time unknown" if not row.seconds else f"about {_minutes(row)} to screen"
+        found = "MDE unknown: no history" if row.mde is None else f"MDE {percent(row.mde)}"
         yield (
-            f"{row.name}: {row.screen} pairs to screen, {row.look} for each look at what is"
-            f" suspicious, {known}, {found}"
+            f"{row.name}: {row.screen} pairs to screen; {row.look} pairs for each confirmation;"
+            f" {known}, {found}"
         )
 
 
 def source_lines(found: Sequence[tuple[str, str, str | LabctlError]]) -> Iterator[str]:
-    """Yield what each side of each build would be built from."""
+    """Yield the source of each side of each build."""
     for build, side, what in found:
         word = {GOOD: "last good"}.get(side, side)
         problem = f"CANNOT BE BUILT: {what.message}" if isinstance(what, LabctlError) else what
@@ -174,8 +175,8 @@ def _minutes(row: NightRow) -> str:
 def new_good_runs(night: Night, build: str) -> tuple[str, ...]:
     """Return head's runs if the night shows that a build's head is good; else none.
 
-    All variants have to be good, of all rows but those that are too noisy for any night: what was
-    not measured may be slow. Head has to be another program.
+    All variants of all rows must be good, except rows that are too noisy for any night: a row that
+    was not measured may be slow. Head must be another program.
     """
     sides = night.state.sides(build)
     if GOOD not in sides or HEAD not in sides or sides[GOOD].key == sides[HEAD].key:

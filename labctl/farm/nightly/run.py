@@ -45,7 +45,7 @@ class NightRequest:
     document: Document
     connect: Callable[[Board], Transport]
     say: Callable[[str], None]
-    #: Begin a new night though the last one could go on.
+    #: Begin a new night although the last one could be resumed.
     new: bool = False
     strict: bool = False
     #: Name of this lab host in devices.yaml; None: as it calls itself.
@@ -53,10 +53,10 @@ class NightRequest:
 
 
 def run_night(request: NightRequest) -> tuple[NightResult, Path]:
-    """Run a night, or go on with the one that was cut off; return its result and its folder.
+    """Run a night, or resume the interrupted one. Return its result and its folder.
 
-    Raises ConfigError for a plan that cannot be, HostTimeout where another labctl runs it,
-    HostError where this host cannot keep what is found.
+    Raises ConfigError for an invalid plan, HostTimeout if another labctl runs it, HostError if this
+    host cannot save the findings.
     """
     lock = request.lab.root / "nights" / f".{request.plan.name}.lock"
     with locked(lock, timeout=0, holder="another night of this plan"):
@@ -109,14 +109,14 @@ def _finish(
         keep_flips(request.lab, before, result)
     write_atomic(folder / NIGHT_PAGE, night_page(result))
     write_atomic(folder / NIGHT_TEXT, night_markdown(result))
-    # What is written last says that the night is over.
+    # The file written last marks the end of the night.
     write_atomic(folder / RESULT, result.model_dump_json(indent=2) + "\n")
     write_atomic(root / "nights" / f"{plan}.html", trend_page(plan, root))
     return result
 
 
 def _planned(request: NightRequest) -> tuple[Planned, Path]:
-    """Return the night that was cut off, or a new one; one without time left gets its result."""
+    """Return the interrupted night, or a new one; a night without time left gets its result."""
     root, now = request.lab.root, datetime.now(UTC).timestamp()
     if cut_off := _cut_off(request):
         folder, record = cut_off
@@ -126,13 +126,13 @@ def _planned(request: NightRequest) -> tuple[Planned, Path]:
                 own = request.host or socket.gethostname()
                 for row in record.rows:
                     check_reach(request.lab, row.board, own)
-                request.say(f"night {folder.name} goes on")
+                request.say(f"night {folder.name} continues")
                 return Planned(record, recipes_of(request.lab, record)), folder
-            request.say(f"night {folder.name} was begun by an older labctl: it cannot go on")
+            request.say(f"night {folder.name} was started by an older labctl: it cannot be resumed")
         night, _ = _night(request, Planned(record, {}), folder)
         night.withdraw()
         _finish(request, night, folder, ())
-        request.say(f"night {folder.name} was cut off: {folder / NIGHT_TEXT} has what it found")
+        request.say(f"night {folder.name} was interrupted: {folder / NIGHT_TEXT} has its findings")
     fresh = make_plan(request.lab, request.plan, request.document, host=request.host)
     folder = begin_night(root, fresh.record)
     request.say(f"night {fresh.record.id}")
@@ -140,9 +140,9 @@ def _planned(request: NightRequest) -> tuple[Planned, Path]:
 
 
 def _cut_off(request: NightRequest) -> tuple[Path, NightRecord] | None:
-    """Return the last night if it was cut off. Raises ConfigError for a damaged one.
+    """Return the last night if it was interrupted. Raises ConfigError for a damaged one.
 
-    A new night is not kept from its begin by one that is damaged.
+    A damaged night does not prevent a new one.
     """
     try:
         return unfinished_night(request.lab.root, request.plan.name)
@@ -154,7 +154,7 @@ def _cut_off(request: NightRequest) -> tuple[Path, NightRecord] | None:
 
 
 def _keep_good(request: NightRequest, night: Night, build: str, name: str) -> None:
-    """Let the last good build be head, if the night shows that it is good."""
+    """Make head the last good build, if the night shows that it is good."""
     runs = new_good_runs(night, build)
     if not runs:
         return

@@ -22,7 +22,7 @@ _LEAST_PROOF = 6
 def search_commits(night: Night) -> list[CommitSearch]:
     """Search for each build with a confirmed slowdown, in the time that is left.
 
-    Of each build the row whose slowdown stands out most of its noise is measured.
+    For each build, measures the row with the largest slowdown relative to its noise.
     """
     found = []
     for build in dict.fromkeys(row.build for row in night.record.rows):
@@ -48,7 +48,7 @@ def _search(night: Night, build: str, one: NightFinding) -> CommitSearch:
     try:
         between = list(night.executor.commits(build, night.state.sides(build)))
     except (ConfigError, HostError) as error:
-        reason = f"no commit is searched: {error.message}"
+        reason = f"no search for the commit: {error.message}"
         return CommitSearch(
             build=build, row=one.row, first=None, candidates=(), reason=reason, pairs=0
         )
@@ -71,7 +71,8 @@ def _reason(names: list[str], search: "_Search", first: str | None) -> str:
     pairs = f"{search.bisection.pairs} pairs"
     if first is not None:
         return (
-            f"the first slow commit is {first}: slower than the one before it, in turns ({pairs})"
+            f"the first slow commit is {first}: slower than the one before it,"
+            f" measured alternately ({pairs})"
         )
     ends = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
     why = f" {search.why}" if search.why else ""
@@ -118,7 +119,7 @@ class _Search:
                 return search.range(), False
 
     def _measure(self, place: int) -> bool:
-        """Measure a commit, or step over it; False if the night has no time for it."""
+        """Measure a commit, or skip it; False if the night has no time for it."""
         commit = self.commits[place]
         if not self._is_there(commit):
             self.bisection.skip(place)
@@ -162,7 +163,7 @@ class _Search:
             if not self.night.measure_pair(self.state, Stage.PROVE, start + count, sides):
                 self.why = self._end()
                 return False
-            # The journal of a search that goes on may have further pairs already.
+            # The journal of a resumed search may already have further pairs.
             one, other = self._values(Stage.PROVE, start + count, sides)
             earlier.append(one)
             later.append(other)
@@ -175,7 +176,7 @@ class _Search:
 
     def _end(self) -> str:
         reason = self.night.state.searches_ended.get(self.state.row.build)
-        return f"It was cut off: {reason}." if reason else "The time ran out."
+        return f"It was interrupted: {reason}." if reason else "The time ran out."
 
     def _is_there(self, commit: str) -> bool:
         if commit == GOOD:

@@ -33,7 +33,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def baseline_name(plan: str, build: str) -> str:
-    """Return the name of the baseline that a plan's last good build is kept under."""
+    """Return the name of the baseline that keeps a plan's last good build."""
     name = f"nightly-{plan}-{build.replace('/', '-')}"
     return (
         name if len(name) <= 63 else f"{name[:52]}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
@@ -58,7 +58,7 @@ class Sources:
         return _as_built(found if isinstance(found, Artifact) else build(found))
 
     def look(self) -> Iterator[tuple[str, str, str | LabctlError]]:
-        """Yield each build and side with what it would be built from now, or why it cannot be.
+        """Yield each build and side with its source now, or the reason why it cannot be built.
 
         Nothing is fetched or built.
         """
@@ -70,9 +70,9 @@ class Sources:
                     yield name, side, error
 
     def _found(self, name: str, side: str) -> str:
-        """Say what a side would be built from now.
+        """Return the source of a side, as it is now.
 
-        A branch or tag is asked for at its repository. Raises ConfigError for what is not there,
+        A branch or tag is looked up in its repository. Raises ConfigError for a missing source,
         HostError for a repository that does not answer, ToolMissing without a compiler.
         """
         known, target = self._named(name)
@@ -124,11 +124,12 @@ class Sources:
             return [str(folder) for folder in known.history]
         good, head = sides[GOOD].source, sides[HEAD].source
         if not _COMMIT.fullmatch(good):
-            raise ConfigError(f"build {name}: the last good is no commit, but {good}")
+            raise ConfigError(f"build {name}: the last good is not a commit: {good}")
         place = _repository(known.head.git)
         words = ("--first-parent", "--parents", "--reverse", f"{good}..{head}")
         found = [line.split() for line in _git(place, "rev-list", *words).splitlines()]
-        # Where the last good is on another branch, a commit may lack only what that branch has.
+        # If the last good is on another branch, a commit may only be missing the changes of that
+        # branch.
         if not found or found[0][1:2] != [good]:
             raise ConfigError(f"{good} is not among the first parents of {head}")
         return [commit for commit, *_ in found[:-1]]

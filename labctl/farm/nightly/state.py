@@ -1,4 +1,4 @@
-"""State of a night: a pure function of its journal, so that any death can be survived."""
+"""State of a night: a pure function of its journal, so a night survives any crash."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -33,9 +33,9 @@ class RowState:
     board: str
     done: dict[Place, NightEntry] = field(default_factory=dict)
     open: dict[Place, str | None] = field(default_factory=dict)
-    #: Jobs of runs on a board of another host that have not ended, as far as is known.
+    #: Jobs of runs on a board of another host that have not ended, as far as known.
     jobs: dict[Place, str] = field(default_factory=dict)
-    #: Pairs of jobs that are measured, where it is not known whether somebody came between.
+    #: Measured pairs of jobs for which it is unknown if somebody came between.
     unseen: set[tuple[Stage, int]] = field(default_factory=set)
     #: Who came between both runs of a pair, each time since the last one that was whole.
     partings: list[str] = field(default_factory=list)
@@ -67,15 +67,15 @@ class RowState:
         return [one for one, _ in found], [other for _, other in found]
 
     def has_pair(self, stage: Stage, number: int) -> bool:
-        """Tell whether both sides of a pair are measured, and nobody came between."""
+        """Return True if both sides of a pair are measured, and nobody came between."""
         return self.is_whole([(stage, number, side) for side in (GOOD, HEAD)])
 
     def is_whole(self, pair: Sequence[Place]) -> bool:
-        """Tell whether the places of a pair are measured, and nobody came between."""
+        """Return True if the places of a pair are measured, and nobody came between."""
         return all(one in self.done and one[:2] not in self.unseen for one in pair)
 
     def is_broken(self, side: str, *, searching: bool = False) -> bool:
-        """Tell whether a side's program fails again and again."""
+        """Return True if a side's program fails again and again."""
         return len(self.crashes.get((side, searching), ())) >= MOST_CRASHES
 
     @property

@@ -10,7 +10,7 @@ from labctl.config.switches import Action, CommandAction, HttpAction
 from labctl.errors import ConfigError, HostError
 from labctl.http import Unreachable, read_body, request
 
-#: The longest answer. What it says does not matter.
+#: Maximum length of an answer. Its content does not matter.
 _MOST_BYTES = 64 << 10
 
 
@@ -67,7 +67,7 @@ def _headers(action: HttpAction) -> dict[str, str]:
         if not (value := os.environ.get(name)):
             raise ConfigError(
                 f"the environment variable {name}, which a switch needs, is not set",
-                hint="set it for whoever runs labctl; devices.yaml holds its name alone",
+                hint="set it for the user who runs labctl; devices.yaml has only its name",
             )
         headers["Authorization"] = value
     return headers

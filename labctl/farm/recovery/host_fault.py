@@ -1,6 +1,6 @@
-"""Blame of a host: many of its boards that fail at once are its fault, not theirs.
+"""Blame of a host: if many of its boards fail at once, the host is at fault, not the boards.
 
-A USB hub, the hdc server, the network of the host: whatever it is, no board is bad because of it,
+The cause may be a USB hub, the hdc server or the network of the host. Then no board becomes bad,
 and no board is switched.
 """
 
@@ -15,9 +15,9 @@ from labctl.state import Health, LabState
 from labctl.state.health import BY_PEOPLE
 from labctl.transport import Transport
 
-#: Boards that are asked at once.
+#: Number of boards to contact in parallel.
 _AT_ONCE = 32
-#: Boards that have to fail together, at least.
+#: Minimum number of boards that fail together.
 _LEAST = 2
 _CONNECTED = "connected"
 
@@ -33,9 +33,9 @@ def find_host_fault(
 ) -> str | None:
     """Return why a board's failure is its host's fault; None if it is not.
 
-    It is where half of the boards that are attached to its host fail: they do not answer now, or
-    a check of them failed within the window. Those in maintenance, retired or bad for long do not
-    count. One event says so within a window, whatever number of boards notice it.
+    The host is at fault if half of its boards fail: they do not answer now, or a check of them
+    failed within the window. Boards in maintenance, retired or bad for long do not count. One event
+    records it per window, however many boards notice it.
     """
     host = _host(board)
     same = [one for one in lab.lab.boards.values() if one.host == board.host]
@@ -59,8 +59,8 @@ def find_host_fault(
     if len(failing) < max(_LEAST, len(counted) / 2):
         return None
     reason = (
-        f"{len(failing)} of {len(counted)} boards of {host} fail at once ({_listed(failing)}): look"
-        " at its USB hub, its hdc server, its network"
+        f"{len(failing)} of {len(counted)} boards of {host} fail at once ({_listed(failing)}):"
+        " check its USB hub, its hdc server, its network"
     )
     place = f"host:{host}"
     if not state.events.list(place, since=since, kinds=["host"]):
@@ -76,7 +76,7 @@ def find_host_fault(
 
 
 def _host(board: Board) -> str:
-    """Name the host that a board is attached to: this one, or one that it is reached through."""
+    """Return the host of a board: this host, or the host through which it is reached."""
     return board.transport.attached_to or socket.gethostname()
 
 

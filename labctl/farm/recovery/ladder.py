@@ -1,7 +1,7 @@
-"""The ladder of a failing board: one means after the other, until one helps.
+"""The recovery ladder of a failing board: one step after the other, until one helps.
 
-Each rung is taken only if devices.yaml names it, through the broker that asks both leases. After
-each the board is contacted and looked at. Every rung is in the board's history.
+A rung is taken only if devices.yaml names it, and under both leases. After each rung the board is
+contacted and checked. Every rung is in the board's history.
 """
 
 import time
@@ -26,7 +26,7 @@ _MARGIN_SECONDS = 60.0
 _KILL_SECONDS = 30.0
 _RETRY_SECONDS = 1.0
 _NO_CONTACT = (LinkError, BoardError)
-#: To contact the board without anything being switched, or less if its switches have less.
+#: Time (s) to contact the board before anything is switched; less if its switches have less.
 _RECONNECT_SECONDS = 10.0
 
 Connect = Callable[[Board], Transport]
@@ -34,7 +34,7 @@ Connect = Callable[[Board], Transport]
 
 @dataclass(frozen=True)
 class Step:
-    """A rung that was taken."""
+    """A rung that was tried."""
 
     rung: str
     helped: bool
@@ -45,13 +45,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Climb:
-    """The rungs that were taken, in their order."""
+    """The rungs that were tried, in order."""
 
     steps: tuple[Step, ...]
 
     @property
     def helped(self) -> str | None:
-        """The rung that brought the board back; None if none did."""
+        """The rung that recovered the board; None if none did."""
         return next((step.rung for step in self.steps if step.helped), None)
 
     def document(self) -> list[dict[str, Any]]:
@@ -73,12 +73,12 @@ class Climb:
 @dataclass(frozen=True)
 class _Rung:
     name: str
-    #: Longest time (s) of what it does.
+    #: Longest time (s) of its action.
     seconds: float
     act: Callable[[], None]
-    #: How long (s) the board may take to answer then.
+    #: Time (s) for the board to answer after it.
     wait: float
-    #: True if the hdc server is restarted next: that it does not answer is not the end.
+    #: True if the next rung restarts the hdc server: no answer from it is then no final failure.
     before_server: bool = False
 
 
@@ -93,13 +93,13 @@ def recover(
     look: Callable[[], str | None] | None = None,
     reconnect_seconds: float = _RECONNECT_SECONDS,
 ) -> Climb:
-    """Bring a failing board back under the lab's lease; return what was tried.
+    """Recover a failing board under the lab's lease; return the steps tried.
 
-    A board that answers is well for those who do not ``look``, which tells what is wrong with it
-    and is called without the lease. Raises BoardBusy (somebody uses it), LeaseLost, ConfigError (a
-    secret is missing), HostError (this host cannot contact any board, or the lab's database),
-    LinkError (a host on the way to the board is at fault, and no restart of its hdc server helped),
-    and what ``look`` raises.
+    ``look`` returns what is wrong with a board that answers; it is called without the lease.
+    Without it, a board that answers is well. Raises BoardBusy (somebody uses it), LeaseLost,
+    ConfigError (a secret is missing), HostError (this host cannot contact any board, or the lab's
+    database), LinkError (a host on the way to the board is at fault, and no restart of its hdc
+    server helped), and what ``look`` raises.
     """
     require_secrets(board)
     state = lab_state(lab)
@@ -144,7 +144,7 @@ def require_secrets(board: Board) -> None:
 def _take(
     rung: _Rung, lab: LabFile, board: Board, connect: Connect, lease: StateLease
 ) -> tuple[StateLease, str | None]:
-    """Take a rung; return the lease then, and why it did not help, None if it did."""
+    """Try a rung. Return the lease after it and why it did not help; None if it did."""
     state = lab_state(lab)
     leases = state.leases
     lease = leases.renew(lease, rung.seconds + rung.wait + _MARGIN_SECONDS)
@@ -156,7 +156,7 @@ def _take(
                 power.act(lease.epoch, rung.act, seconds=rung.seconds)
     except (BoardBusy, LeaseLost):
         raise
-    except InfraError as error:  # the board may answer all the same
+    except InfraError as error:  # the board may still answer
         reason = error.message
     try:
         epoch = retry_infra(
@@ -177,7 +177,7 @@ def _take(
 
 
 def contact(lab: LabFile, board: Board, connect: Connect) -> int:
-    """Ask a board for its facts and look at its workdir; return the epoch of its lease, 0 if none.
+    """Read a board's facts and check its workdir. Return the epoch of its lease, 0 if none.
 
     The caller has the lab's lease.
 
@@ -228,7 +228,7 @@ def _switched(name: str, switch: Switch, lab: LabFile, wait: float) -> _Rung:
     def cycle() -> None:
         try:
             act(switch.off, lab.root)
-            time.sleep(switch.pause)  # a board has to lose its charge: nothing tells when
+            time.sleep(switch.pause)  # the board must lose its charge; there is no signal for that
         finally:
             act(switch.on, lab.root)
 

@@ -35,7 +35,7 @@ from labctl.state.leases import steady_seconds
 from labctl.state.reservations import Reservation, other_keeps
 from labctl.transport import Transport
 
-#: Patience with a database that does not answer while a board is let go.
+#: Time to wait for a database that does not answer while a board is released.
 _LEAVE_SECONDS = 10.0
 _RENEWALS = 3
 
@@ -156,7 +156,7 @@ class Kept(Protocol):
         """Take note that the lease was not renewed; the database may answer before it is over."""
 
 
-class LeaseKeeper:
+class LeaseRenewer:
     """Renews the leases that it has; the thread lives as long as there are any.
 
     A lease is renewed ``renewals`` times in its time.
@@ -220,32 +220,32 @@ class LeaseKeeper:
             self._changed.notify()
 
 
-_keepers: WeakValueDictionary[tuple[str, str], LeaseKeeper] = WeakValueDictionary()
+_renewers: WeakValueDictionary[tuple[str, str], LeaseRenewer] = WeakValueDictionary()
 _making = threading.Lock()
 
 
-def lease_keeper(lab: LabFile, *, renewals: int = _RENEWALS) -> LeaseKeeper:
-    """Return the keeper of this process for a lab; it is let go with its last user.
+def lease_renewer(lab: LabFile, *, renewals: int = _RENEWALS) -> LeaseRenewer:
+    """Return the renewer of this process for a lab. It ends with its last user.
 
     ``renewals``: of one that is made now. Raises ConfigError for a database that cannot be.
     """
     key = (str(lab.root.absolute()), lab.database or "")
     with _making:
-        keeper = _keepers.get(key)
-        if keeper is None:
-            keeper = _keepers[key] = LeaseKeeper(lab_state(lab).leases, renewals=renewals)
-        return keeper
+        renewer = _renewers.get(key)
+        if renewer is None:
+            renewer = _renewers[key] = LeaseRenewer(lab_state(lab).leases, renewals=renewals)
+        return renewer
 
 
 class LabLease:
     """The lease that a lab's state has of one board."""
 
     def __init__(
-        self, state: LabState, keeper: LeaseKeeper, board: Board, use: BoardUse, hardware: str
+        self, state: LabState, renewer: LeaseRenewer, board: Board, use: BoardUse, hardware: str
     ):
         self._state = state
         self._hardware = hardware
-        self._keeper = keeper
+        self._renewer = renewer
         self._board = board.name
         self._use = use
         self._lease: StateLease | None = None
@@ -346,7 +346,7 @@ class LabLease:
 
     def release(self) -> None:
         """Let the board go. Raises HostError; then the lease ends by itself."""
-        self._keeper.remove(self)
+        self._renewer.remove(self)
         if self._lease is not None and self._lost is None:
             self.leases.release(self._lease)
 
@@ -375,7 +375,7 @@ class LabLease:
 
     def _keep(self) -> None:
         """Renew the lease until it is let go or lost."""
-        self._keeper.add(self)
+        self._renewer.add(self)
 
 
 def hardware_of(board: Board, facts: BoardFacts) -> str:
@@ -397,4 +397,4 @@ def lab_lease(
     """
     if use is None or not lab.path.is_file():
         return None
-    return LabLease(lab_state(lab), lease_keeper(lab), board, use, hardware)
+    return LabLease(lab_state(lab), lease_renewer(lab), board, use, hardware)

@@ -1,1 +1,1 @@
-"""Plan trials: their order, predicted times, time-outs and memory."""
+"""Planning of trials: their order, predicted times, time-outs and memory."""

@@ -26,9 +26,9 @@ from labctl.units import duration, ranges, size
 class Fit:
     """One variant against one board.
 
-    ``memory_bytes`` is what is available, ``total_bytes`` all there is; None where the board does
-    not tell. ``seconds_per_token`` is predicted for weights that are read from storage, where its
-    rate is known, ``resident_seconds`` for weights that stay in memory.
+    ``memory_bytes`` is the available memory, ``total_bytes`` all of it; None if the board does not
+    report it. ``seconds_per_token`` is predicted for weights read from storage, if its rate is
+    known, ``resident_seconds`` for weights that stay in memory.
     """
 
     variant: str
@@ -64,7 +64,7 @@ class Fit:
         """Compare the need of a variant with the facts of a board."""
         storage = rates.storage if rates else None
         both = prediction.both if prediction else None
-        # Also of a board that is none: what the target's storage would make of it.
+        # Also for an expected board, with the storage rate of its target.
         paged = both[1] if both else prediction
         return cls(
             variant,
@@ -78,7 +78,7 @@ class Fit:
         )
 
     def message(self) -> str:
-        """Each part of the need, and what there is."""
+        """Describe the parts of the need, and the available memory."""
         need = self.need
         parts = [f"{size(need.mapped_bytes)} weights mapped"]
         if need.repacked_bytes:
@@ -132,10 +132,10 @@ TokenCountsOf = Callable[[Variant, int | None, bool], TokenCounts | None]
 
 @dataclass(frozen=True)
 class Forecast:
-    """All that is known beforehand of a recipe's variants on a board, by slug.
+    """Everything known beforehand about a recipe's variants on a board, by slug.
 
-    Warnings, plan, limits and records rest on this one, so that they never disagree. ``variants``
-    have every open parameter decided; ``notes`` say how.
+    Warnings, plan, limits and records all use this object, so they never disagree. In ``variants``
+    every open parameter is decided; ``notes`` explain the choices.
     """
 
     facts: BoardFacts
@@ -150,7 +150,7 @@ class Forecast:
 
     @property
     def warnings(self) -> list[str]:
-        """Say what will be slow, or fail, for want of memory."""
+        """Return warnings about variants that will be slow or fail because of too little memory."""
         return [text for fit in self.fits if (text := fit.warning())]
 
     @property
@@ -180,7 +180,7 @@ class Forecast:
     def longest(self, trial: PlannedTrial) -> float | None:
         """Return the time of a trial in s if each prompt token takes as long as a generated one.
 
-        It never takes longer than that: what is measured of arithmetic is decoding.
+        It never takes longer than that, because the measured arithmetic is that of decoding.
         """
         prediction = self.predicted.get(trial.variant.slug)
         counts = self.token_counts(trial.variant, trial.tokens, trial.warm_up_pass)
@@ -221,7 +221,7 @@ def make_forecast(
     rates: Rates | None,
     planned: Sequence[Variant] | None = None,
 ) -> Forecast:
-    """Forecast a recipe; ``planned`` are its variants where they were resolved before.
+    """Forecast a recipe; ``planned`` are its variants if they were resolved before.
 
     Raises ConfigError when the board does not have the CPUs that the recipe asks for.
     """
@@ -242,7 +242,7 @@ def make_forecast(
     ) -> TokenCounts | None:
         return _token_counts_of(prepared, cut(variant, tokens, warm_up_pass, prepared.engine.roles))
 
-    # How long it takes to read only, the arithmetic of prompts says.
+    # The arithmetic of prompts gives the time without generation.
     asked = {variant.slug: _token_counts_of(prepared, variant) for variant in variants}
     readers = {slug for slug, found in asked.items() if found is not None and not found.tokens}
     found = predictions(workloads, facts, rates)
@@ -269,7 +269,7 @@ def make_forecast(
 
 
 def resolve_defaults(prepared: Prepared, facts: BoardFacts) -> tuple[list[Variant], list[str]]:
-    """Decide every open parameter of the variants; say what was decided.
+    """Decide every open parameter of the variants; return notes on the choices.
 
     Raises ConfigError when the board does not have the CPUs that the recipe asks for.
     """
@@ -290,10 +290,10 @@ def resolve_defaults(prepared: Prepared, facts: BoardFacts) -> tuple[list[Varian
 
 
 def as_scheduled(recipe: Recipe, facts: BoardFacts) -> BoardFacts:
-    """Return the board as the recipe's programs have it.
+    """Return the board as the recipe's programs see it.
 
-    Raises ConfigError, with the line, for CPUs that the board does not give to jobs. A board that
-    does not tell which it gives is believed to have them; the agent refuses what is not so.
+    Raises ConfigError, with the line, for CPUs that the board does not give to jobs. If a board
+    does not report its CPUs, they are assumed to exist; the agent refuses wrong ones.
     """
     wanted = recipe.scheduling.cpus
     if wanted is None:

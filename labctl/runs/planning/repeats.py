@@ -1,4 +1,4 @@
-"""Repeats that a comparison of a recipe's variants needs, at the noise of the board."""
+"""Repeats needed to compare a recipe's variants, given the noise of the board."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from labctl.config.recipe import ComparisonLimits
 from labctl.stats.power import MOST_REPEATS, POWER, repeats_for_difference, repeats_for_same
 from labctl.units import counted
 
-#: The difference of which a plan tells how many repeats show it.
+#: Difference for which a plan shows the number of repeats.
 DIFFERENCE = 0.05
 
 
@@ -26,19 +26,19 @@ class Noise:
 
 @dataclass(frozen=True)
 class RepeatsNeeded:
-    """Noise by variant, and what it means for `labctl compare`; a variant without is not known."""
+    """Noise by variant, and its meaning for `labctl compare`; missing variants are unknown."""
 
     noise: Mapping[str, Noise]
     limits: ComparisonLimits
 
     @cached_property
     def sigma(self) -> float | None:
-        """The largest noise; None: of no variant it is known."""
+        """The largest noise; None: unknown for all variants."""
         return max((one.sigma for one in self.noise.values()), default=None)
 
     @cached_property
     def same(self) -> int | None:
-        """Interleaved repeats that show sameness; None: not known, or more than is of use."""
+        """Interleaved repeats that show sameness; None: unknown, or too many to be useful."""
         margin = math.log1p(self.limits.same_within)
         return None if self.sigma is None else repeats_for_same(self.sigma, margin)
 
@@ -52,11 +52,11 @@ class RepeatsNeeded:
 
     @property
     def text(self) -> str:
-        """Say how many repeats a comparison of two variants needs, for people."""
+        """Text for people: the repeats needed to compare two variants."""
         if self.sigma is None:
             return (
-                "repeats that a comparison needs: not known, as the noise on this board is not: no"
-                " run of it has two good repeats of such a variant"
+                "repeats needed for a comparison: unknown. No run on this board has two good"
+                " repeats of one of these variants, so their noise is unknown"
             )
         known = [
             f"{slug} {one.sigma:.2%} ({counted(one.repeats, 'repeat')} of"
@@ -65,9 +65,9 @@ class RepeatsNeeded:
         ]
         within = f"± {100 * self.limits.same_within:.3g} %"
         return (
-            f"noise of a repeat's token time: {', '.join(known)}; with probability {POWER:.0%},"
-            f" `labctl compare --figure tpot_ms` shows two variants that are the same to be so"
-            f" (within {within}) by {_interleaved(self.same)}, a difference of {DIFFERENCE:.0%} by"
+            f"noise per repeat of the token time: {', '.join(known)}; with {POWER:.0%} probability,"
+            f" `labctl compare --figure tpot_ms` finds: equal variants"
+            f" ({within}) with {_interleaved(self.same)}; a difference of {DIFFERENCE:.0%} with"
             f" {_interleaved(self.different)}"
         )
 
@@ -87,5 +87,5 @@ class RepeatsNeeded:
 
 def _interleaved(count: int | None) -> str:
     if count is None:
-        return f"no number up to {MOST_REPEATS}"
+        return f"more than {MOST_REPEATS} interleaved repeats"
     return f"{count} interleaved repeats"

@@ -1,7 +1,7 @@
 """Time limits of trials and their origin, and ``max_time``.
 
-A prediction is a lower bound, so the limit is many times as long: it ends what hangs, never what is
-slow. Too long a limit costs little, since no trial outlasts the run's ``max_time``.
+A prediction is a lower bound, so the limit is many times as long: it ends hanging trials, never
+slow ones. Too long a limit costs little, since no trial lasts longer than the run's ``max_time``.
 """
 
 import time
@@ -15,23 +15,23 @@ from labctl.runs.planning.forecast import Forecast
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.units import duration
 
-#: No limit that labctl chooses is shorter.
+#: Minimum of the limits that labctl chooses.
 LEAST_SECONDS = 600.0
-#: Where storage or arithmetic was measured, or a trial itself, times are near: what is left is a
-#: clock held back (to a fifth, on a hot board), or a board that is busy.
+#: If storage, arithmetic or a trial was measured, the prediction is close: the rest is for
+#: throttled clocks (to a fifth, on a hot board), or a busy board.
 NEAR = 10
-#: From DRAM alone: arithmetic that was not measured takes several times as long as that.
+#: From DRAM only: unmeasured arithmetic takes several times as long.
 FAR = 50
 
 RECIPE = "the recipe's timeouts.trial"
-#: The recipe's, or the board's where that is less.
+#: The recipe's limit, or the board's if that is less.
 MAX_TIME = "max_time"
 
 #: A trial hangs after this many times the duration of the one before.
 _HANGS = 5
-#: One that had this share of the whole time of its run had its chance.
+#: A trial that had this share of its run's whole time had enough time.
 _CHANCE = 0.5
-#: The agent holds no shorter limit to any use.
+#: Shorter limits of the agent are of no use.
 _LEAST_SECONDS = 1.0
 
 
@@ -61,7 +61,7 @@ def _planned(
 def measured_limit(planned: TrialLimit, took: Mapping[str, float], slug: str) -> TrialLimit:
     """Return the limit after trials of some variants took a known number of seconds.
 
-    What the recipe asks for stays.
+    A limit in the recipe stays.
     """
     if planned.source == RECIPE or slug not in took:
         return planned
@@ -92,8 +92,8 @@ def timed_out(error: ProgramTimeout, limit: TrialLimit | None) -> ProgramTimeout
 def trial_seconds(record: TrialRecord, looked_s: float | None = None) -> float:
     """Return the time of a trial in s, from its start to its record.
 
-    Waiting for the board is no part of it. A trial that was taken over was looked at for a part of
-    its time only. ``looked_s``: as long as that was, by a better clock than the record's.
+    Waiting for the board is not included. A trial that was taken over was observed for only a part
+    of its time. ``looked_s``: the length of that part, by a better clock than the record's.
     """
     if looked_s is None and record.took_ns is not None:
         looked_s = record.took_ns / 1e9
@@ -105,7 +105,7 @@ def trial_seconds(record: TrialRecord, looked_s: float | None = None) -> float:
 
 @dataclass
 class RunClock:
-    """Holds a run to ``max_seconds``: no trial starts or goes on after that.
+    """Limits a run to ``max_seconds``: no trial starts or continues after that.
 
     ``limits`` are the trials' own, by variant; ``predicted`` gives a trial's prediction, if any.
     """
@@ -121,12 +121,12 @@ class RunClock:
 
     @property
     def spent(self) -> float:
-        """Seconds of the run that are over, an earlier controller's included."""
+        """Elapsed seconds of the run, including those of earlier controllers."""
         return time.monotonic() - self._began
 
     @property
     def left(self) -> float:
-        """Seconds that are left; below 0 when it is over."""
+        """Remaining seconds; below 0 when the time is over."""
         return self.max_seconds - self.spent
 
     def remember(self, record: TrialRecord) -> None:
@@ -155,7 +155,7 @@ class RunClock:
     def remaining(self, trials: Iterable[PlannedTrial]) -> float | None:
         """Return the expected time of trials in s; None if that is unknown.
 
-        A variant that nothing tells of is expected to take what the others' last trials took.
+        An unknown variant is expected to take as long as the last trials of the others.
         """
         usual = sum(self._took.values()) / len(self._took) if self._took else None
         found = [usual if (e := self.expected(trial)) is None else e for trial in trials]
@@ -199,6 +199,6 @@ class RunClock:
             before = f"{stopped}, the one before took {took:.1f} s"
             return before if limit.seconds < took * _HANGS else None
         if (prediction := self.predicted(trial)) is not None:
-            # It had less than its own limit, which is what tells a hang from a lower bound.
+            # It had less than its own limit; only that limit shows a hang.
             return f"{stopped}, such a trial takes {prediction.trial_ns / 1e9:.1f} s at least"
         return stopped if limit.seconds < self.max_seconds * _CHANCE else None

@@ -2,7 +2,8 @@
 
 When a prediction says that the trials do not fit into ``max_time``, they are cut down in this
 order, and every cut is reported before anything runs: warm-ups go first, then repeats down to one,
-then tokens down to ``min_tokens`` (not at all without it). What does not fit even so is refused.
+then tokens down to ``min_tokens`` (not at all without it). If they still do not fit, the run is
+refused.
 """
 
 import math
@@ -16,12 +17,12 @@ from labctl.engines import Roles
 from labctl.errors import ConfigError
 from labctl.records import PlannedRecord
 
-#: Seconds that one trial of a variant takes at least with this many tokens (None: it generates
-#: none), with a warm-up pass or without; None = nothing is known to predict it from.
+#: Minimum seconds of one trial of a variant with this number of tokens (None: it generates none),
+#: with a warm-up pass or without; None = no data for a prediction.
 PredictTrial = Callable[[Variant, int | None, bool], float | None]
 #: See :attr:`labctl.config.recipe.Recipe.order`.
 Order: TypeAlias = Literal["interleaved", "grouped", "randomised"]
-#: A share of max_time is kept for moving files and for predictions that are too good.
+#: Share of max_time reserved for moving files and for optimistic predictions.
 RESERVE = 0.1
 
 
@@ -38,7 +39,7 @@ class Amount:
 
 @dataclass(frozen=True)
 class PlannedTrial:
-    """One process to run. ``repeat`` 0 is a warm-up, whose numbers are never used."""
+    """One process to run. ``repeat`` 0 is a warm-up; its numbers are never used."""
 
     number: int
     variant: Variant
@@ -85,7 +86,7 @@ class PlannedTrial:
 
 
 def cut(variant: Variant, tokens: int | None, warm_up_pass: bool, roles: Roles) -> Variant:
-    """Return a resolved variant as it is planned: with its number of tokens, a warm-up or none."""
+    """Return a resolved variant with its planned number of tokens and warm-up pass."""
     changed: dict[str, Scalar] = {}
     if tokens is not None and roles.tokens is not None:
         changed[roles.tokens] = tokens
@@ -114,9 +115,9 @@ def make_plan(
     predict: PredictTrial,
     roles: Roles,
 ) -> Plan:
-    """Plan all trials; cut them down to ``max_seconds`` where the prediction asks for it.
+    """Plan all trials; reduce them to ``max_seconds`` if the prediction is longer.
 
-    Raises ConfigError when even the least amount does not fit.
+    Raises ConfigError if even the smallest plan does not fit.
     """
     amount, predicted, notes = _fit(variants, wanted, max_seconds, min_tokens, predict)
     repeats = max(amount.repeats, amount.most_repeats)
@@ -141,8 +142,8 @@ def _ordered(
 ) -> list[tuple[Variant, int]]:
     """Each variant in each round.
 
-    Randomised is in blocks: each round has all variants, so that drift meets them alike, and chance
-    decides who is first, so that none always follows the same other one.
+    Randomised order is in blocks: each round has all variants, so that drift affects all equally,
+    in random order, so that no variant always follows the same other one.
     """
     if order == "grouped":
         return [(variant, repeat) for variant in variants for repeat in rounds]

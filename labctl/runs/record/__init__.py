@@ -1,1 +1,1 @@
-"""Keep a run on disk: its directory and its journal."""
+"""Storage of a run: its directory and its journal."""

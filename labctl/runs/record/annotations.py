@@ -1,6 +1,6 @@
 """Annotate a run: tags, and a note.
 
-All of it is in the run directory, so that an index that is made again knows it.
+They are in the run directory, so a rebuilt index has them too.
 """
 
 import re
@@ -17,7 +17,7 @@ _LOCK_SECONDS = 10.0
 
 
 def annotating(directory: RunDirectory) -> AbstractContextManager[int]:
-    """Keep others from annotating a run, and from moving it.
+    """Lock a run against other annotations and moves.
 
     Raises HostTimeout, and ConfigError for a run that is gone.
     """
@@ -37,7 +37,7 @@ def check_tag(tag: str) -> str:
 
 
 def add_tags(directory: RunDirectory, tags: Sequence[str]) -> Annotations:
-    """Add tags to a run; those that it has stay. Raises ConfigError or HostError."""
+    """Add tags to a run; keep the existing ones. Raises ConfigError or HostError."""
     checked = [check_tag(tag) for tag in tags]
     return _change(directory, lambda old: tuple(dict.fromkeys((*old.tags, *checked))))
 

@@ -1,4 +1,4 @@
-"""Find runs by a baseline's name, check what may become one, and what stays because it is one."""
+"""Find runs by a baseline's name, check new baselines, and protect runs of baselines."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,9 +21,9 @@ def set_baseline(
     variant: str | None = None,
     note: str | None = None,
 ) -> Baseline:
-    """Let a name stand for runs of a lab.
+    """Give runs of a lab a baseline's name.
 
-    Raises ConfigError for runs that are no basis, HostError.
+    Raises ConfigError for unsuitable runs, HostError.
     """
     executions: dict[str, str] = {}
     for directory in directories:
@@ -31,7 +31,7 @@ def set_baseline(
         run = path.name
         if path.parent != (lab.root / "runs").resolve():
             raise ConfigError(
-                f"run {run} is not one of the lab in {lab.root}",
+                f"run {run} does not belong to the lab in {lab.root}",
                 hint="`labctl bundle` it there, and `labctl import` it here",
             )
         if directory.is_held():
@@ -49,7 +49,7 @@ def set_baseline(
         record = directory.run()
         if record.untrusted_board:
             raise ConfigError(
-                f"run {run} is of board {record.board}, which takes untrusted recipes",
+                f"run {run} is from board {record.board}, which takes untrusted recipes",
                 hint="measure on a board that only trusted recipes ever had",
             )
         executions[run] = record.facts.execution
@@ -64,8 +64,8 @@ def set_baseline(
 def find_named(lab: LabFile, runs: Path, name: str) -> tuple[Baseline | None, list[RunDirectory]]:
     """Return the baseline of a name with its runs, or else the run of this name.
 
-    A path, a whole id and ``latest`` are never a baseline's. Raises ConfigError where there is
-    neither, and what the lab's state raises.
+    A path, a whole id and ``latest`` never mean a baseline. Raises ConfigError if there is neither,
+    and what the lab's state raises.
     """
     whole = name == "latest" or is_run_id(name) or "/" in name
     if not whole and (baseline := lab_state(lab).baselines.get(name)):
@@ -74,21 +74,21 @@ def find_named(lab: LabFile, runs: Path, name: str) -> tuple[Baseline | None, li
         return None, [find_run(runs, name)]
     except ConfigError as error:
         known = ", ".join(one.name for one in lab_state(lab).baselines.list())
-        told = (error.hint, known and f"baselines: {known}")
-        raise ConfigError(error.message, hint="; ".join(filter(None, told)) or None) from None
+        hints = (error.hint, known and f"baselines: {known}")
+        raise ConfigError(error.message, hint="; ".join(filter(None, hints)) or None) from None
 
 
 def find_only_run(lab: LabFile, runs: Path, name: str) -> RunDirectory:
-    """Return the run of a name, or of a baseline that stands for one. Raises as find_named."""
+    """Return the run of a name, or of a baseline with one run. Raises as find_named."""
     _, found = find_named(lab, runs, name)
     if len(found) > 1:
         ids = ", ".join(directory.path.name for directory in found)
-        raise ConfigError(f"baseline {name} stands for {len(found)} runs", hint=f"name one: {ids}")
+        raise ConfigError(f"baseline {name} has {len(found)} runs", hint=f"name one: {ids}")
     return found[0]
 
 
 def refuse_needed(directories: Sequence[Path]) -> None:
-    """Raise ConfigError if a baseline stands for one of these runs, in the lab it belongs to."""
+    """Raise ConfigError if one of these runs belongs to a baseline of its lab."""
     for folder in {path.parent for path in directories}:
         runs = [path.name for path in directories if path.parent == folder]
         for one in lab_state(_lab_of(folder.parent)).baselines.list():
@@ -96,7 +96,7 @@ def refuse_needed(directories: Sequence[Path]) -> None:
                 raise ConfigError(
                     f"baseline {one.name} needs {', '.join(needed)}",
                     hint=f"remove it first: `labctl baseline remove {one.name}`,"
-                    f" or let it stand for others: `labctl baseline set {one.name} RUN`",
+                    f" or give it other runs: `labctl baseline set {one.name} RUN`",
                 )
 
 

@@ -1,12 +1,12 @@
-"""The run directory: the truth about a run. Everything else can be made again from it.
+"""The run directory: the source of all facts of a run. Everything else can be rebuilt from it.
 
 ``runs/<UTC time>-<recipe>-<short id>/`` holds ``run.json``, ``trials/<n>-<slug>/`` with the raw
 files as pulled and ``record.json``, and ``records.jsonl`` (the same records, a line each);
 ``recipe.yaml`` is the recipe as written; ``plan.json`` and ``journal.jsonl`` are what
-:mod:`labctl.runs.resume` goes on from, and ``events.jsonl`` is what :mod:`labctl.runs.watch` shows;
-``annotations.json`` has the tags and the note that people gave it, and ``origin.json`` where an
-imported run comes from. The directory begins when the board has answered and can take the run; it
-is a run once it has a ``run.json``.
+:mod:`labctl.runs.resume` continues from, and ``events.jsonl`` is what :mod:`labctl.runs.watch`
+shows; ``annotations.json`` has the tags and the note that people gave it, and ``origin.json`` where
+an imported run comes from. The directory begins when the board has answered and can take the run;
+it is a run once it has a ``run.json``.
 
 A load test has ``serving.json`` in place of it; see :mod:`labctl.evaluation.serving.directory`. An
 evaluation has ``evaluation.json`` in place of it, and ``generations.jsonl`` for a journal; see
@@ -58,15 +58,15 @@ RECIPE = "recipe.yaml"
 #: The records, a line each.
 LINES = "records.jsonl"
 LOCK = "lock"
-#: A process that checks whether a run is held has its lock for a moment.
+#: A process that checks if a run is held has its lock for a moment.
 _LOOK_SECONDS = 0.5
-#: What a run ends with that was never to be.
+#: Errors that mark a refused run.
 _REFUSALS = (ConfigError, BoardBusy, BoardNoSpace, BoardPermission)
 _ID = re.compile(r"\d{8}T\d{6}Z-.+-[0-9a-f]{6}")
 
 
 def new_run_id(recipe: str) -> str:
-    """Make an id that sorts by time and that people can read."""
+    """Make a readable id that sorts by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{recipe}-{secrets.token_hex(3)}"
 
 
@@ -77,9 +77,9 @@ class RunDirectory:
         self.path = path
 
     def begin(self) -> None:
-        """Make the directory of a new run, with nothing in it.
+        """Make the empty directory of a new run.
 
-        Raises ConfigError in a lab whose path no record can hold, before anything is done for it.
+        Raises ConfigError at once if records cannot store the lab's path.
         """
         raw = os.fsencode(self.path.absolute())
         try:
@@ -111,7 +111,7 @@ class RunDirectory:
 
     @property
     def is_evaluation(self) -> bool:
-        """True if it asks questions; False: it measures times."""
+        """True if it is an evaluation; False: it measures times."""
         return (self.path / EVALUATION).is_file()
 
     @property
@@ -120,22 +120,22 @@ class RunDirectory:
         return (self.path / SERVING).is_file()
 
     def forget_if_refused(self, error: Exception) -> None:
-        """Remove the directory when its run was refused before it was planned."""
+        """Remove the directory if its run was refused before it was planned."""
         if isinstance(error, _REFUSALS) and not self.is_planned:
             shutil.rmtree(self.path, ignore_errors=True)  # only the refusal is reported
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other controllers of this host out of the run, whatever board they go on with it on.
+        """Exclude other controllers of this host from the run, whatever board they would use.
 
-        Raises HostTimeout when one has it, ConfigError when the run was moved away.
+        Raises HostTimeout if one has it, ConfigError if the run was moved away.
         """
         holder = "another labctl that makes this run"
         with locked(self.path / LOCK, timeout=_LOOK_SECONDS, holder=holder, make_folder=False):
             yield
 
     def is_held(self) -> bool:
-        """Tell whether a controller of this host drives the run now."""
+        """Return True if a controller of this host drives the run now."""
         return is_locked(self.path / LOCK)
 
     def trial_path(self, number: int, slug: str) -> Path:
@@ -143,7 +143,7 @@ class RunDirectory:
         return self.path / "trials" / f"{number:03d}-{slug}"
 
     def add(self, trial: TrialRecord) -> None:
-        """Keep a finished trial; from here on it is never lost."""
+        """Store a finished trial; from here on it is never lost."""
         folder = self.trial_path(trial.number, trial.slug)
         write_atomic(folder / RECORD, trial.model_dump_json(indent=2) + "\n")
         for made in (folder.parent, self.path):  # whose entries the first trial added
@@ -153,7 +153,7 @@ class RunDirectory:
     def reopen(self) -> None:
         """Reopen the run: remove its end, and write ``records.jsonl`` from the trials' folders.
 
-        A kill can leave out its last line, and a trial that is repeated changes one.
+        After a kill its last line can be missing, and a repeated trial changes a line.
         """
         with host_writes(self.path):
             (self.path / "end.json").unlink(missing_ok=True)
@@ -165,9 +165,9 @@ class RunDirectory:
         check_space(self.path, [path.parent for path in self.records()])
 
     def set_aside(self, number: int, slug: str, attempt: int) -> None:
-        """Keep what an attempt left, apart from what the next one will leave.
+        """Keep the files of an attempt, apart from those of the next one.
 
-        The record goes last: while it is there, a controller that comes after a kill does it again.
+        The record is moved last: while it is there, a controller after a kill does it again.
         """
         folder = self.trial_path(number, slug)
         with host_writes(folder):
@@ -178,7 +178,7 @@ class RunDirectory:
                 path.replace(apart / path.name)
 
     def finish(self, end: RunEnd) -> None:
-        """Say how the run ended."""
+        """Record the end of the run."""
         write_atomic(self.path / "end.json", end.model_dump_json(indent=2) + "\n")
 
     def end(self) -> RunEnd | None:
@@ -192,19 +192,18 @@ class RunDirectory:
         return (self.path / ORIGIN).exists()
 
     def origin(self) -> Origin | None:
-        """Return where an imported run comes from; None for this lab's own. Raises ConfigError."""
+        """Return the origin of an imported run; None for this lab's own. Raises ConfigError."""
         return read_file(self.path / ORIGIN, Origin) if self.is_imported else None
 
     def mark_imported(self, origin: Origin) -> None:
-        """Say where its files come from, before it gets its ``run.json``."""
+        """Record the origin of its files, before it gets its ``run.json``."""
         write_atomic(self.path / ORIGIN, origin.model_dump_json(indent=2) + "\n")
 
     @property
     def is_unfinished(self) -> bool:
-        """True if it did not come to its end, or nobody can read whether it did.
+        """True if it is not finished, or its end cannot be read.
 
-        An imported run cannot be continued here, nor a load test that was cut off: they are as
-        finished as they will be.
+        An imported run and an interrupted load test cannot be continued: they count as finished.
         """
         if self.is_imported or self.is_load_test:
             return False
@@ -215,7 +214,7 @@ class RunDirectory:
         return end is None or end.state != "finished"
 
     def summary(self) -> str:
-        """Return a line for people: id, recipe, board, trials, how it ended."""
+        """Return a line for people: id, recipe, board, trials, end."""
         try:
             if self.is_evaluation:
                 asked, end = self.evaluation(), self.end()
@@ -236,7 +235,7 @@ class RunDirectory:
         return read_file(path, Annotations) if path.exists() else Annotations()
 
     def refuse_if_finished(self) -> None:
-        """Raise ConfigError for a run that came to its end, or is another lab's."""
+        """Raise ConfigError for a run that is finished, or is another lab's."""
         if self.is_imported:
             raise ConfigError(
                 f"run {self.path.name} was imported; it cannot be resumed here",
@@ -245,7 +244,7 @@ class RunDirectory:
         end, run = self.end(), self.path.name
         if self.is_load_test:
             raise ConfigError(
-                f"run {run} is a load test: what was cut off cannot be resumed",
+                f"run {run} is a load test: it cannot be resumed",
                 hint=f"show it: `labctl report {run}`; start a new one: `labctl load-test`",
             )
         if end and end.state == "finished" and not end.out_of_time:
@@ -274,7 +273,7 @@ class RunDirectory:
     def evaluation(self) -> EvaluationRecord:
         """Return the record of an evaluation. Raises ConfigError if it is none."""
         if not self.is_evaluation:
-            raise ConfigError(f"run {self.path.resolve().name} is no evaluation")
+            raise ConfigError(f"run {self.path.resolve().name} is not an evaluation")
         return read_file(self.path / EVALUATION, EvaluationRecord)
 
     def serving(self) -> ServingRecord:
@@ -316,7 +315,7 @@ class RunDirectory:
     def compress(self) -> int:
         """Compress the records, with the times of all tokens; return the bytes that it freed.
 
-        Each is written and proven before the plain one goes; their readers see no difference.
+        Each is written and verified before the plain one is removed; readers see no difference.
         """
         with self.held():
             plain = [*self.path.glob(f"trials/*/{RECORD}"), self.path / LINES]  # this one last
@@ -324,7 +323,7 @@ class RunDirectory:
 
 
 def is_run_id(name: str) -> bool:
-    """Tell whether a directory of this name is a run's."""
+    """Return True if a directory of this name is a run's."""
     return _ID.fullmatch(name) is not None
 
 
@@ -341,5 +340,5 @@ def run_directories(runs: Path) -> list[RunDirectory]:
 
 
 def unfinished_runs(runs: Path) -> list[RunDirectory]:
-    """All planned runs that did not come to their end, oldest first; not those in progress."""
+    """Return all unfinished planned runs, oldest first, without those in progress."""
     return [found for found in run_directories(runs) if found.is_unfinished and not found.is_held()]

@@ -1,6 +1,6 @@
-"""Run directories on disk: their files, compressed or not, the space they take, and what is left.
+"""Run directories on disk: their files, compressed or not, their space, and the free space.
 
-A trial must not find out in its middle that the disk is full: that is asked before it begins.
+A full disk must not end a trial in the middle: the free space is checked before it begins.
 """
 
 import os
@@ -23,7 +23,7 @@ RecordT = TypeVar("RecordT", bound=FileRecord)
 
 #: Ending of a file that :func:`compress` made.
 COMPRESSED = ".gz"
-#: Far more than any record; a hostile file would grow without end.
+#: Far more than any record; a hostile file could decompress without end.
 _MOST_BYTES = 256 << 20
 _MOST_PROBLEMS = 3
 #: A short trial's files, and the end of the run.
@@ -40,9 +40,9 @@ def read_file(path: Path, kind: type[RecordT]) -> RecordT:
 
 
 def reading(path: Path, read: Callable[[bytes, Path], T]) -> T:
-    """Return what ``read`` makes of a file's content.
+    """Return the result of ``read`` on a file's content.
 
-    Raises ConfigError for what is no record, with the first problems.
+    Raises ConfigError with the first problems if it is not a record.
     """
     try:
         is_packed = path.suffix == COMPRESSED
@@ -76,9 +76,9 @@ def compress(path: Path) -> int:
 def check_space(run: Path, trials: Iterable[Path]) -> None:
     """Raise HostError if a run's disk has too little space for a trial beside these folders.
 
-    A trial needs what the largest finished one has, twice; the first of a run, what a short one
-    has. What quotas leave is not always told: a full disk in the middle of a trial is still an
-    error of its own.
+    A trial needs twice the space of the largest finished one; the first of a run that of a short
+    one. Quotas are not always reported: a full disk in the middle of a trial is still a separate
+    error.
     """
     sizes = [directory_bytes(folder) for folder in trials]
     needed = max(LEAST_BYTES, _MARGIN * max(sizes, default=0))
@@ -101,9 +101,9 @@ def free_space(folder: Path) -> tuple[int, int | None]:
 
 
 def directory_bytes(folder: Path) -> int:
-    """Return the space on disk that a folder's files take, with all below it.
+    """Return the disk space of a folder with everything below it.
 
-    What goes meanwhile counts nothing: a temporary file of a run, or a run that is removed. Raises
+    Files that vanish meanwhile count 0: a temporary file, or a run that is removed. Raises
     ConfigError for a folder that this user may not read.
     """
     total = 0

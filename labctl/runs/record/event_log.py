@@ -17,11 +17,11 @@ from labctl.records.events import Answers, AnyEvent, Deploy, Fetch, Progress
 EVENTS = "events.jsonl"
 
 
-#: All that a run's events may take on this host.
+#: Maximum size of a run's events on this host.
 MAX_BYTES = 16_000_000
 
 
-#: What progress may take of that: the rest is for what is never left out.
+#: Maximum share of progress: the rest is for events that are never left out.
 _PROGRESS_SHARE = 0.75
 
 
@@ -32,10 +32,10 @@ INTERVAL_SECONDS = 1.0
 class EventLog:
     """Appends events; for use as a context manager. A full disk ends events, not the run.
 
-    Progress comes at most once in ``interval_s``, and is thinned as its part of the file fills: so
-    that what room is left lasts for as long again as the run took so far. It never fills it. Other
-    events are always written.
-    ``on_failure`` gets the reason why no more events are written.
+    Progress is written at most once per ``interval_s``, and less often as its part of the file
+    fills, so that the remaining space lasts as long again as the run took so far. It never fills
+    its part. Other events are always written. ``on_failure`` gets the reason why no more events are
+    written.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class EventLog:
     ):
         self._path = path
         self._on_failure = on_failure
-        #: Bytes that are left to progress.
+        #: Bytes left for progress.
         self._room = max_bytes * _PROGRESS_SHARE
         self._max_bytes = max_bytes
         self._interval_s = interval_s
@@ -61,7 +61,7 @@ class EventLog:
         #: When progress was written last.
         self._last = -math.inf
         #: Steps of which the start (False) or the end (True) was written.
-        self._told: set[tuple[str, bool]] = set()
+        self._edges: set[tuple[str, bool]] = set()
 
     def __enter__(self) -> Self:
         try:
@@ -82,7 +82,7 @@ class EventLog:
             self._file = None
 
     def write(self, event: AnyEvent) -> None:
-        """Write an event, if it is due. Raises nothing: leaves out and reports what is no JSON."""
+        """Write an event, if it is due. Raises nothing: an event that is not JSON is reported."""
         try:
             line = event.model_dump_json(exclude_none=True).encode() + b"\n"
         except PydanticSerializationError as error:
@@ -108,7 +108,7 @@ class EventLog:
             if isinstance(event, Progress | Answers)
             else (event.step, event.done == event.total)
         )
-        if edge is None or edge in self._told:
+        if edge is None or edge in self._edges:
             if self._room <= length or self._size + length > self._max_bytes:
                 return False
             interval = max(self._interval_s, (now - self._began) * length / self._room)
@@ -116,7 +116,7 @@ class EventLog:
                 return False
             self._last = now
         else:
-            self._told.add(edge)
+            self._edges.add(edge)
         self._room -= length
         return True
 

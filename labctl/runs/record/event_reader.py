@@ -10,7 +10,7 @@ from labctl.files import is_locked
 from labctl.records.base import NewerRecord
 from labctl.records.events import AnyEvent, read_event
 
-#: How often a watched file is looked at.
+#: Interval (s) of reads of a watched file.
 _LOOK_SECONDS = 0.5
 
 
@@ -42,7 +42,7 @@ class EventReader:
         return open(self._file.fileno(), "rb", closefd=False)  # anew: with nothing in its buffer
 
     def read(self) -> Iterator[AnyEvent]:
-        """Yield what came since the last time; a last line without its end is left for the next.
+        """Yield new events; an incomplete last line is left for the next call.
 
         Raises NewerRecord. A file that is not there has no events.
         """
@@ -70,11 +70,11 @@ def follow(
 ) -> Iterator[AnyEvent | None]:
     """Yield a run's events until no controller is left that could write any.
 
-    None stands for a moment in which nothing new came. Raises NewerRecord.
+    None means that nothing new came. Raises NewerRecord.
     """
     with reader.kept_open():
         while True:
-            alive = is_locked(directory / "lock")  # first: what it wrote before its death is read
+            alive = is_locked(directory / "lock")  # first: then its last lines are read
             came = False
             for event in reader.read():
                 came = True

@@ -16,13 +16,13 @@ from labctl.runs.planning.time_limits import trial_seconds
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 
-#: So many of a board's last runs are looked through: older ones say little of how a board is today.
+#: Number of a board's last runs to read: older ones say little about the board today.
 _RUNS = 50
 
 
 @dataclass(frozen=True)
 class SeenBoard:
-    """Facts of a board at a given time; ``source`` says for people where they come from."""
+    """Facts of a board at a given time; ``source`` names their origin for people."""
 
     facts: BoardFacts
     source: str
@@ -84,10 +84,10 @@ def last_measured(lab_root: Path, board: str, wanted: Mapping[str, Wanted]) -> d
 
 
 def is_like(row: TrialRow, wanted: Wanted, *, without: Collection[str] = ()) -> bool:
-    """Return True if a trial is of the same model bytes, execution and key.
+    """Return True if a trial has the same model bytes, execution and key.
 
-    Only the wanted parts of the key count: before a trial not all of them are known. Those
-    ``without`` may differ.
+    Only the wanted parts of the key count: before a trial not all are known. Parts in ``without``
+    may differ.
     """
     return (
         row.model_sha256 == wanted.model_sha256

@@ -1,4 +1,4 @@
-"""Making a run of what another lab measured."""
+"""Import of another lab's measurement as a run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

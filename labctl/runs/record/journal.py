@@ -1,4 +1,4 @@
-"""The journal of a run: every step on disk before it is taken, so that any death can be survived.
+"""The journal of a run: every step is on disk before it is taken, so a run survives any crash.
 
 ``plan.json`` holds what will be done, ``journal.jsonl`` a line for each step, ``record.json`` of
 each trial its end. A trial with a start and no end is *open*: its job may still run on the board.
@@ -32,7 +32,8 @@ class JournalLines(Generic[E]):
     def add(self, entry: E) -> None:
         """Add a line durably. Raises HostError."""
         if self._whole is not None:
-            # Only who goes on with the journal mends it: others may look while a line is written.
+            # Only the process that continues the journal repairs it: others may read during a
+            # write.
             write_atomic(self._path, self._whole)
             self._whole = None
         append_line(self._path, entry.model_dump_json(exclude_none=True))
@@ -63,7 +64,7 @@ FILE_NAME = "journal.jsonl"
 
 @dataclass(frozen=True)
 class Attempt:
-    """One time that a trial is begun.
+    """One attempt at a trial.
 
     ``directory`` is the job's name on the board. ``open``: an earlier controller began it, and the
     job may be there. ``failures`` cut the attempts before.
@@ -96,7 +97,7 @@ class Journal:
         return sum(entry.event == "resumed" for entry in self._entries)
 
     def resumed(self, board: str | None = None, *, max_time_again: bool = False) -> None:
-        """Another controller takes the run up, on this board; None: an evaluation."""
+        """Record that another controller continues the run, on this board; None: an evaluation."""
         again = max_time_again or None
         self._note(JournalEntry(event="resumed", board=board, max_time_again=again))
 
@@ -110,12 +111,12 @@ class Journal:
 
     @property
     def board(self) -> str | None:
-        """The board that the run was taken up on last; None: it was not taken up."""
+        """The board of the last resume; None: it was not resumed."""
         boards = [entry.board for entry in self._entries if entry.event == "resumed"]
         return boards[-1] if boards else None
 
     def leased(self, lease: Lease) -> None:
-        """Note that the board is leased, and by whom: a bundle leaves these names out."""
+        """Record the lease of the board and its user; a bundle leaves these names out."""
         lab = str(self._path.absolute().parents[2])
         home = str(user_home() or "") or None
         who = JournalEntry(event="lease", user=user_name(), home=home, lab=lab)
@@ -145,7 +146,7 @@ class Journal:
         return Attempt(tried, name, is_open, cuts)
 
     def started(self, number: int, attempt: Attempt, boot_id: str) -> None:
-        """Note that a job is about to be started."""
+        """Record that a job is about to be started."""
         self._note(
             JournalEntry(
                 event="started",
@@ -157,7 +158,7 @@ class Journal:
         )
 
     def cut(self, number: int, attempt: Attempt, error: Exception) -> None:
-        """Note that an attempt will never have a result."""
+        """Record that an attempt will never have a result."""
         self._note(
             JournalEntry(
                 event="cut", number=number, attempt=attempt.number, failure=Failure.of(error)
@@ -168,6 +169,6 @@ class Journal:
 def stays_open(error: Exception) -> bool:
     """Return True if the job of such an attempt may still be good: only the link failed.
 
-    So it is after a bug in labctl: the job is there to be read again by a labctl without it.
+    That includes a bug in labctl: a labctl without it can read the job again.
     """
     return isinstance(error, LinkError | HostError) or not isinstance(error, LabctlError)

@@ -60,7 +60,7 @@ def _one_of(known: Sequence[RunDirectory], name: str) -> RunDirectory | None:
 
 
 def _latest(known: Sequence[RunDirectory]) -> RunDirectory | None:
-    """Return the run that began last. Names tell seconds; in one second the locks' times do."""
+    """Return the run that began last. Names have seconds; within one, the locks' times decide."""
     if not known:
         return None
     second = known[-1].path.name.partition("-")[0]

@@ -11,7 +11,7 @@ from labctl.runs.planning.repeats import Noise
 from labctl.runs.record.history import Wanted, is_like, runs_on
 from labctl.runs.record.repository import RunRepository
 
-#: So many of a board's last runs are looked through.
+#: Number of a board's last runs to read.
 _RUNS = 30
 
 

@@ -1,8 +1,8 @@
-"""The repository of a lab's runs: run directories, and the index that is made from them.
+"""The repository of a lab's runs: run directories, and the index made from them.
 
-The directories are the truth. Before every answer their stamps are compared with those in the
-index, and what has changed is read again: a run that goes on, one that was tagged, removed, copied
-in from elsewhere, or measured while the index could not be written.
+The directories decide. Before every answer their stamps are compared with those in the index, and
+changed runs are read again: a run in progress, or one that was tagged, removed, copied from
+elsewhere, or measured while the index could not be written.
 """
 
 import os
@@ -94,8 +94,7 @@ class RunRepository:
     def query(self, wanted: Filter | None = None, *, limit: int | None = None) -> list[IndexedRun]:
         """Return the runs that meet a filter, newest first.
 
-        A damaged run has the state ``damaged``, and of its facts only what its id tells. Raises
-        HostError.
+        A damaged run has the state ``damaged``, and only the facts in its id. Raises HostError.
         """
         return self._ask(lambda index: index.runs(wanted, limit=limit))
 
@@ -318,7 +317,7 @@ def _evaluation_facts(directory: RunDirectory, stamp: str, annotations: Annotati
 
 
 def _is_answer(line: bytes) -> bool:
-    """Tell a whole answer from a check against a real limit, from a failure, from a torn line.
+    """Return True for a whole answer; False for a limit check, a failure or a torn line.
 
     Not parsed, since there may be many. Quotes in a text are escaped: only keys are found.
     """

@@ -109,7 +109,7 @@
     let source = null;
     const connect = () => {
       source = new EventSource("/live");
-      // What changed before there was a connection is not told.
+      // Changes before the connection are not reported.
       source.addEventListener("hello", () => { update(); body.dataset.link = "live"; tell(""); });
       source.addEventListener("changed", (event) => {
         if (event.data.split(" ").some((one) => topics.includes(one))) update();

@@ -9,8 +9,8 @@ import pytest
 from labctl.config.lab import Lab, LabFile
 from labctl.database import DamagedDatabase, DatabaseAway
 from labctl.errors import BoardBusy, HostError
+from labctl.farm.database_retry import retry_database
 from labctl.farm.job import JobResult
-from labctl.farm.patience import patiently
 from labctl.farm.queue_source import QueueSource
 from labctl.farm.turn import Turn
 from labctl.state import LabState, NewJob, lab_state
@@ -55,7 +55,7 @@ def test_who_serves_the_queue_waits_for_the_database(
     assert source.end(given, JobResult(0)) is not None
     ended = state.jobs.find(job.id)
     assert (ended.state, ended.run) == ("done", "20261120T223000Z-q2-abcdef")
-    assert notes == ["cannot use the database: it is starting up; it is asked again"] * 3
+    assert notes == ["cannot use the database: it is starting up; retrying"] * 3
 
 
 def test_who_waits_for_a_board_keeps_the_place(
@@ -94,5 +94,5 @@ def test_who_waits_for_a_database_is_told_what_may_help() -> None:
             raise error
         return 1
 
-    assert patiently(ask, notes.append) == 1
-    assert notes == ["it is away; it is asked again (is it running?)"]
+    assert retry_database(ask, notes.append) == 1
+    assert notes == ["it is away; retrying (is it running?)"]
