@@ -4,14 +4,13 @@ Greater priority first, and within one priority the longest first: equal boards 
 4/3 of the least time (Graham 1969). A job waits while its board, or a shared limit, has no room;
 jobs behind it proceed. Of several free boards it gets the one that the fewest waiting jobs can use.
 
-If many boards all begin with the longest jobs, they change jobs in the same second and then wait
-for their host. So with more than ``deal_above`` boards, jobs are dealt beforehand: the longest
-first, each to the board with the least work. A job far longer than the others is not dealt: the
-first free board takes it. A board runs its share in an order independent of length. Of several
-boards that begin at once, the one with the shortest job begins first, so that they end one after
-the other. Before its last two jobs a board exchanges them for the longest last two of all boards,
-and again before the last one: the board that is first there is ahead. A board without jobs takes
-the longest that waits elsewhere.
+If many boards all begin with the longest jobs, they change jobs in the same second and wait for
+their host. So with more than ``deal_above`` boards, jobs are dealt beforehand: the longest first,
+each to the board with the least work. A job far longer than the others is not dealt: the first free
+board takes it. A board runs its share in an order independent of length. Of several boards that
+begin at once, the one with the shortest job begins first, so that they end one after the other.
+Before its last two jobs a board exchanges them for the longest last two of all boards, and again
+before the last one: the first board there is ahead. Without jobs it takes the longest elsewhere.
 """
 
 import heapq
@@ -101,8 +100,7 @@ class Schedule:
         boards: the usable boards -> the shared limits of each.
         limits: how many jobs may use each shared limit at once.
         well: boards that their last health check found good.
-        deal_above: jobs are dealt if there are more boards than this, the number prepared in
-            parallel.
+        deal_above: jobs are dealt if there are more boards, which do not get ready all at once.
     """
 
     def __init__(

@@ -117,8 +117,7 @@ class BoardLeases:
     def refuse_other_name(self, board: str, token: str) -> None:
         """Raise BoardBusy while the lease with this token is on a board of another name.
 
-        The lease file on a board has the token of the lease here: so it shows under which name the
-        board is used.
+        The lease file on the board has the token of the lease here, so it shows the name in use.
         """
         question = (
             f"SELECT {_SHOWN} FROM board_lease"
@@ -279,10 +278,7 @@ class BoardLeases:
                     end(connection, row, now, lease.holder, None)
 
     def kept_for_others(self, leases: Sequence[StateLease]) -> Mapping[str, Reservation]:
-        """Return, by board, the reservation of another user that is now in force.
-
-        No new trial may start there.
-        """
+        """Return, by board, another user's reservation in force now: no trial may start there."""
         holders = {lease.board: lease.holder for lease in leases}
         return {
             board: one
