@@ -70,10 +70,10 @@ class Contents:
         origins = model_origins(run, recipe, self.lab_root)
         yield "models.json", self._json("models.json", origins.model_dump_json().encode())
         if (probe := nearest_probe(self.lab_root, run)) is not None:
-            told = self._json("probe.json", probe.model_dump_json().encode())
-            told_probe = BoardProbe.model_validate_json(told)
-            _write(probe_path(published, told_probe), told)
-            yield "probe.json", told
+            document = self._json("probe.json", probe.model_dump_json().encode())
+            written = BoardProbe.model_validate_json(document)
+            _write(probe_path(published, written), document)
+            yield "probe.json", document
         else:
             self.missing.append(f"board {run.board} was never probed: its ceilings are not known")
         yield from self._inputs(recipe, self.directory.plan())

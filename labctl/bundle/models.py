@@ -84,26 +84,26 @@ def _origin(
     locked = state_of(key, sources, lab_root).locked
     if locked is not None and model is not None and locked.sha256 != model.sha256:
         locked = None  # the lock is of another file by now
-    told = source.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"lock"})
+    document = source.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"lock"})
     public = source.file is None
     if source.file is not None:
-        told = {"file": PurePosixPath(source.file).name}
+        document = {"file": PurePosixPath(source.file).name}
     elif source.url is not None and (address := public_address(source.url.address)) is None:
-        told, public = {"file": PurePosixPath(urlsplit(source.url.address).path).name}, False
+        document, public = {"file": PurePosixPath(urlsplit(source.url.address).path).name}, False
     elif source.url is not None:
-        told = {"url": {**told["url"], "address": address}}
+        document = {"url": {**document["url"], "address": address}}
     elif source.derive is not None:
         base = _origin(source.derive.source, sources, None, lab_root)
         public = base.public and source.derive.imatrix is None
         if source.derive.imatrix is not None:
-            told["derive"]["imatrix"] = PurePosixPath(source.derive.imatrix).name
+            document["derive"]["imatrix"] = PurePosixPath(source.derive.imatrix).name
     return ModelOrigin(
         key=key,
         file=model.file if model else None,
         sha256=model.sha256 if model else locked and locked.sha256,
         size_bytes=model.size_bytes if model else locked and locked.size_bytes,
         quantization=model.quantization if model else None,
-        source=told,
+        source=document,
         commit=locked.commit if locked else None,
         quantizer=locked.quantizer if locked else None,
         public=public,

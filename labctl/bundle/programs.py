@@ -48,10 +48,10 @@ def plan_program(bundle: Bundle, known: BundledRun, recipe: Recipe, lab_root: Pa
     except (ConfigError, IntegrityError):
         found = None
     manifest = _manifest(bundle, identity.product)
-    told = () if manifest is None else _source_lines(manifest)
+    sources = () if manifest is None else _source_lines(manifest)
     if found and found.file and found.file.sha256 == known.plan.program_sha256:
         line = f"  here: {found.tool.name}, built before: byte for byte the measured program"
-        return ProgramPlan((*told, line))
+        return ProgramPlan((*sources, line))
     if manifest is None:
         cure = "ask for a bundle from the host that built it"
         return ProgramPlan(
@@ -60,13 +60,15 @@ def plan_program(bundle: Bundle, known: BundledRun, recipe: Recipe, lab_root: Pa
         )
     own = found.artifact.manifest if found and found.artifact else None
     if own is not None and own.source.digest == manifest.source.digest:
-        return ProgramPlan((*told, f"  here: built before of the same source, by {own.toolchain}"))
+        return ProgramPlan(
+            (*sources, f"  here: built before of the same source, by {own.toolchain}")
+        )
     now = source_now(recipe.target, identity.product, identity.version, lab_root)
     if now is None or now.identity.digest != manifest.source.digest:
         has = f"has {now.identity.revision}" if now else "has no such version"
         spec = f"{bundle.path}/build/{identity.product}/spec.yaml"
         return ProgramPlan(
-            told,
+            sources,
             missing=Missing(
                 f"{what} was built of {manifest.source.revision}, and the build spec here {has}",
                 f"read the one of the bundle: labctl show {spec}; if you trust it and its patches,"
@@ -77,7 +79,7 @@ def plan_program(bundle: Bundle, known: BundledRun, recipe: Recipe, lab_root: Pa
         _in_a_container(request) for request in missing_builds(recipe, lab_root, with_stale=True)
     ]
     lines = [line for request, why in chosen for line in _build_lines(make_plan(request), why)]
-    return ProgramPlan((*told, *lines), tuple(request for request, _ in chosen))
+    return ProgramPlan((*sources, *lines), tuple(request for request, _ in chosen))
 
 
 def _manifest(bundle: Bundle, product: str) -> Manifest | None:

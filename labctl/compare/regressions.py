@@ -29,7 +29,7 @@ from labctl.stats.power import repeats_for_difference
 from labctl.stats.steps import LEAST_SERIES, Step, find_steps, noise
 
 
-class Standing(StrEnum):
+class ChangeStatus(StrEnum):
     """Proof of a change, so far."""
 
     SUSPECTED = "suspected"
@@ -45,7 +45,7 @@ class Change:
         step: its place among the nights, and its levels.
         slower: True for a regression, False for an improvement.
         repaired: True if a later change took it back.
-        standing: whether it is the source, by new measurements; ``reason`` says why.
+        status: proof, by new measurements, that it is the source; ``reason`` says why.
         row: that comparison; None: there is none yet.
         rounds: measurements of both in turns that would settle it; None: no useful number.
     """
@@ -54,7 +54,7 @@ class Change:
     step: Step
     slower: bool
     repaired: bool
-    standing: Standing
+    status: ChangeStatus
     reason: str
     row: Row | None = None
     rounds: int | None = None
@@ -82,7 +82,7 @@ class Change:
     @property
     def fails(self) -> bool:
         """True for a confirmed regression that is still there."""
-        return self.slower and not self.repaired and self.standing is Standing.CONFIRMED
+        return self.slower and not self.repaired and self.status is ChangeStatus.CONFIRMED
 
     @property
     def commands(self) -> tuple[str, ...]:
@@ -164,32 +164,32 @@ def _change(
     repaired = (left if step.ratio > 1 else 1 / left) < 1 + thresholds.practical
     before = series.nights[bounds[0] : step.earliest]
     after = series.nights[step.latest : bounds[1]]
-    standing, reason, row = _standing(series, before, after, thresholds, slower=slower)
+    status, reason, row = _judge(series, before, after, thresholds, slower=slower)
     spread = noise(np.log(np.asarray(series.values)))
     rounds = repeats_for_difference(
         spread, math.log(step.ratio), threshold=thresholds.practical_log
     )
-    return Change(series, step, slower, repaired, standing, reason, row, rounds)
+    return Change(series, step, slower, repaired, status, reason, row, rounds)
 
 
-_Standing = tuple[Standing, str, Row | None]
+_Judged = tuple[ChangeStatus, str, Row | None]
 _NOT_THE_SOURCE = "the board, or what is around it, changed"
 
 
-def _standing(
+def _judge(
     series: Series,
     before: Sequence[Night],
     after: Sequence[Night],
     thresholds: Thresholds,
     *,
     slower: bool,
-) -> _Standing:
+) -> _Judged:
     if series.execution != Execution.BOARD:
-        return Standing.SUSPECTED, f"{series.execution}: shows nothing of a board", None
+        return ChangeStatus.SUSPECTED, f"{series.execution}: shows nothing of a board", None
     if None in (before[-1].revision, after[0].revision):
-        return Standing.SUSPECTED, "nobody knows which source was measured", None
+        return ChangeStatus.SUSPECTED, "nobody knows which source was measured", None
     if before[-1].revision == after[0].revision:
-        return Standing.REFUTED, f"the same source before and after: {_NOT_THE_SOURCE}", None
+        return ChangeStatus.REFUTED, f"the same source before and after: {_NOT_THE_SOURCE}", None
     good, slow = _measured_in_turns(series, before, after)
     if good and slow:
         row = _compare(series, (good, before), (slow, after), thresholds)
@@ -197,17 +197,17 @@ def _standing(
     reason = "the source before it was not measured again since"
     if good:
         reason = "the source before it was measured again, that after it not since then"
-    return Standing.SUSPECTED, reason, None
+    return ChangeStatus.SUSPECTED, reason, None
 
 
-def _by_row(row: Row, expected: Verdict) -> _Standing:
+def _by_row(row: Row, expected: Verdict) -> _Judged:
     """Judge a change by new measurements of both sources."""
     if row.verdict is expected:
-        return Standing.CONFIRMED, f"measured in turns: {row.reason}", row
+        return ChangeStatus.CONFIRMED, f"measured in turns: {row.reason}", row
     if row.verdict in (Verdict.SAME, Verdict.FASTER, Verdict.SLOWER):
         reason = f"measured in turns, {row.verdict}: {_NOT_THE_SOURCE} ({row.reason})"
-        return Standing.REFUTED, reason, row
-    return Standing.SUSPECTED, f"measured in turns: {row.reason}", row
+        return ChangeStatus.REFUTED, reason, row
+    return ChangeStatus.SUSPECTED, f"measured in turns: {row.reason}", row
 
 
 def _measured_in_turns(

@@ -131,13 +131,13 @@ def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> li
         for (_, _, agreed), runs in groups.items()
         for series in _of_group(runs, figures)
     ]
-    told: dict[tuple[str, str, str], set[str]] = {}
+    shown: dict[tuple[str, str, str], set[str]] = {}
     named: dict[tuple[str, ...], list[Series]] = {}
     for series in found:
-        told.setdefault(_place(series), set()).update(n.run for n in _all_nights(series))
+        shown.setdefault(_place(series), set()).update(n.run for n in _all_nights(series))
         named.setdefault((*_place(series), series.figure.name), []).append(series)
     found = [
-        replace(one, lost=_lost(one, tried, told[_place(one)]), apart=_apart(one, of_name))
+        replace(one, lost=_lost(one, tried, shown[_place(one)]), apart=_apart(one, of_name))
         for of_name in named.values()
         for one in of_name
     ]
@@ -164,12 +164,12 @@ def _all_nights(series: Series) -> tuple[Night, ...]:
 
 
 def _lost(
-    series: Series, tried: Mapping[tuple[str, str, str], Mapping[str, str]], told: Collection[str]
+    series: Series, tried: Mapping[tuple[str, str, str], Mapping[str, str]], shown: Collection[str]
 ) -> tuple[str, ...]:
     """Return the runs since the last night of a series of which no series has a value."""
     last = max(night.started for night in _all_nights(series))
     runs = tried.get(_place(series), {}).items()
-    return tuple(run for run, started in runs if started > last and run not in told)
+    return tuple(run for run, started in runs if started > last and run not in shown)
 
 
 def contradicted(trials: Iterable[IndexedTrial]) -> list[str]:

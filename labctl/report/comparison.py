@@ -107,9 +107,9 @@ def _heading(found: Comparison) -> list[str]:
     allowed: dict[str, list[str]] = {}
     for row in found.rows:
         revisions = [one.key for one in row.differences if one.allowed == "revision"]
-        told = next((key for key in _REVISION if key in revisions), None)
+        shown_key = next((key for key in _REVISION if key in revisions), None)
         for one in row.differences:
-            if one.allowed is not None and (one.key not in revisions or one.key == told):
+            if one.allowed is not None and (one.key not in revisions or one.key == shown_key):
                 allowed.setdefault(f"{one}{_WHY[one.allowed]}", []).append(row.right)
     rights = {row.right for row in found.rows}
     for text, of in allowed.items():

@@ -53,8 +53,8 @@ def print_timing_table(
         print_table(console, names, details, shorten=not wide)
     if references:
         print_references(console, references, wide=wide)
-    told = remarks(run, trials, gates)
-    print_lines(console, [f"[{one.style}]{one.lead}[/]{plain(one.text)}" for one in told])
+    found = remarks(run, trials, gates)
+    print_lines(console, [f"[{one.style}]{one.lead}[/]{plain(one.text)}" for one in found])
     legend = _LEGEND if wide else f"{_LEGEND} {_SHORT_LEGEND.format(level=_level(run))}"
     print_lines(console, [f"[dim]{legend}[/]"])
 

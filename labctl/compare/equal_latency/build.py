@@ -78,8 +78,8 @@ def latency_match(
 def _pictures(joined: Joined) -> list[str]:
     """Say where there is no curve over budgets, as one limit makes none."""
     single = [one.name for one in joined.sets if len(one.limited) < 2]
-    told = "no curve over budgets of {names}: it needs two limits"
-    return [sentence(told, names=", ".join(single))] if single else []
+    text = "no curve over budgets of {names}: it needs two limits"
+    return [sentence(text, names=", ".join(single))] if single else []
 
 
 def _grids(joined: Joined) -> tuple[RescaledGrid, ...]:

@@ -40,11 +40,11 @@ def conditions(trials: Iterable[TrialRecord]) -> Conditions:
     """Return all conditions of these trials."""
     found: dict[str, set[str]] = {}
     for one in trials:
-        told = {**one.parameters, **one.comparability}
+        keys = {**one.parameters, **one.comparability}
         values: dict[str, JsonValue] = {
             BOARD: f"{one.board} ({one.execution})",
-            KV_TYPE: cache_type(told),
-            **{k: v for k, v in told.items() if k not in {*_WORK, *_MOMENT, *_CACHE}},
+            KV_TYPE: cache_type(keys),
+            **{k: v for k, v in keys.items() if k not in {*_WORK, *_MOMENT, *_CACHE}},
         }
         for key, value in values.items():
             if value is not None:

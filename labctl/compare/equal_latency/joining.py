@@ -54,7 +54,7 @@ class Joined:
 @dataclass
 class _Findings:
     differences: list[str] = field(default_factory=list)
-    untold: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
     contradicted: list[str] = field(default_factory=list)
 
 
@@ -208,16 +208,17 @@ def _agree(
         (KV_TYPE, served, [cache_type(one.parameters) for one in trials]),
     )
     for what, mine, theirs in sides:
-        told = _texts(mine)
+        recorded = _texts(mine)
         timed = _texts(theirs)
-        if len(told) > 1:
-            findings.differences.append(f"{what} of {model.key}: its servers have {told}")
-        elif not told or not timed:
+        if len(recorded) > 1:
+            findings.differences.append(f"{what} of {model.key}: its servers have {recorded}")
+        elif not recorded or not timed:
             side = "the server" if timed else "the timing run"
-            findings.untold.append(f"{what} ({side} does not tell it)")
-        elif told != timed:
+            findings.unchecked.append(f"{what} ({side} does not tell it)")
+        elif recorded != timed:
             findings.differences.append(
-                f"{what} of {model.key}: evaluated with {told[0]}, timed with {', '.join(timed)}"
+                f"{what} of {model.key}: evaluated with {recorded[0]},"
+                f" timed with {', '.join(timed)}"
             )
 
 
@@ -228,11 +229,11 @@ def _check_templates(
     asked = {name.partition("/")[2] for name in record.variants if name.startswith(f"{model}/")}
     if not any(layouts.get(prompt) == "chat" for prompt in asked):
         return
-    told = _texts(one.template_sha256 for one in endpoints)
-    if len(told) > 1:
-        findings.differences.append(f"chat template of {model}: its servers have {told}")
+    recorded = _texts(one.template_sha256 for one in endpoints)
+    if len(recorded) > 1:
+        findings.differences.append(f"chat template of {model}: its servers have {recorded}")
     elif not all(one.sha256_proven for one in endpoints):
-        findings.untold.append("chat template (that of a declared server may not be the file's)")
+        findings.unchecked.append("chat template (that of a declared server may not be the file's)")
 
 
 def _contradicted(model: str, trials: Sequence[TrialRecord], runs: Sequence[str]) -> list[str]:
@@ -296,8 +297,8 @@ def _heading(sources: Sources, times: dict[str, AnswerTimes], findings: _Finding
             emulated = Execution.EMULATED in timing.execution
             runs = ", ".join(timing.runs)
             if emulated:
-                told = "EMULATED timing, not the speed of a board: {model} ({runs})"
-                lines.append(sentence(told, model=timing.model, runs=runs))
+                text = "EMULATED timing, not the speed of a board: {model} ({runs})"
+                lines.append(sentence(text, model=timing.model, runs=runs))
             else:
                 lines.append(
                     sentence(
@@ -322,9 +323,9 @@ def _heading(sources: Sources, times: dict[str, AnswerTimes], findings: _Finding
         names = ", ".join(sorted(declared))
         lines.append(sentence("model as declared, not proven: {names}", names=names))
     lines += findings.contradicted
-    if findings.untold:
-        untold = ", ".join(dict.fromkeys(findings.untold))
-        lines.append(sentence("not compared: {found}", found=untold))
+    if findings.unchecked:
+        unchecked = ", ".join(dict.fromkeys(findings.unchecked))
+        lines.append(sentence("not compared: {found}", found=unchecked))
     return lines
 
 

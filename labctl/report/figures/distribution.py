@@ -212,7 +212,7 @@ def ecdf(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
         for rank in map(round, _thinned(ranks, _MOST_STEPS)):
             share = float(f"{(rank + 1) / len(found):.5g}")
             rows.append({"series": label, "time": scale.of_ns(found[rank]), "share": share})
-    told = [
+    sentences = [
         words("median-of", label=label, value=duration(median(found)))
         for label, found in times.items()
     ]
@@ -223,7 +223,7 @@ def ecdf(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
         name=ECDF,
         title=words(ECDF),
         caption=caption,
-        alt=words(f"{ECDF}.alt", series=words.sentence_end().join(told)),
+        alt=words(f"{ECDF}.alt", series=words.sentence_end().join(sentences)),
         spec=_steps(list(times), scale, words),
         rows=rows,
     )

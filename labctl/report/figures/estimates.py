@@ -36,10 +36,10 @@ def estimates(
     all_ns += [one.token_ns for one in quoted if one.token_ns is not None]
     scale = TimeScale.of(all_ns)
     rows: list[Row] = []
-    told = []
+    sentences = []
     for one in shown:
         estimate, text = _estimate(one, scale, words)
-        told.append(text)
+        sentences.append(text)
         rows += [estimate, *_repeats(one, scale)]
     rows += [_quoted(one, scale, words) for one in quoted]
     until = _precision(shown[0])
@@ -57,7 +57,7 @@ def estimates(
         name=NAME,
         title=words(NAME),
         caption=caption,
-        alt=words(f"{NAME}.alt", series=words.sentence_end().join(told)),
+        alt=words(f"{NAME}.alt", series=words.sentence_end().join(sentences)),
         spec=_spec(shown, [one.name for one in quoted], scale, words),
         rows=rows,
     )

@@ -46,13 +46,13 @@ def _over(found: LatencyMatch, axis: Axis, words: Words) -> Figure | Missing:
     caption = words(f"{NAME}-{axis}.caption")
     if len(curves) < len(every):
         caption += words("accuracy.shown", shown=len(curves), count=len(every))
-    told = [one.sentence for one in found.crossings if one.axis == axis]
+    sentences = [one.sentence for one in found.crossings if one.axis == axis]
     warning = words("latency-emulated") if found.emulated else ""
     return Figure(
         name=name,
         title=title,
         caption=caption,
-        alt=words(f"{NAME}.alt", curves=", ".join(names), crossings=" ".join(told)),
+        alt=words(f"{NAME}.alt", curves=", ".join(names), crossings=" ".join(sentences)),
         spec=_spec(names, scale, rows, words),
         rows=rows,
         warning=warning,

@@ -142,8 +142,8 @@ def _labels(keys: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     labels = {}
     for key in keys:
         alike = [other for other in keys if other[0] == key[0]]
-        told = [n for n, _ in enumerate(key[1:3], 1) if len({other[n] for other in alike}) > 1]
-        words = (key[0], *(key[n].rpartition("-")[2][:12] for n in told))
+        differing = [n for n, _ in enumerate(key[1:3], 1) if len({other[n] for other in alike}) > 1]
+        words = (key[0], *(key[n].rpartition("-")[2][:12] for n in differing))
         labels[key] = printable_line(" · ".join(words))
     return labels
 

@@ -58,7 +58,7 @@ def roofline(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
     rows: list[Row] = [row for roof in roofs for row in roof]
     for number, point in enumerate(points):
         rows += _point_rows(point, words, first=number == 0, named=len(points) <= _MOST_NAMES)
-    told = [
+    sentences = [
         words("value-of", label=point.label, value=f"{digits(point.reached)} Gop/s")
         for point in points
     ]
@@ -66,7 +66,7 @@ def roofline(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
         name=NAME,
         title=words(f"{NAME}.of", board=probe.board),
         caption=words(f"{NAME}.caption", taken=f"{probe.taken:%Y-%m-%d}"),
-        alt=words(f"{NAME}.alt", series=words.sentence_end().join(told)),
+        alt=words(f"{NAME}.alt", series=words.sentence_end().join(sentences)),
         spec=_spec(points, rows, words),
         rows=rows,
     )

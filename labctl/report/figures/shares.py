@@ -31,12 +31,12 @@ def bound_shares(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
     caption = words(f"{NAME}.caption")
     if len(shown) < len(found):
         caption += words("shown", shown=len(shown), count=len(found))
-    told = [f"{row['series']}: {row['text']}" for row in rows]
+    sentences = [f"{row['series']}: {row['text']}" for row in rows]
     return Figure(
         name=NAME,
         title=words(NAME),
         caption=caption,
-        alt=words(f"{NAME}.alt", series=words.sentence_end().join(told)),
+        alt=words(f"{NAME}.alt", series=words.sentence_end().join(sentences)),
         spec=_spec([one.label for one in shown], kinds, rows, words),
         rows=rows,
     )

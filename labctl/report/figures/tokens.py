@@ -46,14 +46,14 @@ def token_times(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
     caption += _notes(trials, rows, words, size=size, in_lines=in_lines)
     if len(shown) < len(timed):
         caption += words("shown", shown=len(shown), count=len(timed))
-    told = [
+    sentences = [
         words("median-of", label=one.label, value=duration(median(_all_ns(one)))) for one in shown
     ]
     return Figure(
         name=NAME,
         title=words(NAME),
         caption=caption,
-        alt=words(f"{NAME}.alt", series=words.sentence_end().join(told)),
+        alt=words(f"{NAME}.alt", series=words.sentence_end().join(sentences)),
         spec=_spec(shown, scale, words, labels=len(firsts) if len(shown) <= _MOST_LABELS else 0),
         rows=rows,
     )

@@ -65,7 +65,7 @@ def answers(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
     if not timed:
         return [words("None of the {count} runs has a token time.", count=len(runs))]
     fastest, slowest = min(timed, key=_by_time), max(timed, key=_by_time)
-    range_told = words(
+    range_sentence = words(
         "In {count} runs, a token takes from {low} ({first}, run {run}) to {high} ({last}, run"
         " {other}).",
         count=len(runs),
@@ -77,7 +77,7 @@ def answers(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
         other=slowest[2].short,
     )
     return [
-        range_told,
+        range_sentence,
         words("Runs of different sessions: `labctl compare` judges their differences."),
     ]
 
@@ -188,11 +188,11 @@ def _best(
     variant of the recipe is kept: it is judged among other rows.
     """
     first = one.rows[0].variant
-    told = _judged(one, first)
+    against_first = _judged(one, first)
     for best in timed:
-        judged = dict(told) if best.variant == first else _judged(one, best.variant)
-        if best.variant in told:
-            judged[first] = _turned(told[best.variant])
+        judged = dict(against_first) if best.variant == first else _judged(one, best.variant)
+        if best.variant in against_first:
+            judged[first] = _turned(against_first[best.variant])
         if all(row.verdict is not Verdict.FASTER for row in judged.values()):
             break
     return best, judged

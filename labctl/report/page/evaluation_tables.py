@@ -206,7 +206,7 @@ def transcripts(one: MeasuredEvaluation, words: Language) -> Iterator[Transcript
             if longest is None or _longer(generation.max_tokens, longest.max_tokens):
                 texts[key] = generation
     asked = [q for q in one.record.dataset.questions if any(key[1] == q for key in texts)]
-    told: dict[str, set[bool]] = {
+    verdicts: dict[str, set[bool]] = {
         question: {
             grades[cell.variant, question].correct
             for cell in cells
@@ -214,7 +214,7 @@ def transcripts(one: MeasuredEvaluation, words: Language) -> Iterator[Transcript
         }
         for question in asked
     }
-    for question in sorted(asked, key=lambda q: -len(told[q]))[:_MOST_TRANSCRIPTS]:
+    for question in sorted(asked, key=lambda q: -len(verdicts[q]))[:_MOST_TRANSCRIPTS]:
         text, right = one.questions.get(question, ("", "–"))
         yield Transcript(
             question,
