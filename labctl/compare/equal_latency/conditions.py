@@ -1,7 +1,7 @@
-"""Conditions of timing runs: what decides how long a token takes, beside the model.
+"""Conditions of timing runs: all that influences the time of a token, except the model.
 
-Repeats are pooled only if all of it agrees. Two models may differ in it, as each may have the
-settings that are best for it; only the board and the type of the KV cache must agree.
+Repeats are pooled only if all conditions agree. Two models may differ in them, as each may have its
+own best settings; only the board and the type of the KV cache must agree.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,19 +19,19 @@ Conditions = Mapping[str, frozenset[str]]
 
 _CACHE = ("cache_type_k", "cache_type_v")
 _DEFAULT_CACHE = "f16"
-#: Of the work, not of its speed: lengths are allowed for, sampling is compared apart.
+#: Keys of the work, not of its speed: lengths are accounted for, sampling is compared separately.
 _WORK = {
     "chunks", "context", "depth", "dialect", "files_sha256", "ignore_eos", "imported", "intent",
     "log_jsonl", "model_filename", "prompt_sha256", "prompt_tokens", "repetitions", "sample_ms",
     "seed", "temperature", "tokens", "warmup",
 }  # fmt: skip
-#: Of the moment: other repeats of the same run have others.
+#: Keys of the moment: they differ between repeats of the same run.
 _MOMENT = {"cooling", "model_cache"}
 _NOT_SET = frozenset({"not set"})
 
 
 def cache_type(parameters: Mapping[str, JsonValue]) -> str:
-    """Return the types of keys and values; llama.cpp's own are f16."""
+    """Return the types of keys and values; llama.cpp's default is f16."""
     types = [str(parameters.get(name) or _DEFAULT_CACHE) for name in _CACHE]
     return "/".join(dict.fromkeys(types))
 
@@ -58,7 +58,7 @@ def check_one_setup(model: str, groups: Mapping[tuple[str, str], Sequence[TrialR
     ``groups`` are the trials of a model by run and variant.
     """
     names = list(groups)
-    hint = f"name one: `labctl latency-match … {':'.join(names[0])}`"
+    hint = f"choose one: `labctl latency-match … {':'.join(names[0])}`"
     if len({variant for _, variant in names}) > 1:
         listed = ", ".join(map(":".join, names))
         raise ConfigError(f"model {model} was measured in several variants: {listed}", hint=hint)
@@ -72,7 +72,7 @@ def check_one_setup(model: str, groups: Mapping[tuple[str, str], Sequence[TrialR
 
 
 def unlike(sides: Mapping[str, Conditions]) -> dict[str, str]:
-    """Return by key what differs: ``threads: q2_k 4, q8_0 2``."""
+    """Return the differences by key: ``threads: q2_k 4, q8_0 2``."""
     keys = dict.fromkeys(key for one in sides.values() for key in one)
     return {
         key: f"{key}: " + ", ".join(f"{name} {_text(one, key)}" for name, one in sides.items())
