@@ -1,4 +1,4 @@
-"""Say where the models of a run come from, so that a stranger can get the same bytes."""
+"""Describe the sources of a run's models, so that a stranger can get the same bytes."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from labctl.records import ModelIdentity, RunRecord
 
 
 def model_origins(run: RunRecord, recipe: Recipe, lab_root: Path) -> ModelOrigins:
-    """Return the measured models and those that they are made from, base models first.
+    """Return the measured models and their base models, base models first.
 
-    Hashes are the run's own, else those of the lab's lock file. Raises ConfigError when the lab's
-    models.yaml cannot be read or has lost a model of the run.
+    Hashes are the run's own, else those of the lab's lock file. Raises ConfigError if the lab's
+    models.yaml cannot be read or no longer has a model of the run.
     """
     sources = _without_lab(recipe, lab_root)
     measured = {model.key: model for model in run.models}
@@ -29,7 +29,7 @@ def model_origins(run: RunRecord, recipe: Recipe, lab_root: Path) -> ModelOrigin
 
 
 def _without_lab(recipe: Recipe, lab_root: Path) -> dict[str, ModelSource]:
-    """Return the sources that the run needed, with what the lab's models.yaml says of its names."""
+    """Return the sources that the run needed, with the entries of the lab's models.yaml."""
     catalogue: Mapping[str, ModelSource] = {}
     found: dict[str, ModelSource] = {}
     names: dict[str, str] = {}  # of the lab's models -> their keys here
@@ -37,8 +37,8 @@ def _without_lab(recipe: Recipe, lab_root: Path) -> dict[str, ModelSource]:
     def of_the_lab(name: str, key: str) -> None:
         if name not in catalogue:
             raise ConfigError(
-                f"the run measured the lab's model {name!r}, which models.yaml has no more",
-                hint=f"say again where it comes from: labctl models add {name} SOURCE",
+                f"the run measured the lab's model {name!r}, which is no longer in models.yaml",
+                hint=f"add its source again: labctl models add {name} SOURCE",
             )
         source = catalogue[name]
         names[name] = key
@@ -62,7 +62,7 @@ def _without_lab(recipe: Recipe, lab_root: Path) -> dict[str, ModelSource]:
 
 
 def _ordered(sources: Mapping[str, ModelSource]) -> list[str]:
-    """Return keys so that what a model is made from comes before it."""
+    """Return keys with each base model before the models made from it."""
     ordered: list[str] = []
 
     def place(key: str) -> None:
@@ -111,7 +111,7 @@ def _origin(
 
 
 def public_address(address: str) -> str | None:
-    """Return a web address without its query, which may hold a key; None for one of a local net."""
+    """Return a web address without its query, which may contain a key; None for a local address."""
     parts = urlsplit(address)
     host = parts.hostname or ""
     try:

@@ -103,11 +103,11 @@ def unanswered(directory: EvaluationDirectory, plan: EvaluationPlan) -> Failure 
 
 def _refused(directory: EvaluationDirectory, ledger: Ledger) -> Iterator[str]:
     """Describe the number of generations without an answer, and the reason of the first."""
-    lacking = ledger.failed | ledger.refused
-    for record in directory.generations() if lacking else ():
-        if record.failure is not None and ask_of(record) in lacking:
-            have = "has" if len(lacking) == 1 else "have"
-            number = counted(len(lacking), "generation")
+    missing = ledger.failed | ledger.refused
+    for record in directory.generations() if missing else ():
+        if record.failure is not None and ask_of(record) in missing:
+            have = "has" if len(missing) == 1 else "have"
+            number = counted(len(missing), "generation")
             yield f"{number} {have} no answer, the first: {record.failure.message}"
             return
 

@@ -169,14 +169,12 @@ def test_a_question_that_is_there_twice_is_asked_once(tmp_path: Path) -> None:
     written(tmp_path, [*sums(3), sums(3)[1]])
     dataset = load(tmp_path)
     assert (dataset.size, len(dataset.questions)) == (4, 3)
-    assert dataset.notes == (
-        "sums.jsonl: 1 question repeated, asked once (line 4)",
-    )
+    assert dataset.notes == ("sums.jsonl: 1 question repeated, asked once (line 4)",)
 
 
 def test_a_question_with_two_answers_is_refused(tmp_path: Path) -> None:
     written(tmp_path, [*sums(3), sums(3)[1] | {"answer": "7"}])
-    with pytest.raises(ConfigError, match=r"sums\.jsonl:4: repeats the question of line 2 with another"):
+    with pytest.raises(ConfigError, match=r"sums\.jsonl:4: repeats the question of line 2"):
         load(tmp_path)
 
 
@@ -232,7 +230,7 @@ def test_worked_examples_of_another_file_leave_out_what_is_asked(tmp_path: Path)
     dataset = load(tmp_path, shots={"count": 2, "file": "train.jsonl"})
     assert len(dataset.questions) == 10
     assert {one.answer for one in dataset.examples} == {"11", "12"}
-    with pytest.raises(ConfigError, match=r"train\.jsonl has only 2 questions that could be worked"):
+    with pytest.raises(ConfigError, match=r"train\.jsonl has only 2 questions that could be"):
         load(tmp_path, shots={"count": 3, "file": "train.jsonl"})
 
 

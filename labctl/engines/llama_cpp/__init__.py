@@ -7,7 +7,7 @@ from labctl.engines.llama_cpp.parameters import LlamaBenchParameters, LlamaCppPa
 from labctl.engines.llama_cpp.perplexity import LlamaPerplexity
 from labctl.engines.llama_cpp.server import LlamaServer
 
-#: What an engine's entry point names: its tasks, the usual first.
+#: Classes for the engine's entry point: its tasks, the usual first.
 ENGINES = (LlamaCpp, LlamaBench, LlamaPerplexity, LlamaKlDivergence, LlamaServer)
 
 __all__ = [
