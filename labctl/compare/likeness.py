@@ -7,7 +7,7 @@ from labctl.compare.sides import Side
 from labctl.index.rows import TrialRow, parameter_text
 from labctl.results.comparability import REVISION
 
-#: How it was built.
+#: Keys of the build.
 _BUILD = ("build_spec", "compiler")
 EXECUTION = "execution"
 MODEL = "model"

@@ -23,7 +23,7 @@ _STYLES = {
 }
 _HEADINGS = ("compared", "figure", ">reference", ">value", ">ratio", ">interval", "verdict")
 _NOT_A_BOARD = "not measured on a board ({0}): does not show the speed of one"
-#: Of the keys that tell a revision, the first that differs is told.
+#: Keys of a revision; only the first that differs is shown.
 _REVISION = ("build_commit", "version", *REVISION)
 _WHY = {
     "revision": "",

@@ -32,7 +32,7 @@ def series_lines(series: Series, changes: Sequence[Change]) -> Iterator[str]:
 
 
 def lost(series: Series) -> str:
-    """Say of which runs since the last night of a series there is no value."""
+    """Name the runs after the last night of a series that have no value."""
     runs = counted(len(series.lost), "run")
     return f"{runs} since then without a sound result, the last is {series.lost[-1]}"
 
@@ -68,7 +68,7 @@ def _change_lines(change: Change) -> Iterator[str]:
     )
     if open_question and series.execution == Execution.BOARD:
         rounds = f", {counted(change.rounds, 'round')}" if change.rounds else ""
-        yield f"    to confirm it, measure both in turns{rounds}, then ask again:"
+        yield f"    to confirm it, measure both alternately{rounds}, then check again:"
         for command in (*change.commands, f"labctl regressions --recipe {series.recipe}"):
             yield f"      {command}"
 

@@ -318,7 +318,7 @@ def print_sparklines(console: Console, run: RunRecord, trials: Sequence[TrialRec
 
 
 def sparkline(times: Sequence[float], width: int, levels: str = _BLOCKS) -> str:
-    """Return times, at least one, as marks of so many levels; no more than ``width`` of them.
+    """Return times, at least one, as marks of several heights; at most ``width`` marks.
 
     Where there are more times than marks, a mark is the median of neighbours.
     """

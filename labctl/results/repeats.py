@@ -173,7 +173,7 @@ def ratio_verdict(row: VariantSummary, first: str) -> str | None:
 
 
 def vague(interval: Interval, of: str) -> str:
-    """Say that an interval tells nothing, and why."""
+    """Explain why an interval is meaningless."""
     return f"its {interval.count} {of} differ too much: the interval is wider than ± 100 %"
 
 

@@ -103,7 +103,7 @@ def test_runs_are_compared_variant_by_variant_and_by_their_history(lab: Path, la
     first, second = made(lab, "00000a"), made(lab, "00000b", q2=110)
     suspected = labctl("00000a", "00000b")
     assert "00000b:q2_k compared with 00000a:q2_k: per token perhaps 1" in suspected
-    assert "0 of 5 like runs" in suspected
+    assert "0 of 5 comparable runs" in suspected
     for name in ("000001", "000002", "000003", "000004", "000005"):
         made(lab, name)
     made(lab, "000006", comparability={"threads": 2})  # unlike: tells nothing

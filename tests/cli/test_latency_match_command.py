@@ -94,7 +94,7 @@ def test_published_figures_alone_make_no_curve(lab: Path, capsys: Printed) -> No
         assert re.search(rf"^{small} +{large} ", text, re.MULTILINE)
     for share in ("51.6 %", "70.9 %", "85.6 %"):
         assert re.search(rf"{re.escape(share)}  no limit", text)
-    assert "no curve was published" in text
+    assert "no published curve" in text
     assert "QUOTED" in text
     assert run_cli(["latency-match", "--references", "all", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["curves"] == []

@@ -145,7 +145,7 @@ def test_two_revisions_are_in_no_run_together() -> None:
     interleaved = one(compare([models], history=sessions(*others), allow=["model"]))
     assert interleaved.repeats is not None
     assert interleaved.repeats < row.repeats
-    assert "1 of 5 like runs" in one(compare([pair], history=sessions(others[0]))).reason
+    assert "1 of 5 comparable runs" in one(compare([pair], history=sessions(others[0]))).reason
 
 
 def test_the_same_variant_of_two_runs_is_in_no_run_twice() -> None:
@@ -182,7 +182,7 @@ def test_a_small_difference_is_neither_the_same_nor_unknown() -> None:
 def test_one_repeat_tells_nothing() -> None:
     row = turns([150.0], [100.0])
     assert (row.verdict, row.interval) == (Verdict.CANT_TELL, None)
-    assert "one repeat only" in row.reason
+    assert "only one repeat" in row.reason
 
 
 def test_single_repeats_of_two_runs_cannot_be_told_apart() -> None:
@@ -311,7 +311,7 @@ def test_runs_are_at_best_suspected_until_it_is_known_how_runs_differ() -> None:
     left, right = side_of("r", STEADY), side_of("s", scaled(1.1))
     row = one(compare([(left, right)]))
     assert (row.verdict, row.interval) == (Verdict.SUSPECTED, None)
-    assert "0 of 5 like runs" in row.reason
+    assert "0 of 5 comparable runs" in row.reason
     assert "confirm interleaved" in row.reason
     same = one(compare([(left, side_of("s", scaled(1.0)))]))
     assert (same.verdict, same.interval) == (Verdict.CANT_TELL, None)

@@ -32,7 +32,7 @@ _TENSOR = re.compile(
     r"output data is:[ \t]{0,9}\r?\n(?P<values>[^\n]*)",
     re.MULTILINE,
 )
-#: What ``printf`` writes with ``%f``, ``%e`` or ``%g``.
+#: A number as ``printf`` writes it with ``%f``, ``%e`` or ``%g``.
 _VALUE = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?")
 _NOT_FINITE = re.compile(r"-?(?:nan(?:\(\w{0,20}\))?|inf(?:inity)?)", re.IGNORECASE)
 _FAILURE = re.compile(

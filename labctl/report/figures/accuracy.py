@@ -71,7 +71,7 @@ def _accuracy(table: AccuracyTable, grader: str, words: Words) -> Figure | Missi
 
 
 def _point(one: Accuracy, without: float | None, aside: float, words: Words) -> Iterator[Row]:
-    """Yield its mark, ``aside`` of its limit so that the intervals of series can be told apart."""
+    """Yield its mark, ``aside`` of its limit so that the intervals of series do not overlap."""
     found = one.interval
     if one.share is None or found is None:
         return
@@ -151,7 +151,7 @@ def _lengths(table: AccuracyTable, words: Words) -> Figure | Missing:
     cells = [one for one in table.cells if one.grader == grader and one.tokens]
     if not cells:
         return Missing(LENGTHS, words(LENGTHS), words(f"{LENGTHS}.missing"))
-    if len(cells) > _MOST_ROWS:  # the largest limit alone tells how long answers become
+    if len(cells) > _MOST_ROWS:  # only the largest limit shows how long answers become
         cells = [one for one in cells if one.budget == table.budgets[-1]][:_MOST_ROWS] or cells[:1]
     rows: list[Row] = [row for one in cells for row in _length(one, words)]
     names = [str(row["series"]) for row in rows]

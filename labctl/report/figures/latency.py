@@ -16,7 +16,7 @@ NAME = "accuracy-over"
 AXES: tuple[Axis, ...] = ("budget", "deadline")
 #: Crossings that have a label of their own.
 _MOST_LABELS = 4
-#: Of the many points of a deadline's curve so many have a mark, which tells the series apart.
+#: Number of points of a deadline's curve that have a mark, to distinguish the series.
 _EVERY = 40
 
 
@@ -60,7 +60,7 @@ def _over(found: LatencyMatch, axis: Axis, words: Words) -> Figure | Missing:
 
 
 def _points(curve: Curve, scale: TimeScale) -> Iterator[Row]:
-    """Yield the points of a curve; where it goes on extrapolated, the last measured one twice."""
+    """Yield the points of a curve; if it continues extrapolated, the last measured one twice."""
     name, last = printable_line(curve.name), None
     for number, point in enumerate(curve.points):
         row: Row = {

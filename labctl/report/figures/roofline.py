@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from labctl.records import BoardProbe, Execution, ModelIdentity
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import only, series_colour, series_shape
-from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
+from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.words import Words
 from labctl.stats import median
 from labctl.units import digits, size
@@ -49,7 +49,7 @@ def roofline(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
     if probe is None:
         return missing("no-probe")
     timed = [one for one in all_series(runs) if one.token_times]
-    points = [point for one in told_apart(timed) if (point := _point(one, probe))]
+    points = [point for one in distinguishable(timed) if (point := _point(one, probe))]
     if not points:
         return missing("no-weights")
     roofs = list(_roofs(probe, words))

@@ -101,7 +101,7 @@ def _marks(one: MeasuredEvaluation, words: Language) -> list[str]:
     if one.declared:
         marks.append(
             words(
-                "AS DECLARED: nobody proved which file these models are: {models}.",
+                "AS DECLARED: the files of these models are not proven: {models}.",
                 models=words.listed(one.declared),
             )
         )
@@ -188,7 +188,7 @@ def _comparison(first: Accuracy, second: Accuracy, found: Interval, words: Langu
             **values,
         )
     return words(
-        "It cannot be told which is better, {better} or {worse}: {points} points apart ({level}"
+        "It is unclear which is better, {better} or {worse}: {points} points apart ({level}"
         " interval {low} to {high}, on the same {count} questions).",
         **values,
     )
@@ -248,8 +248,8 @@ def _method(words: Language) -> list[str]:
     return [
         words(
             "Accuracy: right answers over graded ones, with Wilson's 95 % interval over the"
-            " questions; several samples of a question are one cluster. A question that got no"
-            " answer because a server failed is not counted, and is told."
+            " questions; several samples of a question are one cluster. Answers missing because of"
+            " a server failure are not counted; they are listed."
         ),
         words(
             "Difference of two models: over the questions that both were asked, by a paired"

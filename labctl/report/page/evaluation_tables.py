@@ -60,7 +60,7 @@ class MeasuredEvaluation:
 
     @property
     def declared(self) -> list[str]:
-        """Models whose file nobody proved: their servers were not started by labctl."""
+        """Models whose file is not proven: labctl did not start their servers."""
         proven = {one.model for one in self.record.endpoints if one.sha256_proven}
         asked = dict.fromkeys(one.model for one in self.record.endpoints)
         return [model for model in asked if model not in proven]
@@ -189,7 +189,7 @@ def _disagreements(one: MeasuredEvaluation, words: Language) -> Table:
 
 
 def transcripts(one: MeasuredEvaluation, words: Language) -> Iterator[Transcript]:
-    """Yield questions with the answers within the largest limit; those first that tell most."""
+    """Yield questions with the answers within the largest limit; the most informative first."""
     if not one.table.graders:
         return
     cells = one.at_largest_limit(one.table.graders[0])

@@ -1,4 +1,4 @@
-"""A report as Markdown: all of its text and tables, with the figures told in words."""
+"""A report as Markdown: all of its text and tables, with figures described in words."""
 
 import re
 from collections.abc import Iterator, Sequence
