@@ -158,7 +158,7 @@ def test_the_answer_is_judged_as_a_comparison_of_all_figures(tmp_path: Path) -> 
 
 def test_the_answer_says_that_variants_did_not_take_turns(tmp_path: Path) -> None:
     made = timed_run(turns=False, a=[100.0, 101.0, 99.0], b=[150.0, 151.0, 149.0])
-    assert "measured one after the other, so drift counts" in answer_of(tmp_path, made)
+    assert "measured one after the other, so that drift counts" in answer_of(tmp_path, made)
     assert "one after the other" not in answer_of(tmp_path / "turns", measured())
 
 
