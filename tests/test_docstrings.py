@@ -36,6 +36,34 @@ def test_no_docstring_opens_with_a_question() -> None:
     assert found == []
 
 
+def descriptions(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Literal ``description`` texts of pydantic's ``Field(...)``."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="Field"), keywords=keywords):
+                for keyword in keywords:
+                    match keyword:
+                        case ast.keyword(arg="description", value=ast.Constant(value=str(text))):
+                            yield node.lineno, text
+
+
+def test_no_description_of_a_field_opens_with_a_question() -> None:
+    root = Path(labctl.__file__).parent
+    texts = [
+        (path.relative_to(root), line, text)
+        for path in sorted(root.rglob("*.py"))
+        for line, text in descriptions(ast.parse(path.read_text()))
+    ]
+    assert len(texts) > 100
+    found = [f"{path}:{line}: {text}" for path, line, text in texts if QUESTION.match(text)]
+    assert found == []
+
+
+def test_descriptions_are_looked_at() -> None:
+    tree = ast.parse('class A:\n    x: int = Field(1, description="Whether x")\n')
+    assert list(descriptions(tree)) == [(2, "Whether x")]
+
+
 def test_attributes_are_looked_at() -> None:
     tree = ast.parse('class A:\n    x: int = 1\n    """Whether x."""\n')
     assert list(docstrings(tree)) == [(3, "Whether x.")]

@@ -1,4 +1,4 @@
-"""Rows as a table of pandas, where that is installed; labctl itself does not need it."""
+"""Rows as a pandas table; labctl itself does not need pandas."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 def data_frame(rows: Sequence[Mapping[str, object]], moments: Sequence[str] = ()) -> "DataFrame":
     """Return rows as a table; the columns ``moments`` become times in UTC.
 
-    What is not known is missing there too. Raises ConfigError where pandas is not installed.
+    Unknown values are missing there too. Raises ConfigError if pandas is not installed.
     """
     try:
         import pandas
     except ImportError as error:
         raise ConfigError(
-            "pandas is not installed, which to_pandas() needs", hint="pip install pandas"
+            "to_pandas() needs pandas, which is not installed", hint="pip install pandas"
         ) from error
     table = pandas.DataFrame(list(rows)).convert_dtypes()
     for name in moments:

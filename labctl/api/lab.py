@@ -1,4 +1,4 @@
-"""A lab: where it is, and the runs in it that meet conditions."""
+"""A lab, and its runs that meet conditions."""
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ class Conditions(TypedDict, total=False):
 
     ``since`` and ``until`` take a moment (without an offset: UTC) or the words of the command line,
     ``2026-11-22`` or ``7d``. ``state``: any of these; ``tag``: all of these; ``parameters``: engine
-    parameters, each with its value or a list of which any will do, all in one variant.
+    parameters, each with its value or a list of allowed values, all in one variant.
     """
 
     recipe: str
@@ -71,7 +71,7 @@ class Runs(Sequence[Run]):
         return f"<{len(self)} runs>"
 
     def to_pandas(self) -> "DataFrame":
-        """Return a table with a row for each run, as ``labctl runs --json`` has it.
+        """Return a table with a row for each run, as in ``labctl runs --json``.
 
         Raises ConfigError without pandas.
         """
@@ -80,7 +80,7 @@ class Runs(Sequence[Run]):
 
 
 class Lab:
-    """A lab's runs. Nothing is kept between two questions: each sees the lab as it is then."""
+    """A lab's runs. Nothing is cached: each call sees the present state of the lab."""
 
     def __init__(self, root: Path):
         #: The folder with devices.yaml.
@@ -124,10 +124,10 @@ class Lab:
         """Compare runs, variants (``RUN:VARIANT``) or baselines with the first of them.
 
         One run alone: its variants with its first one. ``allow`` names keys that may differ,
-        ``figures`` what is compared, by their names in gates. ``rows`` of the result have the
-        verdicts, with ratios and intervals; times are ns. It is what ``labctl compare`` prints.
+        ``figures`` the figures to compare, by their names in gates. ``rows`` of the result have the
+        verdicts, with ratios and intervals; times are ns. ``labctl compare`` prints the same.
 
-        Raises ConfigError for what is not there, and HostError.
+        Raises ConfigError for a missing run, and HostError.
         """
         from labctl.compare import board_history, compare
         from labctl.compare.figures import checked_names
@@ -148,15 +148,15 @@ class Lab:
 def open_lab(path: str | os.PathLike[str] | None = None) -> Lab:
     """Open the lab in a folder or the nearest one above it that has a devices.yaml.
 
-    ``path`` None: what the environment variable LABCTL_LAB names, else the current folder. Raises
-    ConfigError if there is no lab.
+    ``path`` None: the folder in the environment variable LABCTL_LAB, else the current folder.
+    Raises ConfigError if there is no lab.
     """
     start = Path(path if path is not None else os.environ.get("LABCTL_LAB") or Path.cwd())
     root = find_lab_root(start)
     if root is None:
         raise ConfigError(
             f"no {FILE_NAME} in {start.resolve()} or a folder above it",
-            hint="name the lab's folder: open_lab('DIR'); or write a first lab: `labctl init`",
+            hint="give the lab's folder: open_lab('DIR'); or write a first lab: `labctl init`",
         )
     return Lab(root)
 

@@ -1,4 +1,4 @@
-"""Runs and trials: rows of the index, and what the run directory has when it is asked for."""
+"""Runs and trials: rows of the index; the rest is read from the run directory on demand."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class Trials(Sequence["Trial"]):
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A run. ``row`` has its facts as the index holds them."""
+    """A run. ``row`` has its facts from the index."""
 
     #: The run directory.
     path: Path
@@ -83,7 +83,7 @@ class Run:
 
     @property
     def board(self) -> str | None:
-        """Name of the board that it began on; None if it is damaged."""
+        """Name of its first board; None if the run is damaged."""
         return self.row.board
 
     @property
@@ -130,7 +130,7 @@ class Run:
 
 @dataclass(frozen=True, repr=False)
 class Trial:
-    """A finished trial. ``row`` has its figures; tokens and telemetry are read when asked for."""
+    """A finished trial. ``row`` has its figures; tokens and telemetry are read on demand."""
 
     #: The run's directory.
     path: Path
@@ -173,14 +173,14 @@ class Trial:
 
     @cached_property
     def record(self) -> TrialRecord:
-        """Its ``record.json``. Raises ConfigError if that is gone or damaged."""
+        """Its ``record.json``. Raises ConfigError if it is missing or damaged."""
         return RunDirectory(self.path).trial(self.number, self.row.slug)
 
     @property
     def tokens(self) -> "NDArray[np.int64]":
         """Times in ns between successive tokens; the first token, whose time is TTFT, has none.
 
-        Empty where single tokens were not seen, as in a benchmark. Raises ConfigError.
+        Empty if single tokens were not seen, as in a benchmark. Raises ConfigError.
         """
         import numpy as np
 
@@ -189,7 +189,7 @@ class Trial:
 
     @cached_property
     def telemetry(self) -> Telemetry:
-        """Samples of board and program while it ran; empty where there are none.
+        """Samples of board and program while it ran; empty if there are none.
 
         Raises ConfigError.
         """

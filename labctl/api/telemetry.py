@@ -15,12 +15,12 @@ _TIME = "mono_ns"
 
 
 class Telemetry(Mapping[str, "NDArray[np.float64]"]):
-    """Samples of what the board and the program did, one array for each of their fields.
+    """Samples of board and program, one array for each field.
 
     Fields have the names of :class:`labctl.records.TelemetrySample`, with a dot before the key of a
     mapping: ``temperatures_mc.soc-thermal``, ``stdout.bytes``. Units are in the names (``_ns``,
-    ``_bytes``, ``_khz``, ``_mc`` for thousandths of a degree Celsius). All arrays are of one
-    length; what a sample does not have is NaN.
+    ``_bytes``, ``_khz``, ``_mc`` for thousandths of a degree Celsius). All arrays have the same
+    length; missing values are NaN.
     """
 
     def __init__(self, samples: Sequence[TelemetrySample], start_mono_ns: int | None):
@@ -44,7 +44,7 @@ class Telemetry(Mapping[str, "NDArray[np.float64]"]):
         return iter(self._arrays)
 
     def __len__(self) -> int:
-        """Return the number of fields; ``len(telemetry.seconds)`` is that of samples."""
+        """Return the number of fields; ``len(telemetry.seconds)`` is the number of samples."""
         return len(self._arrays)
 
     def to_pandas(self) -> "DataFrame":

@@ -15,10 +15,10 @@ from labctl.records import ArtifactIdentity
 def build_entries(
     identity: ArtifactIdentity, lab_root: Path, missing: list[str]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of one build, below ``build/``; what cannot be had is added to ``missing``.
+    """Yield the files of one build, below ``build/``; add unavailable ones to ``missing``.
 
-    The spec and the patches are those of today: they go in only if a build would still take the
-    same source.
+    The spec and the patches are the present ones: they are included only if a build would still use
+    the same source.
     """
     artifact = next((a for a in list_artifacts() if a.manifest.key == identity.key), None)
     what = f"{identity.product} {identity.version} for {identity.target}"

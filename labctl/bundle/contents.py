@@ -1,4 +1,4 @@
-"""Collect what a bundle holds: a run's files, and what a stranger needs beside them."""
+"""Collect the content of a bundle: a run's files, and all that a stranger needs beside them."""
 
 import hashlib
 import tempfile
@@ -31,7 +31,7 @@ from labctl.units import size
 
 #: Files of the run directory that are part of the run; the others belong to this host.
 _RUN_FILES = ("run.json", "plan.json", "end.json", "events.jsonl", "records.jsonl")
-#: Positions and times in ns: nothing of anybody.
+#: Positions and times in ns: no identities.
 _NUMBERS = ("timeline",)
 #: Larger files of a recipe are named with their hash.
 _MOST_FILE_BYTES = 16 << 20
@@ -47,7 +47,7 @@ log. Nothing in here has to be executed to read it.
 
 @dataclass
 class Contents:
-    """The files of one bundle. ``missing`` says what could not be put in, and why."""
+    """The files of one bundle. ``missing`` lists files that could not be included, with reasons."""
 
     directory: RunDirectory
     lab_root: Path
@@ -61,7 +61,7 @@ class Contents:
             yield from self._entries(Path(folder))
 
     def _entries(self, published: Path) -> Iterator[tuple[str, bytes]]:
-        """Yield every entry; ``published`` becomes a lab with what the bundle says, no more."""
+        """Yield every entry; ``published`` becomes a lab with the bundle's data only."""
         run = self.directory.run()
         recipe = _recipe(run)
         yield "README.txt", _README.encode()
@@ -70,12 +70,12 @@ class Contents:
         origins = model_origins(run, recipe, self.lab_root)
         yield "models.json", self._json("models.json", origins.model_dump_json().encode())
         if (probe := nearest_probe(self.lab_root, run)) is not None:
-            told = self._json("probe.json", probe.model_dump_json().encode())
-            told_probe = BoardProbe.model_validate_json(told)
-            _write(probe_path(published, told_probe), told)
-            yield "probe.json", told
+            document = self._json("probe.json", probe.model_dump_json().encode())
+            written = BoardProbe.model_validate_json(document)
+            _write(probe_path(published, written), document)
+            yield "probe.json", document
         else:
-            self.missing.append(f"board {run.board} was never probed: its ceilings are not known")
+            self.missing.append(f"board {run.board} was never probed: its ceilings are unknown")
         yield from self._inputs(recipe, self.directory.plan())
         for artifact in run.artifacts:
             for name, content in build_entries(artifact, self.lab_root, self.missing):
@@ -88,7 +88,7 @@ class Contents:
         yield from self._report(published, RunDirectory(below))
 
     def _written(self, run: RunRecord) -> Iterator[tuple[str, str]]:
-        """Yield the recipe as written, and as it was run."""
+        """Yield the recipe as written, and as run."""
         path = self.directory.path / RECIPE
         if path.is_file():
             yield "recipe.yaml", path.read_text(encoding="utf-8")
@@ -101,7 +101,7 @@ class Contents:
     def _inputs(self, recipe: Recipe, plan: PlanRecord) -> Iterator[tuple[str, bytes]]:
         """Yield the prompt and the files of the recipe, if they are still those of the run.
 
-        They are what was measured, so that nothing is left out of them.
+        They were measured in this form, so nothing is left out of them.
         """
         if recipe.prompt_file is not None:
             prompt = self._same(recipe.prompt_file, plan.prompt_sha256, "the prompt_file")
@@ -143,7 +143,7 @@ class Contents:
         for path in sorted((root / "trials").rglob("*")):
             if path.is_symlink() or not path.is_file():
                 continue
-            file, content = _plain_file(path)  # nobody looks into what is compressed
+            file, content = _plain_file(path)  # compressed files cannot be searched for identities
             name = f"run/{path.parent.relative_to(root)}/{file}"
             if problem := name_problem(name):
                 self.missing.append(f"a file of the run directory has {problem}")
@@ -156,7 +156,7 @@ class Contents:
                 yield name, self.redactor.raw(name, content)
 
     def _annotations(self) -> bytes:
-        """Return the tags; a note is what people of one lab told each other."""
+        """Return the tags; a note is internal to the lab, and left out."""
         annotations = self.directory.annotations()
         if self.redactor is not None and annotations.note:
             self.missing.append("the note on the run is left out")
@@ -164,7 +164,7 @@ class Contents:
         return self._json(f"run/{ANNOTATIONS}", annotations.model_dump_json().encode())
 
     def _report(self, published: Path, directory: RunDirectory) -> Iterator[tuple[str, bytes]]:
-        """Yield the report and the tables, made from what the bundle has and nothing else."""
+        """Yield the report and the tables, made from the bundle's data only."""
         _write(published / FILE_NAME, b"boards: {}\n")
         if (own := self.lab_root / REFERENCES_FILE).is_file():
             text = own.read_text(encoding="utf-8")
@@ -196,7 +196,7 @@ def _recipe(run: RunRecord) -> Recipe:
         return Recipe.model_validate(run.recipe_resolved)
     except ValidationError as error:
         raise ConfigError(
-            f"run {run.id} has a recipe that this labctl does not read",
+            f"this labctl cannot read the recipe of run {run.id}",
             hint=f"bundle it with the labctl that measured it: {run.labctl_version}",
         ) from error
 
@@ -209,7 +209,7 @@ def nearest_probe(lab_root: Path, run: RunRecord) -> BoardProbe | None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file that is read back at once and then removed. Raises HostError."""
+    """Write a temporary file, which is read back and removed at once. Raises HostError."""
     with host_writes(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""The form of a bundle: a zip of plain files, a manifest with their hashes, maybe a signature.
+"""Format of a bundle: a zip of plain files, a manifest with their hashes, maybe a signature.
 
 ::
 
@@ -14,7 +14,7 @@
     build/PRODUCT/manifest.json, bill-of-materials.json, spec.yaml, patches/...
     run/...                      the run directory: records, plan, events, raw logs
 
-A reader refuses what goes beyond the bounds here, and a writer makes nothing that it would refuse.
+A reader refuses bundles beyond the bounds here, and a writer makes none that it would refuse.
 """
 
 import re
@@ -29,7 +29,7 @@ from labctl.records.base import Record
 SUFFIX = ".labctl.zip"
 MANIFEST = "bundle.json"
 SIGNATURE = "bundle.json.sig"
-#: What ``ssh-keygen -Y`` signs for: a signature for another purpose is none for a bundle.
+#: Namespace of ``ssh-keygen -Y``: a signature for another purpose is not valid for a bundle.
 NAMESPACE = "bundle@labctl"
 
 #: Largest bundle file, sum of its entries, entry, manifest and signature, in bytes.
@@ -41,20 +41,20 @@ MOST_SIGNATURE_BYTES = 64 << 10
 #: Largest record of a trial: every token's time is in it.
 MOST_RECORD_BYTES = 64 << 20
 MOST_ENTRIES = 20_000
-#: Largest size of an entry over its compressed size; what would compress better is stored as it is.
+#: Largest compression ratio of an entry; an entry that compresses better is stored uncompressed.
 MOST_RATIO = 100
 LONGEST_NAME = 200
 DEEPEST = 6
 
-#: The names that entries may have: they mean the same to every file system and terminal.
+#: Allowed names of entries: they mean the same to every file system and terminal.
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.+=@,-]*"
 _NAME = re.compile(rf"{_PART}(?:/{_PART})*")
-#: Windows opens a device by these names, whatever the suffix.
+#: Windows opens a device for these names, with any suffix.
 _DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
 
 
 class NotABundle(ConfigError):
-    """The file is no bundle, is damaged, or is made to do harm; nothing of it was used."""
+    """The file is not a bundle, is damaged, or is made to do harm; nothing of it was used."""
 
 
 class Entry(Record):
@@ -111,7 +111,7 @@ class BundleManifest(Record):
 
 
 def name_problem(name: str) -> str | None:
-    """Return why an entry must not have this name; None if it may."""
+    """Return the reason why an entry must not have this name; None if it may."""
     if len(name) > LONGEST_NAME:
         return f"a name of {len(name)} characters; the most is {LONGEST_NAME}"
     if not _NAME.fullmatch(name):

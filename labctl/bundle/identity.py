@@ -1,4 +1,4 @@
-"""Collect the names of people, machines and places that a run's files can hold."""
+"""Collect the names of people, machines and places that a run's files can contain."""
 
 import os
 import platform
@@ -14,11 +14,11 @@ from labctl.files import cache_dir, state_dir, user_home, user_name
 from labctl.records import RunRecord
 from labctl.runs.record.journal import Journal
 
-#: Names of users that many hosts have, and that tell nothing.
+#: Names of users that many hosts have: they identify nobody.
 _COMMON_USERS = frozenset(
     {"root", "user", "ubuntu", "debian", "runner", "admin", "nobody", "labctl"}
 )
-#: Folders of homes: others, as in a container, are called by anything but a person.
+#: Folders of homes: other homes, as in a container, are not named after a person.
 _HOMES = frozenset({"home", "homes", "Users"})
 #: Keys of devices.yaml whose values name a machine, and those that name a person or a file.
 _ADDRESSES = frozenset({"address", "server", "key", "host", "proxy_jump"})
@@ -31,7 +31,7 @@ _LOOPBACK = ("127.", "localhost", "[::1]")
 
 
 def secrets_of(run: RunRecord, directory: Path, lab_root: Path | None) -> list[Secret]:
-    """Return what is to be left out of a run's files, from the run, its lab and this host.
+    """Return the texts to leave out of a run's files, from the run, its lab and this host.
 
     Raises ConfigError for a devices.yaml that cannot be read.
     """
@@ -39,7 +39,7 @@ def secrets_of(run: RunRecord, directory: Path, lab_root: Path | None) -> list[S
     hosts = [str(entry.lease["host"]) for entry in leases if entry.lease and "host" in entry.lease]
     found = [Secret("host", name) for name in _names_of_host(run.host, platform.node(), *hosts)]
     found += _person(user_name(), user_home())
-    for entry in leases:  # the lab may have moved since, and another may have measured
+    for entry in leases:  # the lab may have moved since, and another user may have measured
         if entry.user is not None:
             found += _person(entry.user, Path(entry.home) if entry.home else None)
         if entry.lab is not None:
@@ -57,7 +57,7 @@ def secrets_of(run: RunRecord, directory: Path, lab_root: Path | None) -> list[S
 
 
 def vocabulary_of(run: RunRecord) -> frozenset[str]:
-    """Return the experiment's own words, which no name of a host or user takes away."""
+    """Return the experiment's own words: they stay even if a host or user has such a name."""
     texts = [run.recipe, run.board, run.target, *run.variants]
     texts += [artifact.product for artifact in run.artifacts]
     texts += [text for text in _own_texts(run.recipe_resolved) if not text.startswith("/")]
@@ -66,7 +66,7 @@ def vocabulary_of(run: RunRecord) -> frozenset[str]:
 
 
 def _own_texts(value: Any, key: str = "") -> Iterator[str]:
-    """Yield the texts of a recipe that are the experiment: of files of this host only the names."""
+    """Yield the texts of a recipe that belong to the experiment; of files only the names."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if name in _HOST_FILES and key != "hub":
@@ -97,21 +97,21 @@ def _person(user: str, home: Path | None) -> Iterator[Secret]:
 
 
 def _folder(kind: str, folder: Path) -> Iterator[Secret]:
-    """Yield a folder as it is named, and where it really is."""
+    """Yield a folder as named, and its real path."""
     for path in dict.fromkeys((str(folder.absolute()), os.path.realpath(folder))):
         if path not in _COMMON_FOLDERS:
             yield Secret(kind, path)
 
 
 def _absolute_paths(recipe: Mapping[str, Any]) -> Iterator[Secret]:
-    """Yield the folders of the files that a recipe names by whole paths."""
+    """Yield the folders of the files that a recipe names by absolute paths."""
     for key, text in _texts(recipe):
         if key not in ("prompt", "board") and text.startswith("/") and "\n" not in text:
             yield from _folder("path", Path(text).parent)
 
 
 def _lab_secrets(lab_root: Path) -> Iterator[Secret]:
-    """Yield addresses, users, serial numbers and paths of a devices.yaml, also of a wrong one.
+    """Yield addresses, users, serial numbers and paths of a devices.yaml, even an invalid one.
 
     Raises ConfigError for one that is not YAML: nobody knows what would have to be left out.
     """
@@ -140,7 +140,7 @@ def _hosts(address: str) -> Iterator[str]:
 
 
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every text of a document with the key that it stands under."""
+    """Yield every text of a document with its key."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _texts(inner, str(name))

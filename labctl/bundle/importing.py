@@ -16,16 +16,16 @@ from labctl.runs.record.importing import importing
 def import_bundle(bundle: Bundle, runs: Path, signer: Signer | None = None) -> RunDirectory:
     """Return the run directory of a bundle, made below ``runs`` (the ``runs`` folder of a lab).
 
-    It has ``origin.json``, which marks it: :meth:`RunDirectory.is_imported` is true, no controller
-    resumes it, and what a lab knows of its own boards leaves it out. Its name begins with the time
-    and recipe of the run and ends with the bundle's hash, so that one file is imported once. It
-    appears whole or not at all, holds plain files that cannot be executed, and is read as every run
-    directory is. The caller opens the bundle (:func:`labctl.bundle.reader.open_bundle`) and adds
-    the directory to the index (``note_in_index``); ``signer`` is what
-    :func:`labctl.bundle.signature.verify` gave.
+    Its ``origin.json`` marks it: :meth:`RunDirectory.is_imported` is true, no controller resumes
+    it, and the history of the lab's own boards leaves it out. Its name begins with the time and
+    recipe of the run and ends with the bundle's hash, so one file is imported once. It appears
+    whole or not at all, contains plain files that cannot be executed, and is read like every run
+    directory. The caller opens the bundle (:func:`labctl.bundle.reader.open_bundle`) and adds the
+    directory to the index (``note_in_index``); ``signer`` is the result of
+    :func:`labctl.bundle.signature.verify`.
 
-    Raises ConfigError when it was imported before, NotABundle when it is damaged or holds no run
-    that this labctl reads, HostError.
+    Raises ConfigError if it was imported before, NotABundle if it is damaged or has no run that
+    this labctl can read, HostError.
     """
     bundled_run(bundle)
     directory = RunDirectory(runs / imported_name(bundle))
@@ -35,7 +35,7 @@ def import_bundle(bundle: Bundle, runs: Path, signer: Signer | None = None) -> R
             hint=f"to import it again: labctl runs remove {directory.path.name}",
         )
     with importing(runs) as aside:
-        if directory.path.exists():  # another did it meanwhile
+        if directory.path.exists():  # another process imported it meanwhile
             return directory
         made = aside / "run"
         with host_writes(made):
@@ -52,7 +52,7 @@ def import_bundle(bundle: Bundle, runs: Path, signer: Signer | None = None) -> R
 
 
 def imported_name(bundle: Bundle) -> str:
-    """Return the name of a bundle's run directory: its run's id, its own hash as the last part."""
+    """Return the name of a bundle's run directory: its run's id, ending with its own hash."""
     return f"{bundle.manifest.run.rpartition('-')[0]}-{bundle.sha256[:6]}"
 
 

@@ -1,4 +1,4 @@
-"""``labctl bundle``: a run becomes one file that a stranger can make it again from."""
+"""``labctl bundle``: turn a run into one file from which a stranger can reproduce it."""
 
 from collections import Counter
 from importlib.metadata import version
@@ -23,13 +23,12 @@ def make_bundle(
     with_identity: bool = False,
     key: Path | None = None,
 ) -> BundleManifest:
-    """Write the bundle of a run; its manifest says what was left out and what is missing.
+    """Write the bundle of a run; its manifest lists what was left out and what is missing.
 
     Args:
-        directory: a run that is not in progress.
-        output: the file, which appears when it is whole.
-        with_identity: leave nothing out.
-        key: signs the manifest; see :func:`labctl.bundle.signature.sign`.
+        directory: a run that is not in progress. output: the file; it appears when it is complete.
+        with_identity: leave nothing out. key: signs the manifest; see
+        :func:`labctl.bundle.signature.sign`.
 
     The same run in the same lab gives the same bytes. Raises ConfigError (a run in progress, an
     imported or a damaged one, a devices.yaml that is not YAML, a key that cannot sign), HostError.
@@ -54,11 +53,11 @@ def make_bundle(
 
     def manifest(entries: dict[str, Entry]) -> BundleManifest:
         kept = sorted(redactor.kept) if redactor else []
-        words = [f"the {one} is a word of the experiment too: it was not left out" for one in kept]
+        words = [f"the {one} is also a word of the experiment: it was not left out" for one in kept]
         if redactor and not any(entry.lab for entry in Journal(path, run.id).leases):
             words.append(
-                "the run does not say who measured it, and where: if the lab was moved or"
-                " was another user's, look for their names"
+                "the run does not record its user and place: if the lab was moved or belonged to"
+                " another user, check for these names"
             )
         return BundleManifest(
             run=run.id,

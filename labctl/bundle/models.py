@@ -1,4 +1,4 @@
-"""Say where the models of a run come from, so that a stranger can get the same bytes."""
+"""Describe the sources of a run's models, so that a stranger can get the same bytes."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from labctl.records import ModelIdentity, RunRecord
 
 
 def model_origins(run: RunRecord, recipe: Recipe, lab_root: Path) -> ModelOrigins:
-    """Return the measured models and those that they are made from, base models first.
+    """Return the measured models and their base models, base models first.
 
-    Hashes are the run's own, else those of the lab's lock file. Raises ConfigError when the lab's
-    models.yaml cannot be read or has lost a model of the run.
+    Hashes are the run's own, else those of the lab's lock file. Raises ConfigError if the lab's
+    models.yaml cannot be read or no longer has a model of the run.
     """
     sources = _without_lab(recipe, lab_root)
     measured = {model.key: model for model in run.models}
@@ -29,7 +29,7 @@ def model_origins(run: RunRecord, recipe: Recipe, lab_root: Path) -> ModelOrigin
 
 
 def _without_lab(recipe: Recipe, lab_root: Path) -> dict[str, ModelSource]:
-    """Return the sources that the run needed, with what the lab's models.yaml says of its names."""
+    """Return the sources that the run needed, with the entries of the lab's models.yaml."""
     catalogue: Mapping[str, ModelSource] = {}
     found: dict[str, ModelSource] = {}
     names: dict[str, str] = {}  # of the lab's models -> their keys here
@@ -37,8 +37,8 @@ def _without_lab(recipe: Recipe, lab_root: Path) -> dict[str, ModelSource]:
     def of_the_lab(name: str, key: str) -> None:
         if name not in catalogue:
             raise ConfigError(
-                f"the run measured the lab's model {name!r}, which models.yaml has no more",
-                hint=f"say again where it comes from: labctl models add {name} SOURCE",
+                f"the run measured the lab's model {name!r}, which is no longer in models.yaml",
+                hint=f"add its source again: labctl models add {name} SOURCE",
             )
         source = catalogue[name]
         names[name] = key
@@ -62,7 +62,7 @@ def _without_lab(recipe: Recipe, lab_root: Path) -> dict[str, ModelSource]:
 
 
 def _ordered(sources: Mapping[str, ModelSource]) -> list[str]:
-    """Return keys so that what a model is made from comes before it."""
+    """Return keys with each base model before the models made from it."""
     ordered: list[str] = []
 
     def place(key: str) -> None:
@@ -84,26 +84,26 @@ def _origin(
     locked = state_of(key, sources, lab_root).locked
     if locked is not None and model is not None and locked.sha256 != model.sha256:
         locked = None  # the lock is of another file by now
-    told = source.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"lock"})
+    document = source.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"lock"})
     public = source.file is None
     if source.file is not None:
-        told = {"file": PurePosixPath(source.file).name}
+        document = {"file": PurePosixPath(source.file).name}
     elif source.url is not None and (address := public_address(source.url.address)) is None:
-        told, public = {"file": PurePosixPath(urlsplit(source.url.address).path).name}, False
+        document, public = {"file": PurePosixPath(urlsplit(source.url.address).path).name}, False
     elif source.url is not None:
-        told = {"url": {**told["url"], "address": address}}
+        document = {"url": {**document["url"], "address": address}}
     elif source.derive is not None:
         base = _origin(source.derive.source, sources, None, lab_root)
         public = base.public and source.derive.imatrix is None
         if source.derive.imatrix is not None:
-            told["derive"]["imatrix"] = PurePosixPath(source.derive.imatrix).name
+            document["derive"]["imatrix"] = PurePosixPath(source.derive.imatrix).name
     return ModelOrigin(
         key=key,
         file=model.file if model else None,
         sha256=model.sha256 if model else locked and locked.sha256,
         size_bytes=model.size_bytes if model else locked and locked.size_bytes,
         quantization=model.quantization if model else None,
-        source=told,
+        source=document,
         commit=locked.commit if locked else None,
         quantizer=locked.quantizer if locked else None,
         public=public,
@@ -111,7 +111,7 @@ def _origin(
 
 
 def public_address(address: str) -> str | None:
-    """Return a web address without its query, which may hold a key; None for one of a local net."""
+    """Return a web address without its query, which may contain a key; None for a local address."""
     parts = urlsplit(address)
     host = parts.hostname or ""
     try:

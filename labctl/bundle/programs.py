@@ -1,4 +1,4 @@
-"""The program of a reproduction: the one that was measured, or one of the same source."""
+"""The program of a reproduction: the measured one, or one built from the same source."""
 
 import json
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from labctl.runs.inputs.programs import find_program, missing_builds
 class ProgramPlan:
     """Source of the program here.
 
-    ``lines`` say it for people; ``builds`` have to be made first; ``missing``: it cannot be had.
+    ``lines`` describe it; ``builds`` must be made first; ``missing``: it is not available.
     """
 
     lines: tuple[str, ...]
@@ -30,10 +30,10 @@ class ProgramPlan:
 
 
 def plan_program(bundle: Bundle, known: BundledRun, recipe: Recipe, lab_root: Path) -> ProgramPlan:
-    """Return how the program of a bundle's run is had here; nothing is built or fetched.
+    """Return the source of the program of a bundle's run on this host; build and fetch nothing.
 
-    Only sources of this labctl's own build specs are built, and only if they are what was measured,
-    patches included: nothing that comes from a bundle is compiled. Raises NotABundle for a damaged
+    Only sources of this labctl's own build specs are built, and only if they equal the measured
+    ones, patches included: nothing from a bundle is compiled. Raises NotABundle for a damaged
     manifest, ConfigError.
     """
     engine = make_engine(recipe.engine)
@@ -48,27 +48,29 @@ def plan_program(bundle: Bundle, known: BundledRun, recipe: Recipe, lab_root: Pa
     except (ConfigError, IntegrityError):
         found = None
     manifest = _manifest(bundle, identity.product)
-    told = () if manifest is None else _source_lines(manifest)
+    sources = () if manifest is None else _source_lines(manifest)
     if found and found.file and found.file.sha256 == known.plan.program_sha256:
         line = f"  here: {found.tool.name}, built before: byte for byte the measured program"
-        return ProgramPlan((*told, line))
+        return ProgramPlan((*sources, line))
     if manifest is None:
         cure = "ask for a bundle from the host that built it"
         return ProgramPlan(
             (),
-            missing=Missing(f"the bundle does not say of which source {what} was built", cure),
+            missing=Missing(f"the bundle does not record the source of {what}", cure),
         )
     own = found.artifact.manifest if found and found.artifact else None
     if own is not None and own.source.digest == manifest.source.digest:
-        return ProgramPlan((*told, f"  here: built before of the same source, by {own.toolchain}"))
+        return ProgramPlan(
+            (*sources, f"  here: built before from the same source, by {own.toolchain}")
+        )
     now = source_now(recipe.target, identity.product, identity.version, lab_root)
     if now is None or now.identity.digest != manifest.source.digest:
         has = f"has {now.identity.revision}" if now else "has no such version"
         spec = f"{bundle.path}/build/{identity.product}/spec.yaml"
         return ProgramPlan(
-            told,
+            sources,
             missing=Missing(
-                f"{what} was built of {manifest.source.revision}, and the build spec here {has}",
+                f"{what} was built from {manifest.source.revision}, but the build spec here {has}",
                 f"read the one of the bundle: labctl show {spec}; if you trust it and its patches,"
                 " put them into toolchains/ of your lab",
             ),
@@ -77,7 +79,7 @@ def plan_program(bundle: Bundle, known: BundledRun, recipe: Recipe, lab_root: Pa
         _in_a_container(request) for request in missing_builds(recipe, lab_root, with_stale=True)
     ]
     lines = [line for request, why in chosen for line in _build_lines(make_plan(request), why)]
-    return ProgramPlan((*told, *lines), tuple(request for request, _ in chosen))
+    return ProgramPlan((*sources, *lines), tuple(request for request, _ in chosen))
 
 
 def _manifest(bundle: Bundle, product: str) -> Manifest | None:
@@ -87,7 +89,7 @@ def _manifest(bundle: Bundle, product: str) -> Manifest | None:
     try:
         return Manifest.model_validate_json(bundle.read(name))
     except (ValidationError, json.JSONDecodeError) as error:
-        raise bundle.refusal(f"{name} is no manifest of a build") from error
+        raise bundle.refusal(f"{name} is not a build manifest") from error
 
 
 def _source_lines(manifest: Manifest) -> tuple[str, ...]:
@@ -111,7 +113,7 @@ def _in_a_container(request: BuildRequest) -> tuple[BuildRequest, str | None]:
 
 
 def _build_lines(plan: Plan, why: str | None) -> list[str]:
-    """Say where compilers run, and what keeps them from doing anything else."""
+    """Say where compilers run, and how they are isolated."""
     identity = plan.order.toolchain.identity
     lines = [f"  here: builds {', '.join(plan.tools)} of {plan.spec.product}, by {identity}"]
     if identity.on.builder is not BuilderKind.CONTAINER:
@@ -120,7 +122,7 @@ def _build_lines(plan: Plan, why: str | None) -> list[str]:
             f" your network, on {identity.on.host or 'this host'} ({why})"
         )
     elif identity.on.network is not False:
-        lines.append("  in a container, but WITH network: this engine cannot take it away")
+        lines.append("  in a container, but WITH network: this container engine cannot disable it")
     else:
         lines.append("  in a container without network")
     return lines

@@ -1,11 +1,11 @@
-"""Open a bundle that anybody may have made: the one reader of them, which believes nothing.
+"""Open a bundle from an unknown source: the only reader of bundles, which trusts nothing.
 
 The zip format (PKWARE's APPNOTE 6.3.10) leaves room for files that two programs read differently.
-Of it only what :mod:`labctl.bundle.writer` makes is accepted, which leaves none: plain entries one
-behind the other from the first byte on, then the directory that repeats their headers, then its end
-as the last 22 bytes. Nothing can overlap, hide between entries or be named twice; sizes are known
-and bounded before anything is decompressed. Python's zipfile takes more than that, and how much
-depends on its version, so that it is not used here.
+Only the output of :mod:`labctl.bundle.writer` is accepted, which is unambiguous: plain entries, one
+directly after the other from the first byte on, then the directory that repeats their headers, then
+its end as the last 22 bytes. Nothing can overlap, hide between entries or have the same name twice;
+sizes are known and bounded before anything is decompressed. Python's zipfile accepts more,
+depending on its version, so it is not used here.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ _DOS_FOLDER = 0x10
 
 @dataclass(frozen=True)
 class _Place:
-    """Place of an entry's bytes in the file, and their promised form."""
+    """Place of an entry's bytes in the file, and their declared form."""
 
     offset: int
     compressed: int
@@ -51,7 +51,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class Bundle:
-    """An open bundle whose directory and manifest are in order.
+    """An open bundle with a valid directory and manifest.
 
     Its entries are checked when they are read; :meth:`verify` checks all.
     """
@@ -59,7 +59,7 @@ class Bundle:
     path: Path
     manifest: BundleManifest
     manifest_bytes: bytes
-    #: The signature of the manifest, which says nothing before it is verified.
+    #: The signature of the manifest; it means nothing until it is verified.
     signature: bytes | None
     #: Of the whole file, in hex.
     sha256: str
@@ -68,15 +68,15 @@ class Bundle:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of its entries, but for the manifest and its signature."""
+        """Names of its entries, except the manifest and its signature."""
         return tuple(sorted(self.manifest.entries))
 
     def has(self, name: str) -> bool:
-        """Tell whether it has an entry."""
+        """Return True if it has an entry."""
         return name in self.manifest.entries
 
     def read(self, name: str, *, most: int = form.MOST_MANIFEST_BYTES) -> bytes:
-        """Return an entry of at most ``most`` bytes. Raises NotABundle if it is not as promised."""
+        """Return an entry of at most ``most`` bytes. Raises NotABundle if it is not as declared."""
         if not self.has(name):
             raise self.refusal(f"it has no {name}")
         if self._places[name].size > most:
@@ -84,7 +84,7 @@ class Bundle:
         return b"".join(self._checked(name))
 
     def verify(self) -> None:
-        """Read all entries. Raises NotABundle at the first that is not as promised."""
+        """Read all entries. Raises NotABundle at the first that is not as declared."""
         for name in self.names:
             for _ in self._checked(name):
                 pass
@@ -121,13 +121,13 @@ class Bundle:
         }
 
     def refusal(self, why: str) -> NotABundle:
-        """Return the error for a bundle that is not as it has to be."""
+        """Return the error for an invalid bundle."""
         return _refused(self.path, why)
 
 
 @contextmanager
 def open_bundle(path: Path) -> Iterator[Bundle]:
-    """Open a bundle and read its manifest; nothing is written, started or believed.
+    """Open a bundle and read its manifest; write, start and trust nothing.
 
     Raises NotABundle, and ConfigError when the file cannot be read.
     """
@@ -137,7 +137,7 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _refused(path, "it is no regular file")
+            raise _refused(path, "it is not a regular file")
         yield _opened(path, descriptor)
     finally:
         os.close(descriptor)
@@ -174,7 +174,7 @@ def _places(path: Path, descriptor: int) -> dict[str, _Place]:
         _exactly(path, descriptor, end, _END.size)
     )
     if mark != b"PK\x05\x06":
-        raise _refused(path, "it does not end as a zip of labctl does")
+        raise _refused(path, "it does not end like a zip written by labctl")
     if disk or first_disk or comment or here != count or start + length != end:
         raise _refused(path, "the end of its directory is wrong")
     if count > form.MOST_ENTRIES:
@@ -193,7 +193,7 @@ def _places(path: Path, descriptor: int) -> dict[str, _Place]:
             raise _refused(path, f"{name} is there twice")
         places[name] = place
     if at != length or reached != start:
-        raise _refused(path, "there is something between its entries and the end")
+        raise _refused(path, "there are bytes between its entries and the end")
     if total > form.MOST_BYTES:
         raise _refused(path, f"it has {size_text(total)} unpacked")
     _check_names(path, places)
@@ -217,7 +217,7 @@ def _entry(path: Path, directory: bytes, at: int, reached: int) -> tuple[str, _P
         raise _refused(path, f"an entry has {problem}")
     kind = stat.S_IFMT(external >> 16)
     if kind not in (0, stat.S_IFREG) or external & _DOS_FOLDER:
-        raise _refused(path, f"{name} is no plain file")
+        raise _refused(path, f"{name} is not a plain file")
     if needed > 20 or flags or extra or comment or disk or method not in (_STORED, _DEFLATED):
         raise _refused(path, f"{name} is stored in a way that labctl never uses")
     if offset != reached:
@@ -230,7 +230,7 @@ def _entry(path: Path, directory: bytes, at: int, reached: int) -> tuple[str, _P
 
 
 def _check_header(path: Path, descriptor: int, name: str, place: _Place, record: bytes) -> None:
-    """Raise NotABundle unless the entry's own header says what the directory does."""
+    """Raise NotABundle unless the entry's own header agrees with the directory."""
     fields = _CENTRAL.unpack_from(record)
     length = _LOCAL.size + len(name)
     header = _exactly(path, descriptor, place.offset - length, length)
@@ -240,7 +240,7 @@ def _check_header(path: Path, descriptor: int, name: str, place: _Place, record:
 
 
 def _check_names(path: Path, places: Iterable[str]) -> None:
-    """Raise NotABundle for names that are one file where case is ignored, or file and folder."""
+    """Raise NotABundle for names that differ only in case, or are both file and folder."""
     files: set[str] = set()
     folders: set[str] = set()
     spelled: dict[str, str] = {}
@@ -248,19 +248,19 @@ def _check_names(path: Path, places: Iterable[str]) -> None:
         small = name.lower()
         parts = name.split("/")
         if small in files:
-            raise _refused(path, f"{name} is there twice, but for the case of its letters")
+            raise _refused(path, f"{name} is there twice, with different case")
         files.add(small)
         for depth in range(1, len(parts)):
             folder = "/".join(parts[:depth])
             folders.add(folder.lower())
             if spelled.setdefault(folder.lower(), folder) != folder:
-                raise _refused(path, f"the folder {folder} is there twice, but for its case")
+                raise _refused(path, f"the folder {folder} is there twice, with different case")
     if both := files & folders:
         raise _refused(path, f"{min(both)} is a file and a folder")
 
 
 def _pieces(descriptor: int, path: Path, name: str, place: _Place) -> Iterator[bytes]:
-    """Yield the unpacked bytes of an entry, never more than it promises. Raises NotABundle."""
+    """Yield the unpacked bytes of an entry, never more than declared. Raises NotABundle."""
     crc = done = 0
     inflater = zlib.decompressobj(-zlib.MAX_WBITS) if place.method == _DEFLATED else None
     try:
@@ -274,7 +274,7 @@ def _pieces(descriptor: int, path: Path, name: str, place: _Place) -> Iterator[b
                     piece = inflater.decompress(packed, _PIECE_BYTES)
                     packed = inflater.unconsumed_tail
                     if inflater.unused_data:
-                        raise _refused(path, f"{name} goes on behind its end")
+                        raise _refused(path, f"{name} continues after its end")
                 done += len(piece)
                 if done > place.size:
                     raise _refused(path, f"{name} has more than its {place.size} bytes")
@@ -304,7 +304,7 @@ def _manifest(path: Path, raw: bytes) -> BundleManifest:
         found = error.errors(include_url=False)[0]
         if found["loc"] == ("labctl_bundle",):
             raise ConfigError(
-                f"{path} was made by another labctl, in a form that this one does not read",
+                f"{path} was made by another labctl, in a format that this one cannot read",
                 hint="update labctl on this host",
             ) from None
         where = ".".join(map(str, found["loc"]))
@@ -328,6 +328,6 @@ def _sha256(descriptor: int) -> str:
 
 def _refused(path: Path, why: str) -> NotABundle:
     return NotABundle(
-        f"{path} is no bundle that labctl can trust: {why}",
-        hint="get it again from who made it; nothing of it was used",
+        f"{path} is not a valid bundle: {why}",
+        hint="get it again from its author; nothing of it was used",
     )

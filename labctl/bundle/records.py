@@ -1,4 +1,4 @@
-"""Read the records of a run out of an opened bundle, and believe none of their names."""
+"""Read the records of a run from an opened bundle, and trust none of their names."""
 
 import re
 from collections.abc import Mapping
@@ -44,14 +44,14 @@ class BundledRun:
 
 
 def bundled_run(bundle: Bundle) -> BundledRun:
-    """Return the records of a bundle's run, all read, their names fit to make paths of.
+    """Return the records of a bundle's run, all read, with names that are safe in paths.
 
     Raises NotABundle.
     """
     run_id = bundle.manifest.run
     if not is_run_id(run_id) or name_problem(run_id) or "/" in run_id:
-        raise bundle.refusal(f"{run_id[:100]!r} is no id of a run")
-    # A bundle has all files as they are: what is compressed in it could unpack to any size later.
+        raise bundle.refusal(f"{run_id[:100]!r} is not the id of a run")
+    # A bundle has all files uncompressed: a compressed one could unpack to any size later.
     if packed := [name for name in bundle.names if name.endswith(COMPRESSED)]:
         raise bundle.refusal(f"{packed[0]} is compressed")
     run = _record(bundle, f"{RUN}run.json", RunRecord)
@@ -63,17 +63,17 @@ def bundled_run(bundle: Bundle) -> BundledRun:
     trials = [_record(bundle, match[0], TrialRecord) for match in found]
     for match, trial in zip(found, trials, strict=True):
         if match[1] != f"{trial.number:03d}-{trial.slug}" or trial.number < 1:
-            raise bundle.refusal(f"{match[0]} is of trial {trial.number} {trial.slug[:100]!r}")
+            raise bundle.refusal(f"{match[0]} belongs to trial {trial.number} {trial.slug[:100]!r}")
     if run.id != run_id:
-        raise bundle.refusal(f"it is of run {run_id}, but has {run.id[:100]!r}")
+        raise bundle.refusal(f"it belongs to run {run_id}, but has {run.id[:100]!r}")
     names = {run.recipe, run.board, run.target, *(trial.board for trial in trials)}
     if odd := sorted(name for name in names if not is_name(name)):
-        raise bundle.refusal(f"it has the name {odd[0][:100]!r}, which labctl never gives")
+        raise bundle.refusal(f"it has the name {odd[0][:100]!r}, which labctl never uses")
     return BundledRun(run, plan, tuple(sorted(trials, key=lambda trial: trial.number)))
 
 
 def _check_numbers(value: object) -> None:
-    """Raise ValueError for a number that no record of labctl has, and that no database holds."""
+    """Raise ValueError for a number that no record of labctl has and no database can store."""
     if isinstance(value, Mapping):
         for inner in value.values():
             _check_numbers(inner)
@@ -92,4 +92,4 @@ def _record(bundle: Bundle, name: str, kind: type[RecordT]) -> RecordT:
     except ConfigError as error:
         raise NotABundle(f"{bundle.path}: {error.message}", hint=error.hint) from error
     except ValueError as error:
-        raise bundle.refusal(f"{name} is no record: {str(error).splitlines()[0]}") from error
+        raise bundle.refusal(f"{name} is not a record: {str(error).splitlines()[0]}") from error

@@ -1,8 +1,8 @@
-"""Leave identities out of what is published: consistently, and in every form that they are written.
+"""Leave identities out of published files: consistently, and in every written form.
 
-One text has one replacement everywhere. In JSON it is replaced in the values, whatever way their
-characters are escaped; keys stay. In raw logs a replacement has as many bytes as what it stands
-for: the timeline names pieces of them by position.
+One text has one replacement everywhere. In JSON it is replaced in the values, also in escaped form;
+keys stay. In raw logs a replacement has the same number of bytes as the original: the timeline
+refers to positions in them.
 """
 
 import ipaddress
@@ -15,16 +15,16 @@ from typing import Any, TypeAlias
 
 Json: TypeAlias = Any
 
-#: A word alone, which is none of a longer name: `vm` and not `vmlinux` or `kvm.service`.
+#: A whole word, not a part of a longer name: `vm` but not `vmlinux` or `kvm.service`.
 _ALONE = rb"(?<![A-Za-z0-9_.-])%s(?![A-Za-z0-9_-]|\.[A-Za-z0-9])"
-#: A host is also one of a domain: `vm.local`, but none of a longer name: `vm.Q8_0.gguf`.
+#: A host may have a domain: `vm.local`, but not `vm.Q8_0.gguf`, a longer name.
 _HOST = rb"(?<![A-Za-z0-9_.-])%s(?:\.[A-Za-z0-9][A-Za-z0-9-]*)*+(?![A-Za-z0-9_-])"
-#: Fields of records that name a place or a machine, whatever their value is.
+#: Fields of records that name a place or a machine, with any value.
 _FIELDS = {"host": "host", "serial": "serial", "boot_id": "boot"}
-#: Shorter texts are replaced as whole words alone: part of others they would mean nothing.
+#: Shorter texts are replaced only as whole words: as part of others they mean nothing.
 _DISTINCT = 6
 
-#: A word of a folder's name: those of people can have several, with capitals.
+#: A word of a folder's name; a person's name can have several, with capitals.
 _NAME = rb"[^\\/\s\"':,;<>)\]]+"
 _OCTET = rb"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _IPV4 = rb"(?:%s\.){3}%s" % (_OCTET, _OCTET)
@@ -48,28 +48,29 @@ def _is_any(_found: bytes) -> bool:
 
 
 def _is_network(found: bytes) -> bool:
-    """Tell whether it is an address that leads to another machine; times and names are none."""
+    """Return True for an address of another machine; times and names are not addresses."""
     try:
         address = ipaddress.ip_address(found.decode())
     except ValueError:
         return False
     if address.version == 6 and found.count(b":") < 7 and not re.search(rb"\d", found):
-        return False  # `bad::face` is a name of C++
+        return False  # `bad::face` is a C++ name
     return not (address.is_loopback or address.is_unspecified)
 
 
 def _is_private(found: bytes) -> bool:
-    """Tell the same of four numbers alone, which may be a version: of these only private ones."""
+    """Return True for a private address of four numbers; others may be a version."""
     return _is_network(found) and ipaddress.ip_address(found.decode()).is_private
 
 
-#: Bounded, and cut off by the next mark: a log of first lines alone costs no more than any.
+#: Bounded, and ended by the next mark: a log that consists of first lines costs no more than
+#: others.
 _PRIVATE_KEY = (
     rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----)){0,16384}"
     rb"-----END [A-Z ]{0,40}PRIVATE KEY-----"
 )
-#: What is an identity by its form: the kind that it is called by, the form (where it has a group,
-#: that alone is replaced), and a further check.
+#: Identities by their form: the kind, the pattern (if it has a group, only that is replaced), and a
+#: further check.
 _PATTERNS: tuple[tuple[str, bytes, Callable[[bytes], bool]], ...] = (
     ("key", _PRIVATE_KEY, _is_any),
     ("key", rb"\b(?:hf_|gh[oprsu]_|github_pat_|glpat-|A[KS]IA|AIza)[A-Za-z0-9_-]{16,}", _is_any),
@@ -139,13 +140,13 @@ class Secret:
 
 @dataclass
 class Redactor:
-    """Replaces secrets. ``counts`` says how many of each kind were, by entry."""
+    """Replaces secrets. ``counts`` is the number of each kind, by entry."""
 
     secrets: Iterable[Secret]
-    #: Words of the experiment itself: a host or user of that name is left where it stands alone.
+    #: Words of the experiment itself: a host or user of that name stays where it stands alone.
     vocabulary: frozenset[str] = frozenset()
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    #: Bare words that were left, since the experiment has them too.
+    #: Whole words that were kept because the experiment uses them too.
     kept: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -153,7 +154,7 @@ class Redactor:
         for secret in self.secrets:
             if secret.text.strip("/") and secret.text not in found:
                 found[secret.text] = secret.kind
-        # The longest first: a lab below a home is a lab.
+        # Longest first: a lab below a home is a lab.
         self._rules: list[tuple[str, re.Pattern[bytes], Callable[[bytes], bool]]] = [
             (kind, pattern, _is_any)
             for text, kind in sorted(found.items(), key=lambda one: (-len(one[0]), one))
@@ -181,7 +182,7 @@ class Redactor:
         return re.compile(forms)
 
     def raw(self, entry: str, content: bytes) -> bytes:
-        """Return the bytes of a log, each replacement as long as what it stands for."""
+        """Return the bytes of a log; each replacement is as long as the original."""
         return self._replace(entry, content, _same_length)
 
     def text(self, entry: str, content: str) -> str:
@@ -190,7 +191,7 @@ class Redactor:
         return self._replace(entry, raw, _named).decode(errors="surrogateescape")
 
     def value(self, entry: str, value: Json) -> Json:
-        """Return a JSON value: its texts as :meth:`text` has them, and no field of identity."""
+        """Return a JSON value: its texts as :meth:`text` gives them, without fields of identity."""
         if isinstance(value, Mapping):
             return {name: self._field(entry, name, inner) for name, inner in value.items()}
         if isinstance(value, list):
@@ -198,7 +199,7 @@ class Redactor:
         return self.text(entry, value) if isinstance(value, str) else value
 
     def json(self, entry: str, content: bytes, *, lines: bool = False) -> bytes:
-        """Return a JSON document, or JSON Lines; what is neither is a raw log."""
+        """Return a JSON document, or JSON Lines; anything else is a raw log."""
         try:
             documents = [json.loads(line) for line in content.splitlines()] if lines else None
             whole = None if lines else json.loads(content)
@@ -236,7 +237,7 @@ class Redactor:
 
 
 def _forms(text: str) -> Iterator[bytes]:
-    """Yield the ways in which programs write a text: plain, and escaped in JSON."""
+    """Yield the forms in which programs write a text: plain, and escaped in JSON."""
     plain = text.encode(errors="surrogateescape")
     seen = {plain}
     yield plain

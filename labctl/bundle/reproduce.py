@@ -1,4 +1,4 @@
-"""``labctl reproduce``: measure again what a bundle says, on a board of this lab, and compare."""
+"""``labctl reproduce``: measure a bundle's run again on a board of this lab, and compare."""
 
 import json
 import shutil
@@ -35,7 +35,7 @@ _LONGEST_SHOWN = 400
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A bundle's run as it would be made again here. Nothing was written, fetched or built."""
+    """Plan of a reproduction here. Nothing was written, fetched or built."""
 
     bundle: Bundle
     known: BundledRun
@@ -49,10 +49,10 @@ class Reproduction:
     program: ProgramPlan
 
     def lines(self) -> Iterator[str]:
-        """Yield what a person has to know before it is begun; the bundle's words as they are."""
+        """Yield all that a person must know before it starts; the bundle's texts are unchanged."""
         run, plan = self.known.run, self.known.plan
         yield f"run {run.id}: recipe {run.recipe} on a {run.target}, {run.facts.execution}"
-        yield str(self.signer) if self.signer else "not signed: anybody can have made it"
+        yield str(self.signer) if self.signer else "not signed: its author is unknown"
         yield from self.program.lines
         argv = next((trial.argv for trial in self.known.trials if trial.argv), ())
         yield f"program and arguments there: {_short(' '.join(argv))}"
@@ -87,18 +87,16 @@ def plan_reproduction(
     files: Mapping[str, Path],
     program: Path | None = None,
 ) -> Reproduction:
-    """Work out how a bundle's run would be made again; everything in the bundle is checked.
+    """Plan the reproduction of a bundle's run; everything in the bundle is checked.
 
     Args:
-        bundle: an open bundle.
-        signer: who signed it, as far as the caller verified that.
-        lab: whose board and builds are used.
-        board: measures; one of another target than the bundle's may do.
-        files: the user's own model files, by the models' keys.
-        program: the user's own file for a program that labctl did not build.
+        bundle: an open bundle. signer: its signer, as far as the caller verified it. lab: whose
+        board and builds are used. board: the board to measure on; another target than the bundle's
+        is allowed. files: the user's own model files, by the models' keys. program: the user's own
+        file for a program that labctl did not build.
 
-    Raises NotABundle, ConfigError (something cannot be had, with the cure; a recipe that could
-    start what the bundle alone names), HostError.
+    Raises NotABundle, ConfigError (something is missing, with a hint; a recipe that could start a
+    program chosen by the bundle), HostError.
     """
     bundle.verify()
     known = bundled_run(bundle)
@@ -119,12 +117,12 @@ def plan_reproduction(
 
 
 def _refuse_missing(missing: Sequence[Missing]) -> None:
-    """Raise ConfigError for what cannot be had, each with its cure."""
+    """Raise ConfigError for everything missing, each with a hint."""
     if missing:
         first, *others = missing
         details = "\n".join(f"{one.what}: {one.cure}" for one in others)
         raise ConfigError(
-            f"it cannot be made again yet: {first.what}", hint=first.cure, details=details or None
+            f"it cannot be reproduced yet: {first.what}", hint=first.cure, details=details or None
         )
 
 
@@ -135,11 +133,11 @@ def reproduce(
     progress: Progress,
     build: Callable[[BuildRequest], object],
 ) -> tuple[Outcome, RunDirectory, list[Number]]:
-    """Make a run again: write its inputs, build, fetch, run, import the bundle, and judge.
+    """Reproduce a run: write its inputs, build, fetch, run, import the bundle, and judge.
 
     Returns the run, the imported one beside it, and a judgement for each number. Raises ConfigError
-    for a model whose bytes are not the measured ones, and what
-    :func:`labctl.runs.run_recipe` and ``build`` raise.
+    for a model with other bytes than the measured ones, and the errors of
+    :func:`labctl.runs.run_recipe` and ``build``.
     """
     recipe, lab, board = planned.recipe, planned.lab, planned.board
     with host_writes(planned.folder):
@@ -156,7 +154,7 @@ def reproduce(
             raise ConfigError(
                 f"the model {key!r} has other bytes here: its SHA-256 is {file.identity.sha256},"
                 f" not {wanted[key]}",
-                hint=f"get the measured file from who made the bundle: --model {key}=FILE",
+                hint=f"get the measured file from the bundle's author: --model {key}=FILE",
             )
     outcome = run_recipe(RunRequest(recipe, board, lab, build), connect, observer)
     imported = _imported(planned, observer)
@@ -201,7 +199,7 @@ def _outputs(outcome: Outcome) -> dict[str, str]:
 
 
 def _place(source: Mapping[str, object]) -> str:
-    """Return where a model comes from, in a few words."""
+    """Return the source of a model, in a few words."""
     ((kind, where),) = ((k, v) for k, v in source.items() if k != "lock")
     if isinstance(where, Mapping):
         return f"{kind} {', '.join(f'{key} {value}' for key, value in where.items())}"

@@ -1,4 +1,4 @@
-"""Sign a bundle's manifest, and verify who did: by ``ssh-keygen -Y`` and keys that people have.
+"""Sign a bundle's manifest, and verify its signer, with ``ssh-keygen -Y`` and SSH keys.
 
 The signature is over ``bundle.json``, which has the hash of everything else. Its format is that of
 OpenSSH's ``PROTOCOL.sshsig``, its namespace :data:`labctl.bundle.form.NAMESPACE`.
@@ -20,32 +20,32 @@ _PROGRAM = "ssh-keygen"
 _SIGN_SECONDS = 60.0
 _VERIFY_SECONDS = 10.0
 _KEY = re.compile(r"(?:with|key) (\S+ key )?(SHA256:[A-Za-z0-9+/]{43})")
-#: Nobody is asked for a passphrase: there may be no terminal, and a window would be a surprise.
+#: Never ask for a passphrase: there may be no terminal, and a window would be a surprise.
 _SILENT = {"SSH_ASKPASS_REQUIRE": "never", "LC_ALL": "C"}
 
 
 @dataclass(frozen=True)
 class Signer:
-    """Maker of a signature. ``name`` None: a key that nobody vouches for."""
+    """Author of a signature. ``name`` None: no list of allowed signers has the key."""
 
     key: str
     name: str | None
 
     def __str__(self) -> str:
         if self.name is None:
-            return f"signed with {self.key}, which no --allowed-signers vouches for"
+            return f"signed with {self.key}, not verified: no --allowed-signers given"
         return f"signed by {self.name} ({self.key})"
 
 
 def sign(manifest: bytes, key: Path) -> bytes:
     """Return the signature of a manifest by a private key, or a public one whose agent has it.
 
-    Raises ConfigError (no such key, a passphrase that the agent does not know), ToolMissing,
-    HostTimeout, HostError.
+    Raises ConfigError (no such key, a passphrase unknown to the agent), ToolMissing, HostTimeout,
+    HostError.
     """
     if not key.is_file():
         raise ConfigError(f"no key {key}", hint="make one: ssh-keygen -t ed25519")
-    # It writes beside what it signs: standard input leaves no file behind.
+    # It writes next to the signed file: with standard input no file remains.
     done = _run(["sign", "-q", "-f", str(key)], manifest, _SIGN_SECONDS)
     if done.exit_status != 0 or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
         raise ConfigError(
@@ -57,22 +57,22 @@ def sign(manifest: bytes, key: Path) -> bytes:
 
 
 def verify(manifest: bytes, signature: bytes, allowed_signers: Path | None = None) -> Signer:
-    """Return who signed a manifest. Without ``allowed_signers`` the key alone is known.
+    """Return the signer of a manifest. Without ``allowed_signers`` only the key is known.
 
-    The file has the form that ssh-keygen(1) gives for ALLOWED SIGNERS. Raises NotABundle when the
-    signature is not of this manifest, or of nobody in the file; ConfigError for a file that is not
-    there; ToolMissing, HostTimeout, HostError.
+    The file has the form that ssh-keygen(1) gives for ALLOWED SIGNERS. Raises NotABundle if the
+    signature does not match this manifest, or its signer is not in the file; ConfigError if the
+    file is missing; ToolMissing, HostTimeout, HostError.
     """
     assert len(signature) <= MOST_SIGNATURE_BYTES
     if allowed_signers is not None and not allowed_signers.is_file():
-        raise ConfigError(f"no file of allowed signers {allowed_signers}")
+        raise ConfigError(f"no file {allowed_signers} with allowed signers")
     with _in_a_file(signature) as file:
         checked = _run(["check-novalidate", "-s", file.name], manifest, _VERIFY_SECONDS)
         match = _KEY.search(checked.text)
         if checked.exit_status != 0 or match is None:
             raise NotABundle(
-                "the signature in the bundle is not of this bundle",
-                hint="somebody changed it, or the signature is of another one",
+                "the signature does not match the bundle",
+                hint="the bundle was changed, or the signature belongs to another one",
                 details=checked.tail(5) or None,
             )
         key = match[2]
@@ -87,7 +87,7 @@ def verify(manifest: bytes, signature: bytes, allowed_signers: Path | None = Non
                 return Signer(key, name)
     raise NotABundle(
         f"the bundle is signed with {key}, which {allowed_signers} does not allow",
-        hint="ask who made the bundle for the fingerprint of their key, by another way",
+        hint="ask the bundle's author for the fingerprint of the key, over another channel",
     )
 
 
@@ -98,7 +98,7 @@ def _run(words: Sequence[str], manifest: bytes, seconds: float) -> process.Compl
 
 
 def _in_a_file(signature: bytes) -> "tempfile._TemporaryFileWrapper[bytes]":
-    """Return an open file with the signature, which is gone when it is closed. Raises HostError."""
+    """Return an open file with the signature; closing removes it. Raises HostError."""
     try:
         file = tempfile.NamedTemporaryFile(prefix="labctl-", suffix=".sig")  # noqa: SIM115
         file.write(signature)

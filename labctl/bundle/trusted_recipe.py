@@ -1,8 +1,8 @@
-"""Take from a bundle's recipe what may be run here, and nothing that it merely asks for.
+"""Take from a bundle's recipe only the parts that may run here.
 
 A recipe that somebody else wrote names files and programs. None of these names is used: models come
-from public sources by their hash or from files that the user names, prompt and files from the
-bundle itself, programs from builds of this host.
+from public sources by their hash or from the user's files, prompt and files from the bundle itself,
+programs from builds of this host.
 """
 
 import hashlib
@@ -28,13 +28,13 @@ from labctl.errors import ConfigError
 from labctl.files import cached_sha256
 from labctl.models.cache import cached
 
-#: Keys that are taken as they are, once the recipe's own model has checked them.
+#: Keys that are taken unchanged, once the recipe's own model has checked them.
 _TAKEN = {
     *("name", "description", "engine", "parameters", "model", "matrix", "repeats", "warm_up"),
     *("repeats_until", "order", "order_seed", "conditions", "scheduling", "sampling_interval"),
     *("max_time", "min_tokens", "timeouts", "infra_retries", "gates"),
 }
-#: Keys that get another value here. `comparison` would say how far apart the same is.
+#: Keys that get another value here. `comparison` would set the bundle's own thresholds.
 _REPLACED = {"target", "models", "prompt", "prompt_file", "files", "references"}
 _LEFT = {"comparison"}
 _LLAMA_KEYS = {"name", "task", "tool", "version"}
@@ -43,7 +43,7 @@ _PROGRAM_ENGINES = ("command", "nnrt", "mindspore_lite")
 
 @dataclass(frozen=True)
 class Missing:
-    """Something that cannot be had, and its cure."""
+    """A missing part, and the way to get it."""
 
     what: str
     cure: str
@@ -51,7 +51,7 @@ class Missing:
 
 @dataclass
 class TrustedRecipe:
-    """A recipe as it would be run here. ``inputs`` are entries of the bundle that it reads."""
+    """A recipe that may run here. ``inputs`` are entries of the bundle that it reads."""
 
     document: dict[str, Any]
     origins: tuple[ModelOrigin, ...]
@@ -74,17 +74,13 @@ def trusted_recipe(
     """Return a bundle's recipe with none of its paths and programs.
 
     Args:
-        bundle: where prompt, files and the models' sources are.
-        known: its records.
-        board: runs it; its target takes the place of the recipe's.
-        folder: where the caller puts the inputs before the run.
-        files: the user's own files for models, by their keys.
-        program: the user's own file for a program that is no build.
-        lab_root: whose references.yaml counts.
+        bundle: where prompt, files and the models' sources are. known: its records. board: runs it;
+        its target replaces the recipe's. folder: where the caller puts the inputs before the run.
+        files: the user's own files for models, by their keys. program: the user's own file for a
+        program that labctl did not build. lab_root: whose references.yaml counts.
 
-    Raises NotABundle for a recipe that this labctl does not read; ConfigError for a key that it
-    does not take from others, a program that the recipe alone names, and a file of the user that
-    has another hash.
+    Raises NotABundle for a recipe that this labctl cannot read; ConfigError for a key that it does
+    not take from others, a program chosen by the recipe, and a user's file with another hash.
     """
     resolved = known.run.recipe_resolved
     if odd := sorted(set(resolved) - _TAKEN - _REPLACED - _LEFT):
@@ -101,7 +97,7 @@ def trusted_recipe(
     }
     if unknown := sorted(set(files) - {origin.key for origin in origins}):
         keys = listed([origin.key for origin in origins])
-        raise ConfigError(f"--model {unknown[0]}=…: the bundle has no such model; it has {keys}")
+        raise ConfigError(f"--model {unknown[0]}=…: no such model in the bundle; it has {keys}")
     _texts(bundle, known, trusted, folder)
     asked = resolved.get("references")
     if isinstance(asked, list) and asked:
@@ -126,14 +122,14 @@ def _origins(bundle: Bundle, known: BundledRun) -> tuple[ModelOrigin, ...]:
     hashes = {origin.key: origin.sha256 for origin in origins}
     for model in known.run.models:
         if hashes.get(model.key) != model.sha256:
-            raise bundle.refusal(f"models.json has another hash of {model.key} than the run")
+            raise bundle.refusal(f"models.json and the run have different hashes of {model.key}")
     if lost := [key for key in recipe.measured_models() if key not in hashes]:
-        raise bundle.refusal(f"models.json does not say where {lost[0]} comes from")
+        raise bundle.refusal(f"models.json has no source of {lost[0]}")
     return origins
 
 
 def _engine(bundle: Bundle, known: BundledRun, program: Path | None) -> Iterator[tuple[str, Any]]:
-    """Yield the engine's keys. Raises ConfigError for one that starts what the recipe names."""
+    """Yield the engine's keys. Raises ConfigError for one that starts a named program."""
     engine = known.run.recipe_resolved.get("engine")
     assert isinstance(engine, dict)  # the recipe's model has read it
     name = engine.get("name")
@@ -157,7 +153,7 @@ def _engine(bundle: Bundle, known: BundledRun, program: Path | None) -> Iterator
     if program is None:
         raise ConfigError(
             f"the run used a program that labctl did not build: {source['file']}",
-            hint=f"get the file with SHA-256 {wanted} from who made the bundle, then add"
+            hint=f"get the file with SHA-256 {wanted} from the bundle's author, then add"
             " --program FILE",
         )
     _require("--program", program, wanted)
@@ -167,7 +163,7 @@ def _engine(bundle: Bundle, known: BundledRun, program: Path | None) -> Iterator
 def _model(
     origin: ModelOrigin, files: Mapping[str, Path], missing: list[Missing]
 ) -> dict[str, Any] | None:
-    """Return where a model is taken from here, pinned to its hash; None if it cannot be had."""
+    """Return the source of a model here, pinned to its hash; None if it is not available."""
     given = files.get(origin.key)
     if given is not None:
         _require(f"--model {origin.key}", given, origin.sha256)
@@ -178,16 +174,16 @@ def _model(
         pinned = {"sha256": origin.sha256} if origin.sha256 else {}
         return {"hub": {**hub, **({"revision": origin.commit} if origin.commit else {}), **pinned}}
     url = source.get("url")
-    # A request to a machine of this network could do something there.
+    # A request to a machine of this network could cause an action there.
     is_near = isinstance(url, dict) and public_address(str(url.get("address"))) is None
     if is_near or not origin.public:
         if origin.sha256 is not None and (present := cached(origin.sha256)) is not None:
             return {"file": str(present), "lock": False}
-        if origin.sha256 is not None:  # else nothing but a model made of it is needed
+        if origin.sha256 is not None:  # otherwise only a model made from it is needed
             missing.append(
                 Missing(
                     f"the model {origin.key!r} ({origin.file or 'a file'}) has no public source",
-                    f"get the file with SHA-256 {origin.sha256} from who made the bundle, then add"
+                    f"get the file with SHA-256 {origin.sha256} from the bundle's author, then add"
                     f" --model {origin.key}=FILE",
                 )
             )
@@ -202,8 +198,8 @@ def _require(option: str, path: Path, sha256: str | None) -> None:
     found = cached_sha256(path)
     if found != sha256:
         raise ConfigError(
-            f"{option}: {path} is not what was measured: its SHA-256 is {found}, not {sha256}",
-            hint="another file gives other numbers, which say nothing about these",
+            f"{option}: {path} is not the measured file: its SHA-256 is {found}, not {sha256}",
+            hint="another file gives other numbers, which cannot be compared",
         )
 
 
@@ -217,8 +213,8 @@ def _texts(bundle: Bundle, known: BundledRun, trusted: TrustedRecipe, folder: Pa
     if resolved.get("prompt") is not None:
         document["prompt"] = prompt = str(resolved["prompt"])
         if hashlib.sha256(prompt.encode()).hexdigest() != known.plan.prompt_sha256:
-            what = "the prompt is not as it was measured: a name or path was left out of it"
-            trusted.missing.append(Missing(what, "ask for a bundle made --with-identity"))
+            what = "the prompt is not the measured one: a name or path was left out"
+            trusted.missing.append(Missing(what, "ask for a bundle made with --with-identity"))
     elif resolved.get("prompt_file") is not None:
         name = "inputs/prompt.txt"
         _same(bundle, name, known.plan.prompt_sha256, trusted.missing)
@@ -233,17 +229,17 @@ def _texts(bundle: Bundle, known: BundledRun, trusted: TrustedRecipe, folder: Pa
 
 
 def _same(bundle: Bundle, name: str, sha256: str | None, missing: list[Missing]) -> None:
-    """Note an input that the bundle does not have, or not as it was measured."""
+    """Note an input that is missing in the bundle, or differs from the measured one."""
     entry = bundle.manifest.entries.get(name)
     if entry is None:
         what = f"{name} is not in the bundle"
-        missing.append(Missing(what, f"ask who made it for the file with SHA-256 {sha256}"))
+        missing.append(Missing(what, f"ask its author for the file with SHA-256 {sha256}"))
     elif entry.sha256 != sha256:
-        raise bundle.refusal(f"{name} is not what the run read")
+        raise bundle.refusal(f"{name} is not the file that the run read")
 
 
 def _check_conditions(document: Mapping[str, Any], board: Board, cautions: list[str]) -> None:
-    """Note changes of the board. Raises ConfigError where they would change this host."""
+    """Note changes of the board. Raises ConfigError if they would change this host."""
     conditions = document.get("conditions") or {}
     scheduling = document.get("scheduling") or {}
     changes = []
@@ -256,15 +252,16 @@ def _check_conditions(document: Mapping[str, Any], board: Board, cautions: list[
     if changes and board.transport.is_this_host:
         raise ConfigError(
             f"board {board.name} is this host, and the recipe {changes[0]}",
-            hint="reproduce it on a board that is not this host",
+            hint="reproduce it on a board other than this host",
         )
     cautions += changes
 
 
 def _not_taken(bundle: Bundle, what: str) -> ConfigError:
     return ConfigError(
-        f"{what} is nothing that labctl takes from a bundle: it could start a program that only"
-        " the bundle names",
-        hint=f"read it: labctl show {bundle.path}/recipe.resolved.yaml; what you trust, copy into a"
-        " recipe of yours, and `labctl run` that",
+        f"{what} is refused: it could start a program chosen by the bundle",
+        hint=(
+            f"read it with labctl show {bundle.path}/recipe.resolved.yaml, copy the"
+            " parts that you trust into your own recipe, then `labctl run` it"
+        ),
     )

@@ -1,4 +1,4 @@
-"""Judge a reproduction, number by number: reproduced, not reproduced, or that it cannot be told."""
+"""Judge a reproduction, number by number: reproduced, not reproduced, or unclear."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,15 +11,16 @@ from labctl.records import BoardFacts, Execution, RunRecord, TrialRecord, TrialS
 from labctl.stats import median
 from labctl.stats.log_ratio import unpaired
 
-#: Shares of a ceiling that are this near count as the same: repeated probes of one board, which the
-#: ceilings are from, differ by less (see ``labctl.board.probe_files``).
+#: Shares of a ceiling within this difference count as the same: ceilings come from probes, and
+#: repeated probes of one board differ by less (see ``labctl.board.probe_files``).
 SHARE_WITHIN = 0.15
 _ERROR = 0.05
-#: What two boards of one kind differ in beyond their hardware, and what a stranger cannot have.
+#: Keys in which two boards of one kind may differ beyond their hardware, or which a stranger cannot
+#: reproduce.
 _ALLOWED = ("board",)
 _NOT_A_BOARD = {
-    Execution.EMULATED: "EMULATED: an emulator's times say nothing of a board",
-    Execution.NATIVE_HOST: "NATIVE HOST: a computer's times say nothing of a board",
+    Execution.EMULATED: "EMULATED: times of an emulator say nothing about a board",
+    Execution.NATIVE_HOST: "NATIVE HOST: times of a computer say nothing about a board",
 }
 
 
@@ -33,7 +34,7 @@ class Judgement(StrEnum):
 
 @dataclass(frozen=True)
 class Number:
-    """One number of the bundle, beside its reproduction. Values are in ns, or tokens/s."""
+    """One number of the bundle and its reproduction. Values are in ns, or tokens/s."""
 
     variant: str
     what: str
@@ -62,10 +63,10 @@ class Measured:
 def judge(there: Measured, here: Measured, history: History | None = None) -> list[Number]:
     """Return a judgement for each number of the bundle's run.
 
-    Times are compared where both boards are of one kind, as ``labctl compare`` does, by its own
-    default limits and not by the bundle's. Otherwise, and where different runs alone cannot tell,
-    each side's share of its own board's ceiling is compared: see :data:`SHARE_WITHIN`. What did not
-    run on a board has no such number.
+    Times are compared if both boards are of one kind, as in ``labctl compare``, with its own
+    default limits and not the bundle's. Otherwise, and if different runs alone give no answer, each
+    side's share of its own board's ceiling is compared: see :data:`SHARE_WITHIN`. Runs that were
+    not on a board have no such number.
     """
     others = {side.variant: side for side in run_sides(here.run, here.trials, "here")}
     numbers = []
@@ -115,7 +116,7 @@ def _number(side: Side, row: Row, execution: Execution | None) -> Number:
 
 
 def _share(there: Measured, here: Measured, variant: str) -> Number | None:
-    """Compare the shares of the nearest ceiling; None where the bundle has none."""
+    """Compare the shares of the nearest ceiling; None if the bundle has none."""
     mine, theirs = (_shares(side.good(variant)) for side in (here, there))
     if not theirs:
         return None
@@ -123,7 +124,7 @@ def _share(there: Measured, here: Measured, variant: str) -> Number | None:
     what = f"share of the {kind} ceiling"
     at = median(theirs[kind])
     if kind not in mine:
-        why = f"this board's {kind} rate is not known: `labctl boards probe`"
+        why = f"this board's {kind} rate is unknown: `labctl boards probe`"
         return Number(variant, what, Judgement.CANT_TELL, why, at)
     now = median(mine[kind])
     nearest = max(mine, key=lambda one: median(mine[one]))
@@ -135,7 +136,7 @@ def _share(there: Measured, here: Measured, variant: str) -> Number | None:
 
 def _judged_share(mine: Sequence[float], theirs: Sequence[float]) -> tuple[Judgement, str]:
     if min(len(mine), len(theirs)) < 2:
-        return Judgement.CANT_TELL, "a single repeat on a side tells no scatter"
+        return Judgement.CANT_TELL, "a single repeat on a side shows no scatter"
     found = unpaired(mine, theirs)
     low, high = 1 - SHARE_WITHIN, 1 / (1 - SHARE_WITHIN)
     same, different = found.interval(1 - 2 * _ERROR), found.interval(1 - _ERROR)
@@ -144,7 +145,7 @@ def _judged_share(mine: Sequence[float], theirs: Sequence[float]) -> tuple[Judge
         return Judgement.REPRODUCED, f"{text}; within {SHARE_WITHIN:.0%}"
     if different.high < low or different.low > high:
         return Judgement.NOT_REPRODUCED, f"{text}; beyond {SHARE_WITHIN:.0%}"
-    return Judgement.CANT_TELL, f"{text}; more repeats would tell whether within {SHARE_WITHIN:.0%}"
+    return Judgement.CANT_TELL, f"{text}; more repeats would decide about {SHARE_WITHIN:.0%}"
 
 
 def _shares(trials: Sequence[TrialRecord]) -> dict[str, list[float]]:
@@ -164,8 +165,8 @@ def texts(
 ) -> list[Number]:
     """Judge the generated texts: the same bytes, or not.
 
-    ``hashes`` are those of the new run's outputs, by the variant. A text is worth a comparison
-    where the engine's output is nothing else and its seed is fixed.
+    ``hashes`` are those of the new run's outputs, by the variant. Texts are compared if the output
+    contains nothing else and the seed is fixed.
     """
     engine = there.run.recipe_resolved.get("engine")
     task = engine.get("task", engine.get("tool")) if isinstance(engine, dict) else "none"
@@ -184,7 +185,7 @@ def texts(
         name = f"run/trials/{first.number:03d}-{first.slug}/stdout"
         entry = manifest.entries.get(name)
         if entry is None or name in altered:
-            judgement, reason = Judgement.CANT_TELL, "the bundle does not have it as it was"
+            judgement, reason = Judgement.CANT_TELL, "the bundle does not have the original"
         elif entry.sha256 == hashes[variant]:
             judgement, reason = Judgement.REPRODUCED, "the same bytes"
         elif _alike(there.run.facts, here.run.facts):

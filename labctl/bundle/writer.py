@@ -1,4 +1,4 @@
-"""Write the zip of a bundle: the same bytes for the same entries, and nothing a reader refuses."""
+"""Write the zip of a bundle: the same bytes for the same entries, within a reader's bounds."""
 
 import hashlib
 import stat
@@ -13,9 +13,9 @@ from labctl.errors import ConfigError
 from labctl.files import appearing
 from labctl.units import size
 
-#: The first moment that a zip can tell.
+#: The earliest time that a zip can store.
 _TIME = (1980, 1, 1, 0, 0, 0)
-#: Signs the manifest; None: nobody does.
+#: Signs the manifest; None: no signature.
 Sign = Callable[[bytes], bytes]
 
 
@@ -27,16 +27,15 @@ def write_zip(
     *,
     most_bytes: int = form.MOST_BYTES,
 ) -> BundleManifest:
-    """Write a bundle; it appears at ``path`` when it is whole.
+    """Write a bundle; it appears at ``path`` when it is complete.
 
     Args:
-        path: the file; what was there is replaced.
-        entries: names with contents, in the order in which they are written.
-        manifest: called with what was written; it gets the last entry.
-        sign: makes the signature of the manifest's bytes.
-        most_bytes: what a reader accepts of all contents together.
+        path: the file; an existing one is replaced. entries: names with contents, in the order in
+        which they are written. manifest: called with the written entries; its result is the last
+        entry. sign: makes the signature of the manifest's bytes. most_bytes: size that a reader
+        accepts for all contents together.
 
-    Raises ConfigError when it would be larger than a reader accepts, HostError.
+    Raises ConfigError if it would be larger than a reader accepts, HostError.
     """
     written: dict[str, Entry] = {}
     total = 0
@@ -61,7 +60,7 @@ def write_zip(
 def _add(bundle: zipfile.ZipFile, name: str, content: bytes) -> None:
     assert name_problem(name) is None, name
     entry = zipfile.ZipInfo(name, _TIME)
-    entry.create_system = 3  # Unix, wherever this is
+    entry.create_system = 3  # Unix, on every system
     entry.external_attr = (stat.S_IFREG | 0o644) << 16
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     packed = len(packer.compress(content)) + len(packer.flush())

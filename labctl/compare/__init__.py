@@ -1,4 +1,4 @@
-"""Comparison of what was measured: are two sides alike, is one slower, is it not known."""
+"""Comparison of measurements: two sides are alike, one is slower, or it is unknown."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Differences of two sides in a figure, by what was measured."""
+"""Estimate differences of two sides in a figure, by the way they were measured."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -20,18 +20,19 @@ from labctl.stats import (
 from labctl.stats.log_ratio import LEAST_SESSIONS
 from labctl.stats.rank_tests import LEAST, mann_whitney, sign_flip
 
-#: Sessions that measured the same: of each the good repeats.
+#: Sessions that measured the same, each with its good repeats.
 Sessions = Sequence[Sequence[TrialRow]]
-#: Gives other sessions that measured the same as a side, but none of the runs that are named.
+#: Returns other sessions that measured the same as a side, except those of the named runs.
 History = Callable[[Side, Collection[str]], Sessions]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Difference of two sides. ``found`` is None where too few repeats have the figure.
+    """Difference of two sides. ``found`` is None if too few repeats have the figure.
 
-    ``sessions`` is how many tell how sessions of this board differ; None: it does not matter.
-    ``check`` is the p-value of the test without a distribution; None with too few repeats.
+    ``sessions`` is the number of sessions that show the session-to-session variation of this board;
+    None: it does not matter. ``check`` is the p-value of the distribution-free test; None with too
+    few repeats.
     """
 
     found: LogRatio | None
@@ -41,16 +42,16 @@ class Estimate:
 
 
 def other_sessions(pair: Pair, history: History | None) -> Sequence[Sessions]:
-    """Return groups of sessions that tell how sessions differ; none for variants of one run.
+    """Return groups of sessions that show how sessions differ; none for variants of one run.
 
-    No two of them are of one run.
+    No two of them belong to one run.
     """
     left, right = pair
     if history is None or left.runs == right.runs:
         return []
     found = [(side.variant, history(side, left.runs | right.runs)) for side in pair]
     groups: list[list[Sequence[TrialRow]]] = []
-    # What moves a run moves all its variants: it tells once how runs differ.
+    # A change of a run affects all its variants: it counts once.
     taken: set[str] = set()
     for _, sessions in sorted(found, key=lambda one: (-len(one[1]), one[0])):
         groups.append([])
@@ -62,7 +63,7 @@ def other_sessions(pair: Pair, history: History | None) -> Sequence[Sessions]:
 
 
 def estimate(pair: Pair, figure: Figure, others: Sequence[Sessions]) -> Estimate:
-    """Estimate how the right side's figure differs from the left one's."""
+    """Estimate the difference of the right side's figure from the left one's."""
     left, right = pair
     stopped = any(session.stopped for side in pair for session in side.sessions)
     if left.runs == right.runs and len(left.runs) == 1:
@@ -87,9 +88,9 @@ def estimate(pair: Pair, figure: Figure, others: Sequence[Sessions]) -> Estimate
 
 
 def estimate_pairs(values: Sequence[float], references: Sequence[float]) -> Estimate:
-    """Estimate how values differ from references that were each measured beside them, in turns.
+    """Estimate the difference of values from references measured alternately with them.
 
-    Raises as :func:`labctl.stats.paired` does, but has no estimate of fewer than two pairs.
+    Raises as :func:`labctl.stats.paired` does, but gives no estimate for fewer than two pairs.
     """
     if len(values) < 2:
         return Estimate(None, Basis.PAIRED)

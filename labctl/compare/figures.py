@@ -10,7 +10,7 @@ from labctl.index import TrialRow
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of speed; ``name`` is that of gates and of ``--figure``, ``label`` for people."""
+    """A figure of speed; ``name`` is used in gates and by ``--figure``, ``label`` is for people."""
 
     name: str
     label: str
@@ -20,7 +20,8 @@ class Figure:
     has_loading: bool = False
 
 
-#: By name. Times are in ns here, whatever unit the gate of that name has: a ratio has none.
+#: Figures by name. Times are in ns here, whatever unit the gate of that name has: a ratio has no
+#: unit.
 FIGURES: Mapping[str, Figure] = {
     figure.name: figure
     for figure in (
@@ -41,12 +42,12 @@ FIGURES: Mapping[str, Figure] = {
     )
 }
 DEFAULT_FIGURES = ("tpot_ms", "ttft_ms", "prefill_tokens_per_second")
-#: What stands for the time of a token where a benchmark reports rates alone.
+#: Used instead of the time of a token if a benchmark reports only rates.
 _INSTEAD = {"tpot_ms": "tokens_per_second"}
 
 
 def checked_names(names: Iterable[str]) -> list[str]:
-    """Return the names of figures, each once. Raises ConfigError for one that is none."""
+    """Return the names of figures, each once. Raises ConfigError for an unknown one."""
     found = list(dict.fromkeys(names))
     for name in found:
         if name not in FIGURES:
@@ -57,7 +58,7 @@ def checked_names(names: Iterable[str]) -> list[str]:
 def figures_of(repeats: Iterable[TrialRow], names: Iterable[str] = ()) -> list[Figure]:
     """Return the figures of these names; without names the usual ones that any repeat has.
 
-    Where none has any, it is the first one, so that it is said of something.
+    If no repeat has any, return the first one, so that there is a row to report.
     """
     rows = list(repeats)
     if chosen := [FIGURES[name] for name in names]:

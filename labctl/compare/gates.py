@@ -35,21 +35,21 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 from labctl.state import Baseline, lab_state
 
-#: So many of the last good runs are looked through for those that are alike.
+#: Number of last good runs that are searched for comparable ones.
 _LAST_RUNS = 30
-#: So many are the reference together: of a single one, luck would be a part.
+#: Number of runs that form the reference together: a single one would include luck.
 _POOLED = 5
 
 
 @dataclass(frozen=True)
 class _NoReference(Exception):
-    """There is nothing to compare with; ``reason`` says what is missing, and what to do."""
+    """There is nothing to compare with; ``reason`` says what is missing and what to do."""
 
     reason: str
 
 
 def missing_references(lab: LabFile, recipe: Recipe, board: str) -> Iterator[str]:
-    """Yield a line for each gate of a recipe that has nothing to be compared with so far."""
+    """Yield a line for each gate of a recipe that has no reference yet."""
     for gate in recipe.gates:
         if gate.against is None:
             continue
@@ -91,7 +91,7 @@ def _judge(
     trials: Sequence[TrialRecord],
     rows: Sequence[VariantSummary],
 ) -> list[GateRecord]:
-    """Judge one gate on all variants that it speaks of, as one family of comparisons."""
+    """Judge one gate on all variants that it applies to, as one family of comparisons."""
     assert gate.against is not None
     execution = run.facts.execution
     refused = {row.variant: found for row in rows if (found := refusal(gate, row, execution))}
@@ -131,7 +131,7 @@ def _judge(
 def _steady_history(lab: LabFile, recipe: str, board: str) -> History:
     """Return the sessions of the past without the runs that missed such a gate.
 
-    A step in the speed is no chance difference of runs: counted as one, it would hide itself.
+    A step in the speed is not a random difference of runs: counted as one, it would hide itself.
     """
     runs, repository = lab.root / "runs", RunRepository(lab.root / "runs")
     known = board_history(repository)
@@ -164,17 +164,17 @@ def _judged(record: GateRecord, reference: Side, row: Row, limits: Thresholds) -
 
 
 def _verdict(row: Row, limits: Thresholds) -> tuple[bool | None, str]:
-    """Return whether a gate is kept, and why. What cannot be told is neither."""
+    """Return True if a gate is kept, False if missed, None if unclear; and the reason."""
     allowed = f"{percent(limits.practical)} allowed"
     if row.verdict is Verdict.SLOWER:
         return False, f"{change(row)}, {allowed}: {interval_text(row.interval)}"
     if row.verdict in (Verdict.SAME, Verdict.FASTER):
         return True, f"{row.verdict}: {row.reason}"
     if row.interval is not None:
-        # Nothing is asked of the other side: faster by chance or not, it is not slower.
+        # One-sided: a side that is faster, by chance or not, is not slower.
         end = 1 / row.interval.low if row.more_is_faster else row.interval.high
         if end < 1 + limits.practical:
-            return True, f"not slower by more than is allowed: {interval_text(row.interval)}"
+            return True, f"not slower by more than allowed: {interval_text(row.interval)}"
     return None, f"not judged: {row.verdict}: {row.reason}"
 
 
@@ -188,10 +188,10 @@ def _limits(gate: Gate, run: RunRecord) -> Thresholds:
 def _reference(
     lab: LabFile, against: str, run: RunRecord, trials: Sequence[TrialRecord]
 ) -> list[Side]:
-    """Return the sides to compare with: of a baseline, or of the last good runs that are alike.
+    """Return the sides to compare with: of a baseline, or of the last comparable good runs.
 
-    Where none is alike, those of the newest: the comparison says why. Raises _NoReference,
-    ConfigError for a damaged run, HostError.
+    If none is comparable, return those of the newest: the comparison gives the reason. Raises
+    _NoReference, ConfigError for a damaged run, HostError.
     """
     if against != LAST_GOOD:
         return baseline_sides(_baseline(lab, against), lab.root / "runs")
@@ -225,12 +225,12 @@ def _baseline(lab: LabFile, name: str) -> Baseline:
 def _good_runs(
     lab: LabFile, recipe: str, board: str, without: str = ""
 ) -> Iterator[tuple[RunDirectory, set[str]]]:
-    """Yield the runs that passed, the newest first, each with its variants that count.
+    """Yield the runs that passed, newest first, each with its variants that count.
 
-    None counts that its own checks contradict, that is untrusted, or that is suspected to be
-    slower: the next runs would be compared with it, and keep the gate. Where a gate could not
-    tell, all count: without the slow ones, luck would be the reference, and equal runs would miss.
-    Raises _NoReference, HostError.
+    A variant does not count if its own checks contradict it, if it is untrusted, or if it is
+    suspected to be slower: later runs would be compared with it, and keep the gate. If a gate was
+    unclear, all count: without the slow ones, luck would be the reference, and equal runs would
+    miss. Raises _NoReference, HostError.
     """
     runs = lab.root / "runs"
     repository = RunRepository(runs)
@@ -256,7 +256,7 @@ def _good_runs(
 
 
 def _suspected(directory: RunDirectory) -> set[str]:
-    """Return the variants of which a gate suspects that they are slower than their reference."""
+    """Return the variants that a gate suspects to be slower than their reference."""
     end = directory.end()
     return {gate.variant for gate in end.gates if _is_suspected(gate)} if end else set()
 

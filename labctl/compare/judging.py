@@ -1,7 +1,7 @@
-"""The judgement: unlike, same, slower or faster, or that it cannot be told; in this order.
+"""The judgement: not comparable, same, slower, faster or unclear; in this order.
 
-Tests for a difference and for sameness are two families, each with one error over all rows
-(Holm). The interval of a row is the one that decides.
+Tests for a difference and for sameness are two families, each with one error over all rows (Holm).
+The interval of a row decides.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -58,7 +58,7 @@ def compare(
 
 
 def _refused(found: Iterable[Difference], figure: Figure | None = None) -> list[Difference]:
-    """Return the differences that forbid a comparison, of one figure or of all."""
+    """Return the differences that forbid a comparison, for one figure or for all."""
     return [
         one
         for one in found
@@ -90,7 +90,7 @@ def _row(pair: Pair, figure: Figure, found: tuple[Difference, ...]) -> Row:
 
 
 def _moved(side: Side) -> tuple[str, ...]:
-    """Return the boards of a side where it has several: its run moved when one broke."""
+    """Return the boards of a side if it has several: its run moved when one broke."""
     boards = dict.fromkeys(row.board or "not known" for row in side.repeats)
     return tuple(boards) if len(boards) > 1 else ()
 
@@ -100,7 +100,7 @@ def _values(rows: Iterable[TrialRow], figure: Figure) -> list[float]:
 
 
 def judged(rows: Sequence[tuple[Row, Estimate | None]], limits: Thresholds) -> list[Row]:
-    """Return rows with their verdicts, judged as one family; without an estimate as they are."""
+    """Return rows with verdicts, judged as one family; rows without an estimate are unchanged."""
     different = _family(
         [one.found.p_different() if one and one.found else None for _, one in rows], limits.error
     )
@@ -125,7 +125,7 @@ def judged(rows: Sequence[tuple[Row, Estimate | None]], limits: Thresholds) -> l
 
 
 def _family(probabilities: Sequence[float | None], error: float) -> list[float | None]:
-    """Return the error at which each member is judged; None for what is no member."""
+    """Return the error at which each member is judged; None for rows outside the family."""
     members = [index for index, p in enumerate(probabilities) if p is not None]
     errors = holm([p for p in probabilities if p is not None], error)
     found: list[float | None] = [None] * len(probabilities)
@@ -176,7 +176,7 @@ def _judge(
 def _settling(
     noise: float, difference: float, limits: Thresholds, error: float, same_error: float
 ) -> int | None:
-    """Return the fewest pairs that settle it, if the difference is as it was seen."""
+    """Return the fewest pairs that settle it, if the difference is as observed."""
     same = repeats_for_same(noise, limits.same_log, difference=difference, error=same_error)
     different = repeats_for_difference(
         noise, difference, threshold=limits.practical_log, error=error

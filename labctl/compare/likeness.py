@@ -7,7 +7,7 @@ from labctl.compare.sides import Side
 from labctl.index.rows import TrialRow, parameter_text
 from labctl.results.comparability import REVISION
 
-#: How it was built.
+#: Keys of the build.
 _BUILD = ("build_spec", "compiler")
 EXECUTION = "execution"
 MODEL = "model"
@@ -19,11 +19,11 @@ _DIGITS = 12
 
 @dataclass(frozen=True)
 class Difference:
-    """A key in which two sides differ, with what each has, for people.
+    """A key in which two sides differ, with both values, for people.
 
     ``allowed`` says why they are compared nevertheless: ``revision``, ``varied`` (by the recipe),
     ``resolved`` (it follows from the model that the recipe varies) or ``allowed`` (by the user);
-    None: they are not.
+    None: they are not compared.
     """
 
     key: str
@@ -38,13 +38,13 @@ class Difference:
 def differences(left: Side, right: Side, allow: Collection[str] = ()) -> list[Difference]:
     """Return all differences of two sides, by key.
 
-    Allowed are the source's revision, what a recipe varies between variants of one run, what
-    follows from that, and the keys in ``allow``; never that the one ran on a board and the other
-    did not.
+    Allowed are the source's revision, values that a recipe varies between variants of one run,
+    values that follow from these, and the keys in ``allow``. It is never allowed that only one side
+    ran on a board.
     """
     mine, theirs = _values(left), _values(right)
     if not mine or not theirs:
-        return []  # without a good repeat nothing is known of it
+        return []  # without a good repeat nothing is known about it
     same_build = mine.get("build_key") == theirs.get("build_key") and "build_key" in mine
     found = []
     varied = left.varied if left.runs == right.runs else frozenset()
@@ -68,9 +68,7 @@ def differences(left: Side, right: Side, allow: Collection[str] = ()) -> list[Di
 
 
 def fits_one_run(left: Side, right: Side, found: Iterable[Difference]) -> bool:
-    """Tell whether one run can have both sides: it has one source, one board and one variant of
-    each kind.
-    """
+    """Return True if one run can contain both sides: only models and parameters differ."""
     varied = {MODEL} | {key for side in (left, right) for r in side.repeats for key in r.parameters}
     own = {one.key for one in found} - {MODEL_CACHE}
     return left.runs == right.runs or (bool(own) and own <= varied)
@@ -79,8 +77,8 @@ def fits_one_run(left: Side, right: Side, found: Iterable[Difference]) -> bool:
 def _resolved(left: Side, right: Side) -> set[str]:
     """Return the keys that follow from the model, of two variants of one run.
 
-    They have one recipe: parameters that it does not vary differ where it leaves them to labctl,
-    which sets them so that the model fits in memory. A model that does not fit is never all there.
+    They have one recipe. Parameters that it does not vary can differ only if labctl sets them, so
+    that the model fits in memory. A model that does not fit is never completely in memory.
     """
     return {
         MODEL_CACHE,
@@ -89,7 +87,7 @@ def _resolved(left: Side, right: Side) -> set[str]:
 
 
 def _values(side: Side) -> dict[str, frozenset[str]]:
-    """Return for each key the values that its repeats have; of most keys it is one."""
+    """Return the values of the repeats by key; most keys have one."""
     found: dict[str, set[str]] = {}
     for session in side.sessions:
         for row in session.repeats:
@@ -100,7 +98,7 @@ def _values(side: Side) -> dict[str, frozenset[str]]:
 
 
 def row_values(row: TrialRow) -> dict[str, object]:
-    """Return all that must agree, of one trial."""
+    """Return all values of one trial that must agree."""
     return {
         **row.comparability,
         MODEL: row.model_sha256,
@@ -109,7 +107,7 @@ def row_values(row: TrialRow) -> dict[str, object]:
 
 
 def _files(*sides: Side) -> dict[str, str]:
-    """Return the names of models' files by hash, with the hash where a name has several."""
+    """Return the names of models' files by hash, with the hash if a name has several."""
     repeats = [row for side in sides for row in side.repeats]
     rows = {row.model_sha256: row.model_file for row in repeats if row.model_sha256 is not None}
     several = len(set(rows.values())) < len(rows)
@@ -123,6 +121,6 @@ def _text(values: frozenset[str] | None, names: Mapping[str, str]) -> str:
 
 
 def short_hash(text: str) -> str:
-    """Return the beginning of a hash; other texts are whole."""
+    """Return the beginning of a hash; return other texts whole."""
     is_hash = len(text) in (40, 64) and all(c in "0123456789abcdef" for c in text)
     return text[:_DIGITS] if is_hash else text or "''"

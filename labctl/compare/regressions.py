@@ -1,9 +1,9 @@
-"""Changes of a series from one level to another: which commits, and whether it is the source.
+"""Changes of a series from one level to another: their commits, and their cause.
 
-A step that is found in nights is a suspicion: the room, the power supply or the board may have
-changed too, and the nights that show it chose it. It is confirmed by new measurements: the last
-good source again, and the slow one after it, in turns. If the good one is slow now as well, it was
-never the source.
+A step between nights is only a suspicion: the room, the power supply or the board may have changed
+too, and it was found in the same nights that show it. New measurements confirm it: the last good
+source again, alternating with the slow one after it. If the good one is slow now as well, the
+source was not the cause.
 """
 
 import math
@@ -27,8 +27,8 @@ from labctl.stats.power import repeats_for_difference
 from labctl.stats.steps import LEAST_SERIES, Step, find_steps, noise
 
 
-class Standing(StrEnum):
-    """Proof of a change, so far."""
+class ChangeStatus(StrEnum):
+    """State of the proof of a change."""
 
     SUSPECTED = "suspected"
     CONFIRMED = "confirmed"
@@ -40,19 +40,18 @@ class Change:
     """A step of a series.
 
     Args:
-        step: its place among the nights, and its levels.
-        slower: True for a regression, False for an improvement.
-        repaired: True if a later change took it back.
-        standing: whether it is the source, by new measurements; ``reason`` says why.
-        row: that comparison; None: there is none yet.
-        rounds: measurements of both in turns that would settle it; None: no useful number.
+        step: its place among the nights, and its levels. slower: True for a regression, False for
+        an improvement. repaired: True if a later change reversed it. status: proof, by new
+        measurements, that it is the source; ``reason`` says why. row: that comparison; None: there
+        is none yet. rounds: alternating measurements of both that would settle it; None: no useful
+        number.
     """
 
     series: Series
     step: Step
     slower: bool
     repaired: bool
-    standing: Standing
+    status: ChangeStatus
     reason: str
     row: Row | None = None
     rounds: int | None = None
@@ -69,41 +68,40 @@ class Change:
 
     @property
     def surely_before(self) -> Night:
-        """The last night that is of the old level with 95 % probability."""
+        """The last night at the old level with 95 % probability."""
         return self.series.nights[self.step.earliest - 1]
 
     @property
     def surely_after(self) -> Night:
-        """The first night that is of the new level with 95 % probability."""
+        """The first night at the new level with 95 % probability."""
         return self.series.nights[self.step.latest]
 
     @property
     def fails(self) -> bool:
         """True for a confirmed regression that is still there."""
-        return self.slower and not self.repaired and self.standing is Standing.CONFIRMED
+        return self.slower and not self.repaired and self.status is ChangeStatus.CONFIRMED
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """The commands that measure both sources again, in turns.
+        """The commands that measure both sources again, alternately.
 
-        They are of sources that are surely on either side: the most likely ones may both be slow.
+        They use sources that are surely on either side: the most likely ones may both be slow.
         """
         one, other = self.surely_before, self.surely_after
         run = f"labctl run {self.series.recipe} --board {self.series.board}"
         if one.version == other.version:
-            return (f"{run}   (with {one.source} built, then with {other.source}, in turns)",)
+            return (f"{run}   (with {one.source} built, then with {other.source}, alternating)",)
         return tuple(f"{run} --set engine.version={night.version}" for night in (one, other))
 
 
 def lab_changes(
     runs: Path, wanted: Filter, figures: Sequence[str] = (), *, note: Note = silent
 ) -> tuple[list[tuple[Series, list[Change]]], list[Unmeasured]]:
-    """Return the series of a lab's runs that meet a filter, with their changes; and what has none.
+    """Return the series of matching runs with their changes, and variants without a series.
 
-    ``since`` is of the changes: the nights before are read too. Runs of other labs,
-    and untrusted ones, are left out. What counts as a change is what the recipe of a series' last
-    night has. ``note`` gets repeats that are left out because their checks failed. Raises
-    HostError.
+    ``since`` applies to changes: earlier nights are read too. Runs of other labs, and untrusted
+    ones, are left out. The recipe of a series' last night sets the thresholds of a change. ``note``
+    gets repeats that are left out because their checks failed. Raises HostError.
     """
     trials = RunRepository(runs, note).trials(replace(wanted, since=None))
     imported = {
@@ -135,7 +133,7 @@ def find_changes(series: Series, thresholds: Thresholds) -> list[Change]:
 
 
 def runs_of_regressions(trials: Iterable[IndexedTrial], thresholds: Thresholds) -> frozenset[str]:
-    """Return the runs between which a regression came that is still there: those that show it."""
+    """Return the runs around each regression that still exists: those that show it."""
     shown: set[str] = set()
     for series in series_of(trials):
         for change in find_changes(series, thresholds):
@@ -146,7 +144,7 @@ def runs_of_regressions(trials: Iterable[IndexedTrial], thresholds: Thresholds) 
 
 
 def is_long_enough(series: Series) -> bool:
-    """Tell whether steps can be found in a series."""
+    """Return True if steps can be found in a series."""
     return len(series.nights) >= LEAST_SERIES
 
 
@@ -164,56 +162,59 @@ def _change(
     repaired = (left if step.ratio > 1 else 1 / left) < 1 + thresholds.practical
     before = series.nights[bounds[0] : step.earliest]
     after = series.nights[step.latest : bounds[1]]
-    standing, reason, row = _standing(series, before, after, thresholds, slower=slower)
+    status, reason, row = _judge(series, before, after, thresholds, slower=slower)
     spread = noise(np.log(np.asarray(series.values)))
     rounds = repeats_for_difference(
         spread, math.log(step.ratio), threshold=thresholds.practical_log
     )
-    return Change(series, step, slower, repaired, standing, reason, row, rounds)
+    return Change(series, step, slower, repaired, status, reason, row, rounds)
 
 
-_Standing = tuple[Standing, str, Row | None]
-_NOT_THE_SOURCE = "the board, or what is around it, changed"
+_Judged = tuple[ChangeStatus, str, Row | None]
+_NOT_THE_SOURCE = "the board or its surroundings changed"
 
 
-def _standing(
+def _judge(
     series: Series,
     before: Sequence[Night],
     after: Sequence[Night],
     thresholds: Thresholds,
     *,
     slower: bool,
-) -> _Standing:
+) -> _Judged:
     if series.execution != Execution.BOARD:
-        return Standing.SUSPECTED, f"{series.execution}: shows nothing of a board", None
+        return ChangeStatus.SUSPECTED, f"{series.execution}: says nothing about a board", None
     if None in (before[-1].revision, after[0].revision):
-        return Standing.SUSPECTED, "nobody knows which source was measured", None
+        return ChangeStatus.SUSPECTED, "the measured source is unknown", None
     if before[-1].revision == after[0].revision:
-        return Standing.REFUTED, f"the same source before and after: {_NOT_THE_SOURCE}", None
+        return ChangeStatus.REFUTED, f"the same source before and after: {_NOT_THE_SOURCE}", None
     good, slow = _measured_in_turns(series, before, after)
     if good and slow:
         row = _compare(series, (good, before), (slow, after), thresholds)
         return _by_row(row, Verdict.SLOWER if slower else Verdict.FASTER)
     reason = "the source before it was not measured again since"
     if good:
-        reason = "the source before it was measured again, that after it not since then"
-    return Standing.SUSPECTED, reason, None
+        reason = (
+            "the source before it was measured again, the source after it was not"
+            " measured since then"
+        )
+    return ChangeStatus.SUSPECTED, reason, None
 
 
-def _by_row(row: Row, expected: Verdict) -> _Standing:
+def _by_row(row: Row, expected: Verdict) -> _Judged:
     """Judge a change by new measurements of both sources."""
     if row.verdict is expected:
-        return Standing.CONFIRMED, f"measured in turns: {row.reason}", row
+        return ChangeStatus.CONFIRMED, f"measured alternately: {row.reason}", row
     if row.verdict in (Verdict.SAME, Verdict.FASTER, Verdict.SLOWER):
-        reason = f"measured in turns, {row.verdict}: {_NOT_THE_SOURCE} ({row.reason})"
-        return Standing.REFUTED, reason, row
-    return Standing.SUSPECTED, f"measured in turns: {row.reason}", row
+        reason = f"measured alternately, {row.verdict}: {_NOT_THE_SOURCE} ({row.reason})"
+        return ChangeStatus.REFUTED, reason, row
+    return ChangeStatus.SUSPECTED, f"measured alternately: {row.reason}", row
 
 
 def _measured_in_turns(
     series: Series, before: Sequence[Night], after: Sequence[Night]
 ) -> tuple[list[Night], list[Night]]:
-    """Return the nights of both sources from the first on that measured the good one again."""
+    """Return the nights of both sources, starting with the first new night of the good one."""
     newer = {night.revision for night in after}
     older = {night.revision for night in before} - newer
     seen = min(night.started for night in after)
@@ -231,7 +232,7 @@ def _compare(
     slow: tuple[Sequence[Night], Sequence[Night]],
     thresholds: Thresholds,
 ) -> Row:
-    """Compare new nights; the old ones of both levels tell how much nights differ."""
+    """Compare new nights; the old ones of both levels show how much nights differ."""
     sides = [
         Side(name, series.variant, tuple(Session(n.run, n.repeats) for n in new))
         for name, (new, _) in (("before", good), ("after", slow))

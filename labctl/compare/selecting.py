@@ -15,15 +15,15 @@ from labctl.runs.record.lookup import find_run
 from labctl.runs.record.repository import Note, silent
 from labctl.state import Baseline
 
-#: What follows a run's name: ``latest:q2_k``, ``latest/q2_k``.
+#: Separators between a run and a variant: ``latest:q2_k``, ``latest/q2_k``.
 _VARIANT = re.compile(r"(?P<run>.+)[:/](?P<variant>[^:/]+)")
 
 
 def find_pairs(words: Sequence[str], lab: LabFile, runs: Path, note: Note = silent) -> list[Pair]:
     """Return the pairs that these words mean: everything is compared with the first.
 
-    One word: the variants of that run with its first one. ``note`` gets the variants that one side
-    alone has. Raises ConfigError, also for a baseline and a run of it.
+    One word: the variants of that run with its first one. ``note`` gets the variants that only one
+    side has. Raises ConfigError, also for a baseline and a run of it.
     """
     sides = [find_sides(word, lab, runs, note) for word in words]
     if len(sides) == 1:
@@ -43,8 +43,8 @@ def find_pairs(words: Sequence[str], lab: LabFile, runs: Path, note: Note = sile
             shared = left.runs & right.runs
             if shared and (left.runs != right.runs or left.variant == right.variant):
                 raise ConfigError(
-                    f"{words[0]} and {word} both have run {', '.join(sorted(shared))}",
-                    hint="name two runs, or a baseline that was made without the run",
+                    f"{words[0]} and {word} both contain run {', '.join(sorted(shared))}",
+                    hint="name two runs, or a baseline made without the run",
                 )
             if left.copies(right):
                 raise ConfigError(
@@ -54,7 +54,7 @@ def find_pairs(words: Sequence[str], lab: LabFile, runs: Path, note: Note = sile
         compared = {side.name for pair in found for side in pair}
         alone = [side.name for side in (*first, *others) if side.name not in compared]
         if alone and len(first) > 1 and len(others) > 1:
-            note(f"not compared, no variant of that name on the other side: {', '.join(alone)}")
+            note(f"not compared, missing on the other side: {', '.join(alone)}")
         pairs += found
     return pairs
 
@@ -62,7 +62,7 @@ def find_pairs(words: Sequence[str], lab: LabFile, runs: Path, note: Note = sile
 def find_sides(word: str, lab: LabFile, runs: Path, note: Note = silent) -> list[Side]:
     """Return the sides of a run, a variant ``RUN:VARIANT``, or a baseline. Raises ConfigError.
 
-    ``note`` gets a line for a run that is not at its end.
+    ``note`` gets a line for an unfinished run.
     """
     try:
         baseline, found = find_named(lab, runs, word)

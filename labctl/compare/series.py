@@ -16,7 +16,7 @@ from labctl.stats import median
 from labctl.units import counted
 
 _DIGITS = 10
-#: All that agrees in the trials of a series, by key.
+#: All values that agree in the trials of a series, by key.
 _Agreed: TypeAlias = tuple[tuple[str, str], ...]
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
@@ -25,8 +25,8 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 class Night:
     """The good repeats of a variant in one run. ``value`` is their median, ns or tokens/s.
 
-    ``revision`` is equal where the program is, None where nobody knows it; ``source`` is a name for
-    people, ``committed`` the time of its commit where the build knew it.
+    ``revision`` is equal for equal programs, None if unknown; ``source`` is a name for people,
+    ``committed`` the time of its commit if the build knew it.
     """
 
     run: str
@@ -43,10 +43,10 @@ class Night:
 class Series:
     """A figure of one variant over the revisions of its source.
 
-    ``nights`` are in the order of the revisions: by their commits where all have a time, else as
-    they were measured first. ``again`` are those of a revision that had been measured when it was
-    measured again after a newer one. ``lost`` are runs since the last of them that have no value.
-    All its trials agree in ``agreed``; ``apart`` says in what it differs from others of its name.
+    ``nights`` are in the order of the revisions: by their commits if all have a time, else by their
+    first measurement. ``again`` are nights that measured an older revision again after a newer one.
+    ``lost`` are runs after the last night that have no value. All its trials agree in ``agreed``;
+    ``apart`` describes the differences from other series of the same name.
     """
 
     recipe: str
@@ -90,7 +90,7 @@ class Unmeasured:
 def unmeasured(
     trials: Iterable[IndexedTrial], known: Iterable[Series], since: str = ""
 ) -> list[Unmeasured]:
-    """Return what was run and is in no series; ``since`` is the least time of its last run."""
+    """Return variants that were run but are in no series, with a last run at or after ``since``."""
     places = {_place(series) for series in known}
     return [
         Unmeasured(*place, tuple(sorted(runs, key=runs.__getitem__)))
@@ -100,7 +100,7 @@ def unmeasured(
 
 
 def _tried(trials: Iterable[IndexedTrial]) -> dict[tuple[str, str, str], dict[str, str]]:
-    """Return by recipe, variant and board the runs that were made, with their beginnings."""
+    """Return the runs with their start times, by recipe, variant and board."""
     tried: dict[tuple[str, str, str], dict[str, str]] = {}
     for one in trials:
         if one.run.is_history and one.trial.repeat > 0:
@@ -110,13 +110,12 @@ def _tried(trials: Iterable[IndexedTrial]) -> dict[tuple[str, str, str], dict[st
 
 
 def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> list[Series]:
-    """Return the series in trials, by recipe, variant and board, the one that began first before.
+    """Return the series in trials, by recipe, variant, board and start.
 
-    All that must agree in comparable records agrees in a series, but for the revision of the
-    source: another compiler, flags, firmware or model begins a new one. Trials that failed, and
-    those that their own checks contradict, are left out; so are runs that are no history.
-    ``figures`` are names in FIGURES; by default the time of a token, or the rate where there is no
-    such time.
+    All keys of comparability agree in a series, except the revision of the source: another
+    compiler, flags, firmware or model starts a new one. Failed trials, trials with failed checks,
+    and runs that do not count as history are left out. ``figures`` are names in FIGURES; by default
+    the time of a token, or the rate if there is no such time.
     """
     groups: dict[tuple[str, str, _Agreed], dict[str, tuple[RunRow, list[TrialRow]]]] = {}
     trials = list(trials)
@@ -131,13 +130,13 @@ def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> li
         for (_, _, agreed), runs in groups.items()
         for series in _of_group(runs, figures)
     ]
-    told: dict[tuple[str, str, str], set[str]] = {}
+    shown: dict[tuple[str, str, str], set[str]] = {}
     named: dict[tuple[str, ...], list[Series]] = {}
     for series in found:
-        told.setdefault(_place(series), set()).update(n.run for n in _all_nights(series))
+        shown.setdefault(_place(series), set()).update(n.run for n in _all_nights(series))
         named.setdefault((*_place(series), series.figure.name), []).append(series)
     found = [
-        replace(one, lost=_lost(one, tried, told[_place(one)]), apart=_apart(one, of_name))
+        replace(one, lost=_lost(one, tried, shown[_place(one)]), apart=_apart(one, of_name))
         for of_name in named.values()
         for one in of_name
     ]
@@ -145,7 +144,7 @@ def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> li
 
 
 def _apart(series: Series, of_name: Sequence[Series]) -> str:
-    """Say in what a series differs from others of its name."""
+    """Describe the differences of a series from others of its name."""
     keys = sorted({key for one in of_name for key in one.agreed})
     own = [
         f"{key}: {short_hash(series.agreed.get(key, 'not known'))}"
@@ -164,16 +163,16 @@ def _all_nights(series: Series) -> tuple[Night, ...]:
 
 
 def _lost(
-    series: Series, tried: Mapping[tuple[str, str, str], Mapping[str, str]], told: Collection[str]
+    series: Series, tried: Mapping[tuple[str, str, str], Mapping[str, str]], shown: Collection[str]
 ) -> tuple[str, ...]:
-    """Return the runs since the last night of a series of which no series has a value."""
+    """Return the runs after the last night of a series that have no value in any series."""
     last = max(night.started for night in _all_nights(series))
     runs = tried.get(_place(series), {}).items()
-    return tuple(run for run, started in runs if started > last and run not in told)
+    return tuple(run for run, started in runs if started > last and run not in shown)
 
 
 def contradicted(trials: Iterable[IndexedTrial]) -> list[str]:
-    """Name the good repeats that no series has, since their own checks contradict them."""
+    """Name the good repeats that are in no series because their checks failed."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for one in trials:
         row = one.trial
@@ -189,7 +188,7 @@ def contradicted(trials: Iterable[IndexedTrial]) -> list[str]:
 
 def _key(run: RunRow, row: TrialRow) -> tuple[str, str, _Agreed]:
     values = {key: value for key, value in row_values(row).items() if key not in REVISION}
-    if "build_spec" not in values:  # an older record: the run knows the compiler
+    if "build_spec" not in values:  # an older record: the run has the compiler
         values["compiler"] = run.compiler
     same = ((k, parameter_text(v)) for k, v in values.items() if v is not None)
     return run.recipe, row.variant, tuple(sorted(same))
@@ -234,14 +233,14 @@ def _night(run: RunRow, trials: Sequence[TrialRow], figure: Figure) -> Night | N
         source=str(source)[:_DIGITS] if source else "not known",
         committed=datetime.fromisoformat(committed) if isinstance(committed, str) else None,
         version=run.version,
-        # Of logarithms: times and rates have the same steps.
+        # Use logarithms: times and rates have the same steps.
         value=math.exp(median([math.log(value) for _, value in having])),
         repeats=tuple(row for row, _ in having),
     )
 
 
 def _in_order(nights: Sequence[Night]) -> tuple[list[Night], list[Night]]:
-    """Put nights, given in the order of their time, in that of the revisions; part the others."""
+    """Sort nights, given by time, by revision; separate the repeated ones."""
     order = _order(nights)
     seen: set[str | None] = set()
     newest = -1
@@ -256,7 +255,7 @@ def _in_order(nights: Sequence[Night]) -> tuple[list[Night], list[Night]]:
 
 
 def _order(nights: Sequence[Night]) -> dict[str | None, int]:
-    """Return the place of each revision; a night's commit may have been built more than once."""
+    """Return the place of each revision; the same commit may have been built more than once."""
     if all(night.committed for night in nights):
         nights = sorted(nights, key=lambda night: (night.committed or _NEVER, night.started))
     revisions = dict.fromkeys(night.revision for night in nights)

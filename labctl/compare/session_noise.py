@@ -1,4 +1,4 @@
-"""Sessions of the past that measured the same thing: they tell how much sessions differ."""
+"""Past sessions that measured the same thing: they show how much sessions differ."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from labctl.index import Filter, TrialRow
 from labctl.results.comparability import REVISION
 from labctl.runs.record.repository import RunRepository
 
-#: So many of a board's last runs are looked through: older ones say little of how it is today.
+#: Number of a board's last runs that are searched: older ones say little about its present state.
 _RUNS = 30
 
 
@@ -24,11 +24,11 @@ class _Past:
 
 
 def board_history(repository: RunRepository) -> History:
-    """Return what gives the sessions of the repository that are like a side.
+    """Return a function that gives the sessions of the repository that are comparable with a side.
 
-    They are of the same board, and agree in all that must agree; the source's revision may differ.
-    A step in their speed counts as noise then, so that less is told rather than too much. Trials
-    that their own checks contradict are like a side that has some of these.
+    They ran on the same board and have the same comparability; the source's revision may differ. A
+    step in their speed then counts as noise, so that fewer differences are reported rather than too
+    many. Trials with failed checks are comparable only with a side that has some.
     """
     boards: dict[tuple[str, frozenset[str]], list[_Past]] = {}
 

@@ -1,4 +1,4 @@
-"""The sides of a comparison: one variant, measured in one run or, of a baseline, in several."""
+"""The sides of a comparison: one variant, measured in one run or, for a baseline, in several."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,8 +18,8 @@ from labctl.results.summary import wanted_precision
 class Session:
     """The good repeats of a variant in one run, warm-ups left out.
 
-    ``stopped``: repeating may have ended because a result was precise. ``facts`` are of the run.
-    ``original`` is the id in its record: of an imported bundle the other lab's, else ``run``.
+    ``stopped``: the stop rule may have ended the repeats. ``facts`` are the run's. ``original`` is
+    the id in its record: the other lab's id for an imported bundle, else ``run``.
     """
 
     run: str
@@ -52,13 +52,13 @@ class Side:
         return frozenset(session.run for session in self.sessions)
 
     def copies(self, other: "Side") -> bool:
-        """Tell whether the other side has the same measurements, from a copy of their run."""
+        """Return True if the other side has the same measurements, from a copy of their run."""
         originals = ({one.original or one.run for one in side.sessions} for side in (self, other))
         return self.runs != other.runs and bool(set.intersection(*originals))
 
 
 Pair = tuple[Side, Side]
-"""The reference, and what is compared with it."""
+"""The reference, and the side compared with it."""
 
 
 def run_sides(
@@ -69,11 +69,11 @@ def run_sides(
     directory: str | None = None,
     imported_from: str | None = None,
 ) -> list[Side]:
-    """Return a side for each variant of a run, in its recipe's order, also those without a result.
+    """Return a side for each variant of a run, in its recipe's order, even without a result.
 
-    ``name`` stands for the run's id in the sides' names. ``directory`` is the id by which the lab
-    knows it, which an imported run's record does not have. Where a run was imported from, its
-    boards are others, whatever their names are.
+    ``name`` stands for the run's id in the sides' names. ``directory`` is the run's id in this lab;
+    an imported run's record does not contain it. Boards of an imported run are different boards,
+    whatever their names.
     """
     known_as = directory or run.id
     rows: dict[str, list[TrialRow]] = {variant: [] for variant in run.variants}
@@ -108,14 +108,14 @@ def pool_sides(runs: Iterable[Sequence[Side]]) -> list[Side]:
 
 
 def is_good(row: TrialRow) -> bool:
-    """Tell whether a trial counts: neither a warm-up nor a failure."""
+    """Return True if a trial counts: it is neither a warm-up nor a failure."""
     return row.state == "ok" and row.repeat > 0
 
 
 def match_sides(references: Sequence[Side], others: Sequence[Side]) -> list[Pair]:
     """Return the pairs of sides of the same variant, in the order of the references.
 
-    Two single sides are a pair whatever their variants are.
+    Two single sides are a pair, whatever their variants.
     """
     if len(references) == len(others) == 1:
         return [(references[0], others[0])]
@@ -130,7 +130,7 @@ def _varied(run: RunRecord) -> frozenset[str]:
 
 
 def _facts(run: RunRecord) -> dict[str, JsonValue]:
-    """Return what older trials do not say of themselves, from their run."""
+    """Return facts that older trials do not contain, from their run."""
     compiler = next((one.toolchain for one in run.artifacts if one.product != "agent"), None)
     found = {
         "kernel": run.facts.kernel,

@@ -1,4 +1,4 @@
-"""Shares that count as the same, and as a difference."""
+"""Thresholds: shares that count as the same, and as a difference."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from labctl.config.recipe import ComparisonLimits
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Shares: 0.03 is 3 %. ``error`` is that of each of the two families of tests."""
+    """Shares: 0.03 is 3 %. ``error`` is the error of each of the two families of tests."""
 
     same_within: float
     practical: float
@@ -18,7 +18,7 @@ class Thresholds:
 
     @classmethod
     def of_recipe(cls, resolved: dict[str, JsonValue]) -> "Thresholds":
-        """Return those of a run's recipe; the defaults where an older one has none."""
+        """Return those of a run's recipe; the defaults if an older one has none."""
         asked = ComparisonLimits.model_validate(resolved.get("comparison") or {})
         return cls(asked.same_within, asked.practical)
 

@@ -1,4 +1,4 @@
-"""Results of a comparison: rows, each with its verdict and the interval that decides."""
+"""Results of a comparison: rows, each with its verdict and the deciding interval."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from labctl.compare.likeness import Difference
 from labctl.compare.thresholds import Thresholds
 from labctl.stats import Interval
 
-#: Of fewer repeats the noise is a guess: that of two has an interval of a factor of 70.
+#: Fewest repeats for an estimate of noise: from two repeats its interval spans a factor of 70.
 _LEAST = 3
 
 
@@ -23,16 +23,16 @@ class Verdict(StrEnum):
 
 
 class Basis(StrEnum):
-    """Measurements that the interval of a row rests on."""
+    """Measurements on which the interval of a row is based."""
 
     PAIRED = "paired"
     """Variants of one run that took turns: pairs by round."""
     UNPAIRED = "unpaired"
     """Variants of one run, one after the other."""
     SESSIONS = "sessions"
-    """Different runs, and how much runs of this board differ is known."""
+    """Different runs; the run-to-run variation of this board is known."""
     UNKNOWN_SESSIONS = "unknown-sessions"
-    """Different runs, and that is not known: there is no honest interval."""
+    """Different runs; the run-to-run variation is unknown: there is no honest interval."""
 
 
 @dataclass(frozen=True)
@@ -40,21 +40,18 @@ class Row:
     """One figure of one pair of sides.
 
     Args:
-        left: name of the reference; ``right`` is what is compared with it.
-        figure: its name in FIGURES; ``label`` is for people.
-        reason: why it has this verdict, in a sentence.
-        left_value: median over the repeats: ns, or tokens/s. None: no good repeat has one.
-        ratio: right over left, the geometric mean; None: unlike, or one side has no value.
-        interval: of the ratio, with its level: the one that decides. None: there is none.
-        p_different: p-value of "no difference"; ``p_same`` that of "not the same", uncorrected.
-        noise: of a single repeat, 0.02 is 2 %.
-        repeats: interleaved rounds of one run that would settle it, or, where no run can have both,
-            runs of each in turns. None: it is settled, no number up to the most
-            would settle it, or too little is known of the noise or of how runs differ.
-        check: p-value of the test that assumes no distribution, from ten repeats on.
-        differences: all of them, those that are allowed too.
-        moved: boards of a side that has several, in their order; else none.
-        fits_one_run: False if no run can have both: a recipe varies models and parameters alone.
+        left: name of the reference; ``right`` is what is compared with it. figure: its name in
+        FIGURES; ``label`` is for people. reason: why it has this verdict, in a sentence.
+        left_value: median over the repeats: ns, or tokens/s. None: no good repeat has one. ratio:
+        right over left, the geometric mean; None: not comparable, or one side has no value.
+        interval: of the ratio, with its level; it decides. None: there is none. p_different:
+        p-value of "no difference"; ``p_same`` that of "not the same", uncorrected. noise: of a
+        single repeat; 0.02 is 2 %. repeats: interleaved rounds of one run that would settle it or,
+        if no run can contain both, alternating runs of each. None: it is settled, no allowed number
+        would settle it, or too little is known about the noise or the run-to-run variation. check:
+        p-value of the distribution-free test, from ten repeats on. differences: all of them,
+        including allowed ones. moved: boards of a side that has several, in their order; else none.
+        fits_one_run: False if no run can contain both: a recipe varies only models and parameters.
     """
 
     left: str
@@ -83,14 +80,14 @@ class Row:
 
     @property
     def is_rough(self) -> bool:
-        """True if so little is known of the noise that no number of rounds follows from it."""
+        """True if too little is known about the noise to give a number of rounds."""
         vague = self.interval is not None and self.interval.is_vague
         return vague or min(self.left_repeats, self.right_repeats) < _LEAST
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows, what they were judged by, and on what kind of machine they were measured."""
+    """All rows, their thresholds, and the kinds of machine that were measured."""
 
     rows: tuple[Row, ...]
     thresholds: Thresholds

@@ -19,7 +19,7 @@ def unlike(refused: Sequence[Difference]) -> str:
     """Name the differences that forbid a comparison, and how to compare nevertheless."""
     named = "; ".join(map(str, refused))
     if any(one.key == EXECUTION for one in refused):
-        return f"{named}: what ran on a board is never compared with what did not"
+        return f"{named}: results of a board are never compared with results of another machine"
     allow = " ".join(f"--allow {one.key}" for one in refused)
     return f"{named} ({allow} compares them)"
 
@@ -32,21 +32,22 @@ def no_values(row: Row) -> str:
 
 
 def too_few(one: Estimate) -> str:
-    """Say that one value shows no noise."""
+    """Explain that one value shows no noise."""
     if one.basis is Basis.UNKNOWN_SESSIONS:
-        return f"a side has one repeat only, and {_sessions(one.sessions)}"
-    return f"a side has one repeat only, which says nothing of its noise; {_MORE}"
+        return f"a side has only one repeat, and {_sessions(one.sessions)}"
+    return f"a side has only one repeat, so its noise is unknown; {_MORE}"
 
 
 def warnings(label: str, one: Estimate, *, differs: bool, error: float) -> tuple[str, ...]:
-    """Say where an interval promises too much, and where the test without a distribution disagrees.
+    """Warn if an interval is too optimistic, and if the distribution-free test disagrees.
 
-    Between runs that test knows nothing of how runs differ: what it finds more means nothing there.
+    Between runs that test ignores run-to-run variation: a difference that only it finds means
+    nothing.
     """
     found = []
     if one.basis is Basis.UNPAIRED:
         found.append(
-            "measured one after the other, so that drift counts as a difference: use"
+            "measured one after the other, so drift counts as a difference: use"
             " `order: interleaved`"
         )
     of_runs = one.basis in (Basis.SESSIONS, Basis.UNKNOWN_SESSIONS)
@@ -54,14 +55,14 @@ def warnings(label: str, one: Estimate, *, differs: bool, error: float) -> tuple
         name = "sign-flip test" if one.basis is Basis.PAIRED else "Mann-Whitney test"
         what = "finds no difference" if differs else "finds a difference"
         found.append(
-            f"{label}: the {name} {what} (p = {one.check:.2g}): look at the single repeats, some"
-            " lie far off"
+            f"{label}: the {name} {what} (p = {one.check:.2g}): check the single repeats for"
+            " outliers"
         )
     return tuple(found)
 
 
 def failed_checks(side: Side) -> tuple[str, ...]:
-    """Say which repeats of a side their own checks contradict: they count, as in every table."""
+    """Name the repeats of a side with failed checks: they count, as in every table."""
     failed = [row.checks_failed.split() for row in side.repeats if row.checks_failed]
     if not failed:
         return ()
@@ -72,7 +73,7 @@ def failed_checks(side: Side) -> tuple[str, ...]:
 
 
 def reason(row: Row, limits: Thresholds, sessions: int | None) -> str:
-    """Say why a row that was compared has its verdict."""
+    """Explain the verdict of a row that was compared."""
     margin = percent(limits.same_within)
     match row.verdict:
         case Verdict.SAME:
@@ -89,8 +90,8 @@ def reason(row: Row, limits: Thresholds, sessions: int | None) -> str:
     if row.interval.low > 1 or row.interval.high < 1:
         text = f"{change(row)}, {text}, and not shown to be more than {percent(limits.practical)}"
     if row.is_rough:
-        return f"{text}: too little is known of the noise; {_MORE}"
-    what = "interleaved rounds" if row.fits_one_run else "runs of each, in turns,"
+        return f"{text}: too little is known about the noise; {_MORE}"
+    what = "interleaved rounds" if row.fits_one_run else "alternating runs of each"
     known = f"{row.repeats} {what}"
     settling = f"no number of {what} up to {MOST_REPEATS}" if row.repeats is None else known
     return f"{text}: {settling} would settle it"
@@ -99,7 +100,7 @@ def reason(row: Row, limits: Thresholds, sessions: int | None) -> str:
 def change(row: Row) -> str:
     """Return ``5.2 % slower``: 1.052 times the time, or the rate divided by that.
 
-    From a factor of 2 on it is ``2.7 times slower``. Faster is the other way round.
+    From a factor of 2 on it is ``2.7 times slower``. For faster, the other way round.
     """
     if row.ratio is None:
         return "not known"
@@ -125,19 +126,19 @@ def interval_text(found: Interval | None) -> str:
 
 
 def ratio_text(value: float) -> str:
-    """Return ``0.994``; of large and small ones three digits."""
+    """Return ``0.994``; three digits for large and small values."""
     return f"{value:.3f}" if 0.1 <= value < 10 else digits(value)
 
 
 def _sessions(known: int | None) -> str:
     return (
-        f"how much runs on this board differ is not known ({known or 0} of {LEAST_SESSIONS}"
-        " like runs)"
+        f"the run-to-run variation on this board is unknown ({known or 0} of {LEAST_SESSIONS}"
+        " comparable runs)"
     )
 
 
 def _rounds(row: Row) -> str:
-    """Say how to measure both interleaved, where a run can have both."""
+    """Say how to measure both interleaved, if a run can contain both."""
     if not row.fits_one_run:
-        return f"runs of both in turns, until {LEAST_SESSIONS} like runs are known"
+        return f"alternating runs of both, until {LEAST_SESSIONS} comparable runs are known"
     return "in one run" if row.repeats is None else f"in one run, {row.repeats} rounds"

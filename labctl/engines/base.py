@@ -1,8 +1,8 @@
 """The contract of an engine: run an inference program and read its output.
 
 An engine knows programs and flags by version, and turns the raw files of a job into a
-:class:`~labctl.records.TimingRecord`. It starts nothing, touches no board, and believes nothing:
-what it cannot show from the raw files is ``None`` or an error.
+:class:`~labctl.records.TimingRecord`. It starts nothing, touches no board, and trusts nothing: a
+value that the raw files do not prove is ``None`` or an error.
 """
 
 from abc import ABC, abstractmethod
@@ -23,12 +23,12 @@ from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRe
 
 #: Name of a program that was built without a revision.
 _UNTOLD = "unknown"
-#: Bytes of text that a token stands for, about: words of English, two letters of Chinese.
+#: Approximate bytes of text per token: of English words, or two Chinese characters.
 TEXT_BYTES_PER_TOKEN = 4
 
 
 class EngineParameters(BaseModel):
-    """Base of what a recipe may set for an engine: immutable, strict, unknown keys refused."""
+    """Base of an engine's parameters in a recipe: immutable, strict, unknown keys refused."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
@@ -49,12 +49,12 @@ K = TypeVar("K", bound=EngineKeys)
 
 @dataclass(frozen=True)
 class Roles:
-    """Names of the parameters that labctl plans, predicts and records by; None: there is none.
+    """Names of the parameters used to plan, predict and record; None: no such parameter.
 
-    ``threads``: CPU threads. ``tokens``: how many are generated; a plan may cut it. ``warm_up``:
-    true for a pass of the program's own before it measures; a plan may leave it out. ``batch``:
-    tokens of a prompt that go through the weights together. ``prompt_tokens``: length of a prompt
-    that the program makes itself.
+    ``threads``: CPU threads. ``tokens``: number of generated tokens; a plan may reduce it.
+    ``warm_up``: true for a pass of the program's own before it measures; a plan may leave it out.
+    ``batch``: tokens of a prompt that pass through the weights together. ``prompt_tokens``: length
+    of a prompt that the program generates itself.
     """
 
     threads: str | None = None
@@ -68,7 +68,7 @@ class Roles:
         return tuple(name for name in vars(self).values() if name is not None)
 
     def workload(self, parameters: Mapping[str, object]) -> Workload:
-        """Return what resolved parameters mean; what is not set, or no number, is None."""
+        """Return the workload of resolved parameters; a value that is not a number is None."""
 
         def whole(key: str | None) -> int | None:
             value = None if key is None else parameters.get(key)
@@ -84,7 +84,7 @@ class Roles:
 
 @dataclass(frozen=True)
 class Tool:
-    """A program of an artifact, and which set of flags it understands."""
+    """A program of an artifact, and the set of flags that it understands."""
 
     name: str
     profile: str
@@ -92,7 +92,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class Resolved(Generic[P]):
-    """Parameters in which nothing is left to chance, and what labctl decided by itself."""
+    """Parameters without open values, and labctl's own decisions."""
 
     parameters: P
     notes: tuple[str, ...] = ()
@@ -102,34 +102,34 @@ class Resolved(Generic[P]):
 class MemoryNeed:
     """Memory of a run in bytes; ``None`` if the model does not say.
 
-    Mapped weights are pages of the file: the kernel may drop them and must read them again. Those
-    that a generation hardly reads do not count. Repacked ones are copies, or weights that were
-    never mapped but read. Everything else is anonymous memory, without which the program fails.
+    Mapped weights are pages of the file: the kernel may drop them and must read them again. Weights
+    that a generation hardly reads do not count. Repacked weights are copies, or weights that were
+    read and never mapped. Everything else is anonymous memory; without it the program fails.
     """
 
     mapped_bytes: int
     repacked_bytes: int
     kv_bytes: int | None
     compute_bytes: int | None
-    #: What each position that is in use adds to what a token reads, in the cache's own types.
+    #: Bytes that each used position adds to the reads of a token, in the cache's own types.
     kv_bytes_per_position: int | None = None
-    #: What the program keeps besides: its vocabulary, graphs, buffers of output.
+    #: Other memory of the program: its vocabulary, graphs, output buffers.
     program_bytes: int = 0
 
     @property
     def anonymous_bytes(self) -> int:
-        """Bytes that cannot be dropped, as far as they are known."""
+        """Bytes that cannot be dropped, as far as known."""
         buffers = (self.kv_bytes or 0) + (self.compute_bytes or 0)
         return self.repacked_bytes + buffers + self.program_bytes
 
     @property
     def total_bytes(self) -> int:
-        """All of it at once, as while copies are being made; as far as it is known."""
+        """All memory at once, as during copying, as far as known."""
         return self.mapped_bytes + self.anonymous_bytes
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes that must stay in memory so that no weight is read twice, as far as they are known.
+        """Bytes that must stay in memory so that no weight is read twice, as far as known.
 
         The pages of weights that were copied are not needed again.
         """
@@ -145,7 +145,7 @@ class TokenCounts:
     prompts: int
     prompt_tokens: int
     tokens: int
-    #: Of ``tokens`` those before the first one is printed; None: none is printed as it is made.
+    #: Part of ``tokens`` before the first printed one; None: tokens are not printed one by one.
     before_first: int | None = None
 
 
@@ -153,7 +153,7 @@ class TokenCounts:
 class Listen:
     """Port of a server on the loopback of its machine, and the server's name.
 
-    The name is of this start alone: no answer of another server can be taken for its own.
+    The name is unique to this start: no answer of another server can be mistaken for its own.
     """
 
     port: int
@@ -164,7 +164,7 @@ class Listen:
 class Inputs:
     """Inputs of a command: paths on the board, the prompt itself, the address to listen on.
 
-    ``None``, or a missing file, is what the engine does not use.
+    ``None``, or a missing file: the engine does not use it.
     """
 
     program: str
@@ -194,31 +194,31 @@ class RawOutput:
 
 
 class EngineBase(ABC, Generic[P]):
-    """One thing that one kind of inference program is asked for.
+    """One task of one kind of inference program.
 
-    What programs that end (:class:`Engine`) and servers
-    (:class:`~labctl.engines.server.ServerEngine`) have in common.
+    Common part of programs that end (:class:`Engine`) and servers
+    (:class:`~labctl.engines.server.ServerEngine`).
     """
 
-    #: Its name in recipes, and what it is asked for.
+    #: Its name in recipes, and its task.
     name: ClassVar[str]
     task: ClassVar[str]
-    #: The product whose artifacts hold its programs.
+    #: The product whose artifacts contain its programs.
     product: ClassVar[str]
-    #: The recipe's ``engine``, read.
+    #: Model of the recipe's ``engine``.
     keys_model: ClassVar[type[EngineKeys]] = EngineKeys
     parameters_model: type[P]
-    #: What its parameters mean.
+    #: Roles of its parameters.
     roles: Roles = Roles()
     #: Further parameters that say what is done or shown, and not how fast a token is.
     workload_parameters: ClassVar[tuple[str, ...]] = ()
-    #: Parameters with the types of the KV cache, with that where one is not set; empty: unknown.
+    #: Parameters with the types of the KV cache, with the default of each; empty: unknown.
     cache_types: ClassVar[Mapping[str, str]] = {}
-    #: Where its program comes from; None: a tool of its product.
+    #: Source of its program; None: a tool of its product.
     program: ProgramSource | None = None
-    #: Whether its models have to be GGUF files.
+    #: True if its models must be GGUF files.
     reads_gguf: ClassVar[bool] = True
-    #: Whether it continues a prompt; a prompt that nobody reads is refused.
+    #: True if it continues a prompt; otherwise a prompt is refused.
     uses_prompt: bool = False
     #: The recipe's files that it reads, by name.
     files: tuple[str, ...] = ()
@@ -231,7 +231,8 @@ class EngineBase(ABC, Generic[P]):
     def parameters(self, values: Mapping[str, Value]) -> P:
         """Check a recipe's parameters.
 
-        Raises ConfigError that names each wrong key, what was expected, and the nearest valid name.
+        Raises ConfigError that names each wrong key, the expected value, and the nearest valid
+        name.
         """
         document: dict[str, Value] = dict(values)
         try:
@@ -251,7 +252,7 @@ class EngineBase(ABC, Generic[P]):
         model: ModelIdentity,
         text_bytes: int | None = None,
     ) -> Resolved[P]:
-        """Decide what the recipe left open from what the board, the model and the text are."""
+        """Choose values that the recipe left open, from the board, the model and the text."""
 
     @abstractmethod
     def memory(
@@ -259,7 +260,7 @@ class EngineBase(ABC, Generic[P]):
     ) -> MemoryNeed | None:
         """Return the memory of a run with resolved parameters; None if it is unknown.
 
-        ``text_bytes``: of the prompt, or of the text that it reads; None: as long as may be.
+        ``text_bytes``: length of the prompt, or of the text that it reads; None: the maximum.
         """
 
     @abstractmethod
@@ -270,19 +271,15 @@ class EngineBase(ABC, Generic[P]):
             available: the programs that an artifact holds.
             offered: all programs that its version can be built with.
 
-        Raises ConfigError when none of them serves.
+        Raises ConfigError if none of them is suitable.
         """
 
     @abstractmethod
     def command(self, tool: Tool, parameters: P, inputs: Inputs) -> list[str]:
-        """Return the argument vector for a board. Raises ConfigError if the program cannot do
-        it.
-        """
+        """Return the argument vector for a board. Raises ConfigError if that is impossible."""
 
     def comparability(self, tool: Tool, parameters: P) -> dict[str, JsonValue]:
-        """Return what must be equal for two records to be comparable: program and every
-        parameter.
-        """
+        """Return values that must be equal in comparable records: program and every parameter."""
         return {
             "engine": self.name,
             "intent": self.task,
@@ -292,7 +289,7 @@ class EngineBase(ABC, Generic[P]):
         }
 
     def locks_memory(self, parameters: P) -> bool:  # noqa: ARG002 - nothing is locked
-        """Return True if its program is to lock memory, for which it needs the permission."""
+        """Return True if its program locks memory, which needs permission."""
         return False
 
     @abstractmethod
@@ -301,7 +298,7 @@ class EngineBase(ABC, Generic[P]):
 
 
 class Engine(EngineBase[P]):
-    """A program that ends by itself, and is measured from its beginning to its end."""
+    """A program that ends by itself, and is measured from start to end."""
 
     def token_counts(self, parameters: P, text_bytes: int) -> TokenCounts | None:  # noqa: ARG002 - of others
         """Return the work of a run with resolved parameters; None if it is unknown.
@@ -316,16 +313,16 @@ class Engine(EngineBase[P]):
 
     @abstractmethod
     def parse(self, raw: RawOutput, parameters: P) -> TimingRecord:
-        """Read the output of a job that ended well. Raises OutputNotUnderstood."""
+        """Read the output of a successful job. Raises OutputNotUnderstood."""
 
     @abstractmethod
     def checks(self, timing: TimingRecord, parameters: P) -> tuple[Check, ...]:
-        """Return the checks that the numbers of a result allow."""
+        """Return the checks that are possible with the numbers of a result."""
 
     def build_check(self, timing: TimingRecord, revision: str | None) -> Check | None:
         """Check that the program reports the revision that was built; None if it reports none.
 
-        ``revision``: of the source that the artifact was built from, where there is an artifact.
+        ``revision``: source revision of the artifact, if there is an artifact.
         """
         if timing.program_version is None:
             return None
@@ -334,5 +331,7 @@ class Engine(EngineBase[P]):
         return Check(
             name="build",
             ok=stated == revision if comparable else None,
-            detail=f"the program says {stated}, the artifact's source is {revision or 'not known'}",
+            detail=(
+                f"the program reports {stated}, the artifact's source is {revision or 'not known'}"
+            ),
         )

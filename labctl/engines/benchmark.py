@@ -1,4 +1,4 @@
-"""The engine that a probe measures a board's arithmetic with."""
+"""The engine with which a probe measures a board's arithmetic."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Benchmark:
     parameters: Mapping[str, Scalar]
 
 
-#: Short: a board of phones' class needs a second a token for a model of a billion weights.
+#: Short: a board with a phone's CPU needs a second per token for a model of a billion weights.
 COMPUTE_BENCHMARK = Benchmark(
     {"name": "llama_cpp", "task": "bench"},
     {"prompt_tokens": 64, "tokens": 16, "repetitions": 3},

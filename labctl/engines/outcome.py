@@ -1,4 +1,4 @@
-"""Diagnosis of a job's end that is the same for all programs."""
+"""Diagnosis of a job's end, common to all programs."""
 
 import signal
 
@@ -14,10 +14,10 @@ from labctl.records import JobStatus
 
 _SHELL_SIGNAL_BASE = 128
 
-#: What usually lies behind a signal, and what to do.
+#: Usual cause of a signal, and a hint.
 _SIGNALS: dict[int, tuple[str, str]] = {
     signal.SIGILL: (
-        "an instruction that this CPU does not have",
+        "an instruction that this CPU does not support",
         "it was built for another CPU: build it for the board's target",
     ),
     signal.SIGINT: ("it was interrupted", "run the trial again"),
@@ -54,13 +54,16 @@ def diagnose_outcome(job: JobStatus, *, program: str, output_tail: str) -> Labct
             error = ProgramFailed(
                 f"{program} wrote more than the output limit and was stopped"
                 f" ({job.stdout_bytes} bytes of stdout, {job.stderr_bytes} of stderr)",
-                hint="a program that waits at a prompt can write for ever: is it the right one?",
+                hint=(
+                    "a program that waits at a prompt can write without end: check that it"
+                    " is the right one"
+                ),
                 details=details,
             )
         case "spawn-failed":
             error = ProgramFailed(
                 f"the board could not start {program}: {job.error or 'no reason given'}",
-                hint="was it built for this board's CPU?",
+                hint="check that it was built for this board's CPU",
                 details=details,
             )
         case "stale-epoch":
@@ -91,8 +94,7 @@ def _died(job: JobStatus, program: str, details: str | None) -> ProgramFailed:
 
 
 def _killed(job: JobStatus) -> tuple[str, str]:
-    """Sender of a SIGKILL, as far as the kernel reports it; the agent's kills have other
-    outcomes."""
+    """Return the likely sender of a SIGKILL; the agent's own kills have other outcomes."""
     smaller = "use a smaller model or context"
     if job.oom_kills is None:
         return "most likely by the kernel, because memory ran out", smaller

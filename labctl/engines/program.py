@@ -1,4 +1,4 @@
-"""Source of an engine's program, as a recipe names it."""
+"""Source of an engine's program in a recipe."""
 
 from typing import Self
 
@@ -22,7 +22,7 @@ class ProgramSource(StrictModel):
     """A program for the board, in a file of this host; a relative path begins at the lab's
     folder."""
     board: BoardPath | None = None
-    """A program that is on the board already."""
+    """A program that is already on the board."""
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -31,5 +31,5 @@ class ProgramSource(StrictModel):
             what = f"has {listed(given, joiner='and')}" if given else "has none"
             raise refuse(f"a program comes from exactly one of {listed(_SOURCES)}; this one {what}")
         if (self.product is None) != (self.tool is None):
-            raise refuse("product and tool are given together")
+            raise refuse("give product and tool together")
         return self

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from labctl.records import StreamSoFar
 
-#: Names of the parts of a run that engines tell apart.
+#: Names of the phases of a run that engines distinguish.
 LOADING, PROMPT, GENERATING, RUNNING = "loading", "reading the prompt", "generating", "running"
 
 
@@ -19,7 +19,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class ProgramProgress:
-    """``done`` things of ``total`` (None: nobody knows), made between two moments of the board."""
+    """``done`` items of ``total`` (None: unknown), between two times of the board's clock."""
 
     phase: str
     done: int
@@ -30,7 +30,7 @@ class ProgramProgress:
 
     @property
     def per_second(self) -> float | None:
-        """The rate from the first to the last of them; None before there are two."""
+        """Rate from the first to the last item; None before there are two."""
         if self.first_ns is None or self.last_ns is None or self.last_ns <= self.first_ns:
             return None
         return (self.done - 1) * 1e9 / (self.last_ns - self.first_ns) if self.done > 1 else None
@@ -44,7 +44,7 @@ class ProgramProgress:
 
 
 def printed(seen: Seen) -> ProgramProgress:
-    """Of a program of which nothing else is known: how much it has printed."""
+    """Return the progress of an unknown program: the bytes that it has printed."""
     stream = seen.stdout if seen.stdout.bytes else seen.stderr
     if stream.lines:
         times = stream.first_ns, stream.last_ns
@@ -53,7 +53,7 @@ def printed(seen: Seen) -> ProgramProgress:
 
 
 def generated(stream: StreamSoFar, count: int, asked: int | None, before: str) -> ProgramProgress:
-    """Of a program that shows each token: ``count`` so far; ``before`` is the phase without any."""
+    """Return the progress of a program that shows tokens; ``before``: phase before the first."""
     done = count if asked is None else min(count, asked)
     phase = GENERATING if done else before
     return ProgramProgress(phase, done, asked, "tokens", stream.first_ns, stream.last_ns)

@@ -1,4 +1,4 @@
-"""Engines by the names that recipes use: those of labctl, and those of installed packages.
+"""Engines by their names in recipes: those of labctl, and those of installed packages.
 
 Names are looked at without importing any engine; a package is imported when a recipe asks for it,
 and its engines are checked against the contract then.
@@ -25,7 +25,7 @@ from labctl.engines.server import ServerEngine
 from labctl.errors import ConfigError
 
 GROUP = "labctl.engines"
-#: labctl's own are here and not in its metadata, which a source tree that is not installed lacks.
+#: labctl's own are here and not in its metadata: a source tree that is not installed has none.
 _OWN = tuple(
     EntryPoint(name, value, GROUP)
     for name, value in (
@@ -43,13 +43,13 @@ EngineClass = type[EngineBase[Any]]
 
 
 def offers() -> tuple[EntryPoint, ...]:
-    """Return what offers an engine, labctl's own first; nothing is imported."""
+    """Return the entry points of an engine, labctl's own first; import nothing."""
     return (*_OWN, *_installed(tuple(sys.path)))
 
 
 @cache
 def _installed(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Look through the metadata of all distributions on the path, once: it takes milliseconds."""
+    """Search the metadata of all distributions on the path, once: it takes milliseconds."""
     return tuple(sorted(entry_points(group=GROUP), key=lambda entry: entry.name))
 
 
@@ -69,7 +69,7 @@ def load(entry: EntryPoint) -> tuple[EngineClass, ...]:
     """Import an engine's classes. Raises ConfigError that names the distribution."""
     try:
         engines = entry.load()
-    except (Exception, SystemExit) as error:  # code of others may raise anything
+    except (Exception, SystemExit) as error:  # third-party code may raise anything
         details = traceback.format_exc()
         raise _unusable(entry, f"{type(error).__name__}: {error}", details) from error
     problem = next(_problems(entry, engines), None)
@@ -81,14 +81,14 @@ def load(entry: EntryPoint) -> tuple[EngineClass, ...]:
 def _unusable(entry: EntryPoint, why: str, details: str | None = None) -> ConfigError:
     return ConfigError(
         f"the engine {entry.name!r} of {owner(entry)} cannot be used: {why}",
-        hint="install a version of it that is made for this labctl, or uninstall it",
+        hint="install a version made for this labctl, or uninstall it",
         details=details,
     )
 
 
 def _problems(entry: EntryPoint, engines: object) -> Iterator[str]:
     if not isinstance(engines, tuple) or not engines or not all(map(_is_engine, engines)):
-        yield f"{entry.value} is no tuple of engine classes"
+        yield f"{entry.value} is not a tuple of engine classes"
         return
     for engine in engines:
         yield from _engine_problems(entry.name, engine)
@@ -102,29 +102,29 @@ def _is_engine(candidate: object) -> bool:
 
 def _engine_problems(name: str, engine: EngineClass) -> Iterator[str]:
     if inspect.isabstract(engine):
-        lacking = listed(sorted(engine.__abstractmethods__), joiner="and")
-        yield f"{engine.__name__} does not define {lacking}"
+        missing = listed(sorted(engine.__abstractmethods__), joiner="and")
+        yield f"{engine.__name__} does not define {missing}"
     for attribute in ("name", "task", "product"):
         if not isinstance(getattr(engine, attribute, None), str):
             yield f"{engine.__name__}.{attribute} is no text"
     if engine.name != name:
         yield f"{engine.__name__} calls itself {engine.name!r}"
     parameters = getattr(engine, "parameters_model", None)
-    if parameters is not None:  # else each recipe has its own
+    if parameters is not None:  # otherwise each recipe has its own
         for parameter in engine.roles.names():
             if parameter not in parameters.model_fields:
-                yield f"{engine.__name__} gives a role to {parameter!r}, which is no parameter"
+                yield f"{engine.__name__} gives a role to {parameter!r}, which is not a parameter"
 
 
 #: The message about an engine of another kind than required.
 _KINDS: dict[type[Any], str] = {
-    Engine: "a server, which does not end by itself: no trial can be made of it",
+    Engine: "a server, which does not end by itself: it cannot run trials",
     ServerEngine: "no server",
 }
 
 
 def engine_names() -> list[str]:
-    """Return the names of all engines, labctl's own first; nothing is imported."""
+    """Return the names of all engines, labctl's own first; import nothing."""
     return list(dict.fromkeys(entry.name for entry in offers()))
 
 
@@ -139,7 +139,7 @@ def engine_tasks(name: str) -> dict[str, EngineClass]:
     if len(found) > 1:
         owners = listed(map(owner, found), joiner="and")
         raise ConfigError(
-            f"several packages offer an engine {name!r}: {owners}",
+            f"several packages provide an engine {name!r}: {owners}",
             hint="uninstall all but one of them",
         )
     return {one.task: one for one in load(found[0])}
@@ -165,7 +165,7 @@ def make_server(choice: EngineChoice) -> ServerEngine[Any]:
 def check_engine(choice: EngineChoice) -> EngineKeys:
     """Read the keys of a recipe's ``engine`` as the engine's own, for ``load_recipe``.
 
-    Raises what ``refuse`` makes, and ConfigError for a package that cannot be used.
+    Raises the error of ``refuse``, and ConfigError for a package that cannot be used.
     """
     return _resolved(choice, Engine)[1]
 
@@ -174,7 +174,7 @@ def _made(choice: EngineChoice, kind: type[Any]) -> EngineBase[Any]:
     try:
         engine, keys = _resolved(choice, kind)
     except PydanticCustomError as refused:
-        problems = (refused.context or {})["problems"]  # as ``refuse`` makes it
+        problems = (refused.context or {})["problems"]  # from ``refuse``
         messages = (f"{path_text(('engine', *path))}: {sentence}" for path, sentence, _ in problems)
         raise ConfigError("; ".join(messages)) from None
     return engine.chosen(keys)

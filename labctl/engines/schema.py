@@ -1,4 +1,4 @@
-"""The form of a recipe with the keys of every engine that is installed, for ``labctl schema``."""
+"""The schema of a recipe with the keys of every installed engine, for ``labctl schema``."""
 
 from functools import reduce
 from operator import or_
@@ -13,7 +13,7 @@ from labctl.errors import ConfigError
 
 
 def recipe_model() -> tuple[type[Recipe], list[ConfigError]]:
-    """Return the model of recipes, and why engines are left out that cannot be used.
+    """Return the model of recipes, and the reasons why unusable engines are left out.
 
     No recipe runs a server.
     """

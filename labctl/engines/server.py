@@ -14,13 +14,13 @@ from labctl.errors import OutputNotUnderstood
 from labctl.records.timing import StopReason
 
 _SHOWN_BYTES = 2000
-#: No answer to one question is longer.
+#: Longest answer to one question.
 _MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Question:
-    """A text to go on with, byte for byte: no chat template is put around it.
+    """A text to continue, byte for byte, without a chat template.
 
     ``temperature`` 0 takes the likeliest token each time.
     """
@@ -55,7 +55,9 @@ class Reply:
         try:
             return json.loads(self.body)
         except ValueError as error:
-            raise OutputNotUnderstood("the server answered no JSON", details=self.shown) from error
+            raise OutputNotUnderstood(
+                "the server's answer is not JSON", details=self.shown
+            ) from error
 
     @property
     def shown(self) -> str | None:
@@ -65,10 +67,10 @@ class Reply:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server that was started, as this host reaches it.
+    """A started server, with its address for this host.
 
-    ``address`` is ``http://HOST:PORT``, ``name`` the name that the server was given, and
-    ``silence_s`` for how many seconds it may be silent.
+    ``address`` is ``http://HOST:PORT``, ``name`` the server's name, and ``silence_s`` its longest
+    silence in seconds.
     """
 
     address: str
@@ -76,7 +78,7 @@ class Endpoint:
     silence_s: float
 
     def get(self, path: str) -> Reply:
-        """Ask for a path. Raises :class:`labctl.http.Unreachable`."""
+        """Get a path. Raises :class:`labctl.http.Unreachable`."""
         return self._request("GET", path)
 
     def post(self, path: str, document: object) -> Reply:
@@ -100,25 +102,25 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class ServerIdentity:
-    """Program with version, and the model's chat template, as a server reports them itself."""
+    """Program with version, and the model's chat template, as the server reports them."""
 
     version: str | None = None
     template: str | None = None
 
 
 class ServerEngine(EngineBase[P]):
-    """A program that stays up; its ``command`` listens where ``inputs.listen`` says."""
+    """A program that keeps running; its ``command`` listens at ``inputs.listen``."""
 
     @abstractmethod
     def is_ready(self, server: Endpoint) -> bool:
-        """Look once whether it answers questions by now.
+        """Check once if it answers questions.
 
         Raises :class:`labctl.http.Unreachable` while nothing listens, and OutputNotUnderstood for
         what cannot be the server that was started.
         """
 
-    def identify(self, server: Endpoint) -> ServerIdentity:  # noqa: ARG002 - others tell
-        """Return what a ready server says of itself.
+    def identify(self, server: Endpoint) -> ServerIdentity:  # noqa: ARG002 - others use it
+        """Return the identity that a ready server reports.
 
         Raises :class:`labctl.http.Unreachable`, OutputNotUnderstood.
         """
@@ -128,6 +130,6 @@ class ServerEngine(EngineBase[P]):
     def ask(self, server: Endpoint, question: Question) -> Answer:
         """Ask one question.
 
-        Raises :class:`labctl.http.Unreachable`, ProgramFailed where the server refuses, and
+        Raises :class:`labctl.http.Unreachable`, ProgramFailed if the server refuses, and
         OutputNotUnderstood.
         """

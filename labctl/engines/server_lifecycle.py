@@ -1,4 +1,4 @@
-"""Start a server, wait until it is ready, ask it, and stop it, wherever it runs."""
+"""Start a server, wait until it is ready, ask it, and stop it, on any machine."""
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -14,11 +14,11 @@ from labctl.records import JobStatus
 from labctl.retry import wait_until
 
 _SHOWN_BYTES = 2000
-#: Between two looks whether a server is ready.
+#: Time between two checks of a starting server.
 _LOOK_SECONDS = 0.05
-#: How long one look may take: a server that loads may not answer at all.
+#: Time-out of one check: a server that loads may not answer at all.
 _LOOK_SILENCE_SECONDS = 5.0
-#: A connection breaks before the end of its server is known.
+#: Time to learn of a server's end after its connection broke.
 _END_SECONDS = 2.0
 _IDENTITY_SECONDS = 30.0
 
@@ -46,7 +46,7 @@ class ServerHost(Protocol):
     """A machine where servers run."""
 
     def free_port(self) -> int:
-        """Return a port of its loopback on which nobody listens now."""
+        """Return a free port of its loopback."""
 
     def start(self, argv: Sequence[str], port: int) -> RunningServer:
         """Start a server that listens on ``port``."""
@@ -64,19 +64,19 @@ class Server:
     def ask(self, question: Question, *, timeout: float) -> Answer:
         """Ask one question; it may take ``timeout`` seconds.
 
-        Raises ProgramTimeout; ProgramFailed, or what the engine makes of its last words, when it
-        has ended or refuses; OutputNotUnderstood.
+        Raises ProgramTimeout; ProgramFailed, or the engine's error for its last output, if it has
+        ended or refuses; OutputNotUnderstood.
         """
         return self._asked(lambda endpoint: self.engine.ask(endpoint, question), timeout)
 
     def identify(self) -> ServerIdentity:
-        """Return what it says of itself. Raises as :meth:`ask` does."""
+        """Return the identity that it reports. Raises as :meth:`ask` does."""
         return self._asked(self.engine.identify, _IDENTITY_SECONDS)
 
     def check(self) -> None:
-        """Raise the error that says why it has ended; nothing while it runs.
+        """Raise the reason of its end; return while it runs.
 
-        Raises as :meth:`ask` does, and what ``running.end`` raises: a board's InfraError.
+        Raises as :meth:`ask` does, and the errors of ``running.end``: a board's InfraError.
         """
         if self._has_ended():
             raise self._death("while it served")
@@ -90,7 +90,7 @@ class Server:
             if error.timed_out:
                 raise self._late(f"did not answer within {timeout:g} s") from error
             raise ProgramFailed(
-                f"{self.tool.name} broke off its answer: {error.reason}", details=self._tail()
+                f"{self.tool.name} ended its answer early: {error.reason}", details=self._tail()
             ) from error
 
     def _endpoint(self, silence_s: float) -> Endpoint:
@@ -145,11 +145,11 @@ def serve(
     host: ServerHost,
     ready_within: float,
 ) -> Iterator[Server]:
-    """Serve during the block; yields the server when it is ready, and stops it in the end.
+    """Serve during the block: yield the server when it is ready, and stop it at the end.
 
-    ``ready_within``: seconds that it may take to load. Raises ProgramTimeout when it takes longer;
-    ProgramFailed, or what the engine makes of its last words, when it ends before; ConfigError for
-    what the program cannot do.
+    ``ready_within``: most seconds for loading. Raises ProgramTimeout if it takes longer;
+    ProgramFailed, or the engine's error for its last output, if it ends before; ConfigError for an
+    impossible command.
     """
     listen = Listen(host.free_port(), f"labctl-{secrets.token_hex(8)}")
     argv = engine.command(tool, parameters, replace(inputs, listen=listen))

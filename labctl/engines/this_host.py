@@ -1,7 +1,7 @@
 """Servers on this host, for :mod:`labctl.engines.server_lifecycle`.
 
-A server ends with the process that started it, however that ends: a shell beside it waits for the
-end of a pipe that this process holds open, and kills its process group then.
+A server ends with the process that started it, in every case: a shell beside it waits for the end
+of a pipe that this process holds open, then kills the server's process group.
 """
 
 import os
@@ -31,12 +31,12 @@ exec "$@"
 
 @dataclass(frozen=True)
 class ThisHost:
-    """Starts servers here; what they print is kept in ``folder``."""
+    """Starts servers here; their output is kept in ``folder``."""
 
     folder: Path
 
     def free_port(self) -> int:
-        """Return a port on which nobody listens now. Raises HostError."""
+        """Return a free port. Raises HostError."""
         try:
             with socket.socket() as free:
                 free.bind((_LOOPBACK, 0))
@@ -48,7 +48,7 @@ class ThisHost:
     def start(self, argv: Sequence[str], port: int) -> "HostServer":
         """Start a server. Raises ToolMissing, HostError."""
         stdout, stderr = self.folder / "stdout", self.folder / "stderr"
-        if shutil.which(argv[0]) is None:  # of which the shell would only speak in a log
+        if shutil.which(argv[0]) is None:  # the shell would report it only in a log
             raise ToolMissing(f"program not found on this host: {argv[0]}", program=argv[0])
         words = ["sh", "-c", _WITH_THIS_PROCESS, "sh", *argv]
         watched, alive = os.pipe()
@@ -76,7 +76,7 @@ class HostServer:
     port: int
     stdout: Path
     stderr: Path
-    #: Descriptor that tells the server that this process lives.
+    #: Descriptor that shows the server that this process lives.
     alive: int | None = None
     began_ns: int = field(default_factory=time.monotonic_ns)
     _end: JobStatus | None = None

@@ -1,4 +1,4 @@
-"""The agent's timeline: when each piece of a program's output left its pipe, and when tokens did.
+"""The agent's timeline: times at which pieces of a program's output, and so tokens, left its pipe.
 
 Format (version 1), written by the on-board agent: a first line ``labctl-timeline 1 <start_ns>``,
 then for every read from a pipe ``<ns> <1|2> <offset> <length>``: the board's monotonic clock, the
@@ -24,7 +24,7 @@ STDERR = 2
 
 @dataclass(frozen=True)
 class Chunk:
-    """Bytes that one read from a pipe brought."""
+    """Bytes of one read from a pipe."""
 
     mono_ns: int
     stream: int
@@ -45,14 +45,14 @@ class Timeline:
     chunks: tuple[Chunk, ...]
 
     def of(self, stream: int) -> tuple[Chunk, ...]:
-        """Return the chunks of one stream; together they are its whole output, without holes."""
+        """Return the chunks of one stream; together they are its whole output, without gaps."""
         return tuple(chunk for chunk in self.chunks if chunk.stream == stream)
 
 
 def parse_timeline(raw: bytes) -> Timeline:
     """Read a timeline.
 
-    Raises OutputNotUnderstood when it is not of version 1, is torn, runs backwards or has holes.
+    Raises OutputNotUnderstood if it is not of version 1, is torn, goes backwards or has gaps.
     """
     lines = raw.split(b"\n")
     header = _HEADER.fullmatch(lines[0])
@@ -75,7 +75,7 @@ def parse_timeline(raw: bytes) -> Timeline:
             )
         chunk = Chunk(*map(int, match.groups()))
         if chunk.mono_ns < clock:
-            raise OutputNotUnderstood(f"timeline line {number} runs back in time")
+            raise OutputNotUnderstood(f"timeline line {number} goes back in time")
         if chunk.offset != ends[chunk.stream] or not chunk.length:
             raise OutputNotUnderstood(f"timeline line {number} does not follow the bytes before it")
         clock = chunk.mono_ns
@@ -84,20 +84,21 @@ def parse_timeline(raw: bytes) -> Timeline:
     return Timeline(start, tuple(chunks))
 
 
-#: With more than this share of the tokens unseen, single times say nothing.
+#: With more than this share of unseen tokens, single times mean nothing.
 MOST_UNSEEN = 0.25
-#: A figure is given where what is not known moves it by no more than this.
+#: A figure is given if the unknown part changes it by no more than this.
 _TOLERANCE = 1.01
-#: Gaps of this many typical ones may hold a token more; a token does not take half of its time.
+#: A gap of this many typical gaps may contain one more token; a token does not take half of its
+#: time.
 _WIDE = 1.5
 
 
 @dataclass(frozen=True)
 class TokenTimes:
-    """Gaps between arrivals in ns, those that may hold several tokens, and what they come to.
+    """Gaps between arrivals in ns, those that may contain several tokens, and their statistics.
 
     ``first`` and ``last`` count the tokens before and after the span from the first arrival to the
-    last, None where that is not known. ``span_ns`` is None with fewer than two arrivals.
+    last, None if unknown. ``span_ns`` is None with fewer than two arrivals.
     """
 
     gaps_ns: tuple[int, ...]
@@ -121,14 +122,12 @@ class TokenTimes:
         last: int | None = None,
         held: Mapping[int, int] | None = None,
     ) -> "TokenTimes":
-        """Count tokens in the gaps between arrivals, and divide only what was seen.
+        """Count tokens in the gaps between arrivals, and divide only observed gaps.
 
         Args:
-            times_ns: at least one arrival.
-            generated: tokens, no fewer than arrivals.
-            first: tokens that came before the first arrival, or with it and before its last one.
-            last: tokens that came after the last arrival.
-            held: the tokens of gaps that are known to hold several, by index.
+            times_ns: at least one arrival. generated: tokens, no fewer than arrivals. first: tokens
+            before the first arrival, or in it before its last token. last: tokens that came after
+            the last arrival. held: the tokens of gaps that are known to contain several, by index.
         """
         held = held or {}
         gaps = tuple(late - early for early, late in pairwise(times_ns))
@@ -166,9 +165,9 @@ class TokenTimes:
         )
 
     def confirmed_by(self, step_ns: float) -> "TokenTimes":
-        """Without the rate where it is not that of all steps, those at the ends included.
+        """Return the times, without the rate unless it holds for all steps, even at the ends.
 
-        ``step_ns``: their mean, by stamps other than arrivals.
+        ``step_ns``: their mean, from other time stamps.
         """
         if self.mean_ns is None or 1 / _TOLERANCE <= self.mean_ns / step_ns <= _TOLERANCE:
             return self
@@ -176,9 +175,7 @@ class TokenTimes:
 
 
 def arrivals_check(timing: TimingRecord) -> Check:
-    """Check that each token was seen alone; if not, name those that were not, as far as they are
-    known.
-    """
+    """Check that each token was seen alone; otherwise name the unseen ones, as far as known."""
     made, seen = timing.generated_tokens or 0, timing.arrivals or 0
     detail = f"{seen} arrivals for {made} tokens"
     lines = timing.token_lines
@@ -213,7 +210,7 @@ def _unseen(timing: TimingRecord, unseen: int) -> str:
 def _between(
     gaps: Mapping[int, int], widest: Collection[int], narrowest: Collection[int], q: float
 ) -> int | None:
-    """Return the percentile if it is the same whichever gaps hold the unseen tokens."""
+    """Return the percentile if it does not depend on which gaps contain the unseen tokens."""
     found = []
     for holding in (widest, narrowest):
         single = [gap for index, gap in gaps.items() if index not in holding]
@@ -224,9 +221,9 @@ def _between(
 
 
 def _holding(gaps: Mapping[int, int], unseen: int, *, widest: bool) -> set[int]:
-    """Indexes of the gaps that hold ``unseen`` tokens more, if it is the widest ones that do.
+    """Return the gaps with ``unseen`` more tokens, if these are the widest ones.
 
-    Or the narrowest of the wide ones. Gaps are named until all tokens are accounted for.
+    Alternatively the narrowest of the wide ones. Gaps are added until all tokens are found.
     """
     found: set[int] = set()
     more = _more(gaps)
@@ -240,7 +237,7 @@ def _holding(gaps: Mapping[int, int], unseen: int, *, widest: bool) -> set[int]:
 
 
 def _room(gaps: Mapping[int, int]) -> int:
-    """Return the number of further tokens that the wide gaps may hold."""
+    """Return the number of further tokens that the wide gaps may contain."""
     more = _more(gaps)
     return sum(more[index] for index in _wide(gaps))
 
@@ -251,8 +248,6 @@ def _wide(gaps: Mapping[int, int]) -> list[int]:
 
 
 def _more(gaps: Mapping[int, int]) -> dict[int, int]:
-    """Return the number of further tokens a gap may hold: ``k`` at ``k + 1`` times the median, or
-    one.
-    """
+    """Return the number of further tokens in a gap: ``k`` at ``k + 1`` times the median, or one."""
     typical = median(gaps.values()) if gaps else 0
     return {i: max(1, round(gap / typical) - 1) if typical else 1 for i, gap in gaps.items()}

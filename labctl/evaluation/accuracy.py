@@ -1,4 +1,4 @@
-"""Accuracy: grades put together for each variant, budget and grader."""
+"""Accuracy: combine the grades of each variant, budget and grader."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -23,9 +23,9 @@ class Accuracy:
     """One variant at one budget, judged by one version of one grader.
 
     ``grades`` has one grade for each question and sample, in the order in which questions are
-    asked; ``failed`` the questions (with their samples) that got no answer: they are in no count.
-    ``overruns`` counts answers longer than the budget that their prompt stated; None: none stated.
-    ``stopped``: asking may have ended because an accuracy was known well enough.
+    asked; ``failed`` holds the questions (with their samples) that got no answer: they are not
+    counted. ``overruns`` counts answers longer than the budget that their prompt stated; None: none
+    stated. ``stopped``: the stop rule may have ended the asking.
     """
 
     variant: str
@@ -54,7 +54,7 @@ class Accuracy:
 
     @cached_property
     def interval(self) -> Interval | None:
-        """Return the 95 % interval of the share; a question with its samples is one cluster."""
+        """Return the 95 % interval of the share. All samples of a question are one cluster."""
         if not self.grades:
             return None
         shares = [sum(verdicts) / len(verdicts) for verdicts in self.verdicts.values()]
@@ -90,7 +90,7 @@ class Accuracy:
 
     @cached_property
     def tokens(self) -> tuple[int, ...]:
-        """Generated tokens within the budget, of each grade that knows them."""
+        """Generated tokens within the budget, of each grade that has their number."""
         return tuple(grade.tokens for grade in self.grades if grade.tokens is not None)
 
     @cached_property
@@ -123,7 +123,7 @@ class AccuracyTable:
     cells: tuple[Accuracy, ...]
 
     def cell(self, variant: str, budget: Budget, grader: str) -> Accuracy | None:
-        """Return one accuracy; None if nothing of it was graded."""
+        """Return one accuracy; None without grades."""
         return self._by_key.get((variant, budget, grader))
 
     @cached_property
@@ -146,7 +146,7 @@ class AccuracyTable:
 
 
 def in_both(one: Accuracy, other: Accuracy) -> list[tuple[str, tuple[bool, ...], tuple[bool, ...]]]:
-    """Pair two accuracies: question and both verdicts, for all questions that both have."""
+    """Pair two accuracies: return each question that both have, with both verdicts."""
     return [
         (question, verdicts, other.verdicts[question])
         for question, verdicts in one.verdicts.items()
@@ -163,13 +163,13 @@ def accuracy_table(
     stopped: bool = False,
     common: bool = False,
 ) -> AccuracyTable:
-    """Put the grades of an evaluation together.
+    """Combine the grades of an evaluation.
 
     ``questions`` and ``variants`` give the order. Of several grades of one text the last one
-    counts, except that an answer under a real limit wins over one that labctl cut; of a grader's
-    versions the one that was used last. ``stopped``: the recipe has a rule by which asking ends
-    before all questions; intervals are wider for it. ``common``: count only what has a grade, or a
-    failure, in every cell of a grader; time ended the asking.
+    counts, but an answer under a real limit counts before one that labctl cut. Of a grader's
+    versions, the last one used counts. ``stopped``: the recipe has a stop rule; intervals are wider
+    because of it. ``common``: ``max_time`` ended the asking; count only samples that have a grade,
+    or a failure, in every cell of a grader.
     """
     rank = {question: number for number, question in enumerate(questions)}
     newest = _newest(grades)
@@ -215,7 +215,7 @@ def accuracy_table(
 def _keep_common(
     chosen: dict[_Cell, dict[_Sample, GradeRecord]], failed: dict[_Cell, tuple[_Sample, ...]]
 ) -> None:
-    """Leave out samples of questions that a cell of the same grader knows nothing of."""
+    """Leave out samples that are missing in any cell of the same grader."""
     for grader in {cell[2] for cell in chosen}:
         cells = [cell for cell in chosen if cell[2] == grader]
         known = set.intersection(*({*chosen[cell], *failed[cell]} for cell in cells))
@@ -229,14 +229,14 @@ def _ascending(budget: Budget) -> tuple[bool, int]:
 
 
 def _newest(grades: Iterable[GradeRecord]) -> list[GradeRecord]:
-    """Leave out the grades of versions that are not the last ones used."""
+    """Leave out the grades of all but the last version used."""
     every = list(grades)
     last = {grade.grader: grade.version for grade in every}
     return [grade for grade in every if grade.version == last[grade.grader]]
 
 
 class _Answers:
-    """Generations, for their failures and overruns of stated budgets."""
+    """Generations, to find failures and answers longer than the stated budget."""
 
     def __init__(self, generations: Iterable[GenerationRecord]):
         self._of: dict[tuple[str, Budget], dict[tuple[str, int], GenerationRecord]] = {}
@@ -261,7 +261,7 @@ class _Answers:
     def overruns(
         self, variant: str, budget: Budget, graded: Iterable[tuple[str, int]]
     ) -> int | None:
-        """Count the answers that are longer than their prompt allows."""
+        """Count the answers that are longer than the budget stated in their prompt."""
         of_limit = self._of.get((variant, budget), {})
         stated = [
             (of_limit[key].completion_tokens, of_limit[key].stated_budget)

@@ -1,7 +1,7 @@
-"""Agreement of two servers of one model: are a host's answers those of the board?
+"""Agreement of two servers of one model: does a host answer like the board?
 
-Servers whose kernels differ round differently, and one token that is chosen otherwise changes the
-rest of an answer. Identity is not required: it is reported, with what it does to the accuracy.
+Different kernels round differently, and one other token changes the rest of an answer. Identical
+answers are not required: their share is reported, and the effect on the accuracy.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from labctl.records import (
 )
 from labctl.stats import Interval, interval_of_variance, paired_difference
 
-#: Fewer common answers say little.
+#: With fewer common answers, the result is uncertain.
 ENOUGH = 50
 #: First tokens of the classes of a histogram.
 CLASSES = (1, 2, 5, 17, 65, 257)
@@ -32,7 +32,7 @@ CLASSES = (1, 2, 5, 17, 65, 257)
 
 @dataclass(frozen=True)
 class Answers:
-    """One evaluation as it was recorded."""
+    """One recorded evaluation."""
 
     record: EvaluationRecord
     generations: Sequence[GenerationRecord]
@@ -41,7 +41,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Served:
-    """One model of one evaluation, and who served it."""
+    """One model of one evaluation, and its servers."""
 
     run: str
     model: ModelIdentity
@@ -49,7 +49,7 @@ class Served:
 
     @property
     def executions(self) -> tuple[Execution, ...]:
-        """Kinds of machine; of a server that labctl did not start, nothing is known."""
+        """Kinds of machine; unknown for a server that labctl did not start."""
         return tuple(sorted({one.execution for one in self.endpoints if one.execution}))
 
     @property
@@ -68,7 +68,7 @@ class Served:
 class Difference:
     """Two answers to a question that differ, and the first place where they do, from 1.
 
-    ``token`` is None where a server did not tell its tokens.
+    ``token`` is None if a server did not report its tokens.
     """
 
     question: str
@@ -80,7 +80,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class AccuracyGap:
-    """Accuracy of both sides on the same questions; ``interval`` is second less first."""
+    """Accuracy of both sides on the same questions; ``interval`` is of second minus first."""
 
     grader: str
     budget: Budget
@@ -91,10 +91,10 @@ class AccuracyGap:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Answers of two servers to the same questions, put in the same way.
+    """Answers of two servers to the same questions with the same prompt.
 
-    ``compared`` counts the pairs of answers, ``by_question`` those of each question; ``unpaired``
-    counts the answers that one side alone has.
+    ``compared`` is the number of pairs of answers, ``by_question`` the number for each question,
+    ``unpaired`` the number of answers that only one side has.
     """
 
     prompt: str
@@ -109,9 +109,9 @@ class Agreement:
 
     @cached_property
     def identical(self) -> Interval:
-        """Share of identical answers, with its 95 % interval: a question is one cluster.
+        """Share of identical answers, with its 95 % interval. A question is one cluster:
 
-        Answers to a question within several limits begin alike, and so differ together.
+        its answers within several limits begin alike, and so differ together.
         """
         share = 1 - len(self.differences) / self.compared
         unlike = Counter(one.question for one in self.differences)
@@ -123,17 +123,17 @@ class Agreement:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """First differing tokens, where they are known, ascending."""
+        """Positions of the first differing tokens, as far as known, ascending."""
         return tuple(sorted(one.token for one in self.differences if one.token is not None))
 
     @property
     def median_token(self) -> float | None:
-        """Median of the first differing token; None if none is known."""
+        """Median position of the first differing token; None if none is known."""
         return median(self.tokens) if self.tokens else None
 
     @property
     def median_character(self) -> float | None:
-        """Median of the first differing character; None if all answers are identical."""
+        """Median position of the first differing character; None if all answers are identical."""
         return median(one.character for one in self.differences) if self.differences else None
 
     @property
@@ -156,10 +156,11 @@ class Agreement:
 
 
 def agreements(first: Answers, second: Answers) -> list[Agreement]:
-    """Compare the answers of two evaluations, or of one with itself.
+    """Compare the answers of two evaluations, or of two models in one.
 
-    A pair is the same model, by the hash of its file, and the same prompt. In one evaluation two
-    keys of the same file are a pair. Raises ConfigError when nothing can be compared; it says why.
+    Pairs have the same model, by the hash of its file, and the same prompt. In one evaluation two
+    keys of the same file are a pair. Raises ConfigError, with the reason, if nothing can be
+    compared.
     """
     unlike = list(_unlike(first.record, second.record))
     if unlike:
@@ -255,7 +256,7 @@ def _difference(one: GenerationRecord, other: GenerationRecord) -> Difference | 
 
 
 def _first(one: Sequence[object], other: Sequence[object]) -> int:
-    """Return the first place that differs, from 1; behind the shorter if it begins the other."""
+    """Return the first differing place, from 1; after the end of one that begins the other."""
     pairs = enumerate(zip(one, other, strict=False), 1)
     shorter = min(len(one), len(other)) + 1
     return next((number for number, (a, b) in pairs if a != b), shorter)
@@ -289,12 +290,12 @@ def _gaps(first: Answers, ours: str, second: Answers, theirs: str) -> Iterator[A
 
 def _notes(record: EvaluationRecord, sides: tuple[Served, Served], questions: int) -> Iterator[str]:
     if questions < ENOUGH:
-        yield f"{questions} common questions: fewer than {ENOUGH} say little"
+        yield f"only {questions} common questions (fewer than {ENOUGH}): the result is uncertain"
     if temperature := record.sampling.temperature:
-        yield f"temperature {temperature:g}: answers are drawn, and may differ anyway"
+        yield f"temperature {temperature:g}: answers are random, so they may differ for this reason"
     for side in sides:
         if not all(one.sha256_proven for one in side.endpoints):
-            yield f"{side.where}: the model is as declared, its file was not seen"
+            yield f"{side.where}: the model is as declared; its file was not checked"
     templates = [
         {one.template_sha256 for one in side.endpoints if one.template_sha256} for side in sides
     ]
@@ -303,6 +304,6 @@ def _notes(record: EvaluationRecord, sides: tuple[Served, Served], questions: in
     slots = [{one.parameters.get("parallel") for one in side.endpoints} for side in sides]
     if slots[0] != slots[1] or any(value not in (None, 1) for value in slots[0] | slots[1]):
         yield (
-            "a server that computes several questions at once may round otherwise: ask one at a"
-            " time (parallel: 1, concurrency: 1)"
+            "a server may round differently when it computes several questions at once: ask one at"
+            " a time (parallel: 1, concurrency: 1)"
         )

@@ -1,7 +1,7 @@
-"""Asks all that an evaluation wants: several endpoints, each with a limit of questions at a time.
+"""Asks all questions of an evaluation at its endpoints, each with a limit of concurrent questions.
 
-The endpoints of a model take from one queue, so that the fastest does most. One that dies hands its
-questions back. Nothing is counted before it is on disk.
+The endpoints of a model take from one queue, so the fastest answers most. If one dies, its
+questions return to the queue. An answer counts only once it is on disk.
 """
 
 import asyncio
@@ -25,24 +25,25 @@ from labctl.evaluation.queues import Queues
 from labctl.evaluation.recipe_parts import Sampling
 from labctl.records import Failure, GenerationRecord
 
-#: Questions in a row that a server cannot answer, though it says what it is: it is dead as well.
+#: After this number of consecutive failures a server counts as dead, even if it still identifies
+#: itself.
 _MOST_IN_A_ROW = 3
 _IDENTIFY_SECONDS = 30.0
 #: Number of times that a lost server is started again.
 _MOST_RESTARTS = 2
-#: Answers of each endpoint whose tokens its tokenizer counts again.
+#: Number of answers per endpoint whose tokens are counted again by its tokenizer.
 _COUNTED_AGAIN = 3
 
-#: Gets each record that is on disk.
+#: Receives each record that is on disk.
 Heard = Callable[[GenerationRecord], None]
 
 
 @dataclass
 class OpenEndpoint:
-    """A server, and what is under way there.
+    """A server and its requests in flight.
 
-    ``restart`` makes a server answer again that labctl started, and returns its new client; it may
-    take minutes, and raises LabctlError. None: the server is not labctl's.
+    ``restart`` restarts a server that labctl started and returns its new client. It may take
+    minutes, and raises LabctlError. None: labctl did not start the server.
     """
 
     name: str
@@ -51,16 +52,16 @@ class OpenEndpoint:
     concurrency: int
     restart: Callable[[], EndpointClient] | None = None
     restarts: int = 0
-    #: Clients of before it was started again.
+    #: Clients from before a restart.
     former: list[EndpointClient] = field(default_factory=list)
     active: int = 0
     in_a_row: int = 0
     counted_again: int = 0
-    #: Why it is not asked any more.
+    #: Reason for not asking it any more.
     dead: HostError | None = None
-    #: Held while the next question is chosen, and for all of one that is to be alone.
+    #: Held while the next question is chosen, and during a question that must run alone.
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    #: Held while it is started again.
+    #: Held during a restart.
     restarting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def aclose(self) -> None:
@@ -70,7 +71,7 @@ class OpenEndpoint:
 
 
 class Asking:
-    """One controller's part of an evaluation. ``ahead``: see :class:`Queues`."""
+    """Asking by one controller. ``ahead``: see :class:`Queues`."""
 
     def __init__(
         self,
@@ -110,13 +111,13 @@ class Asking:
 
     @property
     def left(self) -> int:
-        """Number of generations that are queued or under way."""
+        """Number of generations queued or in flight."""
         return self._queues.left
 
     async def run(self, deadline: float | None) -> bool:
-        """Ask until all is answered, enough is known or ``deadline`` (of this loop's clock) comes.
+        """Ask until all is answered, the stop rule is met or ``deadline`` (loop's clock) passes.
 
-        Return False if time was too short. Raises HostError when a model has no endpoint left.
+        Return False if the time was too short. Raises HostError when a model has no endpoint left.
         """
         try:
             async with asyncio.timeout_at(deadline), asyncio.TaskGroup() as group:
@@ -125,7 +126,7 @@ class Asking:
                         group.create_task(self._work(endpoint))
         except TimeoutError:
             return False
-        except ExceptionGroup as errors:  # one error ends all; it alone is told
+        except ExceptionGroup as errors:  # one error ends all; report only that one
             first: Exception = errors
             while isinstance(first, ExceptionGroup):
                 first = first.exceptions[0]
@@ -133,7 +134,7 @@ class Asking:
         return True
 
     async def stop(self) -> None:
-        """Ask nothing more; what is under way is waited for."""
+        """Ask nothing more, and wait for the requests in flight."""
         self._enough = True
         async with self._changed:
             self._changed.notify_all()
@@ -180,7 +181,7 @@ class Asking:
             record = await self._asked(endpoint, ask)
             if record is not None:
                 async with self._writing:
-                    # Shielded: what a thread writes is written, whoever waits for it no more.
+                    # Shielded: a thread finishes its write even if nobody waits for it.
                     await asyncio.shield(asyncio.to_thread(self._directory.add, record))
         finally:
             endpoint.active -= 1
@@ -196,7 +197,7 @@ class Asking:
             self._lose(endpoint)
 
     def _count(self, ask: Ask, record: GenerationRecord) -> None:
-        """Draw the consequences of what is on disk."""
+        """Act on a record that is on disk."""
         model = self._queues.model_of(ask)
         self._ledger.add(record)
         self._queues.done(ask)
@@ -208,10 +209,10 @@ class Asking:
         self._heard(record)
 
     def _stop_cutting(self, model: str) -> None:
-        """Ask at every limit from now on, and again where answers were cut."""
+        """Ask at every limit from now on, and again for answers that were cut."""
         self._note(
-            f"{model}: real limits gave other answers than cut ones; from here on every budget is"
-            " asked for"
+            f"{model}: answers under real limits differ from cut ones; every budget is asked from"
+            " now on"
         )
         self._queues.drop_checks(model)
         for question in self._plan.questions:
@@ -221,7 +222,7 @@ class Asking:
                         self._want(self._ledger.missing(Key(question, variant.name, sample)))
 
     def _lose(self, endpoint: OpenEndpoint) -> None:
-        """Go on without an endpoint. Raises its error if its model has no other."""
+        """Continue without an endpoint. Raises its error if its model has no other."""
         assert endpoint.dead is not None
         others = [
             one.name for one in self._endpoints if one.model == endpoint.model and one.dead is None
@@ -234,7 +235,7 @@ class Asking:
         )
 
     async def _asked(self, endpoint: OpenEndpoint, ask: Ask) -> GenerationRecord | None:
-        """Ask once; None if the question has to be asked again, elsewhere."""
+        """Ask once; None if another endpoint must be asked."""
         began, client = time.monotonic_ns(), endpoint.client
         try:
             answered = await generate_with_retries(
@@ -253,7 +254,7 @@ class Asking:
             if is_lost:
                 endpoint.dead = HostError(
                     f"endpoint {endpoint.name}: {error.message}",
-                    hint="see to the server, then `labctl resume`: what is answered stays",
+                    hint="check the server, then `labctl resume`: answers so far are kept",
                     details=error.details,
                 )
             if endpoint.dead is not None or self._may_succeed_elsewhere(endpoint, ask):
@@ -268,20 +269,20 @@ class Asking:
         return self._record(endpoint, ask, answered.generation, answered.attempts)
 
     async def _count_again(self, endpoint: OpenEndpoint, found: Generation) -> None:
-        """Hold a server's count of tokens against its tokenizer: budgets rest on it."""
+        """Check a server's token count against its tokenizer: budgets depend on it."""
         try:
             check = await check_count(endpoint.client, found)
         except (TryAgain, JobError, ConfigError):
-            return  # it answered; how it tokenizes is not known
+            return  # it answered; its tokenizer cannot be asked
         if check and not check.agrees:
             endpoint.counted_again = _COUNTED_AGAIN
             self._note(
-                f"endpoint {endpoint.name} reports {check.reported} tokens for an answer of"
-                f" {check.tokenized} by its tokenizer: its budgets may be others than asked for"
+                f"endpoint {endpoint.name} reports {check.reported} tokens for an answer, its"
+                f" tokenizer {check.tokenized}: its budgets may differ from those requested"
             )
 
     async def _is_lost(self, endpoint: OpenEndpoint) -> bool:
-        """Tell whether a server answers nothing any more, or nothing but what it is."""
+        """Return True if a server no longer answers questions."""
         endpoint.in_a_row += 1
         if endpoint.in_a_row >= _MOST_IN_A_ROW:
             return True
@@ -293,23 +294,23 @@ class Asking:
         return False
 
     async def _restarted(self, endpoint: OpenEndpoint) -> bool:
-        """Start a lost server again, if it is labctl's and was not lost too often."""
+        """Restart a lost server if labctl started it and it was not lost too often."""
         if endpoint.restart is None or endpoint.restarts >= _MOST_RESTARTS:
             return False
         endpoint.restarts += 1
-        self._note(f"endpoint {endpoint.name} is lost: it is started again")
+        self._note(f"endpoint {endpoint.name} is lost: restarting")
         former = endpoint.client  # other questions may still wait for it
         try:
             endpoint.client = await asyncio.to_thread(endpoint.restart)
         except LabctlError as error:
-            self._note(f"endpoint {endpoint.name} cannot be started again: {error.message}")
+            self._note(f"endpoint {endpoint.name} cannot be restarted: {error.message}")
             return False
         endpoint.former.append(former)
         endpoint.in_a_row = 0
         return True
 
     def _may_succeed_elsewhere(self, endpoint: OpenEndpoint, ask: Ask) -> bool:
-        """Tell whether another endpoint should try a question that failed at this one."""
+        """Return True if another endpoint should try a question that failed here."""
         tried = self._tried.setdefault(ask, set())
         tried.add(endpoint.name)
         return any(
@@ -340,7 +341,7 @@ class Asking:
         self, endpoint: OpenEndpoint, ask: Ask, found: Generation, attempts: int
     ) -> GenerationRecord:
         first = found.arrivals[0] - found.sent_ns if found.arrivals else None
-        # A lone surrogate is in no UTF-8 file.
+        # UTF-8 cannot hold a lone surrogate.
         text, finish = found.text.encode("utf-8", "replace").decode(), found.finish
         letters = None
         if found.likeliest is not None:

@@ -1,13 +1,13 @@
 """Budgets: limits of generated tokens, and one long generation cut at smaller ones.
 
-The use of it by a run:
+A run uses it like this:
 
 1. Where the prompt states no budget, ask once at the largest one, with ``offsets``.
-2. For each smaller budget: :func:`cut` if :func:`can_cut`, otherwise ask at that budget.
-3. On :data:`CHECKED_QUESTIONS` questions of each model ask at a smaller budget, too, at the run's
-   concurrency, and hold the cut against it: :func:`check_truncation`. Above 1 % that differ, ask at
-   every budget instead. A server that computes several questions at once may round otherwise than
-   one that has a single question, so a check at one slot proves nothing for eight.
+2. For each smaller budget: :func:`cut` if :func:`can_cut`, otherwise ask at that budget. 3. On
+:data:`CHECKED_QUESTIONS` questions of each model ask at a smaller budget, too, at the run's
+concurrency, and compare the cut with it: :func:`check_truncation`. If more than 1 % differ, ask at
+every budget instead. A server that computes several questions at once may round differently, so a
+check with one slot proves nothing for eight.
 """
 
 from collections.abc import Iterable
@@ -16,14 +16,14 @@ from typing import Literal
 
 from labctl.records import FinishReason, GenerationRecord
 
-#: How many questions the check of truncation needs, and the largest share that may differ.
+#: Number of questions that the check of truncation needs, and largest share that may differ.
 CHECKED_QUESTIONS = 100
 MOST_DISAGREEMENT = 0.01
 
 
 @dataclass(frozen=True)
 class Cut:
-    """An answer within a budget, as a server with this limit would have given it.
+    """An answer within a budget, as a server with this limit would give it.
 
     ``complete``: the model ended it, and no limit. ``tokens`` within the budget; None: not known.
     ``truncated_here``: labctl cut a longer generation.
@@ -41,9 +41,9 @@ class Cut:
 
 
 def can_cut(generation: GenerationRecord, budget: int | None) -> bool:
-    """Return whether a generation tells what its server would have answered within a budget.
+    """Return True if a generation shows what its server would answer within a budget.
 
-    It does without the ends of its tokens, too, where it ended by itself within the budget.
+    A generation that ended by itself within the budget needs no token ends for this.
     """
     if generation.failure is not None:
         return False
@@ -60,11 +60,11 @@ def can_cut(generation: GenerationRecord, budget: int | None) -> bool:
 
 
 def cut(generation: GenerationRecord, budget: int | None) -> Cut:
-    """Return the answer within a budget of tokens; None is no limit.
+    """Return the answer within a budget of tokens; None: no limit.
 
-    A token that ends inside a code point adds nothing to the text, as in a stream that is ended
-    there. The end token counts: an answer whose text is whole but whose end did not fit is not
-    complete. Raises ValueError where :func:`can_cut` does not hold.
+    A token that ends inside a code point adds nothing to the text, as in a stream that ends there.
+    The end token counts: if only the end token did not fit, the answer is not complete. Raises
+    ValueError if :func:`can_cut` returns False.
     """
     if not can_cut(generation, budget):
         raise ValueError(f"question {generation.question} cannot be cut at {budget} tokens")
@@ -83,7 +83,7 @@ def _count(generation: GenerationRecord) -> int | None:
 
 
 def _ends_known(generation: GenerationRecord, count: int) -> bool:
-    """Every token has its end, in order, inside the text."""
+    """Return True if every token has an end, in order, inside the text."""
     ends = generation.token_ends
     if ends is None or len(ends) != count:
         return False
@@ -91,15 +91,15 @@ def _ends_known(generation: GenerationRecord, count: int) -> bool:
 
 
 def tokens_within(time_ns: int, time_per_token_ns: int) -> int:
-    """Return how many whole tokens a model makes in a time; 0: not even one.
+    """Return the number of whole tokens that a model generates in a time; 0: not even one.
 
-    The time of the prompt is not in it: it is the time per token that the budgets compare.
+    The time of the prompt is not included: budgets compare the time per token.
     """
     return time_ns // time_per_token_ns
 
 
 def equal_tokens(tokens: int, *, time_per_token_ns: int, other_time_per_token_ns: int) -> int:
-    """Return the tokens that the other model makes in the time of ``tokens`` of the first.
+    """Return the tokens that the other model generates in the time of ``tokens`` of the first.
 
     Rounded to the nearest, halves up, as in the experiment: at 18.18 and 49.73 s a token, 100
     are 37 of the other, 200 are 73, 300 are 110. 0: not even half a token.
@@ -110,7 +110,7 @@ def equal_tokens(tokens: int, *, time_per_token_ns: int, other_time_per_token_ns
 
 @dataclass(frozen=True)
 class TruncationCheck:
-    """Cut generations held against real limits; ``differing`` are ids of questions.
+    """Cut generations compared with real limits; ``differing`` holds ids of questions.
 
     ``decision``: ``cut`` where at most 1 % differ on at least 100 questions; ``generate`` where
     more differ; ``too-few`` questions for either.
@@ -121,7 +121,7 @@ class TruncationCheck:
 
     @property
     def decision(self) -> Literal["cut", "generate", "too-few"]:
-        """Decide as soon as further questions up to 100 cannot change it."""
+        """Decide as soon as further questions, up to 100, cannot change the decision."""
         if len(self.differing) > MOST_DISAGREEMENT * max(self.compared, CHECKED_QUESTIONS):
             return "generate"
         return "cut" if self.compared >= CHECKED_QUESTIONS else "too-few"
@@ -130,10 +130,10 @@ class TruncationCheck:
 def check_truncation(
     pairs: Iterable[tuple[GenerationRecord, GenerationRecord]],
 ) -> TruncationCheck:
-    """Hold pairs of a long generation and of one that the server limited against each other.
+    """Compare each long generation, cut, with one that the server limited.
 
-    They differ where the text or the end differs. Make one check of the pairs at one slot, and one
-    of those at the run's concurrency. Raises ValueError where the long one cannot be cut.
+    They differ if the text or the end differs. Make one check of the pairs with one slot, and one
+    of those at the run's concurrency. Raises ValueError if the long one cannot be cut.
     """
     compared: dict[str, bool] = {}
     for long, limited in pairs:

@@ -22,7 +22,8 @@ from labctl.records import EndpointRecord
 from labctl.runs.observer import Observer
 from labctl.transport import Transport
 
-#: A server that labctl starts may run as long as the evaluation; this ends one that is left over.
+#: A server that labctl starts may run as long as the evaluation; this limit ends one that is left
+#: running.
 _LONGEST_SECONDS = 30 * 86400.0
 _IDENTIFY_SECONDS = 60.0
 
@@ -38,12 +39,12 @@ def start_servers(
 ) -> dict[str, StartedEndpoint]:
     """Start the servers that a recipe asks for; ``stack`` stops them.
 
-    What they print is kept below ``folder``. Raises what
+    Their output is kept below ``folder``. Raises what
     :func:`~labctl.evaluation.servers.started_endpoint` raises.
     """
     started = {}
     longest = _LONGEST_SECONDS
-    if recipe.max_time is not None:  # it begins when the last server is ready
+    if recipe.max_time is not None:  # the limit starts when the last server is ready
         longest = recipe.max_time + len(recipe.endpoints) * READY_SECONDS
     for name, endpoint in recipe.endpoints.items():
         if endpoint.start is None:
@@ -58,7 +59,7 @@ def start_servers(
             model=endpoint.model,
             models=recipe.models,
             target=endpoint.target,
-            # Else questions that are asked at once would wait for each other in the server.
+            # Otherwise concurrent questions would wait for each other in the server.
             parameters={"parallel": recipe.concurrency_of(name), **endpoint.parameters},
             max_seconds=longest,
             board=board,
@@ -103,7 +104,7 @@ def open_endpoint(
 
 
 def _again(recipe: EvaluationRecipe, name: str, started: StartedEndpoint) -> EndpointClient:
-    """Wait for the link to a server; start the server again unless it runs.
+    """Wait for the link to a server; restart the server unless it runs.
 
     Raises what :meth:`labctl.evaluation.servers.StartedEndpoint.restart` raises.
     """
@@ -117,7 +118,7 @@ def _again(recipe: EvaluationRecipe, name: str, started: StartedEndpoint) -> End
 def contact(
     recipe: EvaluationRecipe, started: dict[str, StartedEndpoint]
 ) -> tuple[EndpointRecord, ...]:
-    """Ask every server what it is. Raises HostError for one that does not answer, ConfigError."""
+    """Identify every server. Raises HostError for one that does not answer, ConfigError."""
     return asyncio.run(_contact(recipe, started))
 
 
@@ -134,10 +135,10 @@ async def _contact(
             await endpoint.client.aclose()
     records = zip(opened, identities, strict=True)
     return tuple(
-        _record(recipe, one.name, told, started.get(one.name)).model_copy(
+        _record(recipe, one.name, identity, started.get(one.name)).model_copy(
             update={"prompt_cache": one.client.prompt_cache}
         )
-        for one, told in records
+        for one, identity in records
     )
 
 
@@ -146,23 +147,23 @@ async def _identity(endpoint: OpenEndpoint) -> ServerIdentity:
         async with asyncio.timeout(_IDENTIFY_SECONDS):
             return await endpoint.client.identify()
     except TimeoutError:
-        raise HostError(f"endpoint {endpoint.name} says nothing for a minute") from None
+        raise HostError(f"endpoint {endpoint.name} sent nothing for a minute") from None
     except TryAgain as error:
         raise HostError(
             f"endpoint {endpoint.name}: {error.message}",
-            hint=error.hint or "is the server running, and its address right?",
+            hint=error.hint or "check that the server runs and its address is right",
             details=error.details,
         ) from error
 
 
 def _record(
-    recipe: EvaluationRecipe, name: str, told: ServerIdentity, started: StartedEndpoint | None
+    recipe: EvaluationRecipe, name: str, identity: ServerIdentity, started: StartedEndpoint | None
 ) -> EndpointRecord:
     if started is not None:
         return started.record
     endpoint = recipe.endpoints[name]
     assert endpoint.api is not None
-    served, names = endpoint.served_name, told.served_names
+    served, names = endpoint.served_name, identity.served_names
     if served is not None and names and served not in names:
         raise recipe.refusal(
             ("endpoints", name, "served_name"),
@@ -172,16 +173,17 @@ def _record(
         name=name,
         api=endpoint.api,
         address=endpoint.url,
-        server=told.server,
+        server=identity.server,
         model=endpoint.model,
         served_name=served or (names[0] if len(names) == 1 else None),
         sha256_proven=False,
-        template_sha256=told.template and hashlib.sha256(told.template.encode()).hexdigest(),
+        template_sha256=identity.template
+        and hashlib.sha256(identity.template.encode()).hexdigest(),
     )
 
 
 def differences(was: Sequence[EndpointRecord], now: Sequence[EndpointRecord]) -> list[str]:
-    """Say what of the servers changed between two contacts; their answers are not alike then."""
+    """Describe changes of the servers between two contacts: their answers cannot be combined."""
     known, found = {one.name: one for one in was}, []
     for one in now:
         before = known[one.name]
@@ -189,5 +191,5 @@ def differences(was: Sequence[EndpointRecord], now: Sequence[EndpointRecord]) ->
             old, new = getattr(before, what), getattr(one, what)
             if None not in (old, new) and old != new:
                 label = {"template_sha256": "chat template", "served_name": "model"}.get(what, what)
-                found.append(f"the {label} of endpoint {one.name} is another one now")
+                found.append(f"the {label} of endpoint {one.name} has changed")
     return found

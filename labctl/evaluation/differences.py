@@ -1,4 +1,4 @@
-"""Differences of models on the same questions, and what several samples of a question give."""
+"""Differences of models on the same questions, and results from several samples per question."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ _RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Difference:
-    """Accuracy of ``second`` less that of ``first``, at one limit by one grader.
+    """Accuracy of ``second`` minus that of ``first``, at one limit by one grader.
 
-    ``needed`` is how many questions show a difference of this size with a probability of 90 %; None
-    where it is shown already, or none was seen.
+    ``needed`` is the number of questions that would show a difference of this size with a
+    probability of 90 %; None if it is shown already, or no difference was seen.
     """
 
     first: Accuracy
@@ -46,8 +46,8 @@ def model_differences(
 ) -> Iterator[Difference]:
     """Yield the differences of every two models with one prompt, at their largest common limit.
 
-    ``model_budgets`` are those of the evaluation's record: limits at one position are common, as
-    they are of the same time.
+    ``model_budgets`` come from the evaluation's record: limits at one position are common, as they
+    stand for the same time.
     """
     for one, other in combinations(table.variants, 2):
         models, prompts = zip(*(name.partition("/")[::2] for name in (one, other)), strict=True)
@@ -79,14 +79,14 @@ def _difference(first: Accuracy, second: Accuracy) -> Difference | None:
 
 @dataclass(frozen=True)
 class Sampled:
-    """Accuracy of the majority's answer, and pass@k for each k; of questions with all samples."""
+    """Accuracy of the majority answer, and pass@k for each k, on questions with all samples."""
 
     majority: float
     pass_at: dict[int, Interval]
 
 
 def sampled(cell: Accuracy) -> Sampled | None:
-    """Return what the samples of a question give together; None for one sample each."""
+    """Return the combined result of all samples; None for one sample per question."""
     grades: dict[str, list[GradeRecord]] = {}
     for grade in cell.grades:
         grades.setdefault(grade.question, []).append(grade)

@@ -1,8 +1,8 @@
 """The run directory of an evaluation.
 
 ``evaluation.json`` is written before the first question is asked; ``generations.jsonl`` is the
-journal: each answer is on disk before the next thing is done with it. ``grades.jsonl`` can be made
-again from it at any time.
+journal: each answer is on disk before it is used. ``grades.jsonl`` can be made again from the
+journal at any time.
 """
 
 import os
@@ -23,7 +23,7 @@ from labctl.runs.record.directory import EVALUATION, GENERATIONS, RECIPE, RunDir
 from labctl.runs.record.disk import read_file
 
 GRADES = "grades.jsonl"
-#: The grades of a grading under way: a kill takes none of them.
+#: Grades of a grading in progress: none is lost if it is killed.
 GRADING = "grading.jsonl"
 LineT = TypeVar("LineT", GenerationRecord, GradeRecord)
 
@@ -41,21 +41,21 @@ class EvaluationDirectory:
         return self.path.resolve().name
 
     def start(self, record: EvaluationRecord, recipe: str | None) -> None:
-        """Write ``evaluation.json``: from here on it is a run. ``recipe`` is it as written."""
+        """Write ``evaluation.json``: from here on it is a run. ``recipe``: its text."""
         if recipe is not None:
             write_atomic(self.path / RECIPE, recipe)
         write_atomic(self.path / EVALUATION, record.model_dump_json(indent=2) + "\n")
 
     def record(self) -> EvaluationRecord:
-        """Return what is asked of whom. Raises ConfigError."""
+        """Return the evaluation's record. Raises ConfigError."""
         return self.run.evaluation()
 
     def add(self, record: GenerationRecord) -> None:
-        """Keep an answer; from here on it is never asked for again."""
+        """Keep an answer: it is never requested again."""
         append_line(self.path / GENERATIONS, record.model_dump_json())
 
     def mend(self) -> None:
-        """Cut off a last line that a kill or a power cut left without its end."""
+        """Remove an incomplete last line, left by a kill or a power cut."""
         path = self.path / GENERATIONS
         with host_writes(path):
             if not path.exists():
@@ -69,21 +69,21 @@ class EvaluationDirectory:
     def generations(self) -> Iterator[GenerationRecord]:
         """Yield all answers, in the order in which they came. Raises ConfigError.
 
-        A last line without its end was not acted on, and is left out.
+        An incomplete last line was never used, and is left out.
         """
         yield from _lines(self.path / GENERATIONS, GenerationRecord)
 
     def grades(self) -> Iterator[GradeRecord]:
-        """Yield all grades; none before the run ended once. Raises ConfigError."""
+        """Yield all grades; none before the first end of the run. Raises ConfigError."""
         yield from _lines(self.path / GRADES, GradeRecord)
 
     def known_grades(self) -> Iterator[GradeRecord]:
-        """Yield all grades, with those of a grading that did not come to its end."""
+        """Yield all grades, including those of an unfinished grading."""
         yield from self.grades()
         yield from _lines(self.path / GRADING, GradeRecord)
 
     def keeping(self, grades: Iterable[GradeRecord]) -> Iterator[GradeRecord]:
-        """Hand grades on; each is on disk by then, so that a grading that is killed goes on."""
+        """Yield the same grades, each on disk first: a killed grading can continue."""
         path = self.path / GRADING
         with host_writes(path):
             file = path.open("w")
@@ -101,12 +101,12 @@ class EvaluationDirectory:
             (self.path / GRADING).unlink(missing_ok=True)
 
     def reopen(self) -> None:
-        """Remove its end: another controller goes on."""
+        """Remove its end: another controller continues it."""
         with host_writes(self.path):
             (self.path / "end.json").unlink(missing_ok=True)
 
     def finish(self, end: EvaluationEnd) -> None:
-        """Say how the evaluation ended."""
+        """Record the end of the evaluation."""
         self.run.finish(end)
 
     def end(self) -> EvaluationEnd | None:
@@ -137,7 +137,7 @@ def _lines(path: Path, kind: type[LineT]) -> Iterator[LineT]:
                     yield read_record(kind, line, path)
                 except ValueError as error:
                     raise ConfigError(
-                        f"{path}:{number}: not a line that this labctl knows",
+                        f"{path}:{number}: this labctl cannot read this line",
                         hint="the file is damaged",
                     ) from error
     except FileNotFoundError:

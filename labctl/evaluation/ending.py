@@ -1,4 +1,4 @@
-"""The end of an evaluation: all grades, the accuracies, the gates, and how it ended."""
+"""The end of an evaluation: all grades, the accuracies, the gates, and the final state."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ def finish(
     out_of_time: bool = False,
     resumed: int = 0,
 ) -> tuple[EvaluationEnd, AccuracyTable]:
-    """Grade all answers, judge the gates of a finished run, and say how it ended.
+    """Grade all answers, judge the gates of a finished run, and record its end.
 
     Everything is computed from the journal. Raises HostError when the disk is full.
     """
@@ -83,7 +83,7 @@ def judged(end: EvaluationEnd, recipe: EvaluationRecipe, table: AccuracyTable) -
 
 
 def ledger_of(directory: EvaluationDirectory, plan: EvaluationPlan) -> Ledger:
-    """Return what a journal says."""
+    """Return the ledger of a journal."""
     ledger = Ledger(plan)
     for record in directory.generations():
         ledger.add(record)
@@ -91,7 +91,7 @@ def ledger_of(directory: EvaluationDirectory, plan: EvaluationPlan) -> Ledger:
 
 
 def unanswered(directory: EvaluationDirectory, plan: EvaluationPlan) -> Failure | None:
-    """Return the failure of host or server that left a question without an answer, if one did."""
+    """Return a failure of host or server that left a question without an answer, if any."""
     failed = ledger_of(directory, plan).failed
     if not failed:
         return None
@@ -102,26 +102,26 @@ def unanswered(directory: EvaluationDirectory, plan: EvaluationPlan) -> Failure 
 
 
 def _refused(directory: EvaluationDirectory, ledger: Ledger) -> Iterator[str]:
-    """Say how many generations have no answer, and why the first has none."""
-    lacking = ledger.failed | ledger.refused
-    for record in directory.generations() if lacking else ():
-        if record.failure is not None and ask_of(record) in lacking:
-            have = "has" if len(lacking) == 1 else "have"
-            number = counted(len(lacking), "generation")
+    """Describe the number of generations without an answer, and the reason of the first."""
+    missing = ledger.failed | ledger.refused
+    for record in directory.generations() if missing else ():
+        if record.failure is not None and ask_of(record) in missing:
+            have = "has" if len(missing) == 1 else "have"
+            number = counted(len(missing), "generation")
             yield f"{number} {have} no answer, the first: {record.failure.message}"
             return
 
 
 def _unheard(plan: EvaluationPlan, table: AccuracyTable | None) -> Iterator[str]:
-    """Name the variants that are in no row of a table that has rows."""
+    """Name the variants that are missing in a table with rows."""
     seen = {cell.variant for cell in table.cells} if table is not None else set()
     for variant in plan.variants if seen else ():
         if variant.name not in seen:
-            yield f"{variant.name} has no answer, and no row"
+            yield f"{variant.name} has no answer, and so no row"
 
 
 def without_checks(directory: EvaluationDirectory) -> list[GenerationRecord]:
-    """Return all answers without their texts and tokens, of which no accuracy is made."""
+    """Return all answers without texts and tokens, which the accuracies do not need."""
     light = {"text": "", "token_ids": None, "token_ends": None}
     return [
         record.model_copy(update=light)

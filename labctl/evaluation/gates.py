@@ -8,9 +8,9 @@ from labctl.records import GateRecord
 
 
 def judge_accuracies(gates: Sequence[AccuracyGate], table: AccuracyTable) -> tuple[GateRecord, ...]:
-    """Judge every gate on every accuracy that it speaks of.
+    """Judge every gate on every accuracy that it applies to.
 
-    One that speaks of none stays open, and is reported.
+    A gate that applies to none stays open, and is reported.
     """
     judged: list[GateRecord] = []
     for gate in gates:

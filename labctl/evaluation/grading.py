@@ -19,8 +19,8 @@ from labctl.records.events import RunningAccuracy
 from labctl.stats import LOOK, half_width_reached, wilson_interval
 
 
-class Tally:
-    """The right answers so far, by the first grader."""
+class RunningAccuracies:
+    """The accuracies so far, by the first grader."""
 
     def __init__(self, plan: EvaluationPlan):
         self._plan = plan
@@ -28,11 +28,11 @@ class Tally:
         self._right: dict[tuple[str, Limit], dict[tuple[str, int], bool]] = {
             (variant.name, limit): {} for variant in plan.variants for limit in variant.limits
         }
-        #: What will never have a grade: (variant, limit) -> (question, sample)
+        #: Samples that will never have a grade: (variant, limit) -> (question, sample)
         self._without: dict[tuple[str, Limit], set[tuple[str, int]]] = {
             cell: set() for cell in self._right
         }
-        #: Number of leading questions whose grades are all there.
+        #: Number of leading questions that have all their grades.
         self._ahead = 0
 
     def note(self, key: Key, limit: Limit, *, right: bool) -> None:
@@ -40,7 +40,7 @@ class Tally:
         self._right[key.variant, limit][key.question, key.sample] = right
 
     def leave_out(self, key: Key, limit: Limit) -> None:
-        """Wait no more for a grade: the server refused the question, or failed."""
+        """Stop waiting for a grade: the server refused the question, or failed."""
         self._without[key.variant, limit].add((key.question, key.sample))
 
     def accuracies(self) -> tuple[RunningAccuracy, ...]:
@@ -65,10 +65,10 @@ class Tally:
         return tuple(found)
 
     def is_known(self, half_width: float, level: float, least: int) -> bool:
-        """Tell whether all accuracies are known well enough, over the leading questions.
+        """Return True if all accuracies are precise enough, over the leading questions.
 
-        Only those without a gap count: short answers come first, and are not like the others. What
-        is left out is no gap, and in no accuracy.
+        Only questions before the first gap count: short answers come first, and differ from the
+        others. A sample that is left out is not a gap, and counts in no accuracy.
         """
         while self._ahead < len(self._plan.questions) and self._has_all(self._ahead):
             self._ahead += 1
@@ -89,9 +89,9 @@ class Tally:
         )
 
     def _is_narrow(self, cell: tuple[str, Limit], half_width: float, level: float) -> bool:
-        """Tell whether one accuracy over the leading questions is known well enough.
+        """Return True if one accuracy over the leading questions is precise enough.
 
-        A question counts by the share of its samples that is right.
+        A question counts by the share of its right samples.
         """
         grades, samples = self._right[cell], range(1, self._plan.samples + 1)
         shares = []
@@ -111,7 +111,7 @@ class LiveGrader:
         self._answers = right_answers(work.dataset.questions)
 
     def add(self, record: GenerationRecord, limits: Iterable[Limit]) -> None:
-        """Begin to grade one generation within each limit that it serves."""
+        """Start to grade one generation within each limit that it serves."""
         key = Key(record.question, record.variant, record.sample)
         for limit in limits:
             item = _item(record, limit, self._answers[record.question], (self._grader,))
@@ -119,7 +119,7 @@ class LiveGrader:
             future.add_done_callback(partial(self._note, key, limit))
 
     def _note(self, key: Key, limit: Limit, done: "Future[tuple[Grade, ...]]") -> None:
-        """Take a grade; the final grades tell what failed here."""
+        """Take a grade; the final grading reports failures."""
         if not done.cancelled() and done.exception() is None:
             self._graded(key, limit, done.result()[0].correct)
 
@@ -147,8 +147,8 @@ def grade_answers(
 ) -> Iterator[GradeRecord]:
     """Yield the grades of all answers within every budget, by every grader.
 
-    ``answers`` are the right ones, by question. What is among the ``known`` grades by the same
-    version of a grader is not graded again; known grades of other graders are yielded too. Raises
+    ``answers`` are the right ones, by question. A text with a ``known`` grade by the same version
+    of a grader is not graded again; known grades of other graders are yielded too. Raises
     ConfigError for an unknown grader, HostError.
     """
     versions = {name: grader_class(name).version for name in graders}
@@ -182,7 +182,7 @@ def grade_answers(
 
 
 def _ungraded(record: GenerationRecord, limit: Limit) -> GradeRecord:
-    """Return what a grade tells of its text."""
+    """Return the record of a text without a judgement."""
     found = cut(record, limit)
     return GradeRecord(
         question=record.question,
@@ -200,6 +200,6 @@ def _ungraded(record: GenerationRecord, limit: Limit) -> GradeRecord:
 
 
 def _text_of(grade: GradeRecord) -> tuple[object, ...]:
-    """Return what tells one text from another."""
+    """Return the key of a text."""
     text = (grade.question, grade.variant, grade.sample, grade.budget)
     return (*text, grade.complete, grade.truncated_here, grade.tokens)

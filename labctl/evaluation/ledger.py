@@ -1,7 +1,7 @@
-"""State of an evaluation: answers that are there, and those still to be asked for.
+"""State of an evaluation: the answers so far, and the requests still to make.
 
-It is a function of the journal alone: the same records give the same state, in the controller that
-wrote them and in one that comes after a kill.
+It depends on the journal alone: the same records give the same state, in the controller that wrote
+them and in its successor after a kill.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from labctl.records import GenerationRecord, TruncationRecord, TruncationSlots
 
 @dataclass
 class _Held:
-    """Cut answers of a model held against real limits, at one load of its server."""
+    """Comparison of a model's cut answers with real limits, at one load of its server."""
 
     planned: int
     done: int = 0
@@ -29,13 +29,13 @@ class _Held:
 
 @dataclass
 class Ledger:
-    """All answers so far, and what follows from them."""
+    """All answers so far, and the requests that follow from them."""
 
     plan: EvaluationPlan
     answered: int = 0
-    #: Requests that have no answer, and why they are not asked again: the server refused them.
+    #: Requests that the server refused: they have no answer, and are not repeated.
     refused: set[Ask] = field(default_factory=set)
-    #: Those that host or server failed to answer; a resume asks them again.
+    #: Requests that failed because of host or server; a resume repeats them.
     failed: set[Ask] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -43,7 +43,7 @@ class Ledger:
         #: Limit of each generation -> the limits that it serves.
         self._seen: dict[Key, dict[Limit, frozenset[Limit]]] = {}
         self._checks_done: set[Ask] = set()
-        #: Checks that wait for the answer that is to be cut, and the other way round.
+        #: Checks that wait for the long answer to cut, and long answers that wait for their check.
         self._open: dict[Ask, GenerationRecord] = {}
         self._bases: dict[Key, GenerationRecord] = {}
         self._checks: dict[str, list[Ask]] = {}
@@ -55,11 +55,11 @@ class Ledger:
                 self._held.setdefault((model, ask.check), _Held(0)).planned += 1
         checked = {ask.key: ask for asks in self._checks.values() for ask in asks}
         self._checked = set(checked)
-        #: Models whose answers are not cut any more.
+        #: Models whose answers are no longer cut.
         self._whole: set[str] = set()
 
     def add(self, record: GenerationRecord) -> None:
-        """Take a record of the journal; of two for the same the first one with an answer counts."""
+        """Take a record of the journal. Of two for the same request the first answer counts."""
         ask = ask_of(record)
         if ask.key.variant not in self._variants:
             return
@@ -90,7 +90,7 @@ class Ledger:
             real = self._open.pop(ask)
             model = self._variants[key.variant].model
             if not can_cut(base, ask.max_tokens):
-                continue  # it is asked at every limit anyway
+                continue  # it is asked at every limit in any case
             held = self._held[model, ask.check]
             held.done += 1
             held.disagreements += len(check_truncation([(base, real)]).differing)
@@ -101,11 +101,11 @@ class Ledger:
         return self._variants[key.variant].limits[-1]
 
     def cuts(self, model: str) -> bool:
-        """Tell whether answers of a model are cut: real limits did not contradict that."""
+        """Return True if answers of a model are cut: real limits did not contradict cut ones."""
         return model not in self._whole
 
     def serving(self, key: Key, limit: Limit) -> tuple[Limit] | None:
-        """Return the limit of the generation that serves one limit; None: none does yet."""
+        """Return the limit of the generation that serves one limit; None: not yet served."""
         variant, seen = self._variants[key.variant], self._seen.get(key, {})
         if limit in seen:
             return (limit,)
@@ -116,7 +116,7 @@ class Ledger:
         return (found[0],) if found else None
 
     def missing(self, key: Key) -> list[Ask]:
-        """Return what is to be asked now for one sample of a question, largest limits first."""
+        """Return the requests to make now for one sample of a question, largest limits first."""
         variant = self._variants[key.variant]
         unserved = [one for one in variant.limits[::-1] if self.serving(key, one) is None]
         open_ = [ask for one in unserved if (ask := Ask(key, one)) not in self.refused]
@@ -126,14 +126,14 @@ class Ledger:
         return open_[:1] if open_[0].max_tokens == variant.limits[-1] else open_
 
     def missing_checks(self, model: str) -> list[Ask]:
-        """Return the truncation checks of a model that are still to be made."""
+        """Return the pending truncation checks of a model."""
         if model in self._whole:
             return []
         gone = self._checks_done | self.refused
         return [ask for ask in self._checks[model] if ask not in gone]
 
     def is_complete(self, number: int) -> bool:
-        """Tell whether every variant has what it will have of a question, and all of it."""
+        """Return True if every variant has all its answers to a question."""
         question = self.plan.questions[number]
         return all(
             self.serving(Key(question, variant.name, sample), limit) is not None
@@ -148,7 +148,7 @@ class Ledger:
         return sum(map(self.is_complete, range(len(self.plan.questions))))
 
     def truncation(self) -> tuple[TruncationRecord, ...]:
-        """Return how cut answers stood against real limits; a model's last look decides."""
+        """Return the comparisons of cut answers with real limits; a model's last one decides."""
         return tuple(
             TruncationRecord(
                 model=model,
@@ -164,7 +164,7 @@ class Ledger:
     def served(
         self, records: Iterable[GenerationRecord]
     ) -> Iterator[tuple[GenerationRecord, Limit]]:
-        """Yield each generation with every limit that it serves, each answer once."""
+        """Yield each generation with all limits that it serves, each answer once."""
         given: Counter[Ask] = Counter()
         for record in records:
             ask = ask_of(record)
@@ -178,6 +178,6 @@ class Ledger:
 
 
 def ask_of(record: GenerationRecord) -> Ask:
-    """Return what a generation was asked for."""
+    """Return the request of a generation."""
     key = Key(record.question, record.variant, record.sample)
     return Ask(key, record.max_tokens, record.check)

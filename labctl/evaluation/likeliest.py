@@ -1,6 +1,6 @@
-"""Multiple choice by probability: the letter that the model would most likely begin with.
+"""Multiple choice by probability: the letter with which the model most likely begins.
 
-One token is asked for, with the likeliest ones; ``B`` and `` B`` are the same letter, and their
+One token is requested, with the likeliest ones. ``B`` and `` B`` are the same letter, and their
 probabilities add up.
 """
 
@@ -14,13 +14,13 @@ from labctl.evaluation.endpoints.base import EndpointClient, GenerationRequest, 
 from labctl.evaluation.endpoints.errors import TryAgain
 from labctl.evaluation.recipe import EvaluationRecipe
 
-#: Tokens that are asked for: as many as the chat API of OpenAI, and vLLM by default, tell.
+#: Number of tokens to request: the most that OpenAI's chat API, and vLLM by default, report.
 LIKELIEST = 20
 _TRIED = "Which letter comes first?\nA. A\nB. B\nAnswer:"
 
 
 def letter_logprobs(tokens: Iterable[tuple[str, float]], choices: int) -> dict[str, float]:
-    """Return the letters of the first ``choices`` that are told, and their log-probabilities.
+    """Return the reported letters of the first ``choices``, with their log-probabilities.
 
     A letter that is not among the likeliest tokens is left out.
     """
@@ -42,13 +42,13 @@ def _sum(logprobs: list[float]) -> float:
 async def check_tells(recipe: EvaluationRecipe, endpoint: str, client: EndpointClient) -> None:
     """Ask a server for the likeliest tokens, before the first question.
 
-    Raises ConfigError if it does not tell them, HostError if it does not answer.
+    Raises ConfigError if it does not report them, HostError if it does not answer.
     """
     for name, prompt in recipe.prompts.items():
         if prompt.choose_by != "probability":
             continue
         path: Path = ("prompts", name, "choose_by")
-        problem = f"endpoint {endpoint} does not tell how likely each letter is"
+        problem = f"endpoint {endpoint} does not report how likely each letter is"
         request = GenerationRequest(
             (Message("user", _TRIED),) if prompt.is_chat else _TRIED, 1, likeliest=LIKELIEST
         )

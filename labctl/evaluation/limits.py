@@ -1,4 +1,4 @@
-"""Limits of generated tokens for each model: as written, or from a time and its time per token."""
+"""Limits of generated tokens for each model: as written, or computed from a time per token."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +16,9 @@ from labctl.stats import median
 class Limits:
     """Limits of all models, ascending, None (= no limit) last.
 
-    ``by_model`` is empty where they are the same for all; otherwise those at one position are the
-    same time, ``seconds``. ``run``: id of the timing run that measured ``token_seconds``, and
-    ``notes`` what makes its times doubtful.
+    ``by_model`` is empty if all models have the same limits; otherwise limits at one position stand
+    for the same time, ``seconds``. ``run``: id of the timing run that measured ``token_seconds``;
+    ``notes`` say what makes its times doubtful.
     """
 
     all_tokens: tuple[int | None, ...]
@@ -32,8 +32,8 @@ class Limits:
 def limits_of(recipe: EvaluationRecipe, runs: Path, models: Mapping[str, ModelIdentity]) -> Limits:
     """Return the limits of a recipe; ``runs`` is the lab's folder of runs.
 
-    Raises ConfigError, with the recipe's line, for a timing run that does not tell a model's time,
-    and for a time in which a model makes no token.
+    Raises ConfigError, with the recipe's line, if the timing run has no time for a model, or a
+    model generates no token in a time.
     """
     budgets = recipe.budgets
     if not budgets.is_timed:
@@ -69,7 +69,7 @@ def limits_of(recipe: EvaluationRecipe, runs: Path, models: Mapping[str, ModelId
     for model, limits in by_model.items():
         if 0 in limits:
             path = ("budgets", key, limits.index(0))
-            raise recipe.refusal(path, f"{model} makes not even one token in that time")
+            raise recipe.refusal(path, f"{model} cannot generate even one token in that time")
     every = {limit for limits in by_model.values() for limit in limits}
     in_order = tuple(sorted(every, key=lambda one: (one is None, one or 0)))
     return Limits(in_order, by_model, tuple(seconds), times, measured_in, tuple(notes))
@@ -84,34 +84,35 @@ def _measured(
     notes = []
     if record.facts.execution is not Execution.BOARD:
         notes.append(
-            f"limits are of times of {record.id}, not of a board's: {record.facts.execution}"
+            f"limits come from times of {record.id}, not measured on a board:"
+            f" {record.facts.execution}"
         )
     for key in recipe.evaluated_models():
         of_model = _of_model(trials, models[key])
         if len({trial.variant for trial in of_model}) != 1:
             count = len({trial.variant for trial in of_model})
             problem = (
-                f"run {record.id} has {count} variants of {key}; write its time_per_token"
+                f"run {record.id} has {count} variants of {key}: give time_per_token instead"
                 if count
                 else f"run {record.id} has no good trial of {key}"
             )
             raise recipe.refusal(("budgets", "timing_run"), problem)
         times = [time for trial in of_model if (time := token_time(trial)) is not None]
         if not times:
-            problem = f"run {record.id} tells no time per token of {key}"
+            problem = f"run {record.id} has no time per token of {key}"
             raise recipe.refusal(("budgets", "timing_run"), problem)
         found[key] = median(times) / 1e9
         failed = {c.name for trial in of_model for c in trial.checks if c.ok is False}
         if failed:
             names = ", ".join(sorted(failed))
             notes.append(
-                f"limits of {key} are of times whose checks failed in {record.id}: {names}"
+                f"limits of {key} come from times whose checks failed in {record.id}: {names}"
             )
     return record.id, found, notes
 
 
 def _of_model(trials: Sequence[TrialRecord], model: ModelIdentity) -> list[TrialRecord]:
-    """Return a model's trials: by the hash of its file, or where none is known by its key."""
+    """Return a model's trials: by the hash of its file, or by its key if no hash is known."""
     if model.sha256:
         return [trial for trial in trials if trial.model.sha256 == model.sha256]
     return [trial for trial in trials if trial.model.key == model.key]

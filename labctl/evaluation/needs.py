@@ -24,7 +24,7 @@ _PROGRAM = "llama-server"
 
 
 def evaluation_needs(recipe: EvaluationRecipe, lab_root: Path) -> list[Need]:
-    """List what an evaluation needs of this host; nothing is fetched, built or asked."""
+    """List what an evaluation needs on this host; fetch, build and ask nothing."""
     return [
         *_answering(recipe.endpoints, recipe.models, lab_root),
         *_questions(recipe.dataset, lab_root),
@@ -32,7 +32,7 @@ def evaluation_needs(recipe: EvaluationRecipe, lab_root: Path) -> list[Need]:
 
 
 def load_test_needs(recipe: LoadTestRecipe, lab_root: Path) -> list[Need]:
-    """List what a load test needs of this host; nothing is fetched, built or asked."""
+    """List what a load test needs on this host; fetch, build and ask nothing."""
     asked = recipe.workload.dataset
     return [
         *_answering({NAME: recipe.endpoint}, recipe.models, lab_root),
@@ -67,7 +67,7 @@ def recipe_document(
 def _answering(
     endpoints: Mapping[str, EndpointSource], models: Mapping[str, EvaluatedModel], lab_root: Path
 ) -> list[Need]:
-    """List servers and, of those that labctl starts, the models."""
+    """List servers, and the models of those that labctl starts."""
     started = {endpoint.model for endpoint in endpoints.values() if endpoint.start}
     files = [key for key in models if key in started]
     return [*_servers(endpoints, lab_root), *model_needs(files, models, lab_root)]

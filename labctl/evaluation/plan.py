@@ -1,8 +1,8 @@
-"""The plan of an evaluation: which generations there are, and in which order they are asked for.
+"""The plan of an evaluation: its generations, and the order in which they are requested.
 
-Questions are the outermost loop: what is done at any time compares a model's variants on the same
-questions. Where the prompt does not state the budget, one generation at the largest serves all
-smaller ones by truncation; otherwise each budget is asked for.
+Questions are the outermost loop, so at any time all variants have answered the same questions. If
+the prompt does not state the budget, one generation at the largest serves all smaller ones by
+truncation; otherwise each budget has its own generation.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from labctl.records import EvaluationRecord, TruncationSlots
 
 #: A limit of generated tokens; None = no limit.
 Limit = int | None
-#: Number of questions on which real limits are held against cut answers, for each model.
+#: Number of questions on which cut answers are compared with real limits, for each model.
 CHECKED_QUESTIONS = 100
 
 
@@ -29,7 +29,7 @@ class Key(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """One generation that is wanted: its key, its limit, and the truncation check it is for."""
+    """One wanted generation: its key, its limit, and the truncation check that needs it."""
 
     key: Key
     max_tokens: Limit
@@ -38,7 +38,7 @@ class Ask(NamedTuple):
 
 @dataclass(frozen=True)
 class PlannedVariant:
-    """A model with a prompt, its limits (ascending, None last), and whether answers are cut."""
+    """A model with a prompt and its limits (ascending, None last); ``cut``: answers are cut."""
 
     name: str
     model: str
@@ -49,12 +49,12 @@ class PlannedVariant:
 
     @property
     def one_token(self) -> bool:
-        """True if one token tells the answer, whatever the limit is."""
+        """True if one token is the whole answer, whatever the limit is."""
         return self.prompt.choose_by == "probability"
 
     @property
     def first_limits(self) -> tuple[Limit, ...]:
-        """The limits to ask for first, largest first."""
+        """Limits to ask for at first, largest first."""
         largest_first = self.limits[::-1]
         return largest_first[:1] if self.cut else largest_first
 
@@ -66,9 +66,9 @@ class EvaluationPlan:
     questions: tuple[str, ...]
     variants: tuple[PlannedVariant, ...]
     samples: int
-    #: Requests of each model at a time, over all of its endpoints, are more than one.
+    #: True for each model with more than one concurrent request, over all of its endpoints.
     concurrent: Mapping[str, bool]
-    #: At another temperature two generations differ by chance: nothing can be held against.
+    #: True at temperature 0. Otherwise two generations differ by chance, and cannot be compared.
     greedy: bool
 
     def variant(self, name: str) -> PlannedVariant:
@@ -77,15 +77,15 @@ class EvaluationPlan:
 
     @property
     def planned(self) -> int:
-        """Number of generations that are asked for first, without checks."""
+        """Number of generations requested at first, without checks."""
         each = sum(len(variant.first_limits) for variant in self.variants)
         return len(self.questions) * self.samples * each
 
     def checks(self, model: str) -> Iterator[Ask]:
-        """Yield the generations at real limits that cut answers of a model are held against.
+        """Yield the generations at real limits with which cut answers of a model are compared.
 
-        Each of up to 100 questions has one of the smaller limits and one of the prompts in turns;
-        at one request at a time, and where the run has more, also at its own concurrency.
+        Up to 100 questions take turns through the smaller limits and the prompts: with one request
+        at a time, and also at the run's own concurrency if that is higher.
         """
         cut = [one for one in self.variants if one.model == model and one.cut and not one.one_token]
         if not self.greedy or not cut:
@@ -101,7 +101,7 @@ class EvaluationPlan:
                     yield Ask(Key(question, variant.name, 1), limit, slot)
 
     def order(self, ask: Ask) -> tuple[int, int, int]:
-        """Return the place of an ask: by question; those for one request at a time in one block."""
+        """Return the place of a request: by question; the checks at one slot form one block."""
         number = self._number[ask.key.question]
         if ask.check == "one":
             return min(len(self.questions), CHECKED_QUESTIONS) - 1, 2, number
@@ -129,7 +129,7 @@ def plan_of(
     for model in models:
         limits = model_budgets.get(model, budgets)
         for name, prompt in recipe.prompts.items():
-            # Two limits may fall together where they are a time.
+            # Two limits that are times may give the same number of tokens.
             distinct = tuple(dict.fromkeys(limits))
             by_letter = prompt.choose_by == "probability"
             cut = (recipe.cut or by_letter) and not prompt.state_budget

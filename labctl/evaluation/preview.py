@@ -14,7 +14,7 @@ from labctl.records import ModelIdentity
 
 @dataclass(frozen=True)
 class PreviewRow:
-    """One variant: how many generations, at which limits, and where smaller ones come from."""
+    """One variant: number of generations, their limits, and the source of smaller ones."""
 
     variant: str
     generations: int
@@ -24,7 +24,7 @@ class PreviewRow:
 
 @dataclass(frozen=True)
 class Preview:
-    """A plan in numbers. ``seconds`` is the longest time; None: it is not known."""
+    """A plan in numbers. ``seconds`` is the longest time; None: unknown."""
 
     questions: int
     generations: int
@@ -39,7 +39,7 @@ class Preview:
 
 
 def preview(recipe: EvaluationRecipe, lab: LabFile) -> Preview:
-    """Return what an evaluation would ask; nothing is fetched but the questions.
+    """Return what an evaluation would ask; fetch only the questions.
 
     Raises ConfigError.
     """
@@ -57,12 +57,12 @@ def preview(recipe: EvaluationRecipe, lab: LabFile) -> Preview:
         checks=sum(len(list(plan.checks(model))) for model in recipe.evaluated_models()),
         rows=rows,
         seconds=seconds,
-        seconds_from="if every answer is as long as its limit, one at a time for each model",
+        seconds_from="if every answer reaches its limit, one at a time for each model",
     )
 
 
 def _identity(recipe: EvaluationRecipe, key: str) -> ModelIdentity:
-    """Return what the recipe alone tells of a model."""
+    """Return what the recipe alone says about a model."""
     declared = recipe.models[key].declared
     sha256 = declared.sha256 if declared else None
     return ModelIdentity(key=key, file="", sha256=sha256 or "", size_bytes=None)

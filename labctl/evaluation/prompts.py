@@ -1,11 +1,11 @@
-r"""Ways to put a question: the prompts of a recipe, and their text for a server.
+r"""Prompts of a recipe, and their text for a server.
 
 ``raw-chatml`` is the layout of the original experiment, byte for byte as it was published: ChatML
 whose system block is not closed, and whose question ends before a line of its own with
-``<|im_end|>``. Of what was published it leaves out the blanks that typesetting put there (around
-the hyphens of ``step-by-step``, before the question). Not published, and so assumed: a line break
-after ``assistant`` (as in Qwen2.5-Math's templates), and the budget's sentence at the end of the
-system block, on a line of its own. To Llama 3.1 the marks of ChatML are ordinary text.
+``<|im_end|>``. It leaves out the blanks that typesetting added (around the hyphens of
+``step-by-step``, before the question). Not published, and so assumed: a line break after
+``assistant`` (as in Qwen2.5-Math's templates), and the budget's sentence at the end of the system
+block, on a line of its own. For Llama 3.1 the marks of ChatML are ordinary text.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ Pattern = Literal["step_by_step", "answer_and_verify", "letter", "letter_alone"]
 Place = Literal["system", "user", "end"]
 
 _BOXED = "Conclude with your final answer within \\boxed{}."
-#: The experiment's two texts, in its lines, and two for questions with choices.
+#: The experiment's two texts, with its line breaks, and two for questions with choices.
 PATTERNS: dict[str, str] = {
     "step_by_step": "Follow this pattern to solve the problem:\n"
     f"Provide a revised answer through step-by-step reasoning.\n{_BOXED}",
@@ -46,29 +46,29 @@ _FIELD = re.compile(r"\{(question|solution|answer|n)\}")
 def _with_field(field: str) -> AfterValidator:
     def check(text: str) -> str:
         if f"{{{field}}}" not in text:
-            raise ValueError(f"must have {{{field}}} in it")
+            raise ValueError(f"must contain {{{field}}}")
         return text
 
     return AfterValidator(check)
 
 
 class Prompt(StrictModel):
-    """One way to put a question."""
+    """One form of a question."""
 
     layout: Layout = "chat"
     """`chat`: messages, which the server puts into the model's own template; `raw-chatml`: the text
-    of the original experiment, whose system block is not closed; `chatml`: ChatML as it should be;
-    `plain`: the text alone. All but `chat` are texts that a completion API continues."""
+    of the original experiment, whose system block is not closed; `chatml`: correct ChatML; `plain`:
+    the text alone. All but `chat` are texts that a completion API continues."""
     pattern: Pattern | None = None
-    """A text that comes with labctl, instead of `system`: the experiment's `step_by_step` or
+    """A text shipped with labctl, instead of `system`: the experiment's `step_by_step` or
     `answer_and_verify`; `letter` and `letter_alone` for questions with choices."""
     choose_by: Literal["generation", "probability"] = "generation"
-    """Of questions with choices. `generation`: the letter in the answer; `probability`: the letter
-    that is the likeliest first token, where the server tells it."""
+    """For questions with choices. `generation`: the letter in the answer; `probability`: the letter
+    that is the likeliest first token, if the server reports it."""
     system: Argument | None = None
     """Text of the system block."""
     question: Annotated[Argument, _with_field("question")] = "{question}"
-    """Text of a question; choices are in `{question}` too, a line each."""
+    """Text of a question; choices are in `{question}` too, one per line."""
     example: Annotated[Argument, _with_field("answer")] = (
         "{solution}\nFinal answer: \\boxed{{answer}}"
     )
@@ -78,14 +78,14 @@ class Prompt(StrictModel):
     """Worked examples as turns of the chat, or as text before the question; by default turns, and
     text for `plain`."""
     state_budget: bool = False
-    """True: the prompt names the limit of tokens. Where there is no limit it names none."""
+    """True: the prompt states the limit of tokens, if there is one."""
     budget_statement: Annotated[Argument, _with_field("n")] = BUDGET_STATEMENT
-    """Sentence that names it; `{n}` is int(limit x `budget_factor`)."""
+    """Sentence that states it; `{n}` is int(limit x `budget_factor`)."""
     budget_factor: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] = BUDGET_FACTOR
-    """Share of the limit that is named: models answer longer than told."""
+    """Share of the limit that is stated: models write longer answers than asked."""
     budget_place: Place = "system"
-    """Place of the sentence, on a line of its own: at the end of the system block, at the end of
-    the question, or at the end of the whole text."""
+    """Place of the sentence, on a separate line: at the end of the system block, of the question,
+    or of the whole text."""
     stop: tuple[Argument, ...] | None = None
     """Texts that end an answer; by default `<|im_end|>` for both layouts of ChatML, else none."""
 
@@ -95,17 +95,20 @@ class Prompt(StrictModel):
             raise refuse("pattern is given too; keep one of them", "system")
         if self.choose_by == "probability":
             if self.state_budget:
-                raise refuse("the answer is one token: it needs no budget", "state_budget")
+                raise refuse("the answer is one token: no budget is needed", "state_budget")
             if self.pattern not in (None, "letter_alone"):
-                raise refuse("with choose_by: probability it is letter_alone, or none", "pattern")
+                raise refuse(
+                    "with choose_by: probability, pattern must be letter_alone or missing",
+                    "pattern",
+                )
         if not self.state_budget:
             for key in ("budget_statement", "budget_factor", "budget_place"):
-                # Records say the defaults too.
+                # Records contain the defaults too.
                 if getattr(self, key) != type(self).model_fields[key].default:
                     raise refuse("goes with state_budget: true", key)
         if self.layout == "chat" and self.budget_place == "end":
             raise refuse(
-                "a chat has no end of the text; place it in system or user", "budget_place"
+                "a chat has no end of the text: place it in system or user", "budget_place"
             )
         if self.layout == "plain" and self.examples_as == "turns":
             raise refuse("a plain text has no turns", "examples_as")
@@ -113,7 +116,7 @@ class Prompt(StrictModel):
 
     @property
     def is_chat(self) -> bool:
-        """True if it is sent as messages; False: as a text to go on with."""
+        """True if it is sent as messages; False: as a text to continue."""
         return self.layout == "chat"
 
     @property
@@ -124,7 +127,7 @@ class Prompt(StrictModel):
         return (END_OF_TURN,) if self.layout in ("raw-chatml", "chatml") else ()
 
     def stated(self, budget: int | None) -> int | None:
-        """Return the number of tokens that the prompt names for a limit; None: it names none."""
+        """Return the number of tokens that the prompt states for a limit; None: it states none."""
         if not self.state_budget or budget is None:
             return None
         return int(budget * self.budget_factor)
@@ -190,7 +193,7 @@ def _asked(prompt: Prompt, question: Question) -> str:
 def _worked(prompt: Prompt, question: Question) -> str:
     template = prompt.example
     if prompt.choose_by == "probability" and template == Prompt.model_fields["example"].default:
-        template = "{answer}"  # as the answer is
+        template = "{answer}"  # like the answer
     if question.solution is None:
         lines = template.split("\n")
         template = "\n".join(line for line in lines if "{solution}" not in line)
@@ -198,7 +201,7 @@ def _worked(prompt: Prompt, question: Question) -> str:
 
 
 def _filled(template: str, **values: str) -> str:
-    """Put values into a template once: what is in a value stays as it is."""
+    """Put values into a template once: text inside a value is not replaced."""
     return _FIELD.sub(lambda field: values.get(field[1], field[0]), template)
 
 
@@ -221,7 +224,7 @@ def _chatml(system: str | None, pairs: list[tuple[str, str]], asked: str, *, clo
 
 
 def _sha256(prompt: Prompt, examples: tuple[Question, ...]) -> str:
-    """Return the SHA-256 of everything that is added to a question, its place marked."""
+    """Return the SHA-256 of everything added to a question, with its place marked."""
     stated = "{n}" if prompt.state_budget else None
     sent = _rendered(prompt, Question("", "{question}", "{answer}"), examples, stated)
     added = {

@@ -22,9 +22,9 @@ class Question:
 class Dataset:
     """Questions in the order in which they are asked.
 
-    ``sha256`` is that of the file as read, ``size`` the number of questions in it; ``examples``
-    are the worked examples that come before each question, ``notes`` what a user should know of
-    the choice.
+    ``sha256`` is the hash of the file as read, ``size`` its number of questions; ``examples`` are
+    the worked examples that come before each question, ``notes`` what a user should know about the
+    choice.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Generations that are wanted of each model, in the order in which they are asked for.
+"""Wanted generations of each model, in the order in which they are requested.
 
-The endpoints of a model take from one queue. Where a run may end before the last question, no model
-gets far ahead of another: what is done then compares all on nearly the same questions.
+The endpoints of a model take from one queue. If a run may end before the last question, no model
+gets far ahead of another, so that all are compared on nearly the same questions.
 """
 
 import heapq
@@ -9,12 +9,12 @@ import itertools
 
 from labctl.evaluation.plan import Ask, EvaluationPlan
 
-#: Place in the plan, a number that tells equal places apart, and what is asked there.
+#: Place in the plan, a number that distinguishes equal places, and the request.
 _Item = tuple[tuple[int, int, int], int, Ask]
 
 
 class Queues:
-    """All that is queued or under way. ``ahead``: most questions between two models; None: any."""
+    """All that is queued or in flight. ``ahead``: most questions between two models; None: any."""
 
     def __init__(self, plan: EvaluationPlan, ahead: int | None):
         self._plan, self._ahead = plan, ahead
@@ -23,20 +23,20 @@ class Queues:
         self.models = tuple(dict.fromkeys(self._model.values()))
         self._queued: dict[str, list[_Item]] = {model: [] for model in self.models}
         self._pending: dict[str, set[Ask]] = {model: set() for model in self.models}
-        #: All that is pending, the first on top; what is not pending any more goes when it is.
+        #: Heap of the pending requests; one that is no longer pending is removed when it is on top.
         self._unfinished: dict[str, list[_Item]] = {model: [] for model in self.models}
 
     @property
     def left(self) -> int:
-        """Number of generations that are queued or under way."""
+        """Number of generations queued or in flight."""
         return sum(map(len, self._pending.values()))
 
     def model_of(self, ask: Ask) -> str:
-        """Return the model that is asked."""
+        """Return the model of a request."""
         return self._model[ask.key.variant]
 
     def want(self, ask: Ask) -> None:
-        """Queue what is neither queued nor under way."""
+        """Queue a request, unless it is queued or in flight."""
         model = self.model_of(ask)
         if ask not in self._pending[model]:
             self._pending[model].add(ask)
@@ -44,19 +44,19 @@ class Queues:
             self.hand_back(ask)
 
     def hand_back(self, ask: Ask) -> None:
-        """Queue again what was taken."""
+        """Queue again a request that was taken."""
         heapq.heappush(self._queued[self.model_of(ask)], self._item(ask))
 
     def done(self, ask: Ask) -> None:
-        """Forget what is answered, or never will be."""
+        """Forget a request that is answered, or never will be."""
         self._pending[self.model_of(ask)].discard(ask)
 
     def is_done(self, model: str) -> bool:
-        """Tell whether nothing of a model is queued or under way."""
+        """Return True if nothing of a model is queued or in flight."""
         return not self._pending[model]
 
     def has_next(self, model: str) -> bool:
-        """Tell whether something of a model may be asked now."""
+        """Return True if a request of a model may be made now."""
         queued = self._queued[model]
         if not queued or self._ahead is None:
             return bool(queued)

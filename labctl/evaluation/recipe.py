@@ -1,4 +1,4 @@
-"""Recipes of evaluations: which questions, to which models, put how, answered within which budget.
+"""Recipes of evaluations: their questions, models, prompts and budgets.
 
 A recipe with a ``dataset`` and no ``engine`` is one of these; ``labctl eval`` runs it.
 """
@@ -33,7 +33,7 @@ from labctl.records import EvaluationRecord
 
 
 class EvaluationRecipe(WrittenRecipe):
-    """One evaluation: the same questions to every model, put in every way, within every budget."""
+    """One evaluation: the same questions to every model, with every prompt, within every budget."""
 
     name: Name
     """Name of its runs."""
@@ -46,28 +46,28 @@ class EvaluationRecipe(WrittenRecipe):
     endpoints: Annotated[dict[Name, EndpointSource], Field(min_length=1)]
     """The servers that answer, by a short name. Several with the same model share its questions."""
     prompts: Annotated[dict[Name, Prompt], Field(min_length=1)]
-    """Ways to put a question, by a short name."""
+    """Prompts, by a short name."""
     budgets: WrittenBudgets = Budgets.model_validate({"tokens": [UNLIMITED]})
     """Limits of the generated tokens: a list of numbers and `unlimited`; or a mapping for limits of
     time. By default unlimited alone."""
     sampling: Sampling = Sampling()
     """Choice of each token."""
     graders: Annotated[tuple[Name, ...], Field(min_length=1)] = ("boxed",)
-    """Judges of the answers; the figures of the first one come first."""
+    """Graders of the answers; the results of the first one are shown first."""
     cut: bool = True
-    """Take the answers within the smaller budgets from one long generation, where the prompt does
-    not state the budget and the server tells the tokens. False: ask at every budget."""
+    """Take the answers within the smaller budgets from one long generation, if the prompt does not
+    state the budget and the server reports the tokens. False: ask at every budget."""
     stop_when: StopRule | None = None
     """Stop once the accuracies are precise enough; by default all questions are asked."""
     concurrency: int = Field(default=1, ge=1, le=1024)
-    """Number of questions that each endpoint is asked at a time."""
+    """Number of concurrent questions per endpoint."""
     attempts: int = Field(default=5, ge=1, le=100)
-    """Number of requests for one answer, where the server is busy, in trouble or out of reach."""
+    """Most attempts for one answer, if the server is busy, failing or out of reach."""
     timeouts: AnswerTimeouts = AnswerTimeouts()
     """Longest time of each step."""
     max_time: Duration | None = None
-    """Longest time of the asking. Then only questions count that every variant has answered: all
-    are compared on the same ones."""
+    """Longest time of the asking. After that, only questions answered by every variant count, so
+    that all are compared on the same questions."""
     gates: tuple[AccuracyGate, ...] = ()
     """Bounds that the accuracies must keep."""
     references: tuple[Name, ...] = ()
@@ -115,7 +115,9 @@ class EvaluationRecipe(WrittenRecipe):
             if endpoint.model not in self.models:
                 yield (*path, "model"), unknown("model", endpoint.model, self.models)
             elif endpoint.start and self.models[endpoint.model].declared:
-                problem = f"model {endpoint.model} is only declared: a server that labctl starts"
+                problem = (
+                    f"model {endpoint.model} is only declared, but a server that labctl starts"
+                )
                 yield (*path, "start"), f"{problem} needs its file"
             if endpoint.start == "board":
                 other = boards.setdefault(endpoint.board, key)
@@ -130,11 +132,11 @@ class EvaluationRecipe(WrittenRecipe):
             for name, prompt in self.prompts.items():
                 if prompt.is_chat and endpoint.api in ("openai-completions", "tgi"):
                     problem = (
-                        f"{endpoint.api} has no messages, which prompt {name} is (layout: chat)"
+                        f"{endpoint.api} takes no messages, but prompt {name} has layout: chat"
                     )
                     yield ("endpoints", key, "api"), problem
                 elif not prompt.is_chat and endpoint.api == "openai-chat":
-                    problem = f"openai-chat takes messages; prompt {name} is a text"
+                    problem = f"openai-chat takes messages, but prompt {name} is a text"
                     yield ("endpoints", key, "api"), f"{problem} (layout: {prompt.layout})"
 
     def _choice_problems(self) -> Iterable[tuple[DocumentPath, str]]:
@@ -145,12 +147,12 @@ class EvaluationRecipe(WrittenRecipe):
             if self.dataset.format != "choice":
                 yield path, "goes with questions that have choices (dataset: format: choice)"
             if self.graders != ("choice",):
-                yield path, "the answers are letters: graders must be [choice]"
+                yield path, "the answers are letters: set graders to [choice]"
             if self.sampling.samples > 1:
-                yield path, "all samples are the same: sampling must have samples: 1"
+                yield path, "all samples are the same: set sampling.samples to 1"
             for key, endpoint in self.endpoints.items():
                 if endpoint.api == "tgi":
-                    problem = "tgi does not tell the probabilities of tokens, which prompt"
+                    problem = "tgi does not report the token probabilities that prompt"
                     yield ("endpoints", key, "api"), f"{problem} {name} needs (choose_by)"
 
     def _budget_problems(self) -> Iterable[tuple[DocumentPath, str]]:
@@ -194,7 +196,7 @@ class EvaluationRecipe(WrittenRecipe):
         return [key for key, endpoint in self.endpoints.items() if endpoint.model == model]
 
     def concurrency_of(self, endpoint: str) -> int:
-        """Return the number of questions that an endpoint is asked at a time."""
+        """Return the number of concurrent questions of an endpoint."""
         return self.endpoints[endpoint].concurrency or self.concurrency
 
 
@@ -223,7 +225,7 @@ def load_evaluation(
 def _outer_problems(
     recipe: EvaluationRecipe, lab_root: Path | None
 ) -> Iterable[tuple[DocumentPath, str]]:
-    """Name graders and references that there are none of."""
+    """Name unknown graders and references."""
     from labctl.config.references import known_references
     from labctl.evaluation.graders import GRADERS
 
@@ -241,11 +243,11 @@ def _outer_problems(
 
 
 def recipe_of(record: EvaluationRecord) -> EvaluationRecipe:
-    """Return the recipe of a run. Raises ConfigError for one that this labctl does not read."""
+    """Return the recipe of a run. Raises ConfigError for one that this labctl cannot read."""
     try:
         return EvaluationRecipe.model_validate(record.recipe_resolved)
     except ValidationError as error:
         raise ConfigError(
-            f"run {record.id} has a recipe that this labctl does not read",
+            f"this labctl cannot read the recipe of run {record.id}",
             hint=f"resume it with the labctl that started it: {record.labctl_version}",
         ) from error

@@ -27,7 +27,7 @@ def _parse_tokens(value: object) -> object:
     if value == UNLIMITED:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10**9:
-        raise ValueError(f"must be a whole number of tokens, 1 or more, or {UNLIMITED}")
+        raise ValueError(f"must be a whole number of tokens (1 or more) or {UNLIMITED}")
     return value
 
 
@@ -79,38 +79,40 @@ class Budgets(StrictModel):
     tokens: TokenBudgets | None = None
     """Limits in tokens, and `unlimited`. With `equal_to` they are that model's."""
     seconds: TimeBudgets | None = None
-    """Limits of time in s, and `unlimited`: each model may generate as many tokens as it makes in
-    that time."""
+    """Limits of time in s, and `unlimited`: each model may generate the tokens that it can in that
+    time."""
     equal_to: Name | None = None
-    """With `tokens`: the model whose limits they are. Every other model gets as many tokens as it
-    makes in the same time."""
+    """With `tokens`: the model whose limits they are. Every other model may generate the tokens
+    that it can in the same time."""
     time_per_token: dict[Name, Duration] = Field(default_factory=dict)
     """Time per token of each model, `18.18s` for instance, for `seconds` and `equal_to`."""
     timing_run: Line | None = None
-    """Instead of time_per_token: a run of `labctl run` that measured these models."""
+    """Instead of time_per_token: a timing run (`labctl run`) that measured these models."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if (self.tokens is None) == (self.seconds is None):
-            raise refuse("budgets are a list of tokens, or have exactly one of tokens and seconds")
+            raise refuse(
+                "budgets must be a list of tokens, or have exactly one of tokens and seconds"
+            )
         if self.equal_to is not None and self.tokens is None:
-            raise refuse("goes with tokens: the limits of that model", "equal_to")
+            raise refuse("needs tokens: the limits of that model", "equal_to")
         if self.is_timed:
             if bool(self.time_per_token) == (self.timing_run is not None):
                 raise refuse("needs either time_per_token or timing_run")
         elif self.time_per_token or self.timing_run:
             key = "time_per_token" if self.time_per_token else "timing_run"
-            raise refuse("goes with seconds or equal_to", key)
+            raise refuse("needs seconds or equal_to", key)
         return self
 
     @property
     def is_timed(self) -> bool:
-        """True if the limits are a time, and so differ between models."""
+        """True if the limits are times, and so differ between models."""
         return self.seconds is not None or self.equal_to is not None
 
 
 def _budgets(value: object) -> object:
-    """Read a plain list as limits of tokens. What pydantic gets from here it reads as Python's."""
+    """Read a plain list as limits of tokens. pydantic reads the result as Python values."""
     if isinstance(value, list):
         value = {"tokens": value}
     if isinstance(value, dict):
@@ -123,13 +125,12 @@ WrittenBudgets = Annotated[Budgets, BeforeValidator(_budgets)]
 
 
 class DeclaredModel(StrictModel):
-    """A model whose file is not here: a server has it."""
+    """A model whose file is not on this host: a server has it."""
 
     name: Line
     """Name of the model for people, with its quantization."""
     sha256: Sha256 | None = None
-    """SHA-256 of its GGUF file, where it is known: it joins these answers to timing runs, as
-    declared."""
+    """SHA-256 of its GGUF file, if known: it joins these answers to timing runs, as declared."""
 
 
 class EvaluatedModel(ModelSource):
@@ -166,7 +167,7 @@ _OF_START = ("parameters", "version", "target", "board")
 
 
 class EndpointSource(StrictModel):
-    """A server that answers: one that runs already (`url`), or one that labctl starts (`start`)."""
+    """A server: one that runs already (`url`), or one that labctl starts (`start`)."""
 
     model: Name
     """The model that it serves, by its key in `models`."""
@@ -177,10 +178,10 @@ class EndpointSource(StrictModel):
     served_name: Line | None = None
     """Name of the model in its API; by default the only one that it reports."""
     key_env: Annotated[str, AfterValidator(_variable)] | None = None
-    """Environment variable that holds the key of its API; the key itself is kept nowhere.
-    One under 8 characters (`EMPTY`) is not looked for in answers."""
+    """Environment variable that holds the key of its API; the key itself is stored nowhere. A key
+    under 8 characters (`EMPTY`) is not removed from answers."""
     start: Literal["host", "board"] | None = None
-    """Start llama-server on this host, or on a board: the model's hash is proven only so."""
+    """Start llama-server on this host, or on a board: only this proves the model's hash."""
     parameters: dict[str, Scalar] = Field(default_factory=dict)
     """Parameters of the server that labctl starts: `context`, `threads` …"""
     version: Word | None = None
@@ -190,12 +191,12 @@ class EndpointSource(StrictModel):
     board: Name | None = None
     """The board to start it on; by default the lab's default board."""
     concurrency: int | None = Field(default=None, ge=1, le=1024)
-    """Number of questions that it is asked at a time; by default that of the recipe."""
+    """Number of concurrent questions; by default that of the recipe."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         if (self.url is None) == (self.start is None):
-            raise refuse("an endpoint has exactly one of url and start")
+            raise refuse("give exactly one of url and start")
         other, missing = (_OF_START, "start") if self.url else (_OF_URL, "url")
         for key in other:
             if getattr(self, key) not in (None, {}):
@@ -203,7 +204,7 @@ class EndpointSource(StrictModel):
         if self.url and self.api is None:
             raise refuse("the key api is required with url")
         if self.board is not None and self.start != "board":
-            raise refuse("goes with start: board", "board")
+            raise refuse("needs start: board", "board")
         return self
 
 
@@ -213,7 +214,8 @@ class Sampling(StrictModel):
     temperature: float = Field(default=0.0, ge=0, le=100)
     """0 takes the likeliest token each time."""
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Smallest share of the probability that is chosen from; by default the server's own."""
+    """Nucleus sampling: share of the probability from which tokens are drawn; by default the
+    server's own."""
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] | None = None
     """Seed of the first sample; each further one takes the next. By default the server's own."""
     samples: int = Field(default=1, ge=1, le=1000)
@@ -232,7 +234,7 @@ class StopRule(StrictModel):
     half_width: Share
     """Half of the interval's width: 3% is plus or minus 3 percentage points."""
     level: Annotated[float, Field(ge=0.5, lt=1)] = 0.95
-    """Confidence level of the interval that the rule looks at. Tables always show 95 %."""
+    """Confidence level of the rule's interval. Tables always show 95 %."""
     min_questions: int = Field(default=30, ge=1)
     """Smallest number of questions."""
 
@@ -245,10 +247,10 @@ class AnswerTimeouts(StrictModel):
 
 
 class AccuracyGate(StrictModel):
-    """A bound that an accuracy must keep; a run with a missed gate ends with status 1."""
+    """A bound for an accuracy; a run with a missed gate ends with status 1."""
 
     metric: Literal["accuracy"]
-    """Quantity that is bounded: the share of right answers."""
+    """Bounded quantity: the share of right answers."""
     min: Annotated[float, Field(ge=0, le=1)] | None = None
     """Smallest allowed value, 0 to 1."""
     max: Annotated[float, Field(ge=0, le=1)] | None = None

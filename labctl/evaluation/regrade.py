@@ -1,4 +1,4 @@
-"""Grade the kept answers of an evaluation again: by other graders, and without any server."""
+"""Grade the kept answers of an evaluation again, without any server, also by other graders."""
 
 from collections.abc import Sequence
 
@@ -17,19 +17,19 @@ from labctl.runs.record.directory import RunDirectory
 
 
 def grade_again(run: RunDirectory, graders: Sequence[str], progress: Progress) -> int:
-    """Grade all answers by some graders, beside the grades that there are; return their number.
+    """Grade all answers by some graders, beside the existing grades; return their number.
 
-    What a grader's present version has judged is not judged again; the grades of its older versions
-    are replaced. The gates of a finished run are judged again. Raises ConfigError where nothing can
-    be graded, or the run is in progress; HostError.
+    Texts that a grader's present version has judged are not judged again; grades of its older
+    versions are replaced. The gates of a finished run are judged again. Raises ConfigError if
+    nothing can be graded, or the run is in progress; HostError.
     """
     if not run.is_evaluation:
         raise ConfigError(
-            f"run {run.path.name} measured times: it has no answers",
+            f"run {run.path.name} is a timing run: it has no answers",
             hint="`labctl runs` lists the runs; `labctl eval` makes those that have answers",
         )
     for name in graders:
-        grader_class(name)  # a wrong name is told before anything is read
+        grader_class(name)  # report a wrong name before anything is read
     with run.held(), GraderPool() as pool:
         directory = EvaluationDirectory(run)
         record = directory.record()
@@ -53,9 +53,9 @@ def grade_again(run: RunDirectory, graders: Sequence[str], progress: Progress) -
         if not wanted:
             raise ConfigError(
                 f"run {directory.id} has no answer to grade",
-                hint=f"`labctl resume {directory.id}` asks what is missing",
+                hint=f"`labctl resume {directory.id}` asks the missing questions",
             )
-        # The recipe's graders first, then the others, as they were asked for.
+        # The recipe's graders first, then the others in the requested order.
         order = {name: number for number, name in enumerate((*record.graders, *graders))}
         grades.sort(key=lambda one: order.get(one.grader, len(order)))
         directory.write_grades(grades)

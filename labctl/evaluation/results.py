@@ -11,13 +11,13 @@ from labctl.records import EvaluationEnd, EvaluationRecord
 
 
 def table_of(directory: EvaluationDirectory) -> AccuracyTable:
-    """Return the accuracies that are graded. Raises ConfigError where nothing is."""
+    """Return the graded accuracies. Raises ConfigError if nothing is graded."""
     record, end = directory.record(), directory.end()
     grades = list(directory.grades())
     if not grades:
         raise ConfigError(
             f"run {directory.id} has no graded answer",
-            hint=f"`labctl resume {directory.id}` asks what is missing, and grades",
+            hint=f"`labctl resume {directory.id}` asks the missing questions, and grades",
         )
     return accuracy_table(
         without_checks(directory),
@@ -92,7 +92,7 @@ def _sampled(cell: Accuracy) -> dict[str, Any]:
 
 
 def disagreement_document(table: AccuracyTable) -> list[dict[str, Any]]:
-    """Return all answers that the graders judge differently, as JSON."""
+    """Return all answers judged differently by the graders, as JSON."""
     return [
         {
             "question": one.question,

@@ -1,4 +1,4 @@
-"""Runs an evaluation, or goes on with one: from its recipe to ``end.json``."""
+"""Runs or resumes an evaluation: from its recipe to ``end.json``."""
 
 import importlib.metadata
 import platform
@@ -46,7 +46,7 @@ from labctl.transport import Transport
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """An evaluation in a lab; ``connect`` opens the link to a board that a server runs on."""
+    """An evaluation in a lab; ``connect`` opens the link to a board on which a server runs."""
 
     recipe: EvaluationRecipe
     lab: LabFile
@@ -55,7 +55,7 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class EvaluationOutcome:
-    """An evaluation that came to its end."""
+    """A finished evaluation."""
 
     directory: EvaluationDirectory
     record: EvaluationRecord
@@ -64,12 +64,12 @@ class EvaluationOutcome:
 
     @property
     def exit_status(self) -> int:
-        """0: nothing that was asked lacks an answer, and no gate is missed."""
+        """0: every question asked has an answer, and no gate is missed."""
         return status_of(self.end)
 
 
 def status_of(end: EvaluationEnd) -> int:
-    """Return the exit status of an evaluation that came to its end, or ended without an answer."""
+    """Return the exit status of a finished evaluation, or of one that ended without an answer."""
     if end.failure is not None:
         return ExitStatus.of(end.failure.blame)
     missed = any(gate.passed is False for gate in end.gates)
@@ -80,9 +80,9 @@ def status_of(end: EvaluationEnd) -> int:
 def prepare(
     recipe: EvaluationRecipe, lab: LabFile, observer: Observer
 ) -> tuple[Dataset, dict[str, ModelIdentity]]:
-    """Read the questions, and find the graders, and the models' files where there are any."""
+    """Read the questions, and find the graders and the models' files, if any."""
     for name in recipe.graders:
-        make_grader(name)  # a library that is missing is told before anything is asked
+        make_grader(name)  # report a missing library before anything is asked
     dataset = load_dataset(recipe.dataset, lab.root, observer.step)
     identities = {}
     for key in recipe.evaluated_models():
@@ -109,10 +109,10 @@ def prepare(
 
 
 def run_evaluation(request: EvaluationRequest, observer: Observer) -> EvaluationOutcome:
-    """Run an evaluation: everything is asked, graded and judged.
+    """Run an evaluation: ask everything, grade it and judge the gates.
 
-    Raises ConfigError for what cannot be, HostError for servers out of reach, and what starting a
-    server raises; what is answered stays, and :func:`resume_evaluation` goes on.
+    Raises ConfigError for an impossible request, HostError for servers out of reach, and the errors
+    of starting a server. Answers so far are kept, and :func:`resume_evaluation` continues.
     """
     recipe, lab = request.recipe, request.lab
     dataset, identities = prepare(recipe, lab, observer)
@@ -172,10 +172,10 @@ def run_evaluation(request: EvaluationRequest, observer: Observer) -> Evaluation
 def resume_evaluation(
     run: RunDirectory, lab: LabFile, connect: Callable[[Board], Transport], observer: Observer
 ) -> EvaluationOutcome:
-    """Go on with an evaluation: what is answered is not asked again.
+    """Resume an evaluation: answered questions are not asked again.
 
-    The recipe is the run's own. Raises ConfigError when questions, models or servers changed, and
-    what :func:`run_evaluation` raises.
+    The recipe is the run's own. Raises ConfigError if questions, models or servers changed, and the
+    errors of :func:`run_evaluation`.
     """
     directory = EvaluationDirectory(run)
     record = directory.record()
@@ -218,7 +218,7 @@ def _ask(
     resumed: int,
     spent_s: float = 0.0,
 ) -> EvaluationOutcome:
-    """Ask what is missing, then grade and judge; the run says how it ended, whatever happens."""
+    """Ask the missing questions, then grade and judge; record the run's end in every case."""
     plan = make_plan(recipe, record)
     with GraderPool() as pool:
         work = Work(recipe, directory, plan, dataset, pool)
@@ -241,7 +241,7 @@ def _ask(
         except KeyboardInterrupt:
             state = "interrupted"
             raise
-        except Exception as error:  # a bug too: the run says how it ended
+        except Exception as error:  # a bug too: the run's end is recorded
             failure = Failure.of(error)
             raise
         finally:
@@ -278,17 +278,17 @@ def _other_inputs(
     if dataset.sha256 != record.dataset.sha256:
         yield f"the data set {dataset.source} changed"
     elif tuple(question.id for question in dataset.questions) != record.dataset.questions:
-        yield "other questions are chosen now"
+        yield "the chosen questions differ now"
     for was in record.models:
         now = models[was.key]
         if now.sha256 != was.sha256:
-            yield f"model {was.key} was {was.sha256[:12]}, now it is {now.sha256[:12]}"
+            yield f"model {was.key} was {was.sha256[:12]}, now {now.sha256[:12]}"
 
 
 def _refuse(record: EvaluationRecord, changed: Iterable[str]) -> None:
     if found := list(changed):
         raise ConfigError(
             f"run {record.id} cannot be resumed: {found[0]}",
-            hint="start a new one: `labctl eval`; do not combine the answers of both",
+            hint="start a new one: `labctl eval`; do not combine answers of both runs",
             details="\n".join(found[1:]) or None,
         )

@@ -1,4 +1,4 @@
-"""One controller's session of an evaluation: asks what is missing, and tells how it goes."""
+"""One controller's session of an evaluation: asks the missing questions, and reports progress."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from labctl.evaluation.asking import Asking
 from labctl.evaluation.contact import open_endpoint
-from labctl.evaluation.grading import LiveGrader, Tally
+from labctl.evaluation.grading import LiveGrader, RunningAccuracies
 from labctl.evaluation.ledger import Ledger
 from labctl.evaluation.plan import Key, Limit
 from labctl.evaluation.recipe import EvaluationRecipe
@@ -21,18 +21,18 @@ from labctl.records.events import Answers
 from labctl.runs.observer import Observer
 from labctl.units import counted
 
-#: Progress is reported at most this often.
+#: Shortest interval between reports of progress.
 _REPORT_SECONDS = 0.5
-#: And at least this often.
+#: Longest interval between reports of progress.
 _BEAT_SECONDS = 10.0
-#: A model may be this many questions ahead of another, or as many as are asked at a time.
+#: Most questions that a model may be ahead of another, unless more are asked at a time.
 _AHEAD = 10
 
 
 class Session:
-    """Everything between the first question and the last; for one use.
+    """All steps between the first question and the last; use it once.
 
-    ``spent_s`` of ``max_time`` are spent by sessions before.
+    ``spent_s``: part of ``max_time`` that earlier sessions spent.
     """
 
     def __init__(self, work: Work, observer: Observer, *, spent_s: float = 0.0):
@@ -40,7 +40,7 @@ class Session:
         self._recipe, self._plan = work.recipe, work.plan
         self._work, self._observer = work, observer
         self._ledger = Ledger(self._plan)
-        self._tally = Tally(self._plan)
+        self._running = RunningAccuracies(self._plan)
         self._live = LiveGrader(work, self._graded)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._asking: Asking | None = None
@@ -53,7 +53,7 @@ class Session:
         self.out_of_time = False
         for record in work.directory.generations():
             self._ledger.add(record)
-        # What host or server failed is asked again.
+        # Failures of host or server are asked again.
         self._ledger.failed.clear()
         for ask in self._ledger.refused:
             self._leave_out_unanswered(ask.key)
@@ -66,8 +66,8 @@ class Session:
     def run(self, started: dict[str, StartedEndpoint]) -> None:
         """Ask until all is answered, or a limit ends it.
 
-        Raises HostError when a model has no endpoint left, ConfigError for a server that no request
-        can please.
+        Raises HostError if a model has no endpoint left, ConfigError for a server that refuses
+        every request.
         """
         asyncio.run(self._run(started))
 
@@ -109,16 +109,16 @@ class Session:
         if not in_time:
             self.out_of_time = True
             missing = f"{counted(left, 'generation')} not asked for"
-            counts = "only questions count that every variant in the table answered"
+            counts = "only questions answered by every variant in the table count"
             resume = f"to ask the rest: labctl resume {self._work.directory.id}"
             self._leave_out(f"max_time is over: {missing}; {counts}; {resume}")
         elif self._is_known and left and (rule := recipe.stop_when):
-            known = "every accuracy is known as well as stop_when asks for"
+            known = "every accuracy has the precision of stop_when"
             precision = f"± {100 * rule.half_width:g} points at {100 * rule.level:g} %"
             self._leave_out(f"{known} ({precision}): {counted(left, 'generation')} not asked for")
 
     async def _beat(self) -> None:
-        """Report now and then, also where one answer takes minutes."""
+        """Report regularly, also while one answer takes minutes."""
         while True:
             await asyncio.sleep(_BEAT_SECONDS)
             self._report(force=True)
@@ -141,24 +141,24 @@ class Session:
         self._report()
 
     def _leave_out_unanswered(self, key: Key) -> None:
-        """Let the stop rule wait no more for what will not be answered."""
+        """Stop the stop rule from waiting for questions that will not be answered."""
         if all(ask in self._ledger.failed for ask in self._ledger.missing(key)):
             for limit in self._plan.variant(key.variant).limits:
                 if self._ledger.serving(key, limit) is None:
-                    self._tally.leave_out(key, limit)
+                    self._running.leave_out(key, limit)
 
     def _graded(self, key: Key, limit: Limit, right: bool) -> None:
-        """Take a verdict in a thread of the pool: the tally belongs to the loop's."""
+        """Take a verdict in a thread of the pool: the accuracies belong to the loop's thread."""
         assert self._loop is not None
-        with suppress(RuntimeError):  # the loop is closed: all that was to be asked is
+        with suppress(RuntimeError):  # the loop is closed: all questions were asked
             self._loop.call_soon_threadsafe(self._noted, key, limit, right)
 
     def _noted(self, key: Key, limit: Limit, right: bool) -> None:
-        self._tally.note(key, limit, right=right)
+        self._running.note(key, limit, right=right)
         rule = self._recipe.stop_when
         if rule is None or self._is_known or self._asking is None:
             return
-        if self._tally.is_known(rule.half_width, rule.level, rule.min_questions):
+        if self._running.is_known(rule.half_width, rule.level, rule.min_questions):
             self._is_known = True
             assert self._loop is not None
             self._stopping = self._loop.create_task(self._asking.stop())
@@ -176,15 +176,15 @@ class Session:
                 planned=planned,
                 retries=self._asking.retries,
                 remaining_s=self._throughput.remaining_s(now, done, planned),
-                accuracies=self._tally.accuracies(),
+                accuracies=self._running.accuracies(),
             )
         )
 
 
 def spent_seconds(records: Iterable[GenerationRecord], began: Sequence[datetime]) -> float:
-    """Return how long sessions asked, each from its first question to its last answer.
+    """Return the seconds that sessions asked, each from its first question to its last answer.
 
-    ``began``, ascending, says when they began; records of before the first are of no session.
+    ``began``: their start times, ascending; records before the first belong to no session.
     """
     first: dict[int, datetime] = {}
     last: dict[int, datetime] = {}
@@ -197,7 +197,7 @@ def spent_seconds(records: Iterable[GenerationRecord], began: Sequence[datetime]
 
 
 def _ahead(recipe: EvaluationRecipe) -> int | None:
-    """Return how many questions a model may be ahead of another; None: any number."""
+    """Return the number of questions that a model may be ahead of another; None: any number."""
     if recipe.max_time is None and recipe.stop_when is None:
         return None
     at_a_time = (

@@ -1,4 +1,4 @@
-"""Everything that a controller of an evaluation works with."""
+"""All objects that a controller of an evaluation needs."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from labctl.evaluation.recipe import EvaluationRecipe
 
 @dataclass(frozen=True)
 class Work:
-    """A planned evaluation with its questions, its directory and what grades its answers."""
+    """A planned evaluation with its questions, its directory and its graders."""
 
     recipe: EvaluationRecipe
     directory: EvaluationDirectory

@@ -1,9 +1,9 @@
 """Trials as results of llama-bench, for llama.cpp's own tools.
 
-A trial of llama-bench is its own output, value for value. One of a completion is the two tests that
-it contains: its prompt (pp), and its generation at the depth of the prompt (tg). What was measured
-comes from the record; a setting comes from the record or the command line, and where labctl gave no
-option it is what llama-bench prints when it is given none either.
+A trial of llama-bench is its own output, value for value. A completion becomes two tests: its
+prompt (pp), and its generation at the depth of the prompt (tg). Measured values come from the
+record, settings from the record or the command line. If labctl gave no option, the setting is
+llama-bench's own default.
 """
 
 import json
@@ -17,8 +17,8 @@ from labctl.index import IndexedTrial
 from labctl.records import BoardFacts, ModelIdentity, TimingRecord, TrialRecord, TrialState
 from labctl.runs.record.directory import RunDirectory
 
-#: Settings of newer and of older versions when no option is given (``cmd_params_defaults``, and
-#: ``common_params`` in ``common/common.h``), by the program that completes.
+#: Default settings of newer and of older versions (``cmd_params_defaults``, and ``common_params``
+#: in ``common/common.h``), by the completion program.
 _COMMON: Row = {
     "cpu_mask": "0x0",
     "cpu_strict": False,
@@ -54,7 +54,7 @@ class NoTest(ConfigError):
 def bench_results(
     runs: Path, trials: Sequence[IndexedTrial], note: Callable[[str], None]
 ) -> list[Row]:
-    """Return the tests of all trials; ``note`` gets a line on each trial that is left out, and why.
+    """Return the tests of all trials; ``note`` gets a line, with the reason, for each left out.
 
     ``runs`` is the folder of the run directories. Raises ConfigError for a damaged record.
     """
@@ -71,7 +71,7 @@ def bench_results(
 
 
 def bench_rows(directory: RunDirectory, one: IndexedTrial, trial: TrialRecord) -> list[Row]:
-    """Return the tests of a trial. Raises NoTest with the reason where it has none."""
+    """Return the tests of a trial. Raises NoTest, with the reason, if it has none."""
     if trial.repeat == 0:
         raise NoTest("a warm-up")
     if trial.state is not TrialState.OK or trial.timing is None:
@@ -93,7 +93,7 @@ def bench_rows(directory: RunDirectory, one: IndexedTrial, trial: TrialRecord) -
 
 
 def _printed(directory: RunDirectory, trial: TrialRecord) -> list[Row]:
-    """Return what llama-bench printed, as the run directory keeps it."""
+    """Return the output of llama-bench from the run directory."""
     path = directory.trial_path(trial.number, trial.slug) / "stdout"
     try:
         # As the engine reads it: a name of any bytes may be in it.
@@ -118,7 +118,7 @@ def _completion(
         depth = prompt + made - 1 - runs
         rows.append({**known, **_test(trial, 0, runs, depth, timing.eval_ns)})
     if not rows:
-        raise NoTest("the program reported neither the time of its prompt nor of its tokens")
+        raise NoTest("the program reported no time, neither of its prompt nor of its tokens")
     return rows
 
 
@@ -128,16 +128,16 @@ def _settings(
     stated, _, rest = (timing.program_version or "").partition(" ")
     threads = trial.parameters.get("threads")
     if not (stated or commit):
-        raise NoTest("the commit of its program is not known")
+        raise NoTest("the commit of its program is unknown")
     if threads is None:
-        raise NoTest("the number of its threads is not known")
+        raise NoTest("its number of threads is unknown")
     if trial.comparability.get("build_key") is None:
-        raise NoTest("its program is no build of labctl, which are for CPUs alone")
+        raise NoTest("its program was not built by labctl, whose builds are for CPUs only")
     options = trial.argv[: _prompt_from(trial.argv)]
     newer = "-fit" in options
     row: Row = {
         "build_commit": stated or (commit or "")[:7],
-        # As llama.cpp's CPU backend calls a CPU that the kernel does not name.
+        # Name that llama.cpp's CPU backend uses if the kernel has no name of the CPU.
         "cpu_info": next((cpu.model for cpu in facts.cpus if cpu.model), "CPU"),
         "gpu_info": "",
         "backends": "CPU",
@@ -169,7 +169,7 @@ def _model(model: ModelIdentity, argv: Sequence[str]) -> Row:
 
 
 def _test(trial: TrialRecord, prompt: int, generated: int, depth: int, taken_ns: int) -> Row:
-    """Return the part of a row that is measured: one sample has no deviation."""
+    """Return the measured part of a row: one sample has no deviation."""
     rate = (prompt + generated) * 1e9 / taken_ns
     return {
         "n_prompt": prompt,
@@ -184,7 +184,7 @@ def _test(trial: TrialRecord, prompt: int, generated: int, depth: int, taken_ns:
 
 
 def _prompt_from(argv: Sequence[str]) -> int:
-    """Return where the prompt begins, whose words may look like options."""
+    """Return the place of the prompt: its words may look like options."""
     return argv.index("-p") if "-p" in argv else len(argv)
 
 

@@ -1,9 +1,9 @@
-"""Import results that others measured: a file becomes a run directory of its own kind.
+"""Import results of others: a file becomes a run directory of its own kind.
 
-``origin.json`` says which file it was, and the file itself is kept in the directory, so that all of
-it is there when the index is made again. What the file does not say is not known: board and machine
-have no name, the execution is ``unknown``, the model has no hash. So nothing that labctl measured
-is ever like it.
+``origin.json`` names the file, and the directory keeps the file itself, so that everything is there
+when the index is made again. Facts missing in the file are unknown: board and machine have no name,
+the execution is ``unknown``, the model has no hash. So it is never comparable with labctl's own
+measurements.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ from labctl.runs.record.repository import RunRepository
 
 KIND = "llama-bench"
 _LONGEST = 40
-#: Settings of a row -> labctl's names of them, as ``labctl run`` and its filters have them.
+#: Settings of a row -> their names in labctl, as in ``labctl run`` and its filters.
 _PARAMETERS = {
     "n_prompt": "prompt_tokens",
     "n_gen": "tokens",
@@ -62,7 +62,7 @@ _PARAMETERS = {
     "type_k": "cache_type_k",
     "type_v": "cache_type_v",
 }
-#: What is no setting of a row: where it ran, what it measured.
+#: Other fields of a row: its machine and its measurements.
 _NO_SETTING = frozenset(
     (
         *("build_commit", "build_number", "cpu_info", "gpu_info", "backends"),
@@ -74,7 +74,7 @@ _NO_SETTING = frozenset(
 
 @dataclass(frozen=True)
 class Imported:
-    """The run that a file became, now or ``earlier``."""
+    """The run made from a file, now or ``earlier``."""
 
     run: str
     trials: int
@@ -88,8 +88,8 @@ class Imported:
 def import_results(runs: Path, file: Path) -> Imported:
     """Import a file of results that llama-bench printed (JSON, JSON Lines, SQL, SQLite).
 
-    A file that was imported before is found by its hash and not imported again. Raises ConfigError
-    for what is no such file, with what is wrong in it, and HostError.
+    A file that was imported before is found by its hash and not imported again. Raises ConfigError,
+    with the problem, if it is not such a file, and HostError.
     """
     data = _content(file)
     sha256 = hashlib.sha256(data).hexdigest()
@@ -104,7 +104,7 @@ def import_results(runs: Path, file: Path) -> Imported:
 
 
 def earlier_import(runs: Path, sha256: str) -> Imported | None:
-    """Return the run that a file of this hash became before; None: none.
+    """Return the run made from a file with this hash before; None: none.
 
     Raises HostError.
     """
@@ -120,15 +120,17 @@ def _content(file: Path) -> bytes:
         raise ConfigError(f"{file} is larger than {MOST_BYTES >> 20} MiB: it is not imported")
     if not looks_like_bench(data):
         raise ConfigError(
-            f"{file} is nothing that labctl can import",
-            hint="it takes files of `labctl bundle`, and what `llama-bench -o json`, `-o jsonl` and"
-            " `-o sql` print",
+            f"labctl cannot import {file}",
+            hint=(
+                "it takes files of `labctl bundle`, and output of `llama-bench -o"
+                " json`, `-o jsonl` and `-o sql`"
+            ),
         )
     return data
 
 
 def _made(aside: Path, file: Path, data: bytes, sha256: str, found: BenchFile) -> Imported:
-    """Make the run directory aside, and give it its name when it is whole."""
+    """Make the run directory under another name, and rename it when it is complete."""
     began = min(test.test_time for test in found.tests).astimezone(UTC)
     name = f"import-{_plain(file.stem)}"
     run_id = f"{began:%Y%m%dT%H%M%SZ}-{name}-{secrets.token_hex(3)}"
@@ -169,9 +171,9 @@ def _made(aside: Path, file: Path, data: bytes, sha256: str, found: BenchFile) -
 def _write_trials(
     directory: RunDirectory, trials: Sequence[TrialRecord], rows: Sequence[Row]
 ) -> None:
-    """Write what :meth:`RunDirectory.add` writes of each, but to the disk all at once.
+    """Write all trials as :meth:`RunDirectory.add` does, but sync to disk only once.
 
-    Nobody knows the directory yet, and thousands of files would each wait for the disk.
+    The directory is not yet visible, and thousands of files would each wait for the disk.
     """
     lines = []
     with host_writes(directory.path):
@@ -186,7 +188,7 @@ def _write_trials(
 
 
 def _models(tests: tuple[BenchLine, ...]) -> dict[tuple[object, ...], ModelIdentity]:
-    """Return the models by what tells them apart; a file has a name, a size and no hash."""
+    """Return the models by their distinguishing fields; a file has a name, a size and no hash."""
     models: dict[tuple[object, ...], ModelIdentity] = {}
     taken: set[str] = set()
     for test in tests:
@@ -279,7 +281,7 @@ def _machine(test: BenchLine) -> dict[str, JsonValue]:
 
 
 def _timing(test: BenchLine, name: str, form: str) -> TimingRecord:
-    """Return the times: medians where there are samples; else llama-bench's means, as such."""
+    """Return the times: medians if there are samples; else llama-bench's means, marked as means."""
     number = "" if test.build_number is None else f" ({test.build_number})"
     tests: tuple[BenchTest, ...] = ()
     rate = test.avg_ts

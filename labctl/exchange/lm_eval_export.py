@@ -1,7 +1,7 @@
-"""Evaluations as results of lm-evaluation-harness, for its tools and those that read its files.
+"""Evaluations as results of lm-evaluation-harness, for its tools and readers of its files.
 
 A task is one prompt within one budget. Its samples are lines of JSON (``samples_TASK_DATE.jsonl``,
-one for each question and grader, which takes the place of a filter), its figures are in
+one for each question and grader; a grader takes the place of a filter), its figures are in
 ``results_DATE.json``; both lie in a folder of the model's name (lm-evaluation-harness,
 ``lm_eval/evaluator.py`` and ``lm_eval/loggers/evaluation_tracker.py``).
 """
@@ -21,7 +21,7 @@ from labctl.evaluation.question import Question
 from labctl.records import EvaluationRecord, GenerationRecord, GradeRecord
 
 Document = dict[str, object]
-#: What stands for an answer that was not found, as its filters have it.
+#: Placeholder for an answer that was not found, as in its filters.
 _NOT_FOUND = "[invalid]"
 _METRIC = "exact_match"
 _NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
@@ -49,7 +49,7 @@ class TaskSamples:
         return f"samples_{_NO_FILE_NAME.sub('_', self.task)}_{date_of(record)}.jsonl"
 
     def jsonl(self, *, named: bool = False) -> str:
-        """Return the samples, a line each; ``named``: with model and task, for one file of all."""
+        """Return the samples, one per line; ``named``: with model and task, for one common file."""
         names = {"model": self.model, "task": self.task} if named else {}
         lines = (json.dumps({**names, **one}, ensure_ascii=False) for one in self.samples)
         return "".join(f"{line}\n" for line in lines)
@@ -69,8 +69,8 @@ def task_samples(
 ) -> list[TaskSamples]:
     """Return the samples of an evaluation, in the order of variants and budgets.
 
-    ``prompts`` are those of the recipe. A text that was cut is as it was graded. Questions without
-    an answer are left out, as in every figure.
+    ``prompts`` are those of the recipe. A cut text is given as it was graded. Questions without an
+    answer are left out, as in every figure.
     """
     questions = {one.id: one for one in kept.questions}
     rank = {one.id: number for number, one in enumerate(kept.questions)}
@@ -157,9 +157,9 @@ class GradedTexts:
                 self._of.setdefault(key, []).append(one)
 
     def text(self, grade: GradeRecord) -> str:
-        """Return the graded text; empty where its generation is gone."""
+        """Return the graded text; empty if its generation is missing."""
         candidates = self._of.get((grade.question, grade.variant, grade.sample), [])
-        for one in reversed(candidates):  # the last one counts, as among grades
+        for one in reversed(candidates):  # the last one counts, as with grades
             exact = one.max_tokens == grade.budget
             if exact != grade.truncated_here and can_cut(one, grade.budget):
                 return cut(one, grade.budget).text
@@ -175,7 +175,7 @@ def _by_question(cell: Accuracy) -> dict[str, list[GradeRecord]]:
 
 
 def _sent(prompt: Prompt, question: Question, kept: KeptQuestions, budget: int | None) -> str:
-    """Return what was sent; messages of a chat as JSON, as its own models have them."""
+    """Return the sent text; messages of a chat as JSON, as its own models do."""
     sent = render(prompt, question, kept.examples, budget)
     if isinstance(sent, str):
         return sent

@@ -113,7 +113,7 @@ def _verdict(end: RunEnd | None, trials: Sequence[TrialRecord]) -> str | None:
     if end is None or end.state == "interrupted":
         return None
     if all(trial.execution is Execution.UNKNOWN for trial in trials) and trials:
-        return None  # an imported file tells what was measured, not what was to be
+        return None  # an imported file has the measurements, not the plan
     if end.state == "failed":
         blame = end.failure.blame if end.failure else Blame.INFRA
         return "failed" if blame is Blame.JOB else str(blame)

@@ -1,7 +1,7 @@
-"""Rows of the index. Their fields are its columns: this is the one place that names them.
+"""Rows of the index. Their fields are its columns: only this file names them.
 
-Durations are ns, sizes bytes, moments ISO 8601 in UTC, so that text sorts as time does. ``None`` is
-what was not measured or not reported.
+Durations are ns, sizes bytes, moments ISO 8601 in UTC, so that text sorts like time. ``None``: not
+measured or not reported.
 """
 
 import hashlib
@@ -14,10 +14,11 @@ from typing import Any, TypeAlias, get_type_hints
 from labctl.errors import Blame
 from labctl.records import RunEnd
 
-#: Version of the tables. Another one is no error: they are made again from the run directories.
+#: Version of the tables. Another one is not an error: tables are made again from the run
+#: directories.
 SCHEMA_VERSION = 10
 
-#: A row of PostgreSQL's index has 2704 bytes.
+#: Largest text in an index: a row of PostgreSQL's index has 2704 bytes.
 _LONGEST = 400
 
 Json: TypeAlias = Mapping[str, object]
@@ -25,7 +26,7 @@ Json: TypeAlias = Mapping[str, object]
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run, or what is left of a damaged one: its id and what is wrong with it."""
+    """A run, or the rest of a damaged one: its id and its problem."""
 
     id: str
     #: Changes whenever the run directory does.
@@ -41,7 +42,7 @@ class RunRow:
     board: str | None = None
     target: str | None = None
     execution: str | None = None
-    #: passed, failed (a trial or a gate), infra or config; None: the run has not come to its end
+    #: passed, failed (a trial or a gate), infra or config; None: the run has not ended
     verdict: str | None = None
     failure: str | None = None
     gates_passed: int = 0
@@ -51,12 +52,12 @@ class RunRow:
     trials_ok: int = 0
     trials_failed: int = 0
     trials_skipped: int = 0
-    #: Of the variants' estimates, as a report shows them: the least and the greatest.
+    #: The least and the greatest of the variants' estimates, as in a report.
     token_low_ns: int | None = None
     token_high_ns: int | None = None
     ttft_low_ns: int | None = None
     ttft_high_ns: int | None = None
-    #: Of an evaluation by its first grader: the least and the greatest share of right answers.
+    #: Least and greatest share of right answers of an evaluation, by its first grader.
     accuracy_low: float | None = None
     accuracy_high: float | None = None
     engine: str | None = None
@@ -73,17 +74,17 @@ class RunRow:
     damage: str | None = None
     #: Space that its directory takes on disk.
     size_bytes: int | None = None
-    #: The file that an imported run comes from, and its hash.
+    #: Source file of an imported run, and its hash.
     imported_from: str | None = None
     imported_sha256: str | None = None
-    #: 1 if nobody vouches for its recipe, or its board takes such recipes.
+    #: 1 if its recipe is untrusted, or its board takes untrusted recipes.
     untrusted: int = 0
-    #: The folder of runs that it lies in, where folders share a database.
+    #: Its folder of runs, if folders share a database.
     folder: str = ""
 
     @property
     def is_history(self) -> bool:
-        """True if it tells of the lab's own boards, and what it tells is trusted."""
+        """True if it is a trusted run of the lab's own boards."""
         # Another lab's board of this name is another board.
         return self.imported_from is None and not self.untrusted
 
@@ -110,7 +111,7 @@ class TagRow:
 
 @dataclass(frozen=True)
 class TrialRow:
-    """A trial. Its tokens are in the run directory alone."""
+    """A trial. Its tokens are only in the run directory."""
 
     run: str
     number: int
@@ -121,7 +122,7 @@ class TrialRow:
     state: str
     started: str
     finished: str
-    #: None where an imported file does not say it, as with all that follows.
+    #: None if missing in an imported file, as in all following fields.
     board: str | None
     target: str | None
     execution: str
@@ -173,7 +174,7 @@ class ParameterRow:
 
 @dataclass(frozen=True)
 class ProbeRow:
-    """A probe of a board; of one that cannot be read, what its file's name tells, and why."""
+    """A probe of a board; for an unreadable one the facts of its file name, and the reason."""
 
     #: ``BOARD/FILE`` below the lab's folder boards/.
     file: str
@@ -185,7 +186,7 @@ class ProbeRow:
     os_version: str | None = None
     agent_version: str | None = None
     memory_bytes_per_second: int | None = None
-    #: Of storage, only what provably came from it.
+    #: Of storage, only reads that provably came from it.
     mapping_bytes_per_second: int | None = None
     sequential_bytes_per_second: int | None = None
     random_bytes_per_second: int | None = None
@@ -209,7 +210,7 @@ TABLES: dict[str, tuple[type[Any], tuple[str, ...]]] = {
     "parameter": (ParameterRow, ("run", "variant", "name", "value")),
     "probe": (ProbeRow, ("file",)),
 }
-#: What filters look for beside those, as (table, columns).
+#: Other columns used by filters, as (table, columns).
 LOOKED_FOR = (
     ("model", ("quantization", "run")),
     ("tag", ("tag", "run")),
@@ -220,7 +221,7 @@ LOOKED_FOR = (
 
 @dataclass(frozen=True)
 class Entry:
-    """All that the index holds of one run."""
+    """All rows of one run."""
 
     run: RunRow
     models: tuple[ModelRow, ...] = ()
@@ -229,7 +230,7 @@ class Entry:
 
     @property
     def is_storable(self) -> bool:
-        """True if no number is beyond the 64 bits that databases hold."""
+        """True if all numbers fit in the 64 bits of databases."""
         return all(
             abs(value) < 1 << 63
             for row in (self.run, *self.trials)
@@ -251,7 +252,7 @@ class Entry:
 def verdict_of(end: RunEnd | None, *, failed: bool = False) -> str | None:
     """Return the verdict on a run that has no trials; None: it has not ended.
 
-    ``failed``: something of it has no good result, as its exit status says too.
+    ``failed``: a part of it has no good result, as its exit status shows.
     """
     if end is None or end.state == "interrupted":
         return None
@@ -262,7 +263,7 @@ def verdict_of(end: RunEnd | None, *, failed: bool = False) -> str | None:
 
 
 def moment(when: datetime) -> str:
-    """Return a moment as the index holds it: text that sorts as time does."""
+    """Return a moment in the form of the index: text that sorts like time."""
     return when.astimezone(UTC).isoformat(timespec="microseconds")
 
 
@@ -274,14 +275,14 @@ def parameter_text(value: object) -> str:
 
 
 def held_text(text: str) -> str:
-    """Return a value as the index holds it: of a long one its hash. PostgreSQL finds no more."""
+    """Return a value in the form of the index: a long one as its hash, as PostgreSQL requires."""
     if len(text) <= _LONGEST:
         return text
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def columns(row: type[Any]) -> dict[str, tuple[type, bool]]:
-    """Return name -> (``str``, ``int``, ``float`` or ``dict``; may it be absent) of a row's class.
+    """Return name -> (``str``, ``int``, ``float`` or ``dict``; True if optional) of a row's class.
 
     ``dict`` is kept as JSON text.
     """

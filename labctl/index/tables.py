@@ -1,4 +1,4 @@
-"""Tables of the index in SQLAlchemy's words, made from the rows' classes."""
+"""SQLAlchemy tables of the index, made from the rows' classes."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from labctl.index.rows import LOOKED_FOR, TABLES, columns
 
 #: SQLite's strict tables know few type names; PostgreSQL's own integers and reals are too narrow.
 _TYPES: dict[type, TypeEngine[Any]] = {
-    # Compared by bytes, as SQLite and Python do: ids and moments are sorted as text.
+    # Compare by bytes, like SQLite and Python: ids and moments are sorted as text.
     str: Text().with_variant(Text(collation="C"), "postgresql"),
     dict: Text(),
     int: BigInteger().with_variant(Integer(), "sqlite"),

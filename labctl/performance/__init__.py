@@ -1,1 +1,1 @@
-"""Relate a number to the board: measured rates, predictions, and what bounds a token's time."""
+"""Relate a number to the board: measured rates, predictions, and bounds of a token's time."""

@@ -1,8 +1,8 @@
 """Explain a result: the bound that limits it, and how close the trial came to it.
 
-Each bound takes its time for a token: storage for what is read again, DRAM for weights and KV
-cache, arithmetic for the weights. What takes the largest share of the measured time is the nearest.
-It is called the bound when that share is large enough; above the whole, its rate must be wrong.
+Each bound needs its time for a token: storage for repeated reads, DRAM for weights and KV cache,
+arithmetic for the weights. The one with the largest share of the measured time is the nearest. It
+is called the bound if that share is large enough; above 100 %, its rate must be wrong.
 """
 
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from labctl.results.telemetry import LOUD, RECLAIMING, STOLEN
 from labctl.stats import UNSURE, surely_fits
 from labctl.units import size
 
-#: Nothing is faster than what bounds it; above this the bound's rate is too low, noise aside.
+#: Nothing is faster than its bound: above this, the bound's rate is too low, not just noisy.
 _WRONG_FROM = 1.1
-#: From this share on a bound is worth a word where none is near.
+#: Mention a bound only above this fraction.
 _WORTH_A_WORD = 0.1
-#: Reading weights again to within this much is reading all of them.
+#: Relative difference up to which repeated reads count as reads of all weights.
 _ALL = 0.05
-#: Bounds as people call them.
+#: Names of bounds for people.
 NAMES = {"storage": "storage", "dram": "DRAM", "compute": "arithmetic"}
 
 
@@ -35,25 +35,25 @@ class Baseline:
 
     @property
     def available_bytes(self) -> int | None:
-        """Memory for the work; None where the board does not tell."""
+        """Memory for the work; None if the board does not report it."""
         return self.facts.memory_available_bytes or self.facts.memory_total_bytes
 
     @property
     def fits(self) -> bool | None:
-        """True if no weight has to be read twice, by the estimate; None without an estimate."""
+        """True if no weight must be read twice, by the estimate; None without an estimate."""
         there = self.available_bytes
         return None if there is None else self.work.need.resident_bytes <= there
 
     @property
     def surely_fits(self) -> bool | None:
-        """The same, even if the estimate is too low."""
+        """True if :attr:`fits` holds even if the estimate is too low."""
         there = self.available_bytes
         return None if there is None else surely_fits(self.work.need.resident_bytes, there)
 
 
 @dataclass(frozen=True)
 class _Bound:
-    """A share of the measured time, and how a sentence tells it."""
+    """A share of the measured time, with its words in a sentence."""
 
     kind: Literal["storage", "dram", "compute"]
     share: float
@@ -75,7 +75,7 @@ def explain(
 ) -> TrialBound | None:
     """Return the bound of a trial's tokens, with one sentence about it.
 
-    None for what did not run on a board, generated nothing, or has nothing to be held against.
+    None if the trial did not run on a board, generated nothing, or has no known bound.
     """
     if baseline.facts.execution is not Execution.BOARD:
         return None
@@ -135,7 +135,7 @@ def _bounds(
     if again and rates.storage:
         speed = again / seconds
         share = speed / rates.storage.value
-        # A guess that the measurement contradicts is dropped; what was counted stays.
+        # A guess that the measurement contradicts is dropped; a count stays.
         if read is not None or share <= _WRONG_FROM:
             yield _Bound(
                 "storage",
@@ -170,7 +170,7 @@ def _reads(read: int, weights: int) -> str:
 
 
 def _enough(baseline: Baseline, evidence: TelemetrySummary | None, *, counted: bool) -> str:
-    """With how much memory nothing would be read again."""
+    """Return the memory with which nothing would be read again, in words."""
     there, total = baseline.available_bytes, baseline.facts.memory_total_bytes
     need = baseline.work.need
     text = ""

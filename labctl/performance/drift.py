@@ -10,24 +10,24 @@ from labctl.results.lateness import Gap, quarters, single_gaps
 from labctl.stats import MAD_TO_SIGMA, median
 from labctl.units import duration
 
-#: A mean so far from the median, or a last quarter from the first one, is no steady rate.
+#: Above this difference of mean and median, or of last and first quarter, the rate is not steady.
 _STEADY = 0.05
-#: Fewer tokens have no quarters.
+#: Fewest tokens with quarters.
 _LEAST = 8
-#: Standard errors from which on a difference of quarters is no chance. With a noise of 5 % from
-#: token to token, 1 to 2 of 100 steady trials of 8 to 15 gaps are flagged then.
+#: Standard errors above which a difference of quarters is not random. With a noise of 5 % from
+#: token to token, 1 to 2 of 100 steady trials of 8 to 15 gaps are flagged.
 _SURE = 3
-#: The standard error of a median of normal values over that of their mean.
+#: Standard error of the median of normal values divided by that of their mean.
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
 
 
 def drift(
     timing: TimingRecord | None, facts: BoardFacts, work: ModelWorkload | None = None
 ) -> tuple[Check, ...]:
-    """Check that a token took as long at the end as in the beginning.
+    """Check that tokens took as long at the end as at the beginning.
 
-    ``work``, where it is known, tells how much more each token reads because its context is longer.
-    Nothing is checked of an emulator's times, nor with fewer than three single tokens.
+    ``work``, if known, gives the additional reads of each token for its longer context. Times of an
+    emulator, and fewer than three single tokens, are not checked.
     """
     if timing is None or not timing.mean_ns or not timing.p50_ns:
         return ()

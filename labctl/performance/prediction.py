@@ -1,7 +1,7 @@
 """Predict the time of a trial from the known rates of the board's hardware.
 
-The rates are those of the board's last probes, else what its target expects. Only a board is
-predicted: what is emulated follows no physics of the target."""
+The rates are those of the board's last probes, else what its target expects. Only boards are
+predicted: an emulator does not follow the target's physics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,16 +16,16 @@ from labctl.results.telemetry import LOUD
 from labctl.stats import Prediction, experts_read, predict
 from labctl.units import size
 
-#: A trial that is slower than this share of a bound is not held by it. What is bound by DRAM
-#: reaches 70 to 90 % of what a loop does that only reads.
+#: A trial slower than this share of a bound is not limited by it. Trials limited by DRAM reach 70
+#: to 90 % of the rate of a loop that only reads.
 NEAR = 0.7
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Bytes per second, and where that comes from, for people.
+    """Bytes per second, with its source, for people.
 
-    ``measured``: on the board itself; else it is only expected of it.
+    ``measured``: on the board itself; otherwise only expected.
     """
 
     value: float
@@ -34,7 +34,7 @@ class Rate:
 
     @property
     def text(self) -> str:
-        """As a part of a sentence."""
+        """The rate as a part of a sentence."""
         whose = "this board's" if self.measured else "the expected"
         return f"{whose} {size(self.value)}/s ({self.source})"
 
@@ -43,8 +43,8 @@ class Rate:
 class Rates:
     """Known rates of a board; None or absent = unknown.
 
-    ``memory`` is by number of threads, None if unknown. ``decode`` and ``prompt`` are how fast the
-    arithmetic of a token goes through weights, by quantization and number of threads.
+    ``memory`` is by number of threads, None if unknown. ``decode`` and ``prompt`` are the rates at
+    which the arithmetic of a token processes weights, by quantization and number of threads.
     """
 
     storage: Rate | None = None
@@ -55,8 +55,8 @@ class Rates:
     def dram(self, threads: int | None = None) -> Rate | None:
         """Return the highest read rate of ``threads`` threads (None: any number).
 
-        What fewer of them read, more can read too; and between two numbers that were measured it is
-        the next: what is a bound may be too high, not too low.
+        More threads can read at least as fast as fewer. Between two measured numbers of threads the
+        higher rate is used: a bound may be too high, not too low.
         """
         counts = [count for count in self.memory if count is not None]
         if threads is None or not counts:
@@ -76,9 +76,9 @@ def rates_of(probes: Sequence[BoardProbe], expectations: Expectations | None) ->
     """Return each rate from the newest probe that has it, else the expected one.
 
     ``probes`` are newest first. None when nothing is known. Weights are read by page faults on a
-    mapping, so that is the storage's rate where it was measured and proven to be uncached. A
-    program that decodes nearly as fast as DRAM can be read says nothing about arithmetic, nor does
-    one that had to share the CPUs: that is no ceiling.
+    mapping, so that rate is the storage's rate if it was measured and proven to be uncached. A
+    program that decodes nearly as fast as DRAM says nothing about arithmetic, nor does one that had
+    to share the CPUs.
     """
     promised = _expected(expectations.storage_read_bytes_per_s if expectations else None)
     expected = _expected(expectations.dram_read_bytes_per_s if expectations else None)
@@ -136,12 +136,12 @@ def _bound_by(dram: Rate, bytes_per_second: float) -> bool:
 def _keep(
     rates: dict[tuple[str, int | None], Rate], key: tuple[str, int | None], rate: Rate
 ) -> None:
-    """Of several models of one quantization the faster one counts."""
+    """Keep the faster of several models of one quantization."""
     if key not in rates or rates[key].value < rate.value:
         rates[key] = rate
 
 
-#: Of engines that have no such parameter.
+#: Default for engines without this parameter.
 _USUAL_BATCH = 512
 
 
@@ -164,7 +164,7 @@ class ModelWorkload:
         workload: Workload,
         counts: TokenCounts | None = None,
     ) -> "ModelWorkload":
-        """Of a resolved variant; ``passes``: of one run of it, where its engine can say."""
+        """Return the work of a resolved variant; ``passes``: counts of one run, if known."""
         return cls(
             model,
             need,
@@ -176,17 +176,19 @@ class ModelWorkload:
 
     @property
     def bytes_per_token(self) -> int:
-        """Weights that a token needs; only a model of which that is known is any work."""
+        """Bytes of weights read per token. The model must report them."""
         assert self.model.bytes_per_token is not None
         return self.model.bytes_per_token
 
     @property
     def prompt_bytes(self) -> int:
-        """Weights that a batch of the prompt needs: its tokens choose experts of their own."""
+        """Bytes of weights that a batch of the prompt needs: each token chooses its own experts."""
         experts, used = self.model.experts, self.model.experts_per_token
         if not experts or not used or experts == used or self.model.reused_bytes is None:
             return self.bytes_per_token
-        idle = max(0, self.model.reused_bytes - self.bytes_per_token)  # of experts that one leaves
+        idle = max(
+            0, self.model.reused_bytes - self.bytes_per_token
+        )  # share of experts that one token leaves out
         others = min(self.batch, self.prompt_tokens) - 1
         return self.bytes_per_token + round(idle * experts_read(experts, used, others))
 
@@ -235,9 +237,9 @@ def _prediction(work: ModelWorkload, memory: int, rates: Rates) -> Prediction | 
 
 
 def tells_reading(prediction: Prediction, work: ModelWorkload, rates: Rates | None) -> bool:
-    """Return True if a prediction covers the time to read a text, and not only its bytes.
+    """Return True if a prediction covers the time to read a text, not only its bytes.
 
-    A batch moves the weights once for all of its tokens: DRAM is nowhere near its bound.
+    A batch moves the weights once for all of its tokens, far below the bound of DRAM.
     """
     key = (work.model.quantization or "", work.threads)
     return prediction.bound == "storage" or (rates is not None and key in rates.prompt)
@@ -250,5 +252,5 @@ def source_of(prediction: Prediction, work: ModelWorkload, rates: Rates) -> str:
         "dram": rates.dram(work.threads),
         "compute": rates.decode.get((work.model.quantization or "", work.threads)),
     }[prediction.bound]
-    assert rate is not None  # else it would be no bound
+    assert rate is not None  # otherwise it would not be a bound
     return rate.source

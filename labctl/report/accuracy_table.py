@@ -29,7 +29,7 @@ def print_accuracies(
     *,
     wide: bool = False,
 ) -> None:
-    """Print the accuracies, and what is to be known of them.
+    """Print the accuracies and their notes.
 
     Of several budgets it is the table of the experiment: a row for each variant, a column for each
     budget; ``wide``, and budgets that differ from model to model, have a row for each.
@@ -107,7 +107,7 @@ def _print_by_budget(console: Console, record: EvaluationRecord, table: Accuracy
 
 
 def _judges_alike(table: AccuracyTable, one: str, other: str) -> bool:
-    """Tell whether two graders judge every text alike."""
+    """Return True if two graders judge every text alike."""
     verdicts = (
         {grade.grader: grade.correct for grade in found.grades} for found in table.disagreements
     )

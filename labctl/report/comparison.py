@@ -23,7 +23,7 @@ _STYLES = {
 }
 _HEADINGS = ("compared", "figure", ">reference", ">value", ">ratio", ">interval", "verdict")
 _NOT_A_BOARD = "not measured on a board ({0}): does not show the speed of one"
-#: Of the keys that tell a revision, the first that differs is told.
+#: Keys of a revision; only the first that differs is shown.
 _REVISION = ("build_commit", "version", *REVISION)
 _WHY = {
     "revision": "",
@@ -107,9 +107,9 @@ def _heading(found: Comparison) -> list[str]:
     allowed: dict[str, list[str]] = {}
     for row in found.rows:
         revisions = [one.key for one in row.differences if one.allowed == "revision"]
-        told = next((key for key in _REVISION if key in revisions), None)
+        shown_key = next((key for key in _REVISION if key in revisions), None)
         for one in row.differences:
-            if one.allowed is not None and (one.key not in revisions or one.key == told):
+            if one.allowed is not None and (one.key not in revisions or one.key == shown_key):
                 allowed.setdefault(f"{one}{_WHY[one.allowed]}", []).append(row.right)
     rights = {row.right for row in found.rows}
     for text, of in allowed.items():

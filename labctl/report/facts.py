@@ -44,7 +44,7 @@ _RUN_SOURCE = {
     "models": "the model files",
     "lab_revision": "git",
 }
-#: What names one of several: the first of these that it has.
+#: Fields that name one of several: the first present one counts.
 _LABELS = ("product", "key", "name")
 #: Longer lists of numbers are shown by their length.
 _MOST = 8
@@ -150,7 +150,7 @@ def trial_facts(directory: RunDirectory, number: int) -> list[Fact]:
 
 
 def _is_results(origin: Origin | None) -> bool:
-    """Tell whether all records were made from an imported file; a bundle has records of its own."""
+    """Return True if all records were made from an imported file; a bundle has its own records."""
     return origin is not None and origin.kind != "bundle"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from labctl.compare.figures import Figure
-from labctl.compare.regressions import Change, Standing, is_long_enough
+from labctl.compare.regressions import Change, ChangeStatus, is_long_enough
 from labctl.compare.series import Night, Series, Unmeasured
 from labctl.compare.words import percent
 from labctl.records import Execution
@@ -18,9 +18,9 @@ WIDTH, HEIGHT = 64, 7
 _DOT, _MARK = "•", "▲"
 _BARS = "▁▂▃▄▅▆▇█"
 _WORDS = {
-    Standing.SUSPECTED: "suspected",
-    Standing.CONFIRMED: "CONFIRMED",
-    Standing.REFUTED: "not the source",
+    ChangeStatus.SUSPECTED: "suspected",
+    ChangeStatus.CONFIRMED: "CONFIRMED",
+    ChangeStatus.REFUTED: "not the source",
 }
 
 
@@ -32,7 +32,7 @@ def series_lines(series: Series, changes: Sequence[Change]) -> Iterator[str]:
 
 
 def lost(series: Series) -> str:
-    """Say of which runs since the last night of a series there is no value."""
+    """Name the runs after the last night of a series that have no value."""
     runs = counted(len(series.lost), "run")
     return f"{runs} since then without a sound result, the last is {series.lost[-1]}"
 
@@ -60,13 +60,15 @@ def _change_lines(change: Change) -> Iterator[str]:
     levels = f"{shown(series.figure, step.before)} -> {shown(series.figure, step.after)}"
     over = ", repaired since" if change.slower and change.repaired else ""
     since = change.first_slow.started[:10]
-    yield f"  {_WORDS[change.standing]}: {how_much} since {since} ({levels}){over}"
+    yield f"  {_WORDS[change.status]}: {how_much} since {since} ({levels}){over}"
     yield f"    commits {change.last_good.source}..{change.first_slow.source}{_doubt(change)}"
     yield f"    {change.reason}"
-    open_question = change.standing is Standing.SUSPECTED and change.slower and not change.repaired
+    open_question = (
+        change.status is ChangeStatus.SUSPECTED and change.slower and not change.repaired
+    )
     if open_question and series.execution == Execution.BOARD:
         rounds = f", {counted(change.rounds, 'round')}" if change.rounds else ""
-        yield f"    to confirm it, measure both in turns{rounds}, then ask again:"
+        yield f"    to confirm it, measure both alternately{rounds}, then check again:"
         for command in (*change.commands, f"labctl regressions --recipe {series.recipe}"):
             yield f"      {command}"
 
@@ -161,7 +163,7 @@ def _night(night: Night) -> dict[str, object]:
 def _change(change: Change) -> dict[str, object]:
     row = change.row
     return {
-        "standing": change.standing,
+        "standing": change.status,
         "slower": change.slower,
         "repaired": change.repaired,
         "ratio": change.step.ratio,

@@ -53,8 +53,8 @@ def print_timing_table(
         print_table(console, names, details, shorten=not wide)
     if references:
         print_references(console, references, wide=wide)
-    told = remarks(run, trials, gates)
-    print_lines(console, [f"[{one.style}]{one.lead}[/]{plain(one.text)}" for one in told])
+    found = remarks(run, trials, gates)
+    print_lines(console, [f"[{one.style}]{one.lead}[/]{plain(one.text)}" for one in found])
     legend = _LEGEND if wide else f"{_LEGEND} {_SHORT_LEGEND.format(level=_level(run))}"
     print_lines(console, [f"[dim]{legend}[/]"])
 
@@ -318,7 +318,7 @@ def print_sparklines(console: Console, run: RunRecord, trials: Sequence[TrialRec
 
 
 def sparkline(times: Sequence[float], width: int, levels: str = _BLOCKS) -> str:
-    """Return times, at least one, as marks of so many levels; no more than ``width`` of them.
+    """Return times, at least one, as marks of several heights; at most ``width`` marks.
 
     Where there are more times than marks, a mark is the median of neighbours.
     """

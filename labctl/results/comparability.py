@@ -1,4 +1,4 @@
-"""Comparability of records: which may be compared, by a key without measured numbers.
+"""Comparability of records: a key without measured numbers, which must be equal.
 
 The key of a trial has the parameters that its engine asked for (``Engine.comparability``), the
 build, prompt and files (``Prepared.comparability``), what is the same for all trials of a run
@@ -12,18 +12,18 @@ from pydantic import JsonValue
 
 from labctl.records import BoardState, ClockState, TelemetrySummary
 
-#: Which source was built. Comparisons over time and of two builds leave it out: what a change of
-#: the source does is what one wants to see. How it was built (``build_spec``) is not part of it.
+#: Source of the build. Comparisons over time and of two builds leave it out: they show the effect
+#: of a change of the source. How it was built (``build_spec``) is not part of it.
 REVISION = ("version", "build_key", "build_commit", "build_committed", "program_sha256")
-#: Shares of the model's file in memory before the start. A loader reads all of what is missing:
-#: below the one it is as if all were read, above the other as if nothing were.
+#: Shares of the model's file in memory before the start. A loader reads the missing part: below the
+#: first share it is as if all were read, above the second as if nothing were.
 _COLD, _WARM = 0.05, 0.95
 
 
 def classes(state: BoardState | None, evidence: TelemetrySummary | None) -> dict[str, JsonValue]:
     """Governor, frequency limits, cooling active or not, model cold, partial or warm.
 
-    What the board did not tell is left out.
+    Values that the board did not report are left out.
     """
     found: dict[str, JsonValue | None] = {}
     if state:
@@ -53,7 +53,7 @@ def _limits(clock: ClockState) -> str | None:
 
 
 def _by_cpus(clocks: Sequence[ClockState], values: Sequence[str | None]) -> str | None:
-    """One word where all CPUs have it, else each with its CPUs."""
+    """Return one word if it holds for all CPUs, else each word with its CPUs."""
     known = [(c.cpus, value) for c, value in zip(clocks, values, strict=True) if value is not None]
     words = {value for _, value in known}
     if len(words) <= 1:

@@ -14,7 +14,7 @@ def _milliseconds(ns: float | None) -> float | None:
     return None if ns is None else ns / 1e6
 
 
-#: What a gate can bound, by the name that recipes use. Durations in ms.
+#: Metrics of gates, by their names in recipes. Durations in ms.
 METRICS: Mapping[str, Callable[[VariantSummary], float | None]] = {
     "tokens_per_second": lambda summary: summary.tokens_per_second,
     "prefill_tokens_per_second": lambda summary: summary.prefill_tokens_per_second,
@@ -33,9 +33,9 @@ METRICS: Mapping[str, Callable[[VariantSummary], float | None]] = {
 
 #: Engine parameters of a run's variants, by their names.
 Parameters = Mapping[str, Mapping[str, Scalar]]
-#: Judges the gates of a run that name other runs: from its record, its trials, its parameters.
+#: Judges a run's gates against other runs: from its record, its trials, its parameters.
 CompareGates = Callable[[RunRecord, Sequence[TrialRecord], Parameters], tuple[GateRecord, ...]]
-#: What can be compared with another run: speed alone, of which a comparison knows the better side.
+#: Metrics that can be compared with another run: only speed, with a known better side.
 COMPARED = (
     "tpot_ms",
     "tokens_per_second",
@@ -47,7 +47,7 @@ COMPARED = (
 
 
 def metric_problems(recipe: Recipe) -> Iterable[tuple[tuple[str | int, ...], str]]:
-    """Gates on something that is not measured, placed for the loader."""
+    """Yield problems of gates on unmeasured metrics, with their place for the loader."""
     for index, gate in enumerate(recipe.gates):
         if gate.metric not in METRICS:
             near = did_you_mean(gate.metric, METRICS) or f"; known are {listed(METRICS)}"
@@ -61,7 +61,7 @@ def metric_problems(recipe: Recipe) -> Iterable[tuple[tuple[str | int, ...], str
         near = did_you_mean(until.metric, METRICS) or f"; known are {listed(METRICS)}"
         yield ("repeats_until", "metric"), f"no metric {until.metric!r}{near}"
     elif until and until.metric == "ratio":
-        yield ("repeats_until", "metric"), "one repeat alone has no ratio; name another metric"
+        yield ("repeats_until", "metric"), "a single repeat has no ratio; use another metric"
 
 
 def judge(
@@ -70,11 +70,11 @@ def judge(
     parameters: Parameters,
     execution: Execution,
 ) -> tuple[GateRecord, ...]:
-    """Judge every gate with bounds on every variant it speaks of.
+    """Judge every gate with bounds on every variant that it applies to.
 
-    Only what ran on a board is judged. A variant without a result passes no gate, nor does one with
-    a failed check. A gate that speaks of none of the variants stays open, and is reported.
-    ``parameters`` are the recipe's parameters by variant.
+    Only trials on a board are judged. A variant without a result passes no gate, nor does one with
+    a failed check. A gate that applies to no variant stays open, and is reported. ``parameters``
+    are the recipe's parameters by variant.
     """
     judged: list[GateRecord] = []
     for gate in gates:
@@ -88,8 +88,8 @@ def judge(
 def leave_open(
     run: RunRecord, _trials: Sequence[TrialRecord], _parameters: Parameters
 ) -> tuple[GateRecord, ...]:
-    """Judge no gate against other runs, and say so: nobody gave the run what compares."""
-    detail = "not judged: this run was started by a program that compares nothing"
+    """Leave gates against other runs open, with a note: the run has no function to compare."""
+    detail = "not judged: the program that started this run does not compare"
     return tuple(open_gate(gate, detail) for gate in comparing_gates(run))
 
 
@@ -117,7 +117,7 @@ def spoken_of(
     summaries: Sequence[VariantSummary],
     parameters: Parameters,
 ) -> list[VariantSummary]:
-    """Return the variants that a gate speaks of."""
+    """Return the variants that a gate applies to."""
     found = []
     for summary in summaries:
         known = {**parameters[summary.variant], "model": summary.model.key}
@@ -129,10 +129,10 @@ def spoken_of(
 def refusal(
     gate: Gate, summary: VariantSummary, execution: Execution
 ) -> tuple[bool | None, str] | None:
-    """Return the judgement, and why, of a value that no gate may keep; None: it may.
+    """Return the judgement, with reason, of a value that must not pass a gate; None: it may pass.
 
-    Only what ran on a board is judged, and a number that its own checks contradict keeps no
-    promise, however good it looks.
+    Only trials on a board are judged, and a number with failed checks passes no gate, however good
+    it looks.
     """
     if execution is not Execution.BOARD:
         return None, f"not judged: {execution}, not measured on a board"
@@ -158,7 +158,7 @@ def _judge(gate: Gate, summary: VariantSummary, execution: Execution) -> GateRec
 
 
 def _within(gate: Gate, value: float) -> tuple[bool, str]:
-    """Return whether a value keeps the bounds, and by how much it misses them."""
+    """Return True if a value is within the bounds, and the amount by which it misses them."""
     for bound, word, missed in ((gate.min, "below", -1), (gate.max, "above", 1)):
         if bound is not None and (value - bound) * missed > 0:
             share = f"{digits(100 * abs(value / bound - 1), 2)} % " if bound else ""
@@ -167,7 +167,7 @@ def _within(gate: Gate, value: float) -> tuple[bool, str]:
 
 
 def idle(gate: Gate) -> GateRecord:
-    """Return the record of a gate that speaks of no variant: it stays open."""
+    """Return the record of a gate that applies to no variant: it stays open."""
     where = ", ".join(f"{key}={value}" for key, value in gate.where.items())
     return open_gate(gate, f"not judged: no variant of this run has {where}", "no variant")
 

@@ -1,6 +1,6 @@
 """Gaps between the tokens of a trial, and lateness of their time stamps.
 
-Says which part of a trial's timing remains valid."""
+Decide which part of a trial's timing remains valid."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from labctl.records.timing import TokenClock
 from labctl.stats import median
 from labctl.units import duration
 
-#: Of the time from first to last token, or of the 99th percentile of its gaps.
+#: Tolerated share of the time from first to last token, or of the 99th percentile of its gaps.
 _LATE = 0.01
 _PRIORITY = {"fifo": "real-time priority", "other": "without real-time priority"}
-#: Of fewer gaps, the 99th percentile is one of the two longest, or drawn from them.
+#: With fewer gaps, the 99th percentile is one of the two longest, or lies between them.
 _FEWEST_FOR_P99 = 100
-#: Checks that fail where stamps are late, or CPUs slow: an emulated board's are its host's.
+#: Checks that fail if stamps are late or CPUs slow: on an emulated board the host causes this.
 _OF_THE_HOST = frozenset({"stamps", "span", "clocks", "frequency"})
 
 
 def latest_ns(job: JobStatus) -> int | None:
-    """By how much one stamp can be late; None where the agent does not tell.
+    """Largest lateness of one stamp; None if the agent does not report it.
 
-    It waited for a CPU, or did something else, or was stopped. What interrupts and a CPU that wakes
-    from a deep sleep take is not counted by the kernel.
+    The agent waited for a CPU, did something else, or was stopped. The kernel does not count the
+    time of interrupts, or of a CPU waking from deep sleep.
     """
     waited = job.longest_stamp_wait_ns
     if waited is None:
@@ -34,16 +34,16 @@ def latest_ns(job: JobStatus) -> int | None:
 def _longest_pause_ns(job: JobStatus) -> int | None:
     """Return the longest pause that can have made a stamp late.
 
-    Older agents tell the longest of all, which may have been while the program was loading.
+    Older agents report the longest of all, which may be from the loading of the program.
     """
     longest = job.longest_stamp_pause_ns
     return job.longest_pause_ns if longest is None else longest
 
 
 def stamps_check(timing: TimingRecord, job: JobStatus) -> tuple[Check, ...]:
-    """Hold what the stamps can be late against the time that they measure.
+    """Compare the possible lateness of stamps with the time that they measure.
 
-    Nothing where no gaps were seen, or the agent is one that did not tell.
+    None if no gaps were seen, or the agent did not report it.
     """
     span = sum(timing.token_ns)
     waited, paused = job.stamp_wait_ns, _longest_pause_ns(job)
@@ -64,7 +64,7 @@ def stamps_check(timing: TimingRecord, job: JobStatus) -> tuple[Check, ...]:
 def judged_on(execution: Execution, checks: Sequence[Check]) -> tuple[Check, ...]:
     """Leave failed checks of stamps and clocks open for an emulated board: its host decides them.
 
-    How busy the host of an emulator was is no fault of a board's or a program's.
+    A busy host of an emulator is not a fault of board or program.
     """
     if execution is not Execution.EMULATED:
         return tuple(checks)
@@ -77,9 +77,9 @@ def judged_on(execution: Execution, checks: Sequence[Check]) -> tuple[Check, ...
 
 
 def stamped(timing: TimingRecord, job: JobStatus) -> TimingRecord:
-    """Add whose clock the tokens were timed by, and withhold a 99th percentile that is none.
+    """Add the clock that timed the tokens, and remove an unreliable 99th percentile.
 
-    It needs gaps enough, and stamps that were not late by more than 1 % of it.
+    It needs enough gaps, and stamps that were late by at most 1 % of it.
     """
     clock = _clock(timing)
     p99 = timing.p99_ns
@@ -127,7 +127,7 @@ class Quarter:
 
 
 def single_gaps(timing: TimingRecord) -> list[Gap]:
-    """Return the gaps of one token each; those that hold several tokens tell no token's time."""
+    """Return the gaps of one token each; gaps of several tokens do not show a token's time."""
     merged = set(timing.merged_chunks)
     gaps = enumerate(timing.token_ns, 1)
     return [Gap(n, ns) for n, ns in gaps if ns > 0 and n - 1 not in merged]

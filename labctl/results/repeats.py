@@ -1,6 +1,6 @@
-"""Repeats of a variant: whether they are enough, which one is an outlier, whether they drift.
+"""Repeats of a variant: their number, their outliers, their drift.
 
-Outliers are told with what the telemetry knows of them. None is ever dropped.
+Outliers are reported with their causes in the telemetry. None is ever dropped.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,9 +15,10 @@ from labctl.units import digits
 
 #: B. Iglewicz and D. Hoaglin (1993): more than 3.5 robust standard deviations from the median.
 _DEVIATIONS = 3.5
-#: Below this share of the median nothing is an outlier: some boards repeat to the microsecond.
+#: Smallest deviation of an outlier, as a share of the median: some boards repeat to the
+#: microsecond.
 _NEGLIGIBLE = 0.02
-#: Fewer repeats have no line to fall out of.
+#: Fewest repeats that can have an outlier.
 _LEAST = 4
 _HOTTER_MC = 5_000
 _SLOWER = 0.97
@@ -27,9 +28,9 @@ _LOUDER = 0.1
 
 @dataclass(frozen=True)
 class Outlier:
-    """A trial whose token time is not like the others' of its variant.
+    """A trial whose token time differs from the others of its variant.
 
-    ``causes`` is None where nothing was sampled to find them in.
+    ``causes`` is None without telemetry.
     """
 
     number: int
@@ -76,7 +77,7 @@ def _of_group(group: Sequence[TrialRecord]) -> Iterator[Outlier]:
 def _causes(
     own: TelemetrySummary, others: Sequence[TelemetrySummary], *, slow: bool
 ) -> Iterator[str]:
-    """Yield what was worse than in the other repeats, or better if this one was faster."""
+    """Yield values that were worse than in the other repeats, or better if this one was faster."""
 
     def pair(value: Callable[[TelemetrySummary], float | None]) -> tuple[float, float] | None:
         known = [v for other in others if (v := value(other)) is not None]
@@ -109,7 +110,7 @@ def _causes(
         yield f"load: {stolen[0]:.0%} of a CPU was stolen, otherwise {stolen[1]:.0%}"
 
 
-#: Fewer repeats say next to nothing about their own spread.
+#: Fewest repeats that say something about their spread.
 LEAST_REPEATS = STOPPING_COST + 1
 
 
@@ -141,7 +142,7 @@ def is_enough(wanted: Precision, trials: Iterable[TrialRecord]) -> bool:
 
 
 def verdict(wanted: Precision, variant: str, trials: Sequence[TrialRecord]) -> str:
-    """One sentence: how well the variant's result is known, and whether that was asked for."""
+    """Describe the precision of a variant's result, and compare it with the requested one."""
     interval = interval_of(values_of(wanted.metric, trials), wanted)
     asked = f"± {wanted.confidence_interval:.1%} from {LEAST_REPEATS} or more repeats"
     value = next((METRICS[wanted.metric](row) for row in summarise(trials)), None)
@@ -172,7 +173,7 @@ def ratio_verdict(row: VariantSummary, first: str) -> str | None:
 
 
 def vague(interval: Interval, of: str) -> str:
-    """Say that an interval tells nothing, and why."""
+    """Explain why an interval is meaningless."""
     return f"its {interval.count} {of} differ too much: the interval is wider than ± 100 %"
 
 

@@ -185,11 +185,11 @@ class VariantSummary:
     measures: tuple[MeasureSummary, ...]
     #: None: the board has no meter.
     energy: EnergySummary | None
-    #: Whether in each of its good trials something was checked and held.
+    #: True if each good trial had checks, and all held.
     checked: bool
     checks_failed: tuple[str, ...]
     failures: tuple[str, ...]
-    #: Why the first of the skipped trials was not run.
+    #: Reason why the first skipped trial was not run.
     skip_reason: str | None
 
 

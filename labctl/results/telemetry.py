@@ -234,7 +234,7 @@ def held_down(samples: Sequence[TelemetrySample]) -> list[bool]:
 
 
 def held_down_share(samples: Sequence[TelemetrySample]) -> float | None:
-    """Return the share of the samples in which the board throttled; None if it does not tell."""
+    """Return the share of the samples in which the board throttled; None if unknown."""
     if not any(sample.freq_limit_khz or sample.cooling for sample in samples):
         return None
     return sum(held_down(samples)) / len(samples)

@@ -39,7 +39,7 @@ def energy_of_power(
 ) -> Energy:
     """Integrate power by trapezoids, over the pairs that are no further apart than a gap.
 
-    What lies in gaps is taken to be like the rest, and ``coverage`` tells how much that was not.
+    Power in gaps is assumed to be like the rest; ``coverage`` is the share of time outside of gaps.
     Readings are in order of their time. Raises NoEnergy.
     """
     inside = _inside(readings, start_ns, end_ns)

@@ -156,7 +156,7 @@ Session = Sequence[float]
 
 
 def known_sessions(groups: Iterable[Sequence[Session]]) -> int:
-    """Return how many sessions tell how sessions differ: one more than their degrees of freedom."""
+    """Return the number of sessions that show how sessions vary: degrees of freedom + 1."""
     degrees = sum(len(group) - 1 for group in groups if group)
     return degrees + 1 if degrees else 0
 
@@ -176,12 +176,12 @@ def between_sessions(
     variance of two components, with F. E. Satterthwaite's degrees of freedom, Biometrics Bulletin
     2(6), 1946); where they have more, the interval is wider than it need be.
 
-    Raises ValueError where fewer than LEAST_SESSIONS tell how sessions differ.
+    Raises ValueError if fewer than LEAST_SESSIONS show session-to-session variation.
     """
     sides = [[_logs(one) for one in side] for side in (values, references)]
     groups = [*sides, *([_logs(one) for one in group] for group in history if group)]
     if known_sessions(groups) < LEAST_SESSIONS:
-        raise ValueError(f"fewer than {LEAST_SESSIONS} sessions tell how sessions differ")
+        raise ValueError(f"fewer than {LEAST_SESSIONS} sessions show session-to-session variation")
     means = [[fmean(one) for one in group] for group in groups]
     between, between_degrees = _within(means)
     shares = [fmean(1 / len(one) for one in group) for group in groups]

@@ -1,4 +1,4 @@
-"""One new value against earlier ones of the same source: is it lower than they foretell?"""
+"""Test of one new value against earlier ones of the same source: is it lower than predicted?"""
 
 import math
 import statistics
@@ -31,7 +31,7 @@ class NextValue:
 
 
 def predict_next(new: float, earlier: Sequence[float], *, least_scatter: float) -> NextValue:
-    """Hold a new value against at least two earlier ones.
+    """Compare a new value with at least two earlier ones.
 
     The logarithms are taken for normal: ``(new - mean) / (s * sqrt(1 + 1/n))`` has Student's
     distribution with ``n - 1`` degrees of freedom (the prediction interval of a further value; G.

@@ -78,7 +78,7 @@ def paired_difference(
 
 
 def difference_shown(wins: int, losses: int, *, level: float = 0.95) -> bool:
-    """Tell whether to stop asking: one side is shown to be right more often.
+    """Return True if asking can stop: one side is shown to be right more often.
 
     It may be looked at after each question: where both are alike it is ever True with a probability
     of at most ``1 - level``. Of questions that one side alone answers right, the mixture of all

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-#: Probability with which the repeats that are told lead to the verdict.
+#: Probability with which the stated repeats lead to the verdict.
 POWER = 0.9
 #: More repeats than these are no advice.
 MOST_REPEATS = 200
@@ -24,10 +24,8 @@ def repeats_for_same(
 
     Args:
         noise: standard deviation of a single repeat's logarithm; that of a pair is √2 times it.
-        margin: of the logarithm.
-        difference: the true one, of logarithms.
-        error: of each of the two one-sided tests.
-        most: None is returned where even so many do not suffice.
+        margin: of the logarithm. difference: the true one, of logarithms. error: of each of the two
+        one-sided tests. most: None is returned if even this number is not enough.
     """
 
     def power(count: int) -> float:
@@ -83,7 +81,7 @@ def repeats_for_exclusion(
 def least_difference(
     noise: float, count: int, *, threshold: float = 0.0, error: float = 0.05, power: float = POWER
 ) -> float:
-    """Return the smallest true difference that so many pairs show with probability ``power``.
+    """Return the smallest true difference that ``pairs`` show with probability ``power``.
 
     Of logarithms; shown as in :func:`repeats_for_difference`. Raises ValueError for fewer than two
     pairs.
@@ -125,7 +123,7 @@ def _share_within(
 def _shares_beyond(
     count: int, noise: float, threshold: float, error: float
 ) -> Callable[[float], float]:
-    """Return what tells the share in which a true difference is shown."""
+    """Return a function: true difference -> probability that it is shown."""
     from scipy.special import ndtr, stdtrit
 
     true, seen = _errors(count, noise)

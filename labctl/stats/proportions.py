@@ -88,7 +88,7 @@ def interval_of_variance(
 def half_width_reached(
     correct: float, total: int, half_width: float, *, level: float = 0.95, look: int = LOOK
 ) -> bool:
-    """Tell whether to stop asking: the interval of the accuracy is plus or minus ``half_width``.
+    """Return True if asking can stop: the interval of the accuracy is plus or minus ``half_width``.
 
     True only at a look, after each ``look`` questions, and where :func:`wilson_interval` with
     ``stopped`` is narrow enough. That interval then holds the accuracy with the probability of

@@ -35,8 +35,8 @@ _FEW_MOVED = 4
 _SHARE_MOVED = 0.05
 #: Share of the spread of normal values that is left without those.
 _TRIMMED = 0.9866
-#: Penalty of a cut in a long series, in squares of its noise, and how many values of a short one
-#: tell nothing of its noise: by simulation, less than one false step in 1,000 series.
+#: Penalty of a cut in a long series, in squares of its noise, and the number of values of a short
+#: one that show nothing of its noise: by simulation, less than one false step in 1,000 series.
 _PENALTY = 20.0
 _UNKNOWN = 4
 #: Squares of the noise by which a cut may be worse than the best one, with 95 % probability.
@@ -96,7 +96,7 @@ def noise(logs: "NDArray[np.float64]") -> float:
 
     differences = np.abs(np.diff(logs))
     moved = differences[differences > 0]
-    # Of values that were rounded so far that most are equal, the others tell the noise.
+    # If rounding made most values equal, the others show the noise.
     is_rounded = len(moved) >= max(_FEW_MOVED, _SHARE_MOVED * len(differences))
     middle = float(np.median(moved if is_rounded else differences))
     limit = _NO_NOISE * MAD_TO_SIGMA * middle

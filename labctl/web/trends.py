@@ -8,7 +8,7 @@ from pathlib import Path
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from labctl.compare.regressions import Change, Standing, lab_changes
+from labctl.compare.regressions import Change, ChangeStatus, lab_changes
 from labctl.compare.series import Series
 from labctl.index import Filter
 from labctl.report.regressions import shown
@@ -42,12 +42,12 @@ class Trend:
     points: tuple[Point, ...]
 
     @property
-    def standing(self) -> str:
+    def status(self) -> str:
         """Its worst verdict: confirmed, suspected, or none."""
         open_ones = [one for one in self.changes if one.slower and not one.repaired]
-        for standing in (Standing.CONFIRMED, Standing.SUSPECTED):
-            if any(one.standing is standing for one in open_ones):
-                return standing.value
+        for status in (ChangeStatus.CONFIRMED, ChangeStatus.SUSPECTED):
+            if any(one.status is status for one in open_ones):
+                return status.value
         return ""
 
     @property
@@ -99,7 +99,7 @@ def _trends(runs: Path, recipe: str | None, board: str | None, _stamp: str) -> t
     found, _ = lab_changes(runs, Filter(recipe=recipe, board=board, kind="timing"))
     made = [Trend(series, tuple(changes), _points(series, changes)) for series, changes in found]
     order = {"confirmed": 0, "suspected": 1, "": 2}
-    return tuple(sorted(made, key=lambda one: (order[one.standing], one.series.name)))
+    return tuple(sorted(made, key=lambda one: (order[one.status], one.series.name)))
 
 
 def _points(series: Series, changes: list[Change]) -> tuple[Point, ...]:

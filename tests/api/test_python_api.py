@@ -163,7 +163,7 @@ def test_without_pandas_the_error_names_it(
         return real(name, *rest, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ConfigError, match="pandas is not installed") as caught:
+    with pytest.raises(ConfigError, match="needs pandas, which is not installed") as caught:
         lab.trials().to_pandas()
     assert caught.value.hint == "pip install pandas"
 

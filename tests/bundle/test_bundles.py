@@ -93,7 +93,7 @@ def test_a_bundle_has_what_a_stranger_needs_and_nobody_in_it(
     set_note(directory, "the fan was off")
     made = make_bundle(directory, path)
     assert "the note on the run is left out" in made.notes
-    assert [note for note in made.notes if "who measured" in note]  # a journal of before
+    assert [note for note in made.notes if "user and place" in note]  # a journal of before
     found = everything(path)
     for needed in (
         "README.txt", "recipe.resolved.yaml", "models.json", "probe.json", "report.md",
@@ -136,7 +136,7 @@ def test_who_measured_is_left_out_of_a_moved_lab_that_another_bundles(
     for name, raw in everything(path).items():
         for secret in ("carol", "bench", "lab-of"):
             assert secret.encode() not in raw, (name, secret)
-    assert not [note for note in made.notes if "who measured" in note]
+    assert not [note for note in made.notes if "user and place" in note]
 
 
 def test_the_same_run_gives_the_same_bytes(directory: RunDirectory, tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_signature_says_who_made_it_and_holds_for_this_bundle_alone(
     assert run_cli(["bundle", str(directory.path), "-o", str(path), "--sign", str(key)]) == 0
     assert "left out: user" in capsys.readouterr().err
     assert run_cli(["show", str(path)]) == 0
-    assert "which no --allowed-signers vouches for" in capsys.readouterr().out
+    assert "not verified: no --allowed-signers given" in capsys.readouterr().out
     allowed.write_text(f"me@example.org {public}")
     assert run_cli(["show", str(path), "--allowed-signers", str(allowed), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -288,7 +288,7 @@ def test_a_signature_says_who_made_it_and_holds_for_this_bundle_alone(
         lambda made: other.model_copy(update={"entries": made}), lambda _: signature,
     )  # fmt: skip
     assert run_cli(["show", str(tmp_path / "y.labctl.zip")]) == 2
-    assert "is not of this bundle" in capsys.readouterr().err
+    assert "does not match the bundle" in capsys.readouterr().err
     make_bundle(directory, path)
     assert run_cli(["show", str(path), "--allowed-signers", str(allowed)]) == 2
     assert "it is not signed" in capsys.readouterr().err

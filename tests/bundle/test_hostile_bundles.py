@@ -138,17 +138,17 @@ def test_names_that_lead_elsewhere_or_hide_are_refused(tmp_path: Path, name: byt
 
 
 CRAFTED: dict[str, tuple[Callable[[], bytes], str]] = {
-    "symlink": (lambda: zipped(with_first(mode=stat.S_IFLNK | 0o777)), "no plain file"),
-    "device": (lambda: zipped(with_first(mode=stat.S_IFCHR | 0o644)), "no plain file"),
-    "fifo": (lambda: zipped(with_first(mode=stat.S_IFIFO | 0o644)), "no plain file"),
-    "folder": (lambda: zipped(with_first(mode=stat.S_IFDIR | 0o755)), "no plain file"),
+    "symlink": (lambda: zipped(with_first(mode=stat.S_IFLNK | 0o777)), "not a plain file"),
+    "device": (lambda: zipped(with_first(mode=stat.S_IFCHR | 0o644)), "not a plain file"),
+    "fifo": (lambda: zipped(with_first(mode=stat.S_IFIFO | 0o644)), "not a plain file"),
+    "folder": (lambda: zipped(with_first(mode=stat.S_IFDIR | 0o755)), "not a plain file"),
     "twice": (lambda: zipped([*parts(), parts()[0]]), "is there twice"),
     "twice but for case": (
         lambda: zipped(parts({**FILES, "run/RUN.json": b"x"})),
-        "twice, but for the case",
+        "twice, with different case",
     ),
     "folders but for case": (
-        lambda: zipped(parts({**FILES, "Run/x": b"x"})), "twice, but for its case"
+        lambda: zipped(parts({**FILES, "Run/x": b"x"})), "twice, with different case"
     ),
     "file and folder": (lambda: zipped(parts({**FILES, "run": b"x"})), "a file and a folder"),
     "encrypted": (lambda: zipped(with_first(flags=1)), "labctl never uses"),
@@ -157,9 +157,9 @@ CRAFTED: dict[str, tuple[Callable[[], bytes], str]] = {
     "entry comment": (lambda: zipped(with_first(comment=b"x")), "labctl never uses"),
     "other method": (lambda: zipped(with_first(method=12)), "labctl never uses"),
     "in front": (lambda: zipped(parts(), before=b"#!/bin/sh\n"), "does not lie where"),
-    "behind": (lambda: zipped(parts(), tail=b"x"), "does not end as"),
+    "behind": (lambda: zipped(parts(), tail=b"x"), "does not end like"),
     "comment": (
-        lambda: zipped(parts())[:-2] + b"\4\0abcd", "does not end as"
+        lambda: zipped(parts())[:-2] + b"\4\0abcd", "does not end like"
     ),
     "count too high": (lambda: zipped(parts(), count=3 + 60000), "entries; the most is"),
     "count too low": (lambda: zipped(parts(), count=2), "between its entries and the end"),
@@ -208,7 +208,7 @@ CRAFTED: dict[str, tuple[Callable[[], bytes], str]] = {
         "bundle.json is wrong",
     ),
     "empty": (lambda: b"", "it has 0 B"),
-    "no zip": (lambda: b"x" * 4000, "does not end as"),
+    "no zip": (lambda: b"x" * 4000, "does not end like"),
 }  # fmt: skip
 
 
@@ -236,7 +236,8 @@ def test_an_entry_that_goes_on_behind_its_promise_stops_there(tmp_path: Path) ->
 
 def test_no_fifo_keeps_the_reader_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.labctl.zip")
-    with pytest.raises(NotABundle, match="no regular file"), open_bundle(tmp_path / "x.labctl.zip"):
+    path = tmp_path / "x.labctl.zip"
+    with pytest.raises(NotABundle, match="not a regular file"), open_bundle(path):
         pass
     with pytest.raises(ConfigError, match="cannot read"), open_bundle(tmp_path / "y"):
         pass
@@ -295,7 +296,7 @@ def test_a_flipped_byte_is_refused_or_changes_nothing(data: st.DataObject, tmp_p
 )
 def test_noise_is_refused(tmp_path: Path, head: bytes, directory: bytes) -> None:
     end = END.pack(b"PK\5\6", 0, 0, 1, 1, len(directory), len(head), 0)
-    refused(tmp_path, head + directory + end, "no bundle that labctl can trust")
+    refused(tmp_path, head + directory + end, "is not a valid bundle")
 
 
 @given(st.text(max_size=30))

@@ -92,7 +92,7 @@ def test_a_recipe_is_taken_with_the_users_own_file_and_limits(tmp_path: Path, gg
     assert found.document["models"] == {"q2_k": {"file": str(gguf), "lock": False}}
     assert found.document["engine"] == {"name": "llama_cpp", "version": "new"}
     assert found.document["prompt"] == "once upon"
-    assert "comparison" not in found.document  # the bundle does not say what counts as the same
+    assert "comparison" not in found.document  # the bundle does not set what counts as the same
 
 
 def test_what_cannot_be_had_is_named_with_its_cure(tmp_path: Path) -> None:
@@ -105,16 +105,16 @@ def test_what_cannot_be_had_is_named_with_its_cure(tmp_path: Path) -> None:
 def test_a_prompt_with_a_name_left_out_is_not_the_measured_one(tmp_path: Path, gguf: Path) -> None:
     recipe = {**RECIPE, "prompt": f"What is in {tmp_path}/there/x?"}
     (missing,) = trusted(bundled(tmp_path, recipe), tmp_path, files={"q2_k": gguf}).missing
-    assert "a name or path was left out of it" in missing.what
+    assert "a name or path was left out" in missing.what
     assert "--with-identity" in missing.cure
 
 
 def test_another_model_than_the_measured_one_is_refused(tmp_path: Path, gguf: Path) -> None:
     gguf.write_bytes(b"another")
     path = bundled(tmp_path, RECIPE)
-    with pytest.raises(ConfigError, match="is not what was measured: its SHA-256 is"):
+    with pytest.raises(ConfigError, match="is not the measured file: its SHA-256 is"):
         trusted(path, tmp_path, files={"q2_k": gguf})
-    with pytest.raises(ConfigError, match="the bundle has no such model"):
+    with pytest.raises(ConfigError, match="no such model in the bundle"):
         trusted(path, tmp_path, files={"q8": gguf})
 
 
@@ -123,7 +123,7 @@ def test_hashes_of_models_must_be_those_of_the_run(tmp_path: Path, gguf: Path) -
         document["models"][0]["sha256"] = hashlib.sha256(b"evil").hexdigest()
 
     path = changed(bundled(tmp_path, RECIPE), "models.json", lie)
-    with pytest.raises(NotABundle, match=r"another hash of q2_k than the run"):
+    with pytest.raises(NotABundle, match=r"different hashes of q2_k"):
         trusted(path, tmp_path, files={"q2_k": gguf})
 
 
@@ -192,7 +192,7 @@ def test_a_program_of_ones_own_must_be_the_measured_one(tmp_path: Path, gguf: Pa
     found = trusted(path, tmp_path, files={"q2_k": gguf}, program=own)
     assert found.document["engine"]["program"] == {"file": str(own)}
     own.write_text("#!/bin/sh\nevil\n")
-    with pytest.raises(ConfigError, match="is not what was measured"):
+    with pytest.raises(ConfigError, match="is not the measured file"):
         trusted(path, tmp_path, files={"q2_k": gguf}, program=own)
 
 

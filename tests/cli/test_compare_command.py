@@ -103,7 +103,7 @@ def test_runs_are_compared_variant_by_variant_and_by_their_history(lab: Path, la
     first, second = made(lab, "00000a"), made(lab, "00000b", q2=110)
     suspected = labctl("00000a", "00000b")
     assert "00000b:q2_k compared with 00000a:q2_k: per token perhaps 1" in suspected
-    assert "0 of 5 like runs" in suspected
+    assert "0 of 5 comparable runs" in suspected
     for name in ("000001", "000002", "000003", "000004", "000005"):
         made(lab, name)
     made(lab, "000006", comparability={"threads": 2})  # unlike: tells nothing
@@ -232,21 +232,21 @@ def test_variants_of_one_side_alone_are_named(lab: Path, labctl, capsys) -> None
     made(lab, "00000a")
     made(lab, "00000b", variants=(*MODELS, "more"))
     assert run_cli(["--lab", str(lab), "compare", "00000a", "00000b"]) == 0
-    assert "of that name on the other side: 00000b:more" in capsys.readouterr().err
+    assert "missing on the other side: 00000b:more" in capsys.readouterr().err
 
 
 def test_a_run_is_not_compared_with_a_baseline_that_has_it(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
     runs = [made(lab, f"00000{n}") for n in range(3)]
     lab_state(find_lab(lab, TRANSPORTS)).baselines.set("rel", runs)
     text = labctl("rel", "000001", status=2)
-    assert f"rel and 000001 both have run {runs[1]}" in text
+    assert f"rel and 000001 both contain run {runs[1]}" in text
 
 
 def test_a_run_is_not_compared_with_itself(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
     run = made(lab, "00000a")
     lab_state(find_lab(lab, TRANSPORTS)).baselines.set("rel", [run])
     for words in (("rel", "latest"), ("latest", "00000a"), ("00000a:q2_k", "rel:q2_k")):
-        assert f"both have run {run}" in labctl(*words, status=2)
+        assert f"both contain run {run}" in labctl(*words, status=2)
     assert "slower" in labctl("rel:q2_k", "00000a:q8_0")
 
 

@@ -94,7 +94,7 @@ def test_published_figures_alone_make_no_curve(lab: Path, capsys: Printed) -> No
         assert re.search(rf"^{small} +{large} ", text, re.MULTILINE)
     for share in ("51.6 %", "70.9 %", "85.6 %"):
         assert re.search(rf"{re.escape(share)}  no limit", text)
-    assert "no curve was published" in text
+    assert "no published curve" in text
     assert "QUOTED" in text
     assert run_cli(["latency-match", "--references", "all", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["curves"] == []
@@ -166,7 +166,7 @@ def test_a_server_that_others_started_is_as_declared(own: Path, capsys: Printed)
     assert run_cli(["latency-match"]) == 0
     text = capsys.readouterr().out
     assert "model as declared, not proven: q2_k, q8_0" in text
-    assert "KV type (the server does not tell it)" in text
+    assert "KV type (the server does not report it)" in text
 
 
 def with_layout(root: Path, layout: str, **changes: Any) -> None:
@@ -190,7 +190,7 @@ def test_the_template_is_the_files_where_the_server_is_proven(
     )
     with_layout(own, layout, endpoints=endpoints)
     assert run_cli(["latency-match"]) == 0
-    told = "chat template (that of a declared server may not be the file's)"
+    told = "chat template (a declared server may not use the file's)"
     assert (told in capsys.readouterr().out) is headed
 
 
@@ -320,7 +320,7 @@ def test_short_timing_recommends_nothing_beyond_it(own: Path, capsys: Printed) -
     # prompts of 60 tokens, answers and limits of up to 400; timed were a prompt of 64 and 16 tokens
     note = (
         "q8_0: times are measured to position 80, answers reach 460:"
-        " measure with a prompt of 60 tokens and 400 tokens to leave nothing extrapolated"
+        " measure with a prompt of 60 tokens and 400 tokens to avoid extrapolation"
     )
     assert note in text
 
@@ -333,7 +333,7 @@ def test_what_the_note_says_to_measure_leaves_nothing_extrapolated(
     evaluation(own, questions=100)
     assert run_cli(["latency-match", enough, EVALUATION, "--deadline", "100s"]) == 0
     assert "extrapolated:" not in (text := capsys.readouterr().out)
-    assert "to leave nothing extrapolated" not in text
+    assert "to avoid extrapolation" not in text
     assert run_cli(["latency-match", enough, EVALUATION, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert not any(one["extrapolated"] for curve in found["curves"] for one in curve["points"])
@@ -365,7 +365,7 @@ def test_an_evaluation_that_has_not_ended_says_so(own: Path, capsys: Printed) ->
     assert run_cli(["latency-match"]) == 0
     text = capsys.readouterr().out
     assert f"evaluation {EVALUATION} has not ended" in text
-    assert "questions lack a grade somewhere: left out" in text
+    assert "questions have a missing grade: left out" in text
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_from_a_suspicion_to_a_confirmed_regression(nights: Lab, labctl: Labctl)
         nights.night(14, 115)
     text, _ = labctl("--write", "junit=j.xml", status=1)
     assert "CONFIRMED: 15 % slower" in text
-    assert "measured in turns" in text
+    assert "measured alternately" in text
     tag, message = outcome(Path("j.xml"))
     assert tag == "failure"
     assert message.startswith("15 % slower since 013ccccccc..014ccccccc: confirmed")

@@ -181,8 +181,8 @@ def test_budgets_that_end_before_the_other_ones_are_noted() -> None:
 
     (told,) = notes(400)
     assert told == (
-        "limits of q2_k/plain end at 40.0 s, and budgets are compared up to there: evaluate larger"
-        " ones to see more"
+        "limits of q2_k/plain end at 40.0 s, and budgets are compared only up to there: evaluate"
+        " larger ones to see more"
     )
     assert notes(1000) == ()  # cuts no answer: a larger limit changes nothing
 

@@ -121,7 +121,7 @@ def test_a_noise_that_is_hardly_known_gives_no_number_of_rounds(
     row = turns(values, STEADY[: len(values)])
     assert (row.verdict, row.repeats) == (Verdict.CANT_TELL, None)
     assert because in row.reason
-    assert row.reason.endswith(": too little is known of the noise; make 5 or more repeats")
+    assert row.reason.endswith(": too little is known about the noise; make 5 or more repeats")
 
 
 def test_two_revisions_are_in_no_run_together() -> None:
@@ -134,25 +134,25 @@ def test_two_revisions_are_in_no_run_together() -> None:
     suspected = one(compare([pair]))
     assert suspected.verdict is Verdict.SUSPECTED
     assert suspected.repeats is None
-    assert "confirm interleaved, runs of both in turns, until 5 like runs" in suspected.reason
+    assert "confirm interleaved, alternating runs of both, until 5" in suspected.reason
     others = [scaled(f) for f in (1.0, 1.04, 0.97, 1.02, 0.98, 1.01)]
     row = one(compare([pair], history=sessions(*others)))
     assert row.verdict is Verdict.CANT_TELL
     assert row.repeats is not None
     assert row.repeats > 5
-    assert row.reason.endswith(f"{row.repeats} runs of each, in turns, would settle it")
+    assert row.reason.endswith(f"{row.repeats} alternating runs of each would settle it")
     models = (side_of("r", STEADY), side_of("s", scaled(1.04), model=model("q8")))
     interleaved = one(compare([models], history=sessions(*others), allow=["model"]))
     assert interleaved.repeats is not None
     assert interleaved.repeats < row.repeats
-    assert "1 of 5 like runs" in one(compare([pair], history=sessions(others[0]))).reason
+    assert "1 of 5 comparable runs" in one(compare([pair], history=sessions(others[0]))).reason
 
 
 def test_the_same_variant_of_two_runs_is_in_no_run_twice() -> None:
     row = one(compare([(side_of("r", STEADY), side_of("s", scaled(1.1)))]))
     assert row.verdict is Verdict.SUSPECTED
     assert row.reason.endswith(
-        "confirm interleaved, runs of both in turns, until 5 like runs are known"
+        "confirm interleaved, alternating runs of both, until 5 comparable runs are known"
     )
 
 
@@ -164,7 +164,7 @@ def test_a_cache_is_nothing_that_a_recipe_varies() -> None:
     )
     row = one(compare([pair], allow=["model_cache"]))  # type: ignore[list-item]
     assert not row.fits_one_run
-    assert "runs of both in turns" in row.reason
+    assert "alternating runs of both" in row.reason
 
 
 def test_a_small_difference_is_neither_the_same_nor_unknown() -> None:
@@ -182,7 +182,7 @@ def test_a_small_difference_is_neither_the_same_nor_unknown() -> None:
 def test_one_repeat_tells_nothing() -> None:
     row = turns([150.0], [100.0])
     assert (row.verdict, row.interval) == (Verdict.CANT_TELL, None)
-    assert "one repeat only" in row.reason
+    assert "only one repeat" in row.reason
 
 
 def test_single_repeats_of_two_runs_cannot_be_told_apart() -> None:
@@ -311,7 +311,7 @@ def test_runs_are_at_best_suspected_until_it_is_known_how_runs_differ() -> None:
     left, right = side_of("r", STEADY), side_of("s", scaled(1.1))
     row = one(compare([(left, right)]))
     assert (row.verdict, row.interval) == (Verdict.SUSPECTED, None)
-    assert "0 of 5 like runs" in row.reason
+    assert "0 of 5 comparable runs" in row.reason
     assert "confirm interleaved" in row.reason
     same = one(compare([(left, side_of("s", scaled(1.0)))]))
     assert (same.verdict, same.interval) == (Verdict.CANT_TELL, None)

@@ -2,7 +2,7 @@ import pytest
 from nightly_runs import Lab
 from records_made import model
 
-from labctl.compare.regressions import Change, Standing, find_changes
+from labctl.compare.regressions import Change, ChangeStatus, find_changes
 from labctl.compare.series import Series, contradicted, series_of
 from labctl.compare.thresholds import Thresholds
 from labctl.records import Check, Execution
@@ -30,7 +30,7 @@ def test_a_slow_commit_is_suspected_with_its_range_and_the_commands(lab: Lab) ->
     (change,) = changes(lab)
     assert change.last_good.source.startswith("019")
     assert change.first_slow.source.startswith("020")
-    assert change.standing is Standing.SUSPECTED
+    assert change.status is ChangeStatus.SUSPECTED
     assert not change.fails
     assert change.step.ratio == pytest.approx(1.12, rel=0.02)
     assert change.commands == (
@@ -58,7 +58,7 @@ def test_it_is_confirmed_when_both_are_measured_again_in_turns(lab: Lab) -> None
         lab.night(19, 100)
         lab.night(20, 112)
     (change,) = changes(lab)
-    assert change.standing is Standing.CONFIRMED
+    assert change.status is ChangeStatus.CONFIRMED
     assert change.fails
     assert change.row is not None
     assert change.row.interval is not None
@@ -71,8 +71,8 @@ def test_one_measurement_of_the_good_source_alone_confirms_nothing(lab: Lab) -> 
     lab.nights(range(20, 32), 112)
     lab.night(19, 100)
     (change,) = changes(lab)
-    assert change.standing is Standing.SUSPECTED
-    assert "that after it not since then" in change.reason
+    assert change.status is ChangeStatus.SUSPECTED
+    assert "the source after it was not measured since then" in change.reason
 
 
 def test_a_board_that_became_slow_is_not_the_source(lab: Lab) -> None:
@@ -83,17 +83,17 @@ def test_a_board_that_became_slow_is_not_the_source(lab: Lab) -> None:
         lab.night(19, 112)
         lab.night(20, 112)
     (change,) = changes(lab)
-    assert change.standing is not Standing.CONFIRMED
+    assert change.status is not ChangeStatus.CONFIRMED
     assert not change.fails
-    if change.standing is Standing.REFUTED:
-        assert "the board, or what is around it, changed" in change.reason
+    if change.status is ChangeStatus.REFUTED:
+        assert "the board or its surroundings changed" in change.reason
 
 
 def test_the_same_source_before_and_after_is_not_the_source(lab: Lab) -> None:
     lab.nights([7] * 20, 100)
     lab.nights([7] * 12, 112)
     (change,) = changes(lab)
-    assert change.standing is Standing.REFUTED
+    assert change.status is ChangeStatus.REFUTED
     assert change.reason.startswith("the same source before and after")
 
 
@@ -105,7 +105,7 @@ def test_a_repaired_regression_fails_nobody(lab: Lab) -> None:
         lab.night(31, 112)
     lab.nights(range(40, 55), 100)
     slow, fast = changes(lab)
-    assert (slow.slower, slow.standing, slow.repaired) == (True, Standing.CONFIRMED, True)
+    assert (slow.slower, slow.status, slow.repaired) == (True, ChangeStatus.CONFIRMED, True)
     assert not slow.fails
     assert not fast.slower
 
@@ -145,15 +145,15 @@ def test_emulated_nights_are_never_confirmed(lab: Lab) -> None:
         lab.night(19, 100, execution=Execution.EMULATED)
         lab.night(20, 112, execution=Execution.EMULATED)
     (change,) = changes(lab)
-    assert change.standing is Standing.SUSPECTED
-    assert change.reason == "emulated: shows nothing of a board"
+    assert change.status is ChangeStatus.SUSPECTED
+    assert change.reason == "emulated: says nothing about a board"
 
 
 def test_a_source_that_nobody_knows_is_no_refutation(lab: Lab) -> None:
     lab.nights([1] * 20, 100, known=False)
     lab.nights([1] * 12, 112, known=False)
     (change,) = changes(lab)
-    assert change.reason == "nobody knows which source was measured"
+    assert change.reason == "the measured source is unknown"
 
 
 def test_a_commit_between_two_nights_is_placed_between_them(lab: Lab) -> None:

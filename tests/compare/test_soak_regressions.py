@@ -3,7 +3,7 @@
 import pytest
 from nightly_runs import Lab
 
-from labctl.compare.regressions import Change, Standing, find_changes
+from labctl.compare.regressions import Change, ChangeStatus, find_changes
 from labctl.compare.series import series_of
 from labctl.compare.thresholds import Thresholds
 
@@ -36,7 +36,7 @@ def confirmed(good_again_ms: float) -> float:
             lab.night(good, good_again_ms)
             lab.night(slow, 106)
         after = first_change(lab)
-        number += after is not None and after.standing is Standing.CONFIRMED
+        number += after is not None and after.status is ChangeStatus.CONFIRMED
     print(f"{steps} of {SERIES} steps were found, {number} of them confirmed")
     return number / steps
 

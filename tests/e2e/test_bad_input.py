@@ -243,7 +243,7 @@ def test_several_boards_and_no_default(lab: Lab) -> None:
         (("tokens: 24", "tokens: many"), "tiny.yaml:7:22: parameters.tokens: must be a whole"),
         (("tokens: 24", 'tokens: "24"'), "tiny.yaml:7:22: parameters.tokens: must be a whole"),
         (("tokens: 24", "tokens: 0"), "tiny.yaml:7:22: parameters.tokens: must be at least 1"),
-        (("tokens: 24", "tokens: 999"), "context 128 has no room for 999 tokens"),
+        (("tokens: 24", "tokens: 999"), "context 128 is too small for 999 tokens"),
         (("max_time: 10m", "max_time: ten"), "tiny.yaml:8:11: max_time: must be a duration such"),
         (("max_time: 10m", "max_time: 10"), "tiny.yaml:8:11: max_time: a duration needs a unit"),
         (("max_time: 10m\n", ""), "max_time: this key is required"),

@@ -211,7 +211,7 @@ def test_the_divergence_of_a_model_from_itself(
     (native_lab.root / "base.bin").write_bytes(b"no logits")
     done = native_lab.run("run", recipe, "--set", "repeats=1")
     assert done.exit_status == 1, said(done)
-    assert "base_logits is no whole file of logits" in done.text
+    assert "base_logits is not a complete file of logits" in done.text
 
 
 def test_a_text_that_is_too_short(native_lab: LabUnderTest, native_llama: None) -> None:

@@ -41,7 +41,7 @@ def test_a_stranger_makes_a_run_again(
     other = tmp_path / "other.gguf"
     other.write_bytes((lab.root / "models" / "tiny.gguf").read_bytes() + b"\0")
     done = stranger.run("reproduce", file, "--yes", "--model", f"tiny={other}")
-    blamed(done, 2, "config", "is not what was measured: its SHA-256 is")
+    blamed(done, 2, "config", "is not the measured file: its SHA-256 is")
     assert not (stranger.root / "runs").exists()
 
     # Without --yes it asks, after it has said what it would do.

@@ -269,7 +269,7 @@ def test_what_cannot_be_in_memory_is_refused_before_anything_is_sent(
 def test_a_program_of_another_machine_is_refused(shouting: LabUnderTest) -> None:
     for on_board, where in ((False, "this host"), (True, "board vb, a host-")):
         with (
-            pytest.raises(ConfigError, match=f"no program of target rk3588 runs on {where}"),
+            pytest.raises(ConfigError, match=f"programs for target rk3588 do not run on {where}"),
             start(shouting, on_board=on_board, target="rk3588"),
         ):
             pass

@@ -100,7 +100,7 @@ def test_placeholders_are_the_parameters() -> None:
         ({"program": None}, "engine.program: this key is required"),
         ({"arguments": None}, "engine.arguments: this key is required"),
         ({"output": None}, "engine: needs output or tokens"),
-        ({"tokens": {"count": "model"}}, "engine.tokens.count: model is no parameter"),
+        ({"tokens": {"count": "model"}}, "engine.tokens.count: model is not a parameter"),
         (
             {"output": [reader("(?P<x>.)", "load", "tokens")]},
             "engine.output[0].values.x: load is in ns, us, ms or s, not in tokens",
@@ -110,7 +110,7 @@ def test_placeholders_are_the_parameters() -> None:
         ({"name": "llama_cpp", "output": None}, "engine.program: unknown key"),
         ({"outputs": []}, "engine.outputs: unknown key (did you mean 'output'?)"),
         ({"program": {"board": "/bin/p", "file": "p"}}, "exactly one of product, file or board"),
-        ({"program": {"product": "p"}}, "product and tool are given together"),
+        ({"program": {"product": "p"}}, "give product and tool together"),
         ({"output": [reader("(?P<x>", "a", "s")]}, "not a regular expression"),
         ({"output": [reader("(?P<y>.)", "a", "s")]}, "the pattern has no group (?P<x>"),
         ({"output": [reader(None, "a", "s")]}, "either a pattern or json_lines"),
@@ -181,7 +181,7 @@ def test_which_match_counts(occurs: str, values: tuple[float, ...]) -> None:
         ("v 1e999999999\n", {}, "is not a number"),
         ("v -1\n", {}, "below 0"),
         ("v 12,5\n", {}, "'12,5' is not a number"),
-        ("v 1e30\n", {}, "1e30 s cannot be"),
+        ("v 1e30\n", {}, "1e30 s is impossible"),
         ("v \n", {"pattern": r"v (?P<x>\d)?"}, "matches without a value for x"),
     ],
 )
@@ -216,7 +216,7 @@ def test_json_that_is_none_is_refused(line: str) -> None:
 
 
 def test_a_catastrophic_pattern_is_given_up() -> None:
-    with pytest.raises(OutputNotUnderstood, match=r"in this output did not end within 1 s of comp"):
+    with pytest.raises(OutputNotUnderstood, match=r"in this output did not end within 1 s of CPU"):
         find_all([("(a+)+b", b"a" * 60)], cpu_seconds=1)
 
 
@@ -398,7 +398,7 @@ def test_fewer_lines_than_tokens_are_told() -> None:
 
 @pytest.mark.parametrize("count", ["model", "prompt"])
 def test_the_count_is_a_parameter(count: str) -> None:
-    with pytest.raises(ConfigError, match=f"{count} is no parameter"):
+    with pytest.raises(ConfigError, match=f"{count} is not a parameter"):
         engine(tokens={"count": count})
     made = engine(tokens={"count": "n"}, arguments=[])
     with pytest.raises(ConfigError, match="n: must be at least 1"):

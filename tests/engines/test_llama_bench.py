@@ -108,7 +108,7 @@ def test_a_missing_key_is_refused(key: str) -> None:
         ({"n_depth": True}, "n_depth: Input should be a valid integer"),
         ({"samples_ns": [1.5, 2, 3]}, r"samples_ns\[0\]"),
         ({"avg_ns": float("nan")}, "avg_ns"),
-        ({"n_prompt": 32}, "asked for pp16, tg8 and gave pp32, tg8"),
+        ({"n_prompt": 32}, "asked for pp16, tg8 but gave pp32, tg8"),
     ],
 )
 def test_what_cannot_be_is_refused(change: dict[str, Any], why: str) -> None:
@@ -125,7 +125,7 @@ def test_other_output_is_refused(stdout: bytes) -> None:
 
 
 def test_a_test_that_is_missing_is_refused() -> None:
-    with pytest.raises(OutputNotUnderstood, match="asked for pp16, tg8 and gave pp16"):
+    with pytest.raises(OutputNotUnderstood, match="asked for pp16, tg8 but gave pp16"):
         parse(recorded("new")[:1])
     with pytest.raises(OutputNotUnderstood, match="gave nothing"):
         parse([])
@@ -159,7 +159,7 @@ def test_the_command_of_each_version() -> None:
 
 
 def test_a_classic_version_cannot_be_kept_from_repacking() -> None:
-    with pytest.raises(ConfigError, match="has no option against repacking"):
+    with pytest.raises(ConfigError, match="has no option to disable repacking"):
         argv(CLASSIC, repack=False)
 
 

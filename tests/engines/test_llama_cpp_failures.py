@@ -72,7 +72,7 @@ def test_success_is_no_failure() -> None:
         (1, "error: invalid argument: -no-cnv", "only chats", "completion"),
         (1, "error: invalid argument: -fit", "arguments", "version"),
         (137, "", "SIGKILL: most likely by the kernel, because memory ran out", "smaller"),
-        (132, "", "SIGILL: an instruction that this CPU does not have", "another CPU"),
+        (132, "", "SIGILL: an instruction that this CPU does not support", "another CPU"),
         (130, "", "SIGINT", "again"),
         (143, "", "SIGTERM", "again"),
         (139, "", "SIGSEGV", ""),

@@ -137,9 +137,9 @@ def test_other_output_is_refused() -> None:
     for other in (b"a warning\n", b'{"type":"log","time":1}\n', b"[1]\n"):
         made = completion_jsonl(MADE)
         made.out(9000, other)
-        with pytest.raises(OutputNotUnderstood, match="no entry of its log"):
+        with pytest.raises(OutputNotUnderstood, match="not a log entry"):
             read(made)
-    with pytest.raises(OutputNotUnderstood, match="no entry of its log"):
+    with pytest.raises(OutputNotUnderstood, match="not a log entry"):
         read(completion(MADE))
 
 

@@ -63,7 +63,7 @@ def test_weights_are_locked_by_the_flag_of_the_version() -> None:
 
 def test_more_locked_than_there_is_is_said_beforehand() -> None:
     parameters = ENGINE.parameters({"tokens": 8, "mlock": True, "repack": False})
-    said = "m: more is to be locked than the free memory: it may be killed"
+    said = "m: the memory to lock exceeds the free memory: the program may be killed"
     assert said in ENGINE.resolve_defaults(parameters, facts(GIB), model("Q8_0", 2 * GIB)).notes
     assert said not in ENGINE.resolve_defaults(parameters, facts(8 * GIB), model("Q8_0", GIB)).notes
 
@@ -98,9 +98,9 @@ def test_a_new_llama_cli_only_chats() -> None:
 
 def test_a_version_without_the_program_says_what_it_has() -> None:
     tools = {"llama-quantize", "llama-bench"}
-    with pytest.raises(ConfigError, match="offers llama-bench and llama-quantize"):
+    with pytest.raises(ConfigError, match="it has llama-bench and llama-quantize"):
         ENGINE.tool(tools, offered=tools)
-    with pytest.raises(ConfigError, match="offers nothing"):
+    with pytest.raises(ConfigError, match="it has nothing"):
         ENGINE.tool(set(), offered=set())
 
 
@@ -127,7 +127,7 @@ def test_without_a_tool_text_is_completed() -> None:
         ({"tokens": 32, "temperature": -1}, "parameters.temperature: must be at least 0"),
         ({"tokens": 32, "temperature": float("nan")}, "temperature"),
         ({"tokens": 32, "seed": 2**32 - 1}, "parameters.seed"),
-        ({"tokens": 2048}, "context 2048 has no room for 2048 tokens"),
+        ({"tokens": 2048}, "context 2048 is too small for 2048 tokens"),
     ],
 )
 def test_wrong_parameters_are_refused(values: dict[str, object], why: str) -> None:

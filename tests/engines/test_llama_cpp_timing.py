@@ -146,7 +146,7 @@ def test_clocks_that_disagree_are_told() -> None:
 
 
 def test_more_pieces_than_tokens_are_not_believed() -> None:
-    with pytest.raises(OutputNotUnderstood, match=r"9 pieces.*4 tokens"):
+    with pytest.raises(OutputNotUnderstood, match=r"9 pieces.*4 generated tokens"):
         read(session(WORDS, tokens=4))
 
 

@@ -73,25 +73,25 @@ def test_logits_of_another_context_are_refused() -> None:
 @pytest.mark.parametrize(
     ("said", "means"),
     [
-        (b"E kl_divergence: failed to open /b/l", "no whole file of logits"),
+        (b"E kl_divergence: failed to open /b/l", "not a complete file of logits"),
         (
             b"E kl_divergence: /b/l does not look like a file containing log-probabilities",
-            "no whole file of logits",
+            "not a complete file of logits",
         ),
         (
             b"E kl_divergence: failed reading evaluation tokens from /b/l",
-            "no whole file of logits",
+            "not a complete file of logits",
         ),
         (
             b"E kl_divergence: failed reading log-probs for chunk 1",
-            "no whole file of logits",
+            "not a complete file of logits",
         ),
         (
             (
                 b"E kl_divergence: inconsistent vocabulary (50000 vs 49152)\n"
                 b"E kl_divergence: failed reading log-probs for chunk 3"
             ),
-            "the model has another vocabulary",
+            "the vocabularies of this model",
         ),
         (
             (

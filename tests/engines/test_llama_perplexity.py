@@ -58,7 +58,7 @@ def test_other_output_is_refused(old: bytes, new: bytes) -> None:
 
 
 def test_more_chunks_than_asked_are_refused() -> None:
-    with pytest.raises(OutputNotUnderstood, match="4 chunks, 3 were asked for"):
+    with pytest.raises(OutputNotUnderstood, match="4 chunks, 3 were requested"):
         ENGINE.parse(RAW, ENGINE.parameters({"chunks": 3}))
 
 

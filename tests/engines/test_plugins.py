@@ -41,9 +41,9 @@ BROKEN = {
     "it ends the interpreter's trust": ("1 / 0", "ZeroDivisionError: division by zero"),
     "it ends the program": ("raise SystemExit(0)", "SystemExit: 0"),
     "it lacks what is named": ("", "AttributeError: module 'broken_one' has no attribute"),
-    "it is no tuple": ("ENGINES = 3", "is no tuple of engine classes"),
-    "it has no engine": ("ENGINES = ()", "is no tuple of engine classes"),
-    "it is no engine": ("ENGINES = (int,)", "is no tuple of engine classes"),
+    "it is no tuple": ("ENGINES = 3", "is not a tuple of engine classes"),
+    "it has no engine": ("ENGINES = ()", "is not a tuple of engine classes"),
+    "it is no engine": ("ENGINES = (int,)", "is not a tuple of engine classes"),
     "a method is missing": (
         NAMED_OTHER.replace("def parse(", "def parse_it("), "Abacus does not define parse",
     ),
@@ -54,7 +54,7 @@ BROKEN = {
     ),
     "a role of nothing": (
         NAMED_OTHER.replace('threads="n_workers"', 'threads="n_hands"'),
-        "gives a role to 'n_hands', which is no parameter",
+        "gives a role to 'n_hands', which is not a parameter",
     ),
 }  # fmt: skip
 
@@ -88,12 +88,12 @@ def test_a_name_that_two_packages_offer_is_nobodys(
     ]:
         with pytest.raises(ConfigError) as refused:
             engine_tasks(name)
-        assert str(refused.value) == f"several packages offer an engine '{name}': {owners}"
+        assert str(refused.value) == f"several packages provide an engine '{name}': {owners}"
     assert list(engine_tasks("command")) == ["run"]
     assert run_cli(["schema", "recipe"]) == 0
     told = capsys.readouterr()
     assert "llama_cpp_bench" in told.out
-    assert told.err.count("left out: several packages offer") == 2
+    assert told.err.count("left out: several packages provide") == 2
 
 
 def test_only_names_are_looked_at_until_an_engine_is_used(site: Path) -> None:

@@ -85,7 +85,7 @@ def test_a_server_that_tells_none_is_asked_no_question(
     said = {"status": 400, "message": "no logprobs here"} if refuses else {}
     with (
         scripted_endpoint(lambda _: Answer("B", no_tokens=True, **said)) as server,
-        pytest.raises(ConfigError, match="choose_by: endpoint m-0 does not tell how likely"),
+        pytest.raises(ConfigError, match="choose_by: endpoint m-0 does not report how likely"),
     ):
         evaluate(lab, recipe_of(text_of(server.address, api)))
     assert len(server.answered) == 1
@@ -95,19 +95,19 @@ def test_a_server_that_tells_none_is_asked_no_question(
 @pytest.mark.parametrize(
     ("api", "more", "told"),
     [
-        ("tgi", {}, "tgi does not tell the probabilities of tokens, which prompt letters needs"),
-        ("llama-server", {"graders": ["boxed", "choice"]}, "graders must be [choice]"),
+        ("tgi", {}, "tgi does not report the token probabilities that prompt letters needs"),
+        ("llama-server", {"graders": ["boxed", "choice"]}, "set graders to [choice]"),
         ("llama-server", {"dataset": {"file": "sums.jsonl"}}, "format: choice"),
-        ("llama-server", {"sampling": {"temperature": 1, "samples": 2}}, "samples: 1"),
+        ("llama-server", {"sampling": {"temperature": 1, "samples": 2}}, "sampling.samples to 1"),
         (
             "llama-server",
             {"prompts": {"letters": {"choose_by": "probability", "pattern": "letter"}}},
-            "it is letter_alone, or none",
+            "pattern must be letter_alone or missing",
         ),
         (
             "llama-server",
             {"prompts": {"letters": {"choose_by": "probability", "state_budget": True}}},
-            "it needs no budget",
+            "no budget is needed",
         ),
     ],
 )

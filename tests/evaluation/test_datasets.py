@@ -50,7 +50,7 @@ def test_a_file_gives_its_questions_in_order_with_its_hash(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("file", ["/dev/zero", "."])
 def test_a_device_or_folder_has_no_questions(tmp_path: Path, file: str) -> None:
-    with pytest.raises(ConfigError, match="is no file with questions, but a folder or device"):
+    with pytest.raises(ConfigError, match="is a folder or device, not a file with questions"):
         load(tmp_path, file=file, name="zeros")
 
 
@@ -133,7 +133,7 @@ def test_labels_of_choices_and_fields_inside_fields(tmp_path: Path) -> None:
         (b'{"question": "a", "answer": null}', {}, "must be text or a number, not null"),
         (b'{"question": "a", "answer": true}', {}, "must be text or a number, not true or false"),
         (b'{"question": "a", "answer": ""}', {}, "'answer' is empty"),
-        (b'{"question": "a", "answer": NaN}', {}, "NaN is no JSON"),
+        (b'{"question": "a", "answer": NaN}', {}, "NaN is not JSON"),
         (b'{"question": "\\ud800", "answer": 1}', {}, "half of a character"),
         (b'{"question": "\xff", "answer": 1}', {}, "not UTF-8 text (byte 0xff)"),
         (b'{"question": ' + b"[" * 100_000, {}, "not JSON that can be read"),
@@ -161,7 +161,7 @@ def test_a_line_that_is_no_question_is_named(
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     assert "no question in this file" in refused(tmp_path, b"\n\n").message
-    with pytest.raises(ConfigError, match=r"there is no file nothing\.jsonl with questions"):
+    with pytest.raises(ConfigError, match=r"no file nothing\.jsonl with questions"):
         load(tmp_path, file="nothing.jsonl")
 
 
@@ -169,14 +169,12 @@ def test_a_question_that_is_there_twice_is_asked_once(tmp_path: Path) -> None:
     written(tmp_path, [*sums(3), sums(3)[1]])
     dataset = load(tmp_path)
     assert (dataset.size, len(dataset.questions)) == (4, 3)
-    assert dataset.notes == (
-        "sums.jsonl: 1 question of an earlier line again, asked once (line 4)",
-    )
+    assert dataset.notes == ("sums.jsonl: 1 question repeated, asked once (line 4)",)
 
 
 def test_a_question_with_two_answers_is_refused(tmp_path: Path) -> None:
     written(tmp_path, [*sums(3), sums(3)[1] | {"answer": "7"}])
-    with pytest.raises(ConfigError, match=r"sums\.jsonl:4: the question of line 2 again, with an"):
+    with pytest.raises(ConfigError, match=r"sums\.jsonl:4: repeats the question of line 2"):
         load(tmp_path)
 
 
@@ -213,7 +211,7 @@ def test_a_limit_above_the_file_is_told(tmp_path: Path) -> None:
     written(tmp_path, sums(3))
     dataset = load(tmp_path, limit=5)
     assert len(dataset.questions) == 3
-    assert dataset.notes == ("sums.jsonl has 3 questions: fewer than the limit",)
+    assert dataset.notes == ("sums.jsonl has only 3 questions, fewer than the limit",)
 
 
 def test_worked_examples_of_the_same_file_are_never_asked(tmp_path: Path) -> None:
@@ -232,7 +230,7 @@ def test_worked_examples_of_another_file_leave_out_what_is_asked(tmp_path: Path)
     dataset = load(tmp_path, shots={"count": 2, "file": "train.jsonl"})
     assert len(dataset.questions) == 10
     assert {one.answer for one in dataset.examples} == {"11", "12"}
-    with pytest.raises(ConfigError, match=r"train\.jsonl has 2 questions that could be worked"):
+    with pytest.raises(ConfigError, match=r"train\.jsonl has only 2 questions that could be"):
         load(tmp_path, shots={"count": 3, "file": "train.jsonl"})
 
 
@@ -260,7 +258,7 @@ def test_parquet_is_read_as_json_lines_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("limit: 5", "questions come from exactly one of file or hub"),
+        ("limit: 5", "give exactly one of file or hub"),
         ("file: a.jsonl\nhub: {repository: o/n}", "exactly one of file or hub"),
         ("file: a.jsonl\nlimt: 5", "limt: unknown key (did you mean 'limit'?)"),
         ("file: a.jsonl\nlimit: 0", "limit: must be at least 1"),
@@ -299,5 +297,5 @@ def test_the_questions_of_a_run_are_kept_as_they_were(tmp_path: Path) -> None:
     assert (kept.questions, kept.examples) == (dataset.questions, dataset.examples)
     with (tmp_path / "questions.jsonl").open("ab") as file:
         file.write(b"{torn")
-    with pytest.raises(ConfigError, match=r"questions\.jsonl:7: not a line that this labctl knows"):
+    with pytest.raises(ConfigError, match=r"questions\.jsonl:7: this labctl cannot read this line"):
         kept_questions(tmp_path)

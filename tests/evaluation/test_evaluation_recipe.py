@@ -68,7 +68,7 @@ def test_a_recipe_is_read_back_from_its_record() -> None:
         (
             'url: "http://127.0.0.1:9/v1", api: openai-chat, model: small',
             "start: host, model: small",
-            "model small is only declared: a server that labctl starts needs its file",
+            "model small is only declared, but a server that labctl starts needs its file",
         ),
         (
             "http://127.0.0.1:9/v1",
@@ -78,12 +78,12 @@ def test_a_recipe_is_read_back_from_its_record() -> None:
         (
             "api: openai-chat, model: small",
             "api: openai-completions, model: small",
-            "openai-completions has no messages, which prompt plain is (layout: chat)",
+            "openai-completions takes no messages, but prompt plain has layout: chat",
         ),
         (
             "plain: {",
             "plain: {layout: chatml, ",
-            "openai-chat takes messages; prompt plain is a text (layout: chatml)",
+            "openai-chat takes messages, but prompt plain is a text (layout: chatml)",
         ),
         ("model: small}", "model: large}", "models.small: no endpoint serves this model"),
         (

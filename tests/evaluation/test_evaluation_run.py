@@ -190,7 +190,7 @@ def test_cutting_ends_where_real_limits_contradict_it(tmp_path: Path) -> None:
     assert {cell.budget: cell.right for cell in outcome.table.cells} == {5: 12, None: 12}
     assert not any(grade.truncated_here for grade in outcome.directory.grades())
     notes = [event.text for event in events if event.event == "note"]
-    assert any("every budget is asked for" in text for text in notes)
+    assert any("every budget is asked from now on" in text for text in notes)
 
 
 def test_where_no_tokens_are_told_each_budget_is_asked_for(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_variant_without_an_answer_is_named(tmp_path: Path) -> None:
         text = recipe_text({"a": [one.address], "b": [two.address]}, max_time="5s")
         outcome = evaluate(lab, recipe_of(text))
     assert {cell.variant for cell in outcome.table.cells} == {"a/plain"}
-    assert "b/plain has no answer, and no row" in outcome.end.notes
+    assert "b/plain has no answer, and so no row" in outcome.end.notes
 
 
 def test_a_server_of_another_version_does_not_go_on(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_a_server_of_another_version_does_not_go_on(tmp_path: Path) -> None:
         path = outcome.directory.path / "evaluation.json"
         path.write_text(path.read_text().replace("b1-scripted", "b0-scripted"))
         (outcome.directory.path / "end.json").unlink()
-        with pytest.raises(ConfigError, match="the server of endpoint m-0 is another one now"):
+        with pytest.raises(ConfigError, match="the server of endpoint m-0 has changed"):
             resume_evaluation(outcome.directory.run, lab, no_board, Observer())
 
 
@@ -377,7 +377,7 @@ def test_a_time_in_which_a_model_makes_no_token_is_refused(tmp_path: Path) -> No
             "time_per_token": {"small": "18.18s", "large": "49.73s"},
         },
     )
-    with pytest.raises(ConfigError, match=r"budgets.tokens\[0\].*large makes not even one token"):
+    with pytest.raises(ConfigError, match=r"budgets.tokens\[0\].*large cannot generate even"):
         evaluate(lab, recipe_of(text))
 
 
@@ -388,5 +388,5 @@ def test_a_count_that_the_tokenizer_contradicts_is_noted(tmp_path: Path) -> None
         recipe = recipe_of(recipe_text({"m": [server.address]}, budgets=[64]))
         outcome = evaluate(lab, recipe, events)
     notes = [event.text for event in events if event.event == "note"]
-    assert sum("reports 60 tokens for an answer of 21" in text for text in notes) == 1
+    assert sum("reports 60 tokens for an answer, its tokenizer 21" in text for text in notes) == 1
     assert outcome.record.endpoints[0].prompt_cache is False

@@ -45,6 +45,6 @@ def test_times_that_are_doubtful_are_noted(tmp_path: Path) -> None:
     hot = (Check(name="frequency", ok=False, detail="down to 816 MHz"),)
     found = limits_of(recipe_of(RECIPE), timed(tmp_path, hot, Execution.EMULATED), MODELS)
     assert found.notes == (
-        f"limits are of times of {RUN}, not of a board's: emulated",
-        f"limits of q8_0 are of times whose checks failed in {RUN}: frequency",
+        f"limits come from times of {RUN}, not measured on a board: emulated",
+        f"limits of q8_0 come from times whose checks failed in {RUN}: frequency",
     )

@@ -74,7 +74,7 @@ def test_a_program_of_another_target_is_not_taken(tmp_path: Path) -> None:
     lab = sums_lab(tmp_path, 3)
     write_tiny_gguf(tmp_path / "m.gguf")
     text = RECIPE.replace("start: host, model: m}", "start: host, model: m, target: rk3568}")
-    with pytest.raises(ConfigError, match="endpoint few: no program of target rk3568 runs on"):
+    with pytest.raises(ConfigError, match="endpoint few: programs for target rk3568 do not run on"):
         evaluate(lab, load_evaluation(Document.parse(text, "sums.yaml")))
 
 

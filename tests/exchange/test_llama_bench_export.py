@@ -185,9 +185,9 @@ def test_completions_are_the_tests_that_they_contain(lab: Lab, script: Path) -> 
     ("changes", "reason"),
     [
         ({"state": TrialState.FAILED, "timing": None}, "failed"),
-        ({"comparability": {}}, "no build of labctl"),
-        ({"parameters": {"tokens": 5}}, "threads is not known"),
-        ({"timing": timing([100.0], prompt_eval_ns=None)}, "neither the time of its prompt"),
+        ({"comparability": {}}, "not built by labctl"),
+        ({"parameters": {"tokens": 5}}, "threads is unknown"),
+        ({"timing": timing([100.0], prompt_eval_ns=None)}, "neither of its prompt"),
         ({"engine": "command"}, "measured by command, not by llama.cpp"),
     ],
 )

@@ -209,14 +209,14 @@ ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELEC
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("hello", "nothing that labctl can import"),
-        ("", "nothing that labctl can import"),
+        ("hello", "labctl cannot import"),
+        ("", "labctl cannot import"),
         ("[]", "has no tests"),
         ("[" * 100_000, "recursion limit exceeded"),
         ('{"a":' * 5_000, "recursion limit exceeded"),
-        ("[1]", "test 1 of 1 is no object"),
+        ("[1]", "test 1 of 1 is not an object"),
         ('{"a": 1}', "build_commit: Field required"),
-        (json_text([GOOD, {**GOOD, "avg_ns": 0}]), "test 2 of 2 is none of llama-bench: avg_ns"),
+        (json_text([GOOD, {**GOOD, "avg_ns": 0}]), "test 2 of 2 is not a llama-bench test: avg_ns"),
         (json_text([{**GOOD, "n_gen": True}]), "n_gen: Value error, a truth value"),
         (json_text([{**GOOD, "n_gen": 0}]), "nothing was measured"),
         (json_text([{**GOOD, "samples_ns": [1, -1]}]), "samples_ns"),
@@ -275,7 +275,7 @@ def test_views_and_other_tables_of_a_database_are_not_read(lab: Lab, tmp_path: P
     assert "has no table llama_bench" in err
     damaged = database(rows(), tmp_path / "y")
     (tmp_path / "y").write_bytes(damaged[:100] + b"\xa5" * 4000 + damaged[4100:])
-    assert "no SQL of llama-bench" in lab("import", str(tmp_path / "y"), status=2)[1]
+    assert "not SQL of llama-bench" in lab("import", str(tmp_path / "y"), status=2)[1]
 
 
 def test_a_file_that_is_too_large_is_not_read(lab: Lab) -> None:
@@ -335,7 +335,7 @@ def test_a_kill_leaves_no_half_run(lab: Lab) -> None:
 def test_a_file_that_is_not_there_is_wrong_use(lab: Lab) -> None:
     assert "cannot read nothing.json" in lab("import", "nothing.json", status=2)[1]
     assert "cannot read" in lab("import", str(lab.root), status=2)[1]
-    with pytest.raises(ConfigError, match="nothing that labctl can import"):
+    with pytest.raises(ConfigError, match="labctl cannot import"):
         import_results(lab.root / "runs", Path(lab.file("PK")))
 
 

@@ -54,7 +54,7 @@ def test_equal_models_are_not_told_apart_and_share_the_lead(tmp_path: Path) -> N
     alike = {"a/p": (0.2, 0.3, 0.4, 0.5), "b/p": (0.2, 0.3, 0.4, 0.5)}
     best, difference = evaluation_report(made_evaluation(tmp_path, right=alike), EN).answers
     assert "no limit: a/p, b/p, " in best
-    assert difference.startswith("It cannot be told which is better, ")
+    assert difference.startswith("It is unclear which is better, ")
 
 
 def test_many_pairs_are_judged_more_strictly(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_the_chinese_page_answers_in_chinese() -> None:
 def test_the_chinese_page_has_its_heading_and_notes_in_chinese() -> None:
     heading = sentence("EMULATED timing, not the speed of a board: {model} ({runs})",
                        model="q2_k", runs="r1")  # fmt: skip
-    note = sentence("{name} was timed once: its noise is in no interval", name="q8_0")
+    note = sentence("{name} was timed once: no interval includes its noise", name="q8_0")
     found = replace(made_match(), heading=(heading,), notes=(note, "of nobody's template"))
     assert deepcopy(found).heading == ("EMULATED timing, not the speed of a board: q2_k (r1)",)
     assert json.loads(json.dumps(found.document()))["notes"][0] == note
@@ -72,7 +72,7 @@ def test_the_chinese_page_has_its_heading_and_notes_in_chinese() -> None:
     assert "q2_k" in mark
     assert report.method[1] == "of nobody's template"
     english = latency_report(deepcopy(found), EN)
-    assert english.method[0] == "q8_0 was timed once: its noise is in no interval"
+    assert english.method[0] == "q8_0 was timed once: no interval includes its noise"
 
 
 def test_the_grid_is_that_of_the_experiment() -> None:

@@ -62,7 +62,7 @@ def test_the_answer_tells_which_is_faster_by_how_much_and_where(tmp_path: Path) 
 def test_the_answer_claims_no_difference_that_the_interval_does_not_show(tmp_path: Path) -> None:
     alike = [Made("a", 200.0), Made("b", 204.0)]
     text = answer_of(tmp_path, measured(alike, repeats=3, tokens=4))
-    assert text.startswith("It cannot be told on rk1 which is faster, ")
+    assert text.startswith("It is unclear on rk1 which is faster, ")
     assert "interleaved rounds would settle it." in text
     assert "times as fast" not in text
 
@@ -127,7 +127,7 @@ def test_the_answer_names_no_fastest_of_variants_that_are_equally_fast(tmp_path:
     made["a"] = [100.0, 108.0, 97.0, 101.0, 95.0]
     text = answer_of(tmp_path / "noisy", timed_run(**made))
     assert re.match(
-        r"It cannot be told on rk1 which of [abc], [abc], [abc] is the fastest of 4 variants\.",
+        r"It is unclear on rk1 which of [abc], [abc], [abc] is the fastest of 4 variants\.",
         text,
     )
 
@@ -153,7 +153,7 @@ def test_the_answer_is_judged_as_a_comparison_of_all_figures(tmp_path: Path) -> 
     ]
     rows = compare([tuple(run_sides(made.run, with_start))]).rows  # type: ignore[list-item]
     assert rows[0].verdict is Verdict.CANT_TELL
-    assert answer_of(tmp_path, MeasuredRun(made.run, with_start)).startswith("It cannot be told")
+    assert answer_of(tmp_path, MeasuredRun(made.run, with_start)).startswith("It is unclear")
 
 
 def test_the_answer_says_that_variants_did_not_take_turns(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_the_answer_compares_no_unlike_variants(tmp_path: Path) -> None:
 
 def test_the_answer_of_one_round_says_that_it_has_no_interval(tmp_path: Path) -> None:
     text = answer_of(tmp_path, measured(repeats=1))
-    assert "too few rounds for an interval, so that nothing tells which" in text
+    assert "too few rounds for an interval, so it is unclear which" in text
 
 
 def test_the_answer_is_not_that_of_a_board_where_it_was_emulated(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_several_runs_share_a_table_with_a_column_for_the_run(tmp_path: Path) ->
         ["abcde1:q8_0", "abcde0:q8_0", "can't tell"],
         ["abcde1:q2_k", "abcde0:q2_k", "can't tell"],
     ]
-    assert "how much runs on this board differ is not known" in compared.rows[0][-1].text
+    assert "the run-to-run variation on this board is unknown" in compared.rows[0][-1].text
 
 
 def hostile_run(tmp_path: Path) -> RunDirectory:

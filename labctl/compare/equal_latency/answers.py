@@ -19,9 +19,9 @@ PromptTokens = Mapping[tuple[str, str, int], int]
 class Answers:
     """Answers under one limit of tokens; None = no limit.
 
-    One entry for each answer. ``question`` is an index into the common questions, ``weight`` one
-    over the number of samples of that question: a question counts once. ``tokens`` and
-    ``prompt_tokens`` are None where one of them is not known.
+    One entry for each answer. ``question`` is an index into the common questions, ``weight`` is 1 /
+    number of samples of that question: a question counts once. ``tokens`` and ``prompt_tokens`` are
+    None if one value is unknown.
     """
 
     budget: int | None
@@ -33,7 +33,7 @@ class Answers:
     prompt_tokens: "NDArray[np.float64] | None"
 
     def shares(self, values: "NDArray[np.float64]", count: int) -> "NDArray[np.float64]":
-        """Return for each of ``count`` questions the mean of a value over its samples."""
+        """Return the mean of a value over the samples, for each of ``count`` questions."""
         import numpy as np
 
         found: NDArray[np.float64] = np.zeros(count)
@@ -79,7 +79,7 @@ def answer_set(
     *,
     states_budget: bool,
 ) -> AnswerSet:
-    """Put the cells of one variant into arrays, of these questions alone."""
+    """Put the cells of one variant into arrays, for these questions only."""
     model, _, prompt = cells[0].variant.partition("/")
     rank = {question: number for number, question in enumerate(questions)}
     ordered = sorted(cells, key=lambda one: (one.budget is None, one.budget or 0))

@@ -20,13 +20,11 @@ from labctl.compare.equal_latency.words import sentence
 from labctl.config.references import Reference, known_references
 from labctl.errors import ConfigError
 
-#: The limits of the experiment's small model, as far as its text names them.
+#: Limits of the experiment's small model, as far as its text gives them.
 _EXPERIMENT_GRID = (100, 200, 300)
-#: Stands for all references that are known.
+#: Stands for all known references.
 _ALL = "all"
-_NO_CURVE = sentence(
-    "no curve was published: the experiment's curves survive only as pictures, and none is made up"
-)
+_NO_CURVE = sentence("no published curve: the experiment's curves exist only as pictures")
 _NO_LIMIT = sentence(
     "published accuracies are points without a limit of tokens: they are on no curve"
 )
@@ -54,7 +52,7 @@ def latency_match(
     if missing := without_deadlines(joined.sets, joined.times):
         notes.append(
             sentence(
-                "without deadlines, as lengths or prefill are not known: {names}",
+                "no deadlines, because lengths or prefill are unknown: {names}",
                 names=", ".join(missing),
             )
         )
@@ -76,10 +74,10 @@ def latency_match(
 
 
 def _pictures(joined: Joined) -> list[str]:
-    """Say where there is no curve over budgets, as one limit makes none."""
+    """Name the models without a curve over budgets: one limit gives no curve."""
     single = [one.name for one in joined.sets if len(one.limited) < 2]
-    told = "no curve over budgets of {names}: it needs two limits"
-    return [sentence(told, names=", ".join(single))] if single else []
+    text = "no curve over budgets of {names}: it needs two limits"
+    return [sentence(text, names=", ".join(single))] if single else []
 
 
 def _grids(joined: Joined) -> tuple[RescaledGrid, ...]:
@@ -102,9 +100,9 @@ def _grids(joined: Joined) -> tuple[RescaledGrid, ...]:
 
 
 def published_match(lab_root: Path | None, names: Sequence[str]) -> LatencyMatch:
-    """Return what published figures say alone: ratios, rescaled limits, and quoted points.
+    """Return the results of published figures alone: ratios, rescaled limits, and quoted points.
 
-    Raises ConfigError for a name that is not known, and a references.yaml that is wrong.
+    Raises ConfigError for an unknown name and an invalid references.yaml.
     """
     quoted = _references(lab_root, names)
     groups: dict[tuple[str, str, str | None], dict[str, float]] = defaultdict(dict)
@@ -120,7 +118,7 @@ def published_match(lab_root: Path | None, names: Sequence[str]) -> LatencyMatch
     if any(one.is_accuracy for one in quoted.values()):
         notes.append(_NO_LIMIT)
     return LatencyMatch(
-        heading=(sentence("QUOTED from publications, nothing here was measured by labctl"),),
+        heading=(sentence("QUOTED from publications; labctl measured nothing here"),),
         evaluations=(),
         grader=None,
         questions=0,
@@ -131,7 +129,7 @@ def published_match(lab_root: Path | None, names: Sequence[str]) -> LatencyMatch
 
 
 def _two_decimals(grid: RescaledGrid) -> str:
-    """Say how a ratio reads as the experiment writes its own: cut, 2.7354 is 2.73."""
+    """Describe a ratio as the experiment writes its own: cut, 2.7354 is 2.73."""
     return sentence(
         "{slower} / {faster} = {ratio}: {cut} when cut after two decimals, as the experiment"
         " writes it, {rounded} when rounded",

@@ -1,7 +1,7 @@
-"""Conditions of timing runs: what decides how long a token takes, beside the model.
+"""Conditions of timing runs: all that influences the time of a token, except the model.
 
-Repeats are pooled only if all of it agrees. Two models may differ in it, as each may have the
-settings that are best for it; only the board and the type of the KV cache must agree.
+Repeats are pooled only if all conditions agree. Two models may differ in them, as each may have its
+own best settings; only the board and the type of the KV cache must agree.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,12 +18,12 @@ KV_TYPE = "KV type"
 #: Values of each condition, as texts: the state of a board may change between repeats.
 Conditions = Mapping[str, frozenset[str]]
 
-#: Of the work, not of its speed, as are the parameters that an engine declares: lengths are
-#: allowed for, sampling is compared apart.
+#: Keys of the work, not of its speed, as are the parameters that an engine declares: lengths are
+#: accounted for, sampling is compared separately.
 _WORK = {
     "dialect", "files_sha256", "imported", "intent", "model_filename", "prompt_sha256", "sample_ms",
 }  # fmt: skip
-#: Of the moment: other repeats of the same run have others.
+#: Keys of the moment: they differ between repeats of the same run.
 _MOMENT = {"cooling", "model_cache"}
 _NOT_SET = frozenset({"not set"})
 
@@ -38,13 +38,13 @@ def conditions(trials: Iterable[TrialRecord]) -> Conditions:
     """Return all conditions of these trials."""
     found: dict[str, set[str]] = {}
     for one in trials:
-        told = {**one.parameters, **one.comparability}
+        keys = {**one.parameters, **one.comparability}
         engine = engine_of(one)
         apart = {*_WORK, *_MOMENT, *engine.workload, *engine.cache_types}
         values: dict[str, JsonValue] = {
             BOARD: f"{one.board} ({one.execution})",
-            KV_TYPE: engine.cache_type(told),
-            **{k: v for k, v in told.items() if k not in apart},
+            KV_TYPE: engine.cache_type(keys),
+            **{k: v for k, v in keys.items() if k not in apart},
         }
         for key, value in values.items():
             if value is not None:
@@ -58,7 +58,7 @@ def check_one_setup(model: str, groups: Mapping[tuple[str, str], Sequence[TrialR
     ``groups`` are the trials of a model by run and variant.
     """
     names = list(groups)
-    hint = f"name one: `labctl latency-match … {':'.join(names[0])}`"
+    hint = f"choose one: `labctl latency-match … {':'.join(names[0])}`"
     if len({variant for _, variant in names}) > 1:
         listed = ", ".join(map(":".join, names))
         raise ConfigError(f"model {model} was measured in several variants: {listed}", hint=hint)
@@ -72,9 +72,9 @@ def check_one_setup(model: str, groups: Mapping[tuple[str, str], Sequence[TrialR
 
 
 def unlike(sides: Mapping[str, Conditions]) -> dict[str, str]:
-    """Return by key what differs: ``threads: q2_k 4, q8_0 2``.
+    """Return the differences by key: ``threads: q2_k 4, q8_0 2``.
 
-    A KV type that one side does not tell differs from no other.
+    An unknown KV type differs from no other.
     """
     keys = dict.fromkeys(key for one in sides.values() for key in one)
     return {

@@ -1,10 +1,10 @@
 """Crossings of two curves of accuracy, from draws of their difference.
 
-The interval of a crossing is the set of times at which the difference is not told from 0, each
-tested at 95 % by itself: the true crossing is one of them in 95 of 100 cases (E. C. Fieller's way,
-J. R. Stat. Soc. B 16, 1954). That one side is better somewhere at all is told by a band that holds
-the difference at all times together (95 %, the largest deviation of the draws), so that models that
-are alike are seldom told to cross.
+The interval of a crossing is the set of times at which the difference cannot be distinguished from
+0, each tested at 95 % by itself. The true crossing is one of them in 95 of 100 cases (E. C.
+Fieller's method, J. R. Stat. Soc. B 16, 1954). A simultaneous band decides if one side is better
+anywhere: it holds the difference at all times together (95 %, the largest deviation of the draws).
+So equal models are rarely reported to cross.
 """
 
 import math
@@ -24,7 +24,7 @@ _LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Located:
-    """A crossing. ``before`` and ``after`` are the signs of the difference that are shown, 0: none.
+    """A crossing. ``before`` and ``after`` are the shown signs of the difference, 0: none.
 
     ``low`` and ``high`` None: open to that side.
     """
@@ -43,18 +43,16 @@ def locate(
     draws: "NDArray[np.float64]",
     questions: int,
 ) -> list[Located]:
-    """Return the crossings of a difference with 0, in their order; else one entry that says why.
+    """Return the crossings of a difference with 0, in order; else one entry with the reason.
 
     Args:
-        times: ascending, s.
-        difference: at each time.
-        draws: of it, a row each.
-        questions: number of them. One that one side alone answers is taken as seen more often than
-            it was: without it the first few answers of a model look certain.
+        times: ascending, s. difference: at each time. draws: of it, a row each. questions: number
+        of them. A question that only one side answers counts as more frequent than observed;
+        otherwise the first few answers of a model would look certain.
     """
     import numpy as np
 
-    # By quantiles: the mean of three repeats has Student's distribution, without a variance.
+    # Use quantiles: the mean of three repeats has Student's distribution, without a variance.
     low, high = np.quantile(draws, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2], axis=0)
     spread = np.hypot((high - low) / (2 * _POINTWISE), 1.0 / questions)
     far = np.abs(draws - difference) / spread
@@ -73,7 +71,7 @@ def locate(
 
 @dataclass(frozen=True)
 class _Band:
-    """A difference over time; ``is_open``: it is not told from 0 there."""
+    """A difference over time; ``is_open``: it cannot be distinguished from 0 there."""
 
     times: "NDArray[np.float64]"
     difference: "NDArray[np.float64]"
@@ -85,7 +83,7 @@ class _Band:
         return Located("crossing", sign, -sign, self._zero(sign, first, last), low, high)
 
     def one_sided(self, sign: int, first: int, last: int) -> Located:
-        """Return the possible crossing on that side of what is shown where it may turn."""
+        """Return the possible crossing on the side where the shown sign may change."""
         end = len(self.times) - 1
         if self.is_open[last:].any():
             seconds = self._zero(sign, last, end) if self._turns(sign, last, end) else None
@@ -99,7 +97,7 @@ class _Band:
         return bool((sign * self.difference[first : last + 1] < 0).any())
 
     def _ends(self, first: int, last: int) -> tuple[float, float]:
-        """Return the times around all that is open between two indexes."""
+        """Return the times around the open part between two indexes."""
         inside = [k for k in range(first, last + 1) if self.is_open[k]]
         low, high = (
             (max(first, inside[0] - 1), min(last, inside[-1] + 1)) if inside else (first, last)
@@ -113,10 +111,10 @@ class _Band:
 
 
 def zero(times: "NDArray[np.float64]", differences: "NDArray[np.float64]") -> "NDArray[np.float64]":
-    """Return for each row the time at which it goes from below 0 to above 0.
+    """Return, for each row, the time at which it changes from below 0 to above 0.
 
-    Of several it is the one that leaves least of the other sign on either side: the least sum up to
-    it. ``-inf`` (``inf``) where that is before the first (after the last) time.
+    Of several it is the one with the least of the wrong sign on both sides: the least sum up to it.
+    ``-inf`` (``inf``) if that is before the first (after the last) time.
     """
     import numpy as np
 

@@ -1,6 +1,6 @@
 """Curves of accuracy over time, with draws of them.
 
-All curves are drawn alike: the same questions for all models and prompts, the same repeats of a
+All curves share their draws: the same questions for all models and prompts, the same repeats of a
 model's timing for all its prompts. So the draws of two curves can be subtracted.
 """
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Times at which curves are looked at, evenly from the first to the last.
+#: Number of times at which curves are computed, evenly from the first to the last.
 STEPS = 400
-#: Draws whose answers are timed at once: what they need of memory.
+#: Draws whose answers are timed at once: a limit of memory.
 _CHUNK = 100
 
 
@@ -54,10 +54,10 @@ class Draws:
 
 @dataclass(frozen=True)
 class DrawnCurve:
-    """A curve at the common times of its axis: NaN where it is not known.
+    """A curve at the common times of its axis: NaN where it is unknown.
 
-    ``compared`` tells the times at which crossings are sought; None: all. Deadlines that were asked
-    for are not among them, so that none of them changes a crossing.
+    ``compared`` marks the times at which crossings are searched; None: all. Requested deadlines are
+    not among them, so they change no crossing.
     """
 
     answers: AnswerSet
@@ -73,8 +73,8 @@ class DrawnCurve:
     def interval(self, k: int) -> Interval:
         """Return the 95 % interval at one of the times.
 
-        It is never that of more answers than there are: noise of the timing, which moves draws
-        along a curve that ends, must not make them look alike.
+        It is never narrower than the number of answers allows: timing noise moves draws along a
+        curve that ends, and must not make them look alike.
         """
         import numpy as np
 
@@ -83,7 +83,7 @@ class DrawnCurve:
         return interval_of_variance(value, variance, len(np.unique(asked)))
 
     def curve(self) -> Curve:
-        """Return it for the result: of budgets the points that were measured, else all times."""
+        """Return it for the result: measured points of budgets, else all times."""
         import numpy as np
 
         places: list[tuple[int, int | None]]
@@ -121,11 +121,11 @@ def budget_curves(
     draws: Draws,
     deadlines: Sequence[float] = (),
 ) -> list[DrawnCurve]:
-    """Return curves over limit x mean time per token; of two limits or more each.
+    """Return curves over limit x mean time per token, each of two limits or more.
 
-    Between limits the accuracy is interpolated in a straight line. After the last one it is known
-    where no answer was cut. ``times`` has the timing of each set's model. ``deadlines`` are among
-    the times where limits lie around them.
+    Between limits the accuracy is interpolated linearly. After the last one it is known if no
+    answer was cut. ``times`` has the timing of each set's model. ``deadlines`` are added to the
+    times if limits lie on both sides.
     """
     import numpy as np
 
@@ -148,7 +148,7 @@ def budget_curves(
         repeats = draws.repeats(timing, numbers[timing.timing.model])[:, 1]
         tokens = token + repeats - float(timing.mean()[0, 1])
         means = draws.questions @ shares.T / draws.size
-        # A larger limit changes nothing where the largest cuts no answer and no prompt names it.
+        # A larger limit changes nothing if the largest cuts no answer and no prompt states it.
         is_whole = bool(one.limited[-1].complete.all()) and not one.states_budget
         known = np.inf if is_whole else end
         outside = (common < start) | (common > known)
@@ -182,7 +182,7 @@ def _numbers(pairs: Sequence[tuple[AnswerSet, AnswerTimes]]) -> dict[str, int]:
 
 
 def can_meet_deadlines(answers: AnswerSet, times: AnswerTimes) -> bool:
-    """Tell whether all is known that the time of an answer needs."""
+    """Return True if everything needed for the time of an answer is known."""
     return times.has_prefill and all(
         cell.tokens is not None and cell.prompt_tokens is not None for cell in answers.cells
     )
@@ -194,12 +194,12 @@ def deadline_curves(
     draws: Draws,
     deadlines: Sequence[float] = (),
 ) -> list[DrawnCurve]:
-    """Return curves of the share of answers that are right and complete within a time.
+    """Return curves of the share of right answers that are complete within a time.
 
-    A prompt that states no budget has one curve, from its answers under the largest limit. With one
-    that states it, the budget belongs to the deadline: it is the one whose last token comes just in
-    time. Between the budgets that were asked for the accuracy is interpolated in a straight line,
-    before and after them it is that of the nearest one. ``deadlines`` are among the times.
+    A prompt that states no budget has one curve, from its answers under the largest limit. With a
+    prompt that states it, the budget depends on the deadline: its last token comes just in time.
+    Between the evaluated budgets the accuracy is interpolated linearly; before and after them it is
+    that of the nearest one. ``deadlines`` are among the times.
     """
     import numpy as np
 
@@ -239,7 +239,7 @@ def _over_limits(
     repeats: "NDArray[np.float64]",
     times: AnswerTimes,
 ) -> "NDArray[np.float64]":
-    """Join the curves of several limits: each at its own time, a straight line between."""
+    """Join the curves of several limits: each at its own time, linear between them."""
     import numpy as np
 
     found = timed[0].within(common, questions, repeats, times)
@@ -264,8 +264,8 @@ class _Timed:
     """Answers with their times.
 
     ``last`` is the latest end; ``full`` the time of the whole limit at the mean prompt;
-    ``cut_from`` the first end of an answer that the limit cut; ``beyond_from`` the first time at
-    which an answer leaves the measured positions.
+    ``cut_from`` the first end of a cut answer; ``beyond_from`` the first time at which an answer
+    leaves the measured positions.
     """
 
     answers: Answers
@@ -308,7 +308,7 @@ class _Timed:
         repeats: "NDArray[np.float64]",
         times: AnswerTimes,
     ) -> "NDArray[np.float64]":
-        """Return for each draw the share of right and complete answers within each time."""
+        """Return the share of right and complete answers within each time, for each draw."""
         import numpy as np
 
         good = np.flatnonzero(self.answers.correct * self.answers.complete)

@@ -1,8 +1,8 @@
-"""Joining of evaluations and timing runs: what must agree, and what differs.
+"""Join evaluations and timing runs: check agreement, collect differences.
 
-The model's file, the sampling and the type of the KV cache must agree, as far as both sides tell
-them. What one side does not tell is said in the heading. Timing runs lay out no messages: the chat
-template is the file's, if labctl started the server with that file.
+The model's file, the sampling and the type of the KV cache must agree, as far as both sides report
+them. Values that one side does not report are named in the heading. Timing runs use no messages:
+the chat template is the file's, if labctl started the server with that file.
 """
 
 from collections.abc import Iterable, Sequence
@@ -55,15 +55,15 @@ class Joined:
 @dataclass
 class _Findings:
     differences: list[str] = field(default_factory=list)
-    untold: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
     contradicted: list[str] = field(default_factory=list)
 
 
 def join(sources: Sources, *, grader: str | None = None, assume: bool = False) -> Joined:
-    """Join what belongs together. Raises ConfigError with a list of all that differs.
+    """Join evaluations and timing runs. Raises ConfigError with a list of all differences.
 
-    ``assume``: models are joined by name where their files differ, and nothing is refused; the
-    heading tells all differences.
+    ``assume``: models are joined by name if their files differ, and nothing is refused; the heading
+    lists all differences.
     """
     chosen = _grader(sources.evaluations, grader)
     findings = _Findings()
@@ -88,7 +88,7 @@ def join(sources: Sources, *, grader: str | None = None, assume: bool = False) -
     if findings.differences and not assume:
         raise ConfigError(
             "evaluation and timing do not belong together",
-            hint="name the runs that do; --assume-same-model compares nevertheless, and says so",
+            hint="name other runs; --assume-same-model compares them anyway, and notes it",
             details="\n".join(dict.fromkeys(findings.differences)),
         )
     cells = _cells(sources.evaluations, chosen, times)
@@ -96,7 +96,7 @@ def join(sources: Sources, *, grader: str | None = None, assume: bool = False) -
     if not common:
         raise ConfigError(
             "no question has a grade of every model, prompt and limit",
-            hint="`labctl resume` ends an evaluation that was interrupted",
+            hint="finish an interrupted evaluation with `labctl resume`",
         )
     sets = [
         answer_set(several, common, one.prompt_tokens, states_budget=states)
@@ -160,7 +160,7 @@ def _same_questions(evaluations: Sequence[Evaluation], findings: _Findings) -> N
 def _trials_of(
     model: ModelIdentity, timings: Sequence[TimingRun], findings: _Findings, *, assume: bool
 ) -> tuple[list[TrialRecord], list[str]]:
-    """Return the good trials of a model with the runs that they are of."""
+    """Return the good trials of a model with their runs."""
     good = [
         (run, trial)
         for run in timings
@@ -199,7 +199,7 @@ def _agree(
     trials: Sequence[TrialRecord],
     findings: _Findings,
 ) -> None:
-    """Compare sampling and KV type of both sides, and these and the template of its servers."""
+    """Compare sampling and KV type of both sides, and of its servers these and the template."""
     endpoints = [one for one in evaluation.record.endpoints if one.model == model.key]
     _check_templates(evaluation.record, model.key, endpoints, findings)
     temperatures = [evaluation.record.sampling.temperature]
@@ -209,16 +209,17 @@ def _agree(
         (KV_TYPE, served, [engine_of(one).cache_type(one.parameters) for one in trials]),
     )
     for what, mine, theirs in sides:
-        told = _texts(mine)
+        recorded = _texts(mine)
         timed = _texts(theirs)
-        if len(told) > 1:
-            findings.differences.append(f"{what} of {model.key}: its servers have {told}")
-        elif not told or not timed:
+        if len(recorded) > 1:
+            findings.differences.append(f"{what} of {model.key}: its servers have {recorded}")
+        elif not recorded or not timed:
             side = "the server" if timed else "the timing run"
-            findings.untold.append(f"{what} ({side} does not tell it)")
-        elif told != timed:
+            findings.unchecked.append(f"{what} ({side} does not report it)")
+        elif recorded != timed:
             findings.differences.append(
-                f"{what} of {model.key}: evaluated with {told[0]}, timed with {', '.join(timed)}"
+                f"{what} of {model.key}: evaluated with {recorded[0]},"
+                f" timed with {', '.join(timed)}"
             )
 
 
@@ -229,15 +230,15 @@ def _check_templates(
     asked = {name.partition("/")[2] for name in record.variants if name.startswith(f"{model}/")}
     if not any(layouts.get(prompt) == "chat" for prompt in asked):
         return
-    told = _texts(one.template_sha256 for one in endpoints)
-    if len(told) > 1:
-        findings.differences.append(f"chat template of {model}: its servers have {told}")
+    recorded = _texts(one.template_sha256 for one in endpoints)
+    if len(recorded) > 1:
+        findings.differences.append(f"chat template of {model}: its servers have {recorded}")
     elif not all(one.sha256_proven for one in endpoints):
-        findings.untold.append("chat template (that of a declared server may not be the file's)")
+        findings.unchecked.append("chat template (a declared server may not use the file's)")
 
 
 def _contradicted(model: str, trials: Sequence[TrialRecord], runs: Sequence[str]) -> list[str]:
-    """Say which of a model's trials their own checks contradict: they count, as in every table."""
+    """Name a model's trials with failed checks: they count, as in every table."""
     failed = [names for one in trials if (names := [c.name for c in one.checks if c.ok is False])]
     if not failed:
         return []
@@ -273,7 +274,7 @@ def _text(value: object) -> str:
 def _cells(
     evaluations: Iterable[Evaluation], grader: str, times: dict[str, AnswerTimes]
 ) -> list[tuple[Evaluation, list[Accuracy], bool]]:
-    """Return for each variant its accuracies, and if its prompt states the budget."""
+    """Return the accuracies of each variant, and True if its prompt states the budget."""
     found = []
     for one in evaluations:
         states = {p.name: p.budget_statement is not None for p in one.record.prompts}
@@ -297,8 +298,8 @@ def _heading(sources: Sources, times: dict[str, AnswerTimes], findings: _Finding
             emulated = Execution.EMULATED in timing.execution
             runs = ", ".join(timing.runs)
             if emulated:
-                told = "EMULATED timing, not the speed of a board: {model} ({runs})"
-                lines.append(sentence(told, model=timing.model, runs=runs))
+                text = "EMULATED timing, not the speed of a board: {model} ({runs})"
+                lines.append(sentence(text, model=timing.model, runs=runs))
             else:
                 lines.append(
                     sentence(
@@ -323,9 +324,9 @@ def _heading(sources: Sources, times: dict[str, AnswerTimes], findings: _Finding
         names = ", ".join(sorted(declared))
         lines.append(sentence("model as declared, not proven: {names}", names=names))
     lines += findings.contradicted
-    if findings.untold:
-        untold = ", ".join(dict.fromkeys(findings.untold))
-        lines.append(sentence("not compared: {found}", found=untold))
+    if findings.unchecked:
+        unchecked = ", ".join(dict.fromkeys(findings.unchecked))
+        lines.append(sentence("not compared: {found}", found=unchecked))
     return lines
 
 
@@ -339,7 +340,7 @@ def _evaluation_notes(evaluations: Sequence[Evaluation], common: int) -> list[st
     if common < asked:
         notes.append(
             sentence(
-                "{count} of {asked} questions lack a grade somewhere: left out",
+                "{count} of {asked} questions have a missing grade: left out",
                 count=asked - common,
                 asked=asked,
             )

@@ -1,4 +1,4 @@
-"""Curves, crossings, shifts and recommendations, from answers and times that belong together."""
+"""Compute curves, crossings, shifts and recommendations from joined answers and times."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ RESAMPLES = 2000
 class Matched:
     """Findings of a match: curves, crossings and choices.
 
-    ``gaps`` are sentences on times that are not compared.
+    ``gaps`` are sentences about times that are not compared.
     """
 
     curves: tuple[DrawnCurve, ...]
@@ -85,7 +85,7 @@ def match(
             if pair is None
         ]
         compared = [pair for pair in pairs if pair is not None]
-        gaps += [told for pair in compared if (told := pair.early_end())]
+        gaps += [text for pair in compared if (text := pair.early_end())]
         found = [(pair, pair.crossings(questions)) for pair in compared]
         crossings += [one for _, several in found for one in several]
         shifts += _shifts(found)
@@ -107,7 +107,7 @@ class _Pair:
     def of(
         cls, one: DrawnCurve, other: DrawnCurve, times: Mapping[str, AnswerTimes]
     ) -> "_Pair | None":
-        """Return None where nothing measured is common."""
+        """Return None if they have no measured time in common."""
         import numpy as np
 
         faster, slower = sorted(
@@ -129,7 +129,7 @@ class _Pair:
         return found
 
     def early_end(self) -> str | None:
-        """Say whose limits end first, where the other curve goes on; deadlines have no limits."""
+        """Say whose limits end first while the other curve continues; deadlines have no limits."""
         first, other = sorted((self.faster, self.slower), key=lambda one: one.known_until)
         until = min(other.known_until, other.measured_until, float(other.times[-1]))
         if self.axis == "deadline" or first.known_until >= min(until, first.measured_until):
@@ -163,7 +163,7 @@ class _Pair:
 
 
 def _shifts(found: Sequence[tuple[_Pair, Sequence[Crossing]]]) -> list[Shift]:
-    """Return the shifts of a crossing between prompts, where both prompts have one."""
+    """Return the shifts of a crossing between prompts, if both prompts have one."""
     shifts = []
     single = [(pair, several[0]) for pair, several in found if len(several) == 1]
     overtaking = [
@@ -183,7 +183,7 @@ def _shifts(found: Sequence[tuple[_Pair, Sequence[Crossing]]]) -> list[Shift]:
 
 
 def _shift_interval(pair: _Pair, later: _Pair) -> tuple[float | None, float | None]:
-    """Return the percentiles of the difference of both crossings; None where it is open."""
+    """Return the percentiles of the difference of both crossings; None if it is open."""
     import numpy as np
 
     zeros = [
@@ -191,7 +191,7 @@ def _shift_interval(pair: _Pair, later: _Pair) -> tuple[float | None, float | No
     ]
     with np.errstate(invalid="ignore"):
         gaps = zeros[1] - zeros[0]
-    # Two crossings out of range on the same side leave the shift open on both.
+    # If both crossings are out of range on the same side, the shift is open on both.
     lows, highs = (np.where(np.isnan(gaps), end, gaps) for end in (-np.inf, np.inf))
     low = float(np.quantile(lows, 0.025, method="lower"))
     high = float(np.quantile(highs, 0.975, method="higher"))
@@ -201,8 +201,7 @@ def _shift_interval(pair: _Pair, later: _Pair) -> tuple[float | None, float | No
 def choose(curves: Sequence[DrawnCurve], seconds: float, questions: int) -> Choice:
     """Return the best curve at a time. It is shown best if it is shown better than each other one.
 
-    Any of them may come out first by chance: each has its part of an error of 5 % (C. E.
-    Bonferroni).
+    Any curve may come first by chance, so each gets its part of an error of 5 % (C. E. Bonferroni).
     """
     import numpy as np
     from scipy.special import ndtri
@@ -211,7 +210,7 @@ def choose(curves: Sequence[DrawnCurve], seconds: float, questions: int) -> Choi
     here = []
     for one in curves:
         k = int(np.searchsorted(one.times, seconds))
-        # Another time than that one, as the first of limits that all take longer, tells nothing.
+        # Another time, such as the first limit when all limits take longer, is useless.
         if k < len(one.times) and one.times[k] == seconds and not np.isnan(one.values[k]):
             here.append((one, k))
     here.sort(key=lambda pair: -pair[0].values[pair[1]])
@@ -241,9 +240,10 @@ def choose(curves: Sequence[DrawnCurve], seconds: float, questions: int) -> Choi
 def budget_points(
     sets: Sequence[AnswerSet], times: Mapping[str, AnswerTimes], questions: int
 ) -> tuple[PointAtBudget, ...]:
-    """Return each model with each prompt at each limit, and which of them are on the Pareto front.
+    """Return each model with each prompt at each limit, with the mark of the Pareto front.
 
-    The front is of accuracy and the limit's time; of the mean time of an answer where all have one.
+    The front is of accuracy and the mean time of an answer, or the limit's time if one answer time
+    is missing.
     """
     found = [
         _point(one, number, times[one.model], questions)
@@ -260,7 +260,7 @@ def budget_points(
 
 
 def _front(points: Iterable[tuple[float | None, PointAtBudget]]) -> list[int]:
-    """Return the ids of points that no other one beats in accuracy at no more time."""
+    """Return the ids of points that no other point beats in accuracy without more time."""
     known = [(time, point) for time, point in points if time is not None]
     best, found = -1.0, []
     for _, point in sorted(known, key=lambda one: (one[0], -one[1].accuracy.mean)):
@@ -313,5 +313,5 @@ def rescaled_grid(
 
 
 def without_deadlines(sets: Sequence[AnswerSet], times: Mapping[str, AnswerTimes]) -> list[str]:
-    """Return the names of those that no deadline can be told for."""
+    """Return the names of models without known deadlines."""
     return [one.name for one in sets if not can_meet_deadlines(one, times[one.model])]

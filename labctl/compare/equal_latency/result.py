@@ -1,6 +1,6 @@
-"""Results of a latency match: text, JSON, CSV and the report's page are drawn from them.
+"""Results of a latency match, the source of its text, JSON, CSV and report page.
 
-Times are in s, accuracies shares from 0 to 1. An interval is open where an end is None.
+Times are in s, accuracies shares from 0 to 1. An interval is open at an end that is None.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -9,11 +9,11 @@ from typing import Any, Literal
 from labctl.stats import Interval
 
 #: ``budget``: limit of tokens x mean time per token, as in the experiment. ``deadline``: the answer
-#: is right and complete within the time, prefill of its own prompt and its own tokens counted.
+#: is right and complete within the time, including prefill of its prompt and its own tokens.
 Axis = Literal["budget", "deadline"]
 #: ``crossing``: one is shown better before it, the other after it. ``after``, ``before``: one is
-#: shown better on one side alone, so that a crossing, if there is one, comes after (before) a time.
-#: ``none``: one is shown better up to the end of the range. ``unclear``: no difference is shown.
+#: shown better on one side only, so a crossing, if any, comes after (before) a time. ``none``: one
+#: is shown better up to the end of the range. ``unclear``: no difference is shown.
 CrossingKind = Literal["crossing", "after", "before", "none", "unclear"]
 
 
@@ -21,9 +21,9 @@ CrossingKind = Literal["crossing", "after", "before", "none", "unclear"]
 class ModelTiming:
     """Times of one model, from its timing runs.
 
-    ``interval`` of the time per token is over ``repeats``; None for one repeat. Its time grows by
-    ``growth_seconds`` with each position. ``longest_position`` is the last position of the context
-    that was measured. ``joules_per_token`` is None without a meter.
+    ``interval`` of the time per token is over ``repeats``; None for one repeat. The time grows by
+    ``growth_seconds`` with each position. ``longest_position`` is the last measured position of the
+    context. ``joules_per_token`` is None without a meter.
     """
 
     model: str
@@ -57,8 +57,8 @@ class CurvePoint:
 class Curve:
     """Accuracy of one model with one prompt over time.
 
-    ``measured_until`` is the time from which points are extrapolated (dashed), ``known_until`` the
-    time after which answers that a limit cut might have become right; None: no such time.
+    Points after ``measured_until`` are extrapolated (dashed). After ``known_until``, answers cut by
+    a limit might have become right. None: no such time.
     """
 
     model: str
@@ -77,11 +77,11 @@ class Curve:
 
 @dataclass(frozen=True)
 class Crossing:
-    """A comparison of two curves: where the ``slower`` model overtakes the ``faster`` one.
+    """A comparison of two curves: the time at which ``slower`` overtakes ``faster``.
 
     ``better_before`` and ``better_after`` are names of curves; None: not shown. ``low`` and
-    ``high`` hold the crossing with 95 %. Compared is from ``start`` to ``end``, no extrapolated
-    part in it.
+    ``high`` hold the crossing with 95 %. The comparison covers ``start`` to ``end``, without
+    extrapolated parts.
     """
 
     axis: Axis
@@ -115,10 +115,10 @@ class Shift:
 
 @dataclass(frozen=True)
 class PointAtBudget:
-    """A model with a prompt at one budget: what it costs, and how often it is right.
+    """A model with a prompt at one budget: its cost and its accuracy.
 
-    ``on_front``: no other point is as right in less time (Pareto); extrapolated points are left
-    out. ``answer_seconds`` is the mean time of an answer, ``None`` where lengths are not known.
+    ``on_front``: no other point is as accurate in less time (Pareto); extrapolated points are left
+    out. ``answer_seconds`` is the mean time of an answer, ``None`` if lengths are unknown.
     """
 
     model: str
@@ -147,10 +147,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """The best model and prompt at a deadline, from the most often right one on.
+    """The best model and prompt at a deadline, and all candidates by accuracy, best first.
 
-    ``best`` is None where all of them are extrapolated there. ``shown``: it is shown to be better
-    than all others that are not extrapolated.
+    ``best`` is None if all of them are extrapolated there. ``shown``: it is shown to be better than
+    all others that are not extrapolated.
     """
 
     axis: Axis
@@ -188,7 +188,7 @@ class RescaledGrid:
 
 @dataclass(frozen=True)
 class Quoted:
-    """A published figure: shown, never computed into a curve."""
+    """A published figure: shown, never used in a curve."""
 
     name: str
     model: str
@@ -219,11 +219,11 @@ class LatencyMatch:
 
     @property
     def emulated(self) -> bool:
-        """True if a time of it was not measured on a board."""
+        """True if any time was not measured on a board."""
         return any(one.execution != "board" for one in self.timings)
 
     def document(self) -> dict[str, Any]:
-        """Return all of it for JSON."""
+        """Return it as a JSON document."""
         found = asdict(self)
         for grid, row in zip(self.grids, found["grids"], strict=True):
             row["ratio"] = grid.ratio

@@ -1,4 +1,4 @@
-"""Evaluations and timing runs of a lab, by the words of a command line."""
+"""Find evaluations and timing runs of a lab by the words of a command line."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class TimingRun:
-    """A timing run, or of it the one ``variant`` that was named."""
+    """A timing run, or only its ``variant`` that was named."""
 
     id: str
     record: RunRecord
@@ -44,17 +44,17 @@ class TimingRun:
 
 @dataclass(frozen=True)
 class Sources:
-    """All that was named, or found."""
+    """All sources that were named or found."""
 
     evaluations: tuple[Evaluation, ...]
     timings: tuple[TimingRun, ...]
 
 
 def find_sources(runs: Path, words: Sequence[str]) -> Sources:
-    """Return the runs of these names, each an evaluation or a timing run (or its variant).
+    """Return the runs with these names, each an evaluation or a timing run (or its variant).
 
-    Without an evaluation the newest graded one is taken; without a timing run, for each of its
-    models, the newest run that measured the model. Raises ConfigError.
+    Without an evaluation the newest graded one is taken. Without a timing run, the newest run that
+    measured each model is taken. Raises ConfigError.
     """
     evaluations: list[Evaluation] = []
     timings: list[TimingRun] = []
@@ -64,7 +64,7 @@ def find_sources(runs: Path, words: Sequence[str]) -> Sources:
             timings.append(_timing(directory, variant))
         elif variant is not None:
             raise ConfigError(
-                f"{word}: an evaluation is matched with all its variants",
+                f"{word}: an evaluation is always matched with all its variants",
                 hint="name a variant of a timing run, or the evaluation alone",
             )
         else:
@@ -118,7 +118,7 @@ def _newest_evaluation(runs: Path) -> Evaluation:
 
 
 def _newest_timings(runs: Path, evaluations: Iterable[Evaluation]) -> list[TimingRun]:
-    """Return the newest run with good trials of each model, by the model's hash."""
+    """Return the newest run with good trials for each model, by the model's hash."""
     models = [model for one in evaluations for model in one.record.models]
     wanted = {model.sha256 for model in models if model.sha256}
     found: dict[str, TimingRun] = {}
@@ -145,7 +145,7 @@ def _newest_timings(runs: Path, evaluations: Iterable[Evaluation]) -> list[Timin
         )
     if not wanted:
         raise ConfigError(
-            "the evaluation does not tell which files its models are (no SHA-256)",
+            "the evaluation does not record the files of its models (no SHA-256)",
             hint="name a timing run, and add --assume-same-model",
         )
     return [

@@ -3,7 +3,7 @@
 An answer takes the prefill of its prompt and a step for each of its tokens. Prefill time is taken
 proportional to the prompt's tokens. The time of a step grows with its position, as each position
 adds a row to the KV cache that every later step reads: a straight line. Its slope is common to all
-repeats, its level each repeat's own. The model is loaded before; nothing is counted for it.
+repeats; each repeat has its own level. Loading of the model is not counted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Fewer gaps of a repeat show no growth with the position.
+#: Fewest gaps of a repeat that can show growth with the position.
 _GAPS_FOR_GROWTH = 32
-#: Repeats drawn far below the mean would make time run backwards.
+#: Lower bound of draws: repeats far below the mean would give negative times.
 _LEAST_SHARE = 0.05
 
 
@@ -130,7 +130,7 @@ def _interval(values: Sequence[float]) -> Interval | None:
 
 
 def has_token_time(timing: TimingRecord) -> bool:
-    """Tell whether a trial has a time per token; one that measured a perplexity has none."""
+    """Return True if a trial has a time per token; one that measured a perplexity has none."""
     return _repeat(timing) is not None
 
 
@@ -179,9 +179,10 @@ def _of_benchmark(timing: TimingRecord) -> _Repeat | None:
 
 
 def _growth(repeats: Sequence[_Repeat]) -> float:
-    """Return by how much a step takes longer for each position: least squares within repeats.
+    """Return the growth of a step's time per position: least squares within repeats.
 
-    Never below 0: the cache only grows, and a fall is a machine that was slow at first.
+    Never below 0: the cache only grows, and a negative slope means that the machine was slow at
+    first.
     """
     products = squares = 0.0
     for one in repeats:

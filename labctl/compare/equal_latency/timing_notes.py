@@ -1,4 +1,4 @@
-"""Notes on how far the timing of each model goes, and what to measure where it is too short."""
+"""Notes on the range of each model's timing, and on the measurements that would extend it."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,17 +9,19 @@ from labctl.compare.equal_latency.words import sentence
 
 
 def timing_notes(sets: Sequence[AnswerSet], times: Mapping[str, AnswerTimes]) -> list[str]:
-    """Return what to know of the timing of each model; ``times`` is by model."""
+    """Return notes on the timing of each model; ``times`` is by model."""
     notes: list[str] = []
     for name, one in times.items():
         timing = one.timing
         cells = [cell for answers in sets if answers.model == name for cell in answers.cells]
         prompt = _longest_prompt(cells)
         if timing.repeats == 1:
-            notes.append(sentence("{name} was timed once: its noise is in no interval", name=name))
+            notes.append(
+                sentence("{name} was timed once: no interval includes its noise", name=name)
+            )
         if not one.has_prefill:
             notes.append(
-                sentence("{name}: prefill was not measured, so no deadline can be told", name=name)
+                sentence("{name}: prefill was not measured, so deadlines are unknown", name=name)
             )
         elif timing.longest_prompt and prompt > timing.longest_prompt:
             notes.append(
@@ -38,8 +40,8 @@ def timing_notes(sets: Sequence[AnswerSet], times: Mapping[str, AnswerTimes]) ->
                 notes.append(
                     sentence(
                         "{name}: times are measured to position {known}, answers reach {last}:"
-                        " measure with a prompt of {prompt} tokens and {tokens} tokens to leave"
-                        " nothing extrapolated",
+                        " measure with a prompt of {prompt} tokens and {tokens} tokens to avoid"
+                        " extrapolation",
                         name=name,
                         known=known,
                         last=last,
@@ -51,7 +53,7 @@ def timing_notes(sets: Sequence[AnswerSet], times: Mapping[str, AnswerTimes]) ->
                 notes.append(
                     sentence(
                         "{name}: times are measured to position {known}, answers reach {last}:"
-                        " measure with {last} tokens to leave nothing extrapolated",
+                        " measure with {last} tokens to avoid extrapolation",
                         name=name,
                         known=known,
                         last=last,
@@ -66,7 +68,7 @@ def _longest_prompt(cells: Iterable[Answers]) -> int:
 
 
 def _last_position(cell: Answers) -> int:
-    """Return the last position of any answer, and of one that takes the whole limit."""
+    """Return the last position of any answer, and the last of one that takes the whole limit."""
     prompts = cell.prompt_tokens
     if prompts is None or not len(prompts):
         return cell.budget or 0

@@ -37,7 +37,7 @@ def interval_text(low: float | None, high: float | None) -> str:
 def crossing_sentence(
     axis: Axis, found: Located, faster: str, slower: str, ends: tuple[float, float]
 ) -> str:
-    """Say which of two curves to use below and above; nothing that was not shown."""
+    """Say which of two curves to use before and after the crossing, as far as it was shown."""
     span = f"from {seconds_text(ends[0])} to {seconds_text(ends[1])}"
     best = {-1: faster, 1: slower}
     match found.kind:
@@ -64,7 +64,7 @@ def crossing_sentence(
 
 
 class Sentence(str):
-    """An English sentence that keeps its parts: a report may say it in another language."""
+    """An English sentence that keeps its parts, so that a report can translate it."""
 
     template: str
     values: dict[str, object]
@@ -95,10 +95,10 @@ def apart_sentence(axis: Axis, one: str, other: str) -> Sentence:
 
 
 def early_end_sentence(name: str, seconds: float) -> Sentence:
-    """Say where the limits of a curve end before the other one does."""
+    """Say at which time the limits of a curve end before the other's."""
     return sentence(
-        "limits of {name} end at {time}, and budgets are compared up to there: evaluate larger"
-        " ones to see more",
+        "limits of {name} end at {time}, and budgets are compared only up to there: evaluate"
+        " larger ones to see more",
         name=name,
         time=seconds_text(seconds),
     )

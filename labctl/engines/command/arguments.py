@@ -1,4 +1,4 @@
-"""A recipe's arguments with placeholders replaced: each stays one word, whatever is put in."""
+"""A recipe's arguments with placeholders replaced: each stays one word, with any content."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,9 @@ def placeholders(arguments: Sequence[str]) -> list[str]:
                 raise ValueError(f"{argument!r} has a single {match[0]}; write {match[0] * 2}")
             if name is not None:
                 if not is_name(name.removeprefix(_FILE)):
-                    raise ValueError(f"{{{name}}} is no placeholder; braces are written {{{{ }}}}")
+                    raise ValueError(
+                        f"{{{name}}} is not a placeholder; braces are written {{{{ }}}}"
+                    )
                 found[name] = None
     return list(found)
 

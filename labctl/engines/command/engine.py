@@ -39,14 +39,14 @@ from labctl.errors import ConfigError, LabctlError, ProgramFailed
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
 
 _SHOWN_BYTES = 2000
-#: Parameters that mean what they are called.
+#: Parameters whose name is their role.
 THREADS, TOKENS = "threads", "tokens"
 GENERATED = "generated_tokens"
 
 
 def _no_nul(text: str) -> str:
     if "\0" in text:
-        raise ValueError("has a NUL character in it, which no program can be given")
+        raise ValueError("contains a NUL character, which no program argument can contain")
     return text
 
 
@@ -60,7 +60,7 @@ class CommandParameters(EngineParameters):
 class Command(Engine[CommandParameters]):
     """A program as the recipe describes it.
 
-    Specialisations know the arguments and the output of one program, and take fewer keys.
+    Subclasses know the arguments and the output of one program, and take fewer keys.
     """
 
     name = "command"
@@ -88,7 +88,7 @@ class Command(Engine[CommandParameters]):
         self.success = success or Success()
         self.uses_prompt = PROMPT in names
         self.files = tuple(files_of(names))
-        #: The parameters that say how many tokens are generated.
+        #: Parameters with the number of generated tokens.
         self.counts = (TOKENS, *([count] if count else ()))
         self.parameters_model = self._model_of([*parameters_of(names), *self.counts[1:]])
         self.roles = self._roles(self.parameters_model.model_fields)
@@ -114,13 +114,13 @@ class Command(Engine[CommandParameters]):
         model: ModelIdentity,
         text_bytes: int | None = None,
     ) -> Resolved[CommandParameters]:
-        """Nothing is left open; say so where tokens show but nobody counts them."""
+        """Leave nothing open; add a note if tokens show but are not counted."""
         counted = any(t.metric == GENERATED for r in self.output for t in r.values.values())
         if self.tokens is None or self.tokens.count or counted:
             return Resolved(parameters)
         note = (
-            "no token is timed: name the parameter that says how many there are"
-            f" (engine.tokens.count), or read {GENERATED} from the output"
+            "no token is timed: name the parameter with their number (engine.tokens.count), or"
+            " read {GENERATED} from the output"
         )
         return Resolved(parameters, (note,))
 
@@ -128,11 +128,11 @@ class Command(Engine[CommandParameters]):
     def memory(
         self, parameters: CommandParameters, model: ModelIdentity, text_bytes: int | None = None
     ) -> MemoryNeed | None:
-        """Nobody can say."""
+        """Return None: the memory is unknown."""
         return None
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
-        """Return the tool of a product that the recipe names."""
+        """Return the product's tool that the recipe names."""
         wanted = self.program.tool or ""
         if wanted in available:
             return Tool(wanted, self.task)
@@ -146,7 +146,7 @@ class Command(Engine[CommandParameters]):
 
     @override
     def command(self, tool: Tool, parameters: CommandParameters, inputs: Inputs) -> list[str]:
-        """Program and arguments; what is put into an argument stays in it."""
+        """Return program and arguments; an inserted value stays within its argument."""
         values = {name: _word(value) for name, value in parameters.model_dump().items()}
         values |= {f"file:{name}": path for name, path in inputs.files.items()}
         if inputs.model is not None:
@@ -190,7 +190,7 @@ class Command(Engine[CommandParameters]):
 
     @override
     def progress(self, seen: Seen, parameters: CommandParameters) -> ProgramProgress:
-        """Tokens where they show."""
+        """Return the number of tokens, if they show."""
         if self.tokens is None:
             return super().progress(seen, parameters)
         stream = seen.stdout if self.tokens.stream == "stdout" else seen.stderr
@@ -214,7 +214,7 @@ class Command(Engine[CommandParameters]):
     def checks(
         self, timing_record: TimingRecord, parameters: CommandParameters
     ) -> tuple[Check, ...]:
-        """As many tokens as asked for, where the program says how many; each seen by itself."""
+        """Check the number of tokens, if reported, and that each was seen by itself."""
         found = []
         asked, made = self._asked(parameters), timing_record.generated_tokens
         if timing_record.counted_by == "program" and asked is not None:
@@ -245,7 +245,7 @@ def _word(value: object) -> str:
 
 @lru_cache(maxsize=64)
 def _parameters_model(names: tuple[str, ...], counts: tuple[str, ...]) -> type[CommandParameters]:
-    """Make a class, which takes longer than reading a recipe: a batch has thousands of them."""
+    """Make a class, cached: it takes longer than reading a recipe, and a batch has thousands."""
     fields: dict[str, Any] = dict.fromkeys(names, (_Value, ...))
     fields |= {name: (Annotated[int, Field(ge=1)], ...) for name in counts if name in fields}
     return create_model("CommandParameters", __base__=CommandParameters, **fields)

@@ -41,8 +41,8 @@ def _require_unit(path: Path, metric: str, unit: str, *, every: bool) -> None:
         raise refuse(f"{metric} is in {listed(fitting)}, not in {unit}", *path)
     if every:
         raise refuse(
-            f"{metric} is one number, and occurs: every gives many; to keep them all, give it a"
-            " name of its own",
+            f"{metric} is one number, but occurs: every gives many; to keep them all, use another"
+            " name",
             *path,
         )
 
@@ -62,7 +62,7 @@ class CommandKeys(ProgramKeys):
     """Of the engine ``command``."""
 
     arguments: Arguments
-    """Arguments of the program, a word each; no shell reads them. `{model}`, `{prompt}`,
+    """Arguments of the program, one word each; no shell reads them. `{model}`, `{prompt}`,
     `{file:NAME}` and the names of parameters in braces are replaced; `{{` and `}}` are braces."""
     output: Output = ()
     """Rules that read its output."""
@@ -74,9 +74,9 @@ class CommandKeys(ProgramKeys):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if not self.output and self.tokens is None:
-            raise refuse("needs output or tokens; without them nothing would be measured")
+            raise refuse("needs output or tokens: without them nothing is measured")
         if self.tokens is not None and self.tokens.count in (MODEL, PROMPT):
-            raise refuse(f"{self.tokens.count} is no parameter", "tokens", "count")
+            raise refuse(f"{self.tokens.count} is not a parameter", "tokens", "count")
         return self
 
 
@@ -84,7 +84,7 @@ class SampleKeys(ProgramKeys):
     """Of the engine ``nnrt``."""
 
     arguments: Arguments = ()
-    """Arguments of the program, a word each, as with `command`."""
+    """Arguments of the program, one word each, as with `command`."""
     output: Annotated[tuple[Reader, ...], Field(min_length=1), AfterValidator(_with_units)]
     """Rules that read its output."""
     success: Success | None = None

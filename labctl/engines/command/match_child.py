@@ -1,7 +1,7 @@
 """Searches for patterns in a child process: :mod:`labctl.engines.command.matching`.
 
-Run as a file, with nothing of labctl imported: it starts in some 20 ms. Standard input is a line
-of JSON, then the texts one after the other; standard output is JSON.
+Run as a file, without importing labctl: it starts in about 20 ms. Standard input is a line of JSON,
+then the texts one after the other; standard output is JSON.
 """
 
 import json
@@ -9,9 +9,9 @@ import re
 import resource
 import sys
 
-#: Exit status of a search that wants too much memory.
+#: Exit status of a search that needs too much memory.
 NO_MEMORY = 75
-#: What is longer is no number, and 100,000 of them would fill the memory.
+#: Longer matches are not numbers, and 100,000 of them would fill the memory.
 LONGEST_GROUP = 200
 
 
@@ -28,7 +28,7 @@ def groups(match: "re.Match[str]") -> dict[str, str | None]:
 def main() -> None:
     """Answer one request."""
     request = json.loads(sys.stdin.buffer.readline())
-    # It ends by SIGXCPU: time that others take of a busy host does not count.
+    # It ends by SIGXCPU: time used by other processes does not count.
     seconds = request["cpu_seconds"]
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     resource.setrlimit(resource.RLIMIT_AS, (request["memory_bytes"],) * 2)

@@ -1,9 +1,9 @@
 """A recipe's regular expressions, applied to what a program printed, in bounded time.
 
-A pattern such as ``(a+)+b`` takes for ever on a short line. Python's ``re`` cannot be interrupted,
-so the search is done in a child process with its own limits. RE2 would need none, but it is a
-compiled dependency, lacks look-ahead and back-references, and is linear only in the text: 64 MB of
-it still want a limit.
+A pattern such as ``(a+)+b`` may never end on a short line. Python's ``re`` cannot be interrupted,
+so the search is done in a child process with its own limits. RE2 would need no limits of patterns,
+but it is a compiled dependency, has no look-ahead or back-references, and is linear only in the
+text: 64 MB of text still need a limit.
 """
 
 import json
@@ -16,13 +16,13 @@ from labctl import process
 from labctl.engines.command.match_child import NO_MEMORY
 from labctl.errors import HostError, OutputNotUnderstood
 
-#: Time on a CPU, whole seconds: what is understood does not depend on what else this host does.
+#: CPU time in whole seconds: the result does not depend on other work of this host.
 SEARCH_SECONDS = 10
-#: Until a host that gives no CPU is at fault itself.
+#: Wall time after which the host is at fault: it gave no CPU time.
 _PATIENCE_SECONDS = 180.0
-#: Several times what two whole streams take as text.
+#: Several times the memory of two whole streams as text.
 _MEMORY_BYTES = 4 << 30
-#: A program that prints more numbers of one kind is not understood.
+#: Most matches of a pattern; a program that prints more is not understood.
 MOST_MATCHES = 100_000
 
 Groups = dict[str, str | None]
@@ -36,7 +36,7 @@ def find_all(
 ) -> list[list[Groups]]:
     """Return the named groups of every match, cut at a bound, for each pattern and its text.
 
-    Raises OutputNotUnderstood when the search does not end in time or finds too much, HostError.
+    Raises OutputNotUnderstood if the search does not end in time or finds too much, HostError.
     """
     if not searches:
         return []
@@ -59,11 +59,11 @@ def find_all(
     if done.exit_status == -signal.SIGXCPU:
         raise OutputNotUnderstood(
             "the search for the recipe's patterns in this output did not end within"
-            f" {cpu_seconds} s of computing",
+            f" {cpu_seconds} s of CPU time",
             hint="nested repeats such as (a+)+ can take forever; write the inner text instead",
         )
     if done.exit_status == NO_MEMORY:
-        raise OutputNotUnderstood("the recipe's patterns want too much memory on this output")
+        raise OutputNotUnderstood("the recipe's patterns need too much memory on this output")
     if done.exit_status != 0:
         raise HostError("the search for the recipe's patterns failed", details=done.tail())
     found: list[list[Groups]] = json.loads(done.stdout)

@@ -8,7 +8,7 @@ from labctl.errors import OutputNotUnderstood
 
 Dimension = Literal["ns", "bytes", "tokens", "tokens/s", "1"]
 
-#: Every unit of a recipe: what it measures, in the record's unit of that, and how many of those.
+#: Every unit of a recipe: its quantity, the record's unit of that, and the factor.
 UNITS: dict[str, tuple[Dimension, Decimal]] = {
     "ns": ("ns", Decimal(1)),
     "us": ("ns", Decimal(10**3)),
@@ -25,7 +25,7 @@ UNITS: dict[str, tuple[Dimension, Decimal]] = {
     "tokens_per_s": ("tokens/s", Decimal(1)),
     "number": ("1", Decimal(1)),
 }
-#: Measures with their own field in the record, and what they count.
+#: Measures with their own field in the record, and their quantity.
 FIELDS: dict[str, tuple[str, Dimension]] = {
     "load": ("load_ns", "ns"),
     "prompt_eval": ("prompt_eval_ns", "ns"),
@@ -44,7 +44,7 @@ _BEYOND = 1 << 63
 def in_base_unit(text: str, unit: str) -> Decimal:
     """Convert a printed number to the unit of the record.
 
-    Raises OutputNotUnderstood for what is no number, and for a negative time, size or count.
+    Raises OutputNotUnderstood for text that is not a number, and a negative time, size or count.
     """
     stripped = text.strip()
     if NUMBER.fullmatch(stripped) is None:
@@ -54,7 +54,7 @@ def in_base_unit(text: str, unit: str) -> Decimal:
     if value < 0 and dimension != "1":
         raise OutputNotUnderstood(f"{stripped} {unit} is below 0")
     if value >= _BEYOND and dimension != "1":
-        raise OutputNotUnderstood(f"{stripped} {unit} cannot be")
+        raise OutputNotUnderstood(f"{stripped} {unit} is impossible")
     if dimension == "tokens" and value != value.to_integral_value():
         raise OutputNotUnderstood(f"{stripped} is not a whole number of tokens")
     return value

@@ -1,4 +1,4 @@
-"""From what a program printed, as the recipe says to read it, to a record."""
+"""Read a program's output by the recipe's rules into a record."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from labctl.errors import OutputNotUnderstood
 from labctl.records import Measure, TimingRecord
 from labctl.records.timing import TokenClock
 
-#: What one match, or one line, says: text by group or path.
+#: Content of one match, or one line: text by group or path.
 Found = Mapping[str, str | None]
 
 
@@ -32,10 +32,9 @@ def read(
 ) -> TimingRecord:
     """Return the record of a program that succeeded; ``form`` names the reader.
 
-    ``expected``: the tokens that the recipe's parameter says, which count where the output does not
-    tell.
+    ``expected``: number of tokens by the recipe's parameter, used if the output does not report it.
 
-    Raises OutputNotUnderstood when something that must be there is not, or cannot be true.
+    Raises OutputNotUnderstood if a required value is missing or impossible.
     """
     values = list(_values(raw, readers))
     fields: dict[str, object] = {}
@@ -54,7 +53,7 @@ def read(
         found = _token_fields(raw, tokens, fields.get("generated_tokens"))
         seen = {name: value for name, value in found.items() if value is not None}
     fields["token_clock"] = _clock(fields, seen)
-    fields |= seen  # a program's own times are used where the board's clock saw none
+    fields |= seen  # the program's own times are used if the board's clock saw none
     return TimingRecord.model_validate({"perf_format": form, "measures": tuple(measures), **fields})
 
 
@@ -117,12 +116,12 @@ def _what(reader: Reader) -> str:
 
 
 def _json_lines(text: bytes, paths: Iterable[str]) -> Iterator[Found]:
-    """Yield the objects that have at least one of the paths; other lines are skipped."""
+    """Yield the objects with at least one of the paths; skip other lines."""
     for line in text.splitlines():
         if not line.lstrip().startswith(b"{"):
             continue
         try:
-            # Text of a model may be cut in the middle of a character.
+            # Text of a model may be cut inside a character.
             document: JsonValue = json.loads(line.decode(errors="replace"))
         except (ValueError, RecursionError) as error:
             raise OutputNotUnderstood(
@@ -142,17 +141,17 @@ def _measure(target: ReadValue, numbers: Sequence[Decimal]) -> Measure:
 
 
 def _token_fields(raw: RawOutput, tokens: TokenStream, generated: object) -> dict[str, object]:
-    """Return times of tokens by the board's clock, as far as pieces of output are tokens.
+    """Return times of tokens by the board's clock, if pieces of output are tokens.
 
-    ``generated``: their number. Without it the meaning of a piece is unknown, and nothing is
-    reported of tokens; nor where there are more pieces than tokens.
+    ``generated``: their number. Without it the meaning of a piece is unknown, and no token times
+    are reported; nor if there are more pieces than tokens.
     """
     timeline = parse_timeline(raw.timeline)
     text = stream_of(raw, tokens.stream)
     chunks = timeline.of(STDOUT if tokens.stream == "stdout" else STDERR)
     if (chunks[-1].end if chunks else 0) != len(text):
         raise OutputNotUnderstood(f"the timeline does not cover {tokens.stream}")
-    # Lines that came in one piece have one arrival.
+    # Lines in one piece have one arrival.
     ends = (
         [chunk.mono_ns for chunk in chunks]
         if tokens.each == "chunk"
@@ -175,7 +174,7 @@ def _token_fields(raw: RawOutput, tokens: TokenStream, generated: object) -> dic
     if found.first == 0:
         seen["ttft_ns"] = arrivals[0][0] - timeline.start_mono_ns
     if len(arrivals) < generated * (1 - MOST_UNSEEN):
-        # The moments are those at which a buffer was written, not those of tokens.
+        # These are the times of buffer writes, not of tokens.
         return seen
     return {
         **seen,
@@ -191,9 +190,10 @@ def _token_fields(raw: RawOutput, tokens: TokenStream, generated: object) -> dic
 
 
 def _of_lines(arrivals: Sequence[tuple[int, int]], generated: int) -> TokenTimes:
-    """Return the times of tokens that end a line each: the number that came together is known.
+    """Return the times of tokens that each end a line: the number in each piece is known.
 
-    Several lines at the end may have waited in a buffer for the program's end: they are no arrival.
+    Several lines at the end may have waited in a buffer for the program's end: they are not an
+    arrival.
     """
     last = arrivals[-1][1] if arrivals[-1][1] > 1 and len(arrivals) > 1 else 0
     timed = arrivals[:-1] if last else arrivals
@@ -207,7 +207,7 @@ def _of_lines(arrivals: Sequence[tuple[int, int]], generated: int) -> TokenTimes
 
 
 def _line_times(text: bytes, chunks: Sequence[Chunk]) -> Iterator[int]:
-    """Arrival time of the end of each line; bytes after the last end are no line."""
+    """Return the arrival time of each line's end; bytes after the last end are not a line."""
     for chunk in chunks:
         for _ in range(text.count(b"\n", chunk.offset, chunk.end)):
             yield chunk.mono_ns

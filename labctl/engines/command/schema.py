@@ -1,4 +1,4 @@
-"""The recipe keys of a program that labctl does not know: how its output is read."""
+"""The recipe keys of a program that labctl does not know, for reading its output."""
 
 import re
 import warnings
@@ -13,7 +13,7 @@ from labctl.config.yaml.loader import Path as DocumentPath
 _LONGEST_PATTERN = 2000
 
 Stream = Literal["stdout", "stderr"]
-#: What a printed number counts.
+#: Quantities of a printed number.
 Unit = Literal[
     "ns", "us", "ms", "s", "bytes", "kB", "MB", "GB", "KiB", "MiB", "GiB",
     "tokens", "tokens_per_s", "number",
@@ -60,11 +60,11 @@ class Reader(StrictModel):
     """Output that holds them."""
     pattern: Pattern | None = None
     """A regular expression (Python's) with named groups, `(?P<load>[0-9.]+) ms` for instance; `^`
-    and `$` hold at every line."""
+    and `$` match at every line."""
     json_lines: bool = False
     """Instead of a pattern: every line that begins with `{` is an object of JSON."""
     occurs: Literal["once", "first", "last", "every"] = "once"
-    """Matches that count; with `once`, a second one is refused."""
+    """Matches that count; with `once`, a second one is an error."""
     optional: bool = False
     """True if the program may leave it out; then it is absent from the record."""
     values: Annotated[dict[str, ReadValue], Field(min_length=1)]
@@ -73,7 +73,7 @@ class Reader(StrictModel):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if (self.pattern is None) != self.json_lines:
-            raise refuse("a reader has either a pattern or json_lines: true")
+            raise refuse("give either a pattern or json_lines: true")
         if self.pattern is not None:
             groups = compiled(self.pattern).groupindex
             problems: list[tuple[DocumentPath, str]] = [
@@ -90,12 +90,12 @@ class TokenStream(StrictModel):
     """Mark of each generated token in the output."""
 
     stream: Stream = "stdout"
-    """The stream that it is printed on."""
+    """The stream with the tokens."""
     each: Literal["chunk", "line"] = "chunk"
     """`chunk`: the program flushes after each token and prints nothing else there; `line`: each
     token ends a line."""
     count: Name | None = None
-    """Parameter with the number of generated tokens, where the output does not report it
+    """Parameter with the number of generated tokens, if the output does not report it
     (`generated_tokens`). Without either, results per token are absent."""
 
 
@@ -107,6 +107,6 @@ class Success(StrictModel):
     )
     """Exit statuses of success."""
     require: Pattern | None = None
-    """A pattern that its output must have, on either stream."""
+    """A pattern that must be in its output, on either stream."""
     refuse: Pattern | None = None
-    """A pattern that its output must not have, on either stream."""
+    """A pattern that must not be in its output, on either stream."""

@@ -5,15 +5,15 @@ chunk when the reader was late, a token can print nothing (special tokens) or a 
 character, and two newlines that belong to no token end the output. The end of the text
 is itself a sampled token and shows as `` [end of text]``.
 
-Two other stamps tell of tokens at the ends that have no arrival: the line before the prompt is
-read, and the two newlines right after the last token (``tools/completion/completion.cpp``).
+Two other stamps reveal tokens at the ends that have no arrival: the line before the prompt is read,
+and the two newlines right after the last token (``tools/completion/completion.cpp``).
 
 With ``--log-jsonl`` the program stamps its tokens itself. Format (``common/log.cpp``, 2026-10): one
-JSON object a line on stdout, ``{"type":"log","time":US,"level":LEVEL,"msg":TEXT}``. Tokens have the
-level ``none``, also those without text; ``time`` is in microseconds from the program's start.
-Objects of other types have no stamp. The program takes a stamp when it hands the entry to the
-thread that prints it, from the **wall clock**: setting that moves it. Slewing it (NTP) moves the
-agent's monotonic clock alike.
+JSON object per line on stdout, ``{"type":"log","time":US,"level":LEVEL,"msg":TEXT}``. Tokens have
+the level ``none``, also those without text; ``time`` is in microseconds from the program's start.
+Objects of other types have no stamp. The program takes a stamp from the **wall clock** when it
+hands the entry to the printing thread: setting the clock moves the stamps. Slewing it (NTP) moves
+the agent's monotonic clock too.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ END_OF_TEXT = b" [end of text]\n"
 NO_TAIL = "stdout does not end with the two newlines that llama.cpp prints after the last token"
 #: The last line before the prompt is read, in all versions.
 READY = "generate: n_ctx = "
-#: Waits, in times of a token, that are none for a token, and those that are for one.
+#: Waits, in times of a token: below the first no token is missing, above the second one is.
 _NONE, _ONE = 0.25, (0.5, 1.5)
 
 
@@ -46,8 +46,8 @@ class Arrivals:
 
     ``ready_ns`` is that of the line before the prompt, None where it was not read by itself;
     ``end_ns`` that of the newlines after the last token. ``joined``: the last arrival is the end of
-    the text together with the word before it. ``counts`` are the tokens of each arrival, where the
-    output tells them.
+    the text together with the word before it. ``counts`` are the tokens of each arrival, if the
+    output shows them.
     """
 
     start_ns: int
@@ -60,41 +60,41 @@ class Arrivals:
 
     @property
     def tokens(self) -> int:
-        """The fewest tokens that they stand for."""
+        """Smallest number of tokens in the arrivals."""
         return sum(self.counts) if self.counts else len(self.times_ns) + self.joined
 
     @property
     def held(self) -> dict[int, int]:
-        """Tokens of the gaps that are known to hold several."""
+        """Tokens of the gaps that are known to contain several."""
         if self.counts:
             return {n: held for n, held in enumerate(self.counts[1:]) if held > 1}
         return {len(self.times_ns) - 2: 2} if self.joined and len(self.times_ns) > 1 else {}
 
     @property
     def after_ns(self) -> int:
-        """From the last arrival until the program was done."""
+        """Time from the last arrival until the program was done."""
         return self.end_ns - self.times_ns[-1]
 
     def before_ns(self, prompt_ns: int | None) -> int | None:
-        """From the end of the prompt, of which the program knows the time, to the first arrival."""
+        """Time from the end of the prompt, as the program reports it, to the first arrival."""
         if self.ready_ns is None or prompt_ns is None:
             return None
         return self.times_ns[0] - self.ready_ns - prompt_ns
 
     def unseen_first(self, perf: Perf) -> int | None:
-        """Tokens before the first arrival or with it, one aside; None where it is not known."""
+        """Tokens before the first arrival or with it, minus one; None if unknown."""
         if self.counts:
             return self.counts[0] - 1
         return self._tokens_in(self.before_ns(perf.prompt_eval_ns), perf)
 
     def unseen_last(self, perf: Perf) -> int | None:
-        """Tokens after the last arrival: none or one; None where it is not known."""
+        """Tokens after the last arrival: none or one; None if unknown."""
         return 0 if self.ended_text or self.counts else self._tokens_in(self.after_ns, perf)
 
     def _tokens_in(self, wait_ns: int | None, perf: Perf) -> int | None:
         if wait_ns is None or len(self.times_ns) < 2:
             return None
-        # Tokens that came together widen the gaps, a stall widens the program's mean.
+        # Joined tokens widen the gaps, a stall increases the program's mean.
         gaps = median(late - early for early, late in pairwise(self.times_ns))
         token = min(gaps, perf.decode_ns / perf.decode_steps)
         if abs(wait_ns) < _NONE * token:
@@ -105,8 +105,8 @@ class Arrivals:
 def find_arrivals(stdout: bytes, stderr: bytes, timeline: Timeline) -> Arrivals:
     """Cut stdout into arrivals.
 
-    Raises OutputNotUnderstood when stdout is not that of a finished completion, when the timeline
-    is that of other output, or when no token printed anything.
+    Raises OutputNotUnderstood if stdout is not from a finished completion, if the timeline belongs
+    to other output, or if no token printed anything.
     """
     chunks = timeline.of(STDOUT)
     timed = chunks[-1].end if chunks else 0
@@ -121,8 +121,8 @@ def find_arrivals(stdout: bytes, stderr: bytes, timeline: Timeline) -> Arrivals:
     times = [chunk.mono_ns for chunk in chunks if chunk.offset < text_end]
     joined = False
     if ended_text:
-        # The marker is one arrival, also where a reader split it; joined to the last word it is
-        # none of its own.
+        # The marker is one arrival, even if a reader split it; joined to the last word it has no
+        # arrival of its own.
         marker = text_end - len(END_OF_TEXT)
         words = [chunk for chunk in chunks if chunk.offset < marker]
         shown = next(chunk for chunk in chunks if chunk.end > marker)
@@ -140,10 +140,11 @@ def _ready(stderr: bytes, timeline: Timeline) -> int | None:
     return next((c.mono_ns for c in timeline.of(STDERR) if 0 <= at < c.end), None)
 
 
-#: How far the agent's span may be from the program's: what a rate may be wrong by.
+#: Tolerated difference of the agent's span from the program's: the error of a rate.
 _SPAN_TOLERANCE = 0.01
-#: How late a stamp may be: 1 % of a typical token, which no single gap is then wrong by; of fast
-#: tokens 1 ms, since waking the program's printing thread and the agent takes a part of that.
+#: Tolerated lateness of a stamp: 1 % of a typical token, so that no single gap is wrong by more.
+#: For fast tokens 1 ms, since waking the program's printing thread and the agent takes a part of
+#: that.
 _LATE_SHARE, _LATE_NS = 0.01, 1_000_000
 _TEXT = "none"
 _BEGIN = b'{"type":"log",'
@@ -168,7 +169,7 @@ class _Entry:
     text: str
 
     def as_text(self) -> str:
-        """Return what is printed of it without ``--log-jsonl``."""
+        """Return its text as printed without ``--log-jsonl``."""
         if self.level in (_TEXT, "cont"):
             return self.text
         seconds, us = divmod(self.us, 1_000_000)
@@ -177,9 +178,9 @@ class _Entry:
 
 
 def as_text(raw: RawOutput) -> RawOutput:
-    """Give the output as it is without ``--log-jsonl``, of which no timeline is known.
+    """Return the output in the form without ``--log-jsonl``; it has no timeline.
 
-    Lines that are no entries are left out. Output of another form is returned as it is.
+    Lines that are not entries are left out. Output of another form is returned unchanged.
     """
     if not raw.stdout.startswith(_BEGIN):
         return raw
@@ -191,16 +192,16 @@ def as_text(raw: RawOutput) -> RawOutput:
 
 
 def find_tokens(stdout: bytes, timeline: Timeline) -> tuple[Arrivals, ClockCheck]:
-    """Find when each token arrived, and compare that with the program's stamps.
+    """Find the arrival time of each token, and compare it with the program's stamps.
 
-    Raises OutputNotUnderstood for lines that are no entries, when stdout is not that of a finished
-    completion, or when no token was generated.
+    Raises OutputNotUnderstood for lines that are not entries, if stdout is not from a finished
+    completion, or if no token was generated.
     """
     entries, other = _read(stdout)
     chunks = timeline.of(STDOUT)
     if other is not None:
         raise OutputNotUnderstood(
-            "a line of stdout is no entry of its log, as --log-jsonl prints it",
+            "a line of stdout is not a log entry as --log-jsonl prints it",
             details=other[:200].decode(errors="replace"),
         )
     if (chunks[-1].end if chunks else 0) != len(stdout):
@@ -210,7 +211,7 @@ def find_tokens(stdout: bytes, timeline: Timeline) -> tuple[Arrivals, ClockCheck
     if not tokens or tokens[-1].text != TAIL.decode():
         raise OutputNotUnderstood(NO_TAIL, details=stdout[-200:].decode(errors="replace") or None)
     *tokens, tail = tokens
-    # The sampled end of the text is an entry, and the words that tell of it are another one.
+    # The sampled end of the text is one entry, and its words are another one.
     ended_text = bool(tokens) and tokens[-1].text == END_OF_TEXT.decode()
     tokens = tokens[:-1] if ended_text else tokens
     if not tokens:
@@ -237,14 +238,14 @@ def find_tokens(stdout: bytes, timeline: Timeline) -> tuple[Arrivals, ClockCheck
 
 
 def clocks_check(clocks: ClockCheck) -> Check:
-    """Compare both spans, and look for stamps of the agent that are late."""
+    """Compare both spans, and search for late stamps of the agent."""
     program = sum(clocks.program_ns)
     late = clocks.late_ns
     agent = program + late[-1] - late[0]
     if not clocks.program_ns:
         return Check(name="clocks", ok=None, detail="one token")
     if min(clocks.program_ns) < 0 or program == 0:
-        detail = "the program's stamps, from the wall clock, run back or stand: it was set"
+        detail = "the program's stamps (wall clock) go back or stand still: the clock was set"
         return Check(name="clocks", ok=False, detail=detail)
     bound = max(_LATE_NS, _LATE_SHARE * median(clocks.program_ns))
     latest = max(range(len(late)), key=lambda n: late[n])
@@ -267,9 +268,7 @@ def clocks_check(clocks: ClockCheck) -> Check:
 
 
 def _compared(agent_ns: Sequence[int], program_ns: Sequence[int]) -> ClockCheck:
-    """Compare clocks without a common zero: lateness counts from the token that was read
-    soonest.
-    """
+    """Compare clocks without a common zero: lateness counts from the earliest read token."""
     behind = [agent - program for agent, program in zip(agent_ns, program_ns, strict=True)]
     soonest = min(behind)
     return ClockCheck(

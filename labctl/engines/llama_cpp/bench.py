@@ -1,8 +1,8 @@
 """llama-bench: prompt (pp) and generation (tg) tests, repeated in one process.
 
-It makes its own tokens, so there is no prompt; and it prints each test when it is done, as a line
-of JSON (``-o jsonl``). Keys differ from version to version and are read by name (``test`` in
-``tools/llama-bench/llama-bench.cpp``): what is not known is left alone, what is missing is refused.
+It makes its own tokens, so there is no prompt. It prints each finished test as a line of JSON (``-o
+jsonl``). Keys differ from version to version and are read by name (``test`` in
+``tools/llama-bench/llama-bench.cpp``): unknown ones are ignored, missing ones are refused.
 """
 
 from collections.abc import Collection
@@ -76,7 +76,7 @@ class LlamaBench(Engine[LlamaBenchParameters]):
         model: ModelIdentity,
         text_bytes: int | None = None,  # noqa: ARG002 - batches are full
     ) -> Resolved[LlamaBenchParameters]:
-        """One thread for each core; warm-up and repacking only where the weights fit."""
+        """Use one thread for each core; warm-up and repacking only if the weights fit."""
         return resolve_defaults(parameters, facts, model, self.memory)
 
     def memory(
@@ -85,14 +85,14 @@ class LlamaBench(Engine[LlamaBenchParameters]):
         model: ModelIdentity,
         text_bytes: int | None = None,  # noqa: ARG002 - batches are full
     ) -> MemoryNeed:
-        """Weights, the cache of the longer test, compute buffer."""
+        """Return weights, the cache of the longer test, and compute buffer."""
         cache = (parameters.cache_type_k, parameters.cache_type_v)
         return memory_need(
             parameters, model, context=parameters.context, cache=cache, mapped=parameters.mmap
         )
 
     def token_counts(self, parameters: LlamaBenchParameters, text_bytes: int) -> TokenCounts:  # noqa: ARG002 - it reads none
-        """Each repetition of both tests; a warm-up is a whole prompt, and one token."""
+        """Count each repetition of both tests; a warm-up is a whole prompt, and one token."""
         warm_up = parameters.warmup is not False
         prompts = parameters.repetitions + warm_up if parameters.prompt_tokens else 0
         tokens = parameters.tokens * parameters.repetitions + warm_up if parameters.tokens else 0
@@ -103,9 +103,7 @@ class LlamaBench(Engine[LlamaBenchParameters]):
         return programs.choose(PROGRAM, self.task, available, offered)
 
     def command(self, tool: Tool, parameters: LlamaBenchParameters, inputs: Inputs) -> list[str]:
-        """Return the argument vector. Raises ConfigError if a classic version is asked not to
-        repack.
-        """
+        """Return the argument vector. Raises ConfigError if a classic version must not repack."""
         argv = [*programs.start(inputs), "-o", "jsonl"]
         argv += ["-p", str(parameters.prompt_tokens), "-n", str(parameters.tokens)]
         argv += ["-d", str(parameters.depth), "-r", str(parameters.repetitions)]
@@ -116,13 +114,13 @@ class LlamaBench(Engine[LlamaBenchParameters]):
             return [*argv, "--repack", "0" if parameters.repack is False else "1"]
         if parameters.repack is False:
             raise ConfigError(
-                "this version's llama-bench has no option against repacking weights",
+                "this version's llama-bench has no option to disable repacking",
                 hint="use a newer version, or set repack: true if the copies fit in memory",
             )
         return [*argv, "-mmp", "1" if parameters.mmap else "0"]
 
     def progress(self, seen: Seen, parameters: LlamaBenchParameters) -> ProgramProgress:
-        """Return the progress: a line for each finished test."""
+        """Return the progress: one line per finished test."""
         tests = (parameters.prompt_tokens > 0) + (parameters.tokens > 0)
         return ProgramProgress(RUNNING, min(seen.stdout.lines, tests), tests, "tests")
 
@@ -140,7 +138,7 @@ class LlamaBench(Engine[LlamaBenchParameters]):
         shapes = [(line.n_prompt, line.n_gen) for line in lines]
         if sorted(shapes) != sorted(wanted):
             raise OutputNotUnderstood(
-                f"llama-bench was asked for {_names(wanted)} and gave {_names(shapes)}",
+                f"llama-bench was asked for {_names(wanted)} but gave {_names(shapes)}",
                 details=_shown(raw.stdout),
             )
         return _timing(lines)
@@ -148,7 +146,7 @@ class LlamaBench(Engine[LlamaBenchParameters]):
     def checks(
         self, timing_record: TimingRecord, parameters: LlamaBenchParameters
     ) -> tuple[Check, ...]:
-        """Every test was repeated as often as asked."""
+        """Check that every test was repeated as often as requested."""
         counts = [len(test.samples_ns) for test in timing_record.tests]
         return (
             Check(
@@ -163,7 +161,7 @@ def _lines(stdout: bytes) -> list[_Line]:
     lines = []
     for number, text in enumerate(stdout.splitlines(), 1):
         try:
-            # What is read of a line are numbers and plain words; a name of other bytes may be.
+            # Only numbers and plain words are read from a line; names may contain other bytes.
             lines.append(_Line.model_validate_json(text.decode(errors="replace")))
         except ValidationError as error:
             problems = [
@@ -171,14 +169,14 @@ def _lines(stdout: bytes) -> list[_Line]:
             ]
             raise OutputNotUnderstood(
                 f"line {number} of llama-bench's output: {'; '.join(problems)}",
-                hint="is it a version that labctl does not know?",
+                hint="labctl may not know this version",
                 details=_shown(text),
             ) from error
     return lines
 
 
 def _require_consistent(line: _Line, parameters: LlamaBenchParameters) -> None:
-    """Refuse a test that was not made as asked, or whose numbers contradict each other."""
+    """Refuse a test that differs from the request, or whose numbers contradict each other."""
     expected = {
         "depth": line.n_depth,
         "batch": line.n_batch,

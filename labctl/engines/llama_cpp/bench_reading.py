@@ -1,7 +1,7 @@
-"""Read files of llama-bench results that anybody may have made.
+"""Read files of llama-bench results from unknown sources.
 
-Nothing of a file is run but the two statements that llama-bench prints, on a table in memory that
-nobody else sees, and everything has a bound.
+Of a file only the two SQL statements that llama-bench prints are run, on a private table in memory,
+and everything has a bound.
 """
 
 import re
@@ -33,16 +33,16 @@ MOST_TESTS = 5_000
 _MOST_COLUMNS = 100
 _MOST_TEXT = 1_000
 _MOST_SAMPLES = 10_000
-#: As 64 bits hold it.
+#: Largest integer of 64 bits.
 _MOST = (1 << 63) - 1
 _SQL_SECONDS = 10.0
 _SQL_MEMORY_PAGES = 32 << 10  # of 4 KiB
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _SQL = re.compile(rb"\b(?:CREATE\s+TABLE|INSERT\s+INTO)\b[^;]{0,200}\b" + TABLE.encode(), re.I)
-#: Actions of SQL -> what they may be done to.
+#: Actions of SQL -> their allowed objects.
 Allowed: TypeAlias = Mapping[int, Collection[str | None]]
 _PLAIN_TABLE = re.compile(r"CREATE TABLE\b", re.I)
-#: What llama-bench's statements do; reading is allowed when they are done.
+#: Actions of llama-bench's statements; reading is allowed after them.
 _WRITES: Allowed = {
     sqlite3.SQLITE_CREATE_TABLE: {TABLE},
     sqlite3.SQLITE_INSERT: {TABLE, "sqlite_master"},
@@ -59,7 +59,7 @@ _Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class BenchLine(BaseModel):
-    """A test of llama-bench, as far as labctl has a use for it. None: the file does not say it."""
+    """A test of llama-bench, with the fields that labctl uses. None: missing in the file."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, protected_namespaces=())
 
@@ -113,7 +113,7 @@ class BenchFile:
 
 
 def looks_like_bench(data: bytes) -> bool:
-    """Tell whether the content of a file may be results of llama-bench."""
+    """Return True if the content of a file may be results of llama-bench."""
     return (
         data.startswith(_SQLITE_MAGIC)
         or _stripped(data[:1000])[:1] in (b"[", b"{")
@@ -122,7 +122,7 @@ def looks_like_bench(data: bytes) -> bool:
 
 
 def read_bench(data: bytes) -> BenchFile:
-    """Return the tests in a file, by its content. Raises ConfigError, with what is wrong where."""
+    """Return the tests in a file, by its content. Raises ConfigError with place and problem."""
     if len(data) > MOST_BYTES:
         raise ConfigError(f"the file is larger than {MOST_BYTES >> 20} MiB")
     if data.startswith(_SQLITE_MAGIC):
@@ -143,7 +143,7 @@ def read_bench(data: bytes) -> BenchFile:
                 for p in error.errors(include_url=False, include_input=False)
             ]
             raise ConfigError(
-                f"test {number} of {len(rows)} is none of llama-bench: {'; '.join(problems[:3])}"
+                f"test {number} of {len(rows)} is not a llama-bench test: {'; '.join(problems[:3])}"
             ) from error
     return BenchFile(form, tuple(rows), tuple(tests))
 
@@ -160,7 +160,7 @@ def _from_json(data: bytes) -> tuple[str, list[Row]]:
 
 def _json(text: bytes, where: str) -> object:
     try:
-        # A path may have any bytes. The reader has a bound on depth of its own.
+        # A path may have any bytes. The reader has its own bound on depth.
         return from_json(text.decode(errors="replace"), allow_inf_nan=False)
     except ValueError as error:
         raise ConfigError(f"{where} is not JSON: {error}") from error
@@ -168,19 +168,19 @@ def _json(text: bytes, where: str) -> object:
 
 def _checked(rows: object) -> list[Row]:
     if not isinstance(rows, list):
-        raise ConfigError("the file is no list of tests")
+        raise ConfigError("the file is not a list of tests")
     if len(rows) > MOST_TESTS:
         raise _too_many(len(rows))
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
-            raise ConfigError(f"test {number} of {len(rows)} is no object")
+            raise ConfigError(f"test {number} of {len(rows)} is not an object")
         if len(row) > _MOST_COLUMNS:
             raise ConfigError(f"test {number} of {len(rows)} has {len(row)} values")
     return [{k: v for k, v in row.items() if NAME.fullmatch(k) and _is_plain(v)} for row in rows]
 
 
 def _is_plain(value: object) -> bool:
-    """Tell whether llama-bench writes such a value: none is deeper than a list of numbers."""
+    """Return True if llama-bench writes such a value: none is deeper than a list of numbers."""
     if isinstance(value, str):
         return len(value) <= _MOST_TEXT
     if isinstance(value, list):
@@ -226,7 +226,7 @@ def _rows(database: sqlite3.Connection) -> list[Row]:
 
 @contextmanager
 def _limited() -> Iterator[sqlite3.Connection]:
-    """Give a database in memory that cannot grow or compute without end."""
+    """Return a database in memory with bounded size and computing time."""
     deadline = time.monotonic() + _SQL_SECONDS
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
         database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
@@ -240,7 +240,7 @@ def _limited() -> Iterator[sqlite3.Connection]:
         try:
             yield database
         except (sqlite3.Error, ValueError) as error:
-            raise ConfigError(f"the file is no SQL of llama-bench: {error}") from error
+            raise ConfigError(f"the file is not SQL of llama-bench: {error}") from error
 
 
 def _authorizer(allowed: Allowed) -> Callable[..., int]:

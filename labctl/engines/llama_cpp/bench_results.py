@@ -1,8 +1,8 @@
-"""Results of llama-bench as it prints them: rows, read and written as JSON, JSON Lines and SQL.
+"""Results of llama-bench in its own formats: rows as JSON, JSON Lines and SQL.
 
 A row has the names and the values of ``test::get_fields`` in ``tools/llama-bench/llama-bench.cpp``,
-and ``samples_ns`` and ``samples_ts`` where it is JSON. Names differ from version to version: those
-that are there are kept. llama.cpp's ``scripts/compare-llama-bench.py`` reads all three.
+and, in JSON, ``samples_ns`` and ``samples_ts``. Names differ from version to version: all are kept.
+llama.cpp's ``scripts/compare-llama-bench.py`` reads all three.
 """
 
 import json
@@ -13,20 +13,20 @@ from typing import TypeAlias
 Row: TypeAlias = dict[str, object]
 
 TABLE = "llama_bench"
-#: A name that can be a column as it is.
+#: A name that can be a column unchanged.
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _SQL_TYPES: dict[type, str] = {str: "TEXT", bool: "INTEGER", int: "INTEGER", float: "REAL"}
 
 
 def json_text(rows: Sequence[Row]) -> str:
-    """Return rows as ``llama-bench -o json`` prints them: an array, a value on each line."""
+    """Return rows as ``llama-bench -o json`` prints them: an array, one value per line."""
     return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
 
 
 def sql_text(rows: Sequence[Row]) -> str:
     """Return rows as ``llama-bench -o sql`` prints them: a table if there is none, and insertions.
 
-    What is no plain value, as the samples are, is no column; what a row does not have is NULL.
+    Values that are not plain, such as samples, have no column; values missing in a row are NULL.
     """
     columns: dict[str, str] = {}
     for row in rows:
@@ -51,6 +51,6 @@ def _plain(row: Mapping[str, object]) -> dict[str, object]:
 
 
 def _sql_value(value: object) -> str:
-    """Return a value as llama-bench writes it, in quotes, the truth values as digits."""
+    """Return a value as llama-bench writes it: in quotes, truth values as digits."""
     text = str(int(value) if isinstance(value, bool) else value)
     return "'" + text.replace("'", "''").replace("\0", "") + "'"

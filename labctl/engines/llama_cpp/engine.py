@@ -50,7 +50,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         model: ModelIdentity,
         text_bytes: int | None = None,
     ) -> Resolved[LlamaCppParameters]:
-        """One thread for each core; warm-up and repacking only where the weights fit."""
+        """Use one thread for each core; warm-up and repacking only if the weights fit."""
 
         def need(changed: LlamaCppParameters, of: ModelIdentity) -> MemoryNeed:
             return self.memory(changed, of, text_bytes)
@@ -66,7 +66,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         """Return mapped and repacked weights, key-value cache, and the used part of compute
         buffers.
 
-        What is locked is not dropped, so then all of it counts.
+        Locked weights are not dropped, so then all of them count.
         """
         short = text_bytes is not None and not parameters.mlock
         prompt_tokens = _prompt_tokens(text_bytes or 0) if short else None
@@ -86,7 +86,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         )
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
-        """``llama-completion`` where the version has it; its ``llama-cli`` only chats."""
+        """Return ``llama-completion`` if the version has it; its ``llama-cli`` only chats."""
         return programs.choose_completion(available, offered)
 
     def command(self, tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list[str]:
@@ -94,17 +94,17 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         return programs.complete(tool, parameters, inputs)
 
     def comparability(self, tool: Tool, parameters: LlamaCppParameters) -> dict[str, JsonValue]:
-        """Without ``log_jsonl`` where it is not asked for: records from before it compare."""
+        """Return it without an unset ``log_jsonl``: older records stay comparable."""
         asked = super().comparability(tool, parameters)
         if not parameters.log_jsonl:
             del asked["log_jsonl"]
         return asked
 
     def progress(self, seen: Seen, parameters: LlamaCppParameters) -> ProgramProgress:
-        """Each piece of stdout is a token; it says `generate:` when model and context are ready.
+        """Count each piece of stdout as a token; `generate:` marks a ready model and context.
 
-        With ``log_jsonl`` each line is, after those of the log before the prompt; warnings among
-        those count as tokens. There is no rate, since the first line is none of a token.
+        With ``log_jsonl`` each line after the log before the prompt is a token; warnings there
+        count as tokens. There is no rate, since the first line is not a token.
         """
         if parameters.log_jsonl:
             done = max(0, seen.stdout.lines - _LINES_BEFORE)
@@ -115,13 +115,13 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         return generated(seen.stdout, seen.stdout.pieces, parameters.tokens, before)
 
     def locks_memory(self, parameters: LlamaCppParameters) -> bool:
-        """With ``--mlock``."""
+        """Return True with ``--mlock``."""
         return parameters.mlock
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """Return the error in llama.cpp's last output and the job's end.
 
-        IntegrityError, after which a trial is retried, where its last words were lost.
+        IntegrityError, after which a trial is retried, if its last output was lost.
         """
         raw = as_text(raw)
         failure = programs.diagnose(job, raw)
@@ -136,7 +136,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     def checks(
         self, timing_record: TimingRecord, parameters: LlamaCppParameters
     ) -> tuple[Check, ...]:
-        """Tokens asked for and made, arrivals seen, and both clocks against each other."""
+        """Check the number of tokens, the arrivals seen, and both clocks against each other."""
         return timing.checks(timing_record, parameters)
 
 

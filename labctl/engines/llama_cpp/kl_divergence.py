@@ -1,9 +1,9 @@
-"""llama-perplexity with ``--kl-divergence``: how far a model is from the one that wrote a file.
+"""llama-perplexity with ``--kl-divergence``: divergence of a model from the one that wrote a file.
 
 The file, ``base_logits`` of the recipe, has the other model's probabilities for each token of a
-text, and the text's tokens (``labctl models logits`` writes it). A line for each chunk is printed
-on stdout, with the estimates so far, and at the end their statistics (``kl_divergence`` in
-``tools/perplexity/perplexity.cpp``). Whatever is wrong with the file, the exit status is 0.
+text, and the text's tokens (``labctl models logits`` writes it). The program prints a line for each
+chunk on stdout, with the estimates so far, and at the end their statistics (``kl_divergence`` in
+``tools/perplexity/perplexity.cpp``). For every problem with the file, the exit status is 0.
 """
 
 import math
@@ -40,8 +40,8 @@ _QUANTILES = (("kl_divergence_p99", rb"^99\.0% +KLD:"), ("kl_divergence_max", rb
 _FAULTS = (
     (
         rb"inconsistent vocabulary",
-        "the model has another vocabulary than the one that wrote base_logits",
-        "only models with the same tokens compare",
+        "the vocabularies of this model and the one that wrote base_logits differ",
+        "only models with the same tokens can be compared",
     ),
     (
         rb"has been computed with [0-9]+, while the current context",
@@ -53,7 +53,7 @@ _FAULTS = (
             rb"kl_divergence: failed to open|does not look like a file containing log-prob"
             rb"|kl_divergence: failed reading"
         ),
-        "base_logits is no whole file of logits",
+        "base_logits is not a complete file of logits",
         "write it with `labctl models logits`",
     ),
 )
@@ -80,9 +80,9 @@ class LlamaKlDivergence(ChunkEngine[LlamaKlDivergenceParameters]):
         return self._argv(tool, parameters, inputs, words)
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        """Return the error in its output: it ends with status 0 after all of them.
+        """Return the error in its output: the exit status is always 0.
 
-        IntegrityError, after which a trial is retried, where its last words were lost.
+        IntegrityError, after which a trial is retried, if its last output was lost.
         """
         output = raw.stderr + raw.stdout
         for pattern, message, hint in _FAULTS:
@@ -138,18 +138,18 @@ class LlamaKlDivergence(ChunkEngine[LlamaKlDivergenceParameters]):
         timing_record: TimingRecord,  # noqa: ARG002 - parse has checked all that can be
         parameters: LlamaKlDivergenceParameters,  # noqa: ARG002
     ) -> tuple[Check, ...]:
-        """None: as many chunks are read as the file has, or the output is refused."""
+        """Return none: the program reads all chunks of the file, or its output is refused."""
         return ()
 
 
 def _numbers(pattern: bytes, raw: RawOutput) -> tuple[float, ...]:
     found = re.findall(pattern, raw.stdout, re.MULTILINE)
     if len(found) != 1:
-        raise not_understood(f"{len(found)} lines are like {pattern[:24].decode()!r}", raw)
+        raise not_understood(f"{len(found)} lines match {pattern[:24].decode()!r}", raw)
     numbers = found[0] if isinstance(found[0], tuple) else (found[0],)
     values = tuple(float(number) for number in numbers)
     if not math.isfinite(values[0]):
-        raise not_understood("an estimate is no number", raw)
+        raise not_understood("an estimate is not a number", raw)
     return values
 
 
@@ -162,6 +162,6 @@ def _estimate(
         unit="1",
         values=running or (value,),
         value=value,
-        # Of two equal models some errors are the root of what is a little below 0.
+        # For two equal models some errors are roots of values slightly below 0.
         error=error if math.isfinite(error) else None,
     )

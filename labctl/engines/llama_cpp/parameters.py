@@ -1,8 +1,8 @@
-"""Parameters of llama.cpp that a recipe may set, the defaults that labctl chooses, their memory.
+"""Parameters of llama.cpp in a recipe, the defaults that labctl chooses, their memory.
 
 The memory was checked with the ``buffer size`` lines of llama.cpp's log (``-lv 4``) of new and
 classic versions with SmolLM2-135M: the key-value cache to the byte, the compute buffer within 2 %;
-and the whole need in booted ARM64 Linuxes of little memory.
+and the total need in booted ARM64 Linux systems with little memory.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from labctl.units import size
 _RANDOM_SEED = 2**32 - 1
 #: llama.cpp raises smaller contexts to this by itself.
 _LEAST_CONTEXT = 8
-#: The prompt must leave this many positions of the context free, or llama.cpp refuses it.
+#: Positions of the context that the prompt must leave free, or llama.cpp refuses it.
 _CONTEXT_MARGIN = 4
 
 _MOST_TOKENS = 1_000_000
@@ -52,7 +52,7 @@ class LlamaParameters(EngineParameters):
     )
 
 
-#: What those of a completion mean; of the other programs, too, as far as they have them.
+#: Roles of the parameters of a completion, and of other programs as far as they have them.
 ROLES = Roles(threads="threads", tokens="tokens", warm_up="warmup", batch="ubatch")
 #: Types of keys and values; where a program has no such parameter, llama.cpp's own.
 CACHE_TYPE_PARAMETERS = {"cache_type_k": "f16", "cache_type_v": "f16"}
@@ -76,8 +76,10 @@ class LlamaCppParameters(TimedParameters):
         2048,
         ge=_LEAST_CONTEXT,
         le=_MOST_CONTEXT,
-        description="positions for prompt and generated tokens (-c); always passed, because newer"
-        " versions take the model's whole context otherwise",
+        description=(
+            "positions for prompt and generated tokens (-c); always passed,"
+            " because newer versions otherwise use the model's whole context"
+        ),
     )
     seed: int = Field(1, ge=0, lt=_RANDOM_SEED, description="random seed (--seed)")
     temperature: float = Field(
@@ -105,7 +107,7 @@ class LlamaCppParameters(TimedParameters):
     def _room_for_the_tokens(self) -> Self:
         if self.tokens + _CONTEXT_MARGIN > self.context:
             raise ValueError(
-                f"context {self.context} has no room for {self.tokens} tokens and a prompt;"
+                f"context {self.context} is too small for {self.tokens} tokens and a prompt;"
                 f" raise context above {self.tokens + _CONTEXT_MARGIN}"
             )
         return self
@@ -142,30 +144,29 @@ class LlamaBenchParameters(TimedParameters):
     @model_validator(mode="after")
     def _something_to_measure(self) -> Self:
         if self.prompt_tokens == self.tokens == 0:
-            raise ValueError("prompt_tokens and tokens are both 0: there is nothing to measure")
+            raise ValueError("prompt_tokens and tokens are both 0: nothing to measure")
         return self
 
     @property
     def context(self) -> int:
-        """Positions that the longer of the tests needs."""
+        """Positions that the longer test needs."""
         return self.depth + max(self.prompt_tokens, self.tokens)
 
 
 class LlamaServerParameters(TimedParameters):
-    """Parameters of llama-server; what a question asks for comes with the question."""
+    """Parameters of llama-server; each question brings its own settings."""
 
     context: int = Field(
         2048,
         ge=_LEAST_CONTEXT,
         le=_MOST_CONTEXT,
-        description="positions for a question and its answer; -c is `parallel` times as many",
+        description="positions for a question and its answer; -c is `parallel` times this number",
     )
     parallel: int = Field(
         1,
         ge=1,
         le=256,
-        description="questions that are answered at once, each with a context of its own (-np);"
-        " the others wait",
+        description="questions answered at once, each with its own context (-np); the others wait",
     )
 
 
@@ -178,7 +179,7 @@ class ChunkParameters(LlamaParameters):
 
     @property
     def sequences(self) -> int:
-        """Chunks that are read side by side, as the program decides it from the batch."""
+        """Chunks that the program reads side by side, decided by the batch."""
         return max(1, self.batch // self.context)
 
 
@@ -197,7 +198,7 @@ class LlamaKlDivergenceParameters(ChunkParameters):
         512,
         ge=_LEAST_CONTEXT,
         le=_MOST_CONTEXT,
-        description="tokens of each chunk (-c), as the logits were written with",
+        description="tokens of each chunk (-c), as used for the logits",
     )
 
 
@@ -210,9 +211,9 @@ def resolve_defaults(
     model: ModelIdentity,
     need_of: Callable[[P, ModelIdentity], MemoryNeed],
 ) -> Resolved[P]:
-    """Replace every ``None``; what cannot be decided stays with llama.cpp and is reported.
+    """Replace every ``None``; values that cannot be chosen are left to llama.cpp and reported.
 
-    What is nearly too much counts as too much: the estimate may be wrong by as much.
+    A need close to the limit counts as too much: the estimate may be wrong.
     """
     decided: dict[str, object] = {}
     notes = []
@@ -232,7 +233,7 @@ def resolve_defaults(
     if warmup_open:
         decided["warmup"] = available is None or surely_fits(need, available)
     reasons = {
-        "repack": "no repacking, the copied weights would not surely fit in memory",
+        "repack": "no repacking, the copied weights might not fit in memory",
         "warmup": "no warm-up pass, the weights do not fit in memory",
     }
     notable = [reason for key, reason in reasons.items() if decided.get(key) is False]
@@ -248,7 +249,8 @@ def resolve_defaults(
         locked = need_of(parameters.model_copy(update=decided), model)
         if locked.total_bytes > available:
             notes.append(
-                f"{model.key}: more is to be locked than the free memory: it may be killed"
+                f"{model.key}: the memory to lock exceeds the free memory: the program may be"
+                " killed"
             )
     return Resolved(parameters.model_copy(update=decided), tuple(notes))
 
@@ -262,7 +264,7 @@ _F32_BYTES = 4
 #: tokens, 35.1 MB with SmolLM2-135M of 49,152; less cache and compute buffers.
 _PROGRAM_BYTES = 3_800_000
 _VOCABULARY_ENTRY_BYTES = 367
-#: Hidden states that are alive beside the logits when the buffer is at its fullest.
+#: Hidden states in the buffer beside the logits at its peak.
 _HIDDEN_STATES = 2
 
 
@@ -287,13 +289,13 @@ def memory_need(
     """Return the memory of one run. ``repack`` counts unless it is off; ``cache``: types of keys,
     values.
 
-    Weights that are not ``mapped`` are read into memory of the program's own, each in its order;
-    those that are ``locked`` stay there, even if nothing reads them. Keys and values are taken to
-    be of one width, as in nearly all models. The pages of compute buffers that a short prompt does
-    not touch take no memory; without ``prompt_tokens`` the batches are full.
+    Weights that are not ``mapped`` are read into the program's own memory, each in its order;
+    ``locked`` weights stay there, even if nothing reads them. Keys and values are assumed to have
+    the same width, as in nearly all models. Pages of compute buffers that a short prompt does not
+    touch use no memory; without ``prompt_tokens`` the batches are full.
     """
     if model.tensor_bytes is None or model.reused_bytes is None:
-        raise ConfigError(f"the model {model.key!r} is not GGUF, which llama.cpp needs")
+        raise ConfigError(f"the model {model.key!r} is not a GGUF file, which llama.cpp needs")
     share = sum(CACHE_TYPES[kind] for kind in cache) / (2 * CACHE_TYPES["f16"])
     in_f16 = model.kv_bytes_per_position
     per_position = None if in_f16 is None else round(in_f16 * share)
@@ -311,9 +313,7 @@ def memory_need(
 def _compute_bytes(
     parameters: LlamaParameters, model: ModelIdentity, context: int, prompt_tokens: int | None
 ) -> int | None:
-    """Return the graph of one physical batch: each of its tokens has logits, states, and a mask
-    row.
-    """
+    """Return the bytes for one physical batch: each token has logits, states, and a mask row."""
     if model.vocabulary is None or model.embedding_length is None:
         return None
     tokens = min(parameters.ubatch, parameters.batch, prompt_tokens or context, context)

@@ -1,9 +1,9 @@
-"""The performance lines that llama.cpp prints at its end.
+"""Performance lines that llama.cpp prints at its end.
 
 Three forms (``common/sampling.cpp``, ``src/llama-context.cpp``, older ``llama.cpp``):
 ``common_perf_print:`` behind a time stamp, ``llama_perf_context_print:`` with
-``llama_perf_sampler_print:``, and ``llama_print_timings:``. Fields are read by name; rates are not
-read at all (they are quotients of the others, and ``inf`` for one token).
+``llama_perf_sampler_print:``, and ``llama_print_timings:``. Fields are read by name. Rates are not
+read: they are quotients of the others, and ``inf`` for one token.
 """
 
 import re
@@ -35,11 +35,11 @@ _REQUIRED = ("prompt eval", "eval", "total")
 
 @dataclass(frozen=True)
 class Perf:
-    """The program's own numbers; durations in ns, ``None`` where nothing was measured.
+    """The program's own numbers; durations in ns, ``None`` if not measured.
 
-    ``load_ns`` counts from the start of loading until the first pass over the weights ended: with
-    a warm-up that is the warm-up. Without one it is the prompt, which is in ``prompt_eval_ns`` too,
-    and newer programs have then forgotten the time of loading altogether.
+    ``load_ns`` is the time from the start of loading to the end of the first pass over the weights:
+    the warm-up, if there is one. Otherwise it is the prompt, which is also in ``prompt_eval_ns``;
+    newer programs then lose the loading time.
     """
 
     form: str
@@ -53,7 +53,7 @@ class Perf:
 
     @property
     def prompt_was_a_run(self) -> bool:
-        """A pass over one single token counts as ``eval``, also when it is the whole prompt.
+        """True if the prompt counts as ``eval``, as every pass over a single token does.
 
         Source: ``llama_context::synchronize`` in ``src/llama-context.cpp``.
         """
@@ -66,7 +66,7 @@ class Perf:
 
     @property
     def generated_tokens(self) -> int:
-        """The prompt yields the first token, each decode step one more."""
+        """Number of generated tokens: the prompt gives the first, each decode step one more."""
         return self.decode_steps + 1
 
     @property
@@ -81,7 +81,7 @@ class Perf:
     def after_prompt_ns(self, *, warmup: bool) -> int:
         """Return ``total`` without the prompt: the decode steps and the work around them, in ns.
 
-        Without a warm-up the older programs count ``total`` from the beginning of loading.
+        Without a warm-up, older programs count ``total`` from the beginning of loading.
         """
         if not warmup and self.form != COMMON_PERF:
             return self.total_ns - (self.load_ns or 0)
@@ -94,18 +94,18 @@ def has_performance(stderr: bytes) -> bool:
 
 
 def has_total(stderr: bytes) -> bool:
-    """Return True if the last of the required lines is there."""
+    """Return True if the last required line is present."""
     return _TOTAL.search(stderr) is not None
 
 
 def parse_perf(stderr: bytes, *, limit: int) -> Perf:
-    """Find the performance lines in what the program wrote to stderr.
+    """Find the performance lines in the program's stderr.
 
     Args:
         stderr: the raw stream.
         limit: tokens asked for.
 
-    Raises OutputNotUnderstood when lines are missing or cannot be true.
+    Raises OutputNotUnderstood if lines are missing or impossible.
     """
     forms: set[str] = set()
     ns: dict[str, int] = {}
@@ -128,7 +128,7 @@ def parse_perf(stderr: bytes, *, limit: int) -> Perf:
         raise OutputNotUnderstood(
             f"llama.cpp's performance lines are incomplete: no {', no '.join(missing)}"
             if forms
-            else "no performance lines of llama.cpp: looked for common_perf_print,"
+            else "no performance lines of llama.cpp; expected common_perf_print,"
             " llama_perf_context_print and llama_print_timings",
             hint="-lv 0, -lv 1, --log-disable and --no-perf suppress them",
             details=stderr[-2000:].decode(errors="replace") or None,
@@ -138,11 +138,9 @@ def parse_perf(stderr: bytes, *, limit: int) -> Perf:
             f"performance lines of different programs are mixed: {', '.join(sorted(forms))}"
         )
     if twice:
-        # A model's metadata, which llama.cpp prints too, can say anything.
-        raise OutputNotUnderstood(
-            f"llama.cpp's performance lines are there twice: {', '.join(twice)}"
-        )
-    # No count is printed as 0, even where nothing ran: a time of 0.00 ms tells it.
+        # A model's metadata, which llama.cpp also prints, can contain any text.
+        raise OutputNotUnderstood(f"llama.cpp's performance lines appear twice: {', '.join(twice)}")
+    # A count is never printed as 0, even if nothing ran: a time of 0.00 ms shows that.
     perf = Perf(
         form=forms.pop(),
         load_ns=ns.get("load"),
@@ -161,8 +159,8 @@ def parse_perf(stderr: bytes, *, limit: int) -> Perf:
         )
     if perf.generated_tokens > limit:
         raise OutputNotUnderstood(
-            f"llama.cpp says that it generated {perf.generated_tokens} tokens"
-            f" when {limit} were asked for"
+            f"llama.cpp reports {perf.generated_tokens} generated tokens, but {limit} were"
+            " requested"
         )
     return perf
 

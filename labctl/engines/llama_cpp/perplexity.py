@@ -1,8 +1,8 @@
-"""llama-perplexity: how well a model foresees a text.
+"""llama-perplexity: how well a model predicts a text.
 
 It prints the running estimate after each chunk on stdout, ``[1]12.3456,[2]…``, and at its end
 ``Final estimate: PPL = 12.3456 +/- 0.12345`` on stderr, older versions on stdout (``perplexity`` in
-``tools/perplexity/perplexity.cpp``). A text that is too short ends it with status 0.
+``tools/perplexity/perplexity.cpp``). With a text that is too short it ends with status 0.
 """
 
 import math
@@ -38,7 +38,7 @@ TEXT = "text"
 MEASURE = "perplexity"
 
 _CHUNK = re.compile(rb"\[([0-9]{1,10})\](-?[0-9]{1,30}\.[0-9]{1,10}|-?nan|-?inf),")
-#: Printed when all is loaded and the text is found long enough.
+#: Printed when all is loaded and the text is long enough.
 _BEGUN = b"perplexity: calculating perplexity over "
 _FINAL = re.compile(
     rb"Final estimate: PPL = ([0-9]{1,30}\.[0-9]{1,10}) \+/- ([0-9]{1,30}\.[0-9]{1,10})"
@@ -64,7 +64,7 @@ class ChunkEngine(Engine[ChunkT]):
         model: ModelIdentity,
         text_bytes: int | None = None,  # noqa: ARG002 - batches are full
     ) -> Resolved[ChunkT]:
-        """One thread for each core; repacking only where the copies fit."""
+        """Use one thread for each core; repacking only if the copies fit."""
         return resolve_defaults(parameters, facts, model, self.memory)
 
     def memory(
@@ -73,11 +73,11 @@ class ChunkEngine(Engine[ChunkT]):
         model: ModelIdentity,
         text_bytes: int | None = None,  # noqa: ARG002 - batches are full
     ) -> MemoryNeed:
-        """Weights, the caches of all chunks that are read side by side, compute buffer."""
+        """Return weights, the caches of all chunks read side by side, and compute buffer."""
         return memory_need(parameters, model, context=parameters.context * parameters.sequences)
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
-        """``llama-perplexity``, with the flags of its version."""
+        """Return ``llama-perplexity``, with the flags of its version."""
         return programs.choose(PROGRAM, self.task, available, offered)
 
     def _argv(
@@ -86,7 +86,7 @@ class ChunkEngine(Engine[ChunkT]):
         argv = [*programs.start(inputs), *words, *programs.common_words(parameters)]
         if parameters.repack is False:
             argv.append("--no-repack")
-        # A pass beforehand changes no estimate; older versions always make one.
+        # A warm-up changes no estimate; older versions always make one.
         return [*argv, "-fit", "off", "--no-warmup"] if tool.profile == programs.NEW else argv
 
 
@@ -98,7 +98,7 @@ class LlamaPerplexity(ChunkEngine[LlamaPerplexityParameters]):
     files = (TEXT,)
 
     def token_counts(self, parameters: LlamaPerplexityParameters, text_bytes: int) -> TokenCounts:
-        """Each chunk is read as a prompt; how many the text has is about as its bytes say."""
+        """Count each chunk as a prompt; their number is estimated from the bytes of the text."""
         there = max(1, text_bytes // (TEXT_BYTES_PER_TOKEN * parameters.context))
         return TokenCounts(min(there, parameters.chunks or there), parameters.context, 0)
 
@@ -117,7 +117,7 @@ class LlamaPerplexity(ChunkEngine[LlamaPerplexityParameters]):
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """Return the error in its last output: it ends with status 0 after some failures too.
 
-        IntegrityError, after which a trial is retried, where its last words were lost.
+        IntegrityError, after which a trial is retried, if its last output was lost.
         """
         failure = programs.diagnose(job, raw)
         if failure is not None or _FINAL.search(raw.stderr + raw.stdout):
@@ -137,20 +137,22 @@ class LlamaPerplexity(ChunkEngine[LlamaPerplexityParameters]):
                 f"{len(chunks)} chunks and {len(finals)} final estimates were printed", raw
             )
         if parameters.chunks is not None and len(chunks) > parameters.chunks:
-            raise not_understood(f"{len(chunks)} chunks, {parameters.chunks} were asked for", raw)
+            raise not_understood(f"{len(chunks)} chunks, {parameters.chunks} were requested", raw)
         value, error = float(finals[0][0]), float(finals[0][1])
         running = [estimate for _, estimate in chunks]
         if not all(math.isfinite(estimate) and estimate >= 1 for estimate in [*running, value]):
             raise not_understood("an estimate is not a number of 1 or more", raw)
         if value != running[-1]:
-            raise not_understood(f"final {value} is not the last running {running[-1]}", raw)
+            raise not_understood(
+                f"the final estimate {value} is not the last running one, {running[-1]}", raw
+            )
         measure = Measure(name=MEASURE, unit="1", values=tuple(running), value=value, error=error)
         return TimingRecord(perf_format=PROGRAM, measures=(measure,))
 
     def checks(
         self, timing_record: TimingRecord, parameters: LlamaPerplexityParameters
     ) -> tuple[Check, ...]:
-        """As many chunks as asked for."""
+        """Check the number of chunks."""
         read = len(timing_record.measures[0].values)
         return (
             Check(
@@ -162,9 +164,9 @@ class LlamaPerplexity(ChunkEngine[LlamaPerplexityParameters]):
 
 
 def not_understood(what: str, raw: RawOutput) -> OutputNotUnderstood:
-    """Return the error for output of llama-perplexity of another form."""
+    """Return the error for output of llama-perplexity in another format."""
     return OutputNotUnderstood(
         f"llama-perplexity's output is not understood: {what}",
-        hint="is it a version that labctl does not know?",
+        hint="labctl may not know this version",
         details=(raw.stdout[-1000:] + b"\n" + raw.stderr[-1000:]).decode(errors="replace"),
     )

@@ -1,13 +1,13 @@
 """Programs and flags of llama.cpp by version.
 
 The text-completion program was ``llama-cli`` until build 7348 (2025-12) and is ``llama-completion``
-since; the newer ``llama-cli`` only chats. Both understand ``-no-cnv``, without which a model with a
-chat template waits for a conversation. The other programs kept their names; a version that offers
+since; the newer ``llama-cli`` only chats. Both need ``-no-cnv``: otherwise a model with a chat
+template waits for a conversation. The other programs kept their names; a version that offers
 ``llama-completion`` is called with the newer flags.
 
-Newer versions print from a thread of their own that nobody waits for at the end
-(``common_log_main`` in ``common/log.cpp``; llama-bench does not): what it has not printed by then
-is lost, and the exit status is 0. labctl builds them with a patch that prints it
+Newer versions print from a separate thread, and do not wait for it at the end (``common_log_main``
+in ``common/log.cpp``; llama-bench does not): output not printed by then is lost, and the exit
+status is 0. labctl builds them with a patch that prints it
 (``toolchains/products/patches/llama.cpp``); a program built elsewhere, on a busy machine, may still
 lose its last lines.
 """
@@ -34,7 +34,7 @@ _MARK_OF_NEW = "llama-completion"
 
 @dataclass(frozen=True)
 class VersionProfile:
-    """A program, and the flags that it alone understands."""
+    """A program, and its own flags."""
 
     name: str
     program: str
@@ -86,7 +86,7 @@ def choose(program: str, task: str, available: Collection[str], offered: Collect
 def _not_offered(task: str, offered: Collection[str], wanted: Sequence[str]) -> ConfigError:
     present = listed(sorted(offered), joiner="and") if offered else "nothing"
     return ConfigError(
-        f"this version of llama.cpp has no program for {task}: it offers {present}",
+        f"this version of llama.cpp has no program for {task}; it has {present}",
         hint=f"use one that has {listed(wanted)}",
     )
 
@@ -136,7 +136,7 @@ def complete(tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list
 
 
 def start(inputs: Inputs) -> list[str]:
-    """Program and model."""
+    """Return program and model."""
     if inputs.model is None:
         raise ConfigError("llama.cpp needs a model", hint="name one in the recipe's models")
     return [inputs.program, "-m", inputs.model]
@@ -159,7 +159,7 @@ def _symptom(pattern: str, message: str, hint: str) -> _Symptom:
     return _Symptom(re.compile(pattern), message, hint)
 
 
-#: The first that is found is the cause; later lines are only its consequences.
+#: The first match is the cause; later lines are only its consequences.
 _SYMPTOMS = (
     _symptom(
         r"failed to open GGUF file.{0,4096}?\(No such file or directory\)",
@@ -180,20 +180,20 @@ _SYMPTOMS = (
     _symptom(
         r"tensor '[^']{1,200}' not found",
         "tensors are missing in the model that this program needs",
-        "is it a vocabulary, an adapter, or a model for a newer llama.cpp?",
+        "it may be a vocabulary, an adapter, or a model for a newer llama.cpp",
     ),
     _symptom(
         r"unknown model architecture",
-        "this version of llama.cpp does not know the model's architecture",
+        "this version of llama.cpp does not support the model's architecture",
         "build a newer llama.cpp",
     ),
     _symptom(
-        # As glibc and musl say ENOMEM.
+        # Texts of glibc and musl for ENOMEM.
         r"mmap failed: (?:Cannot allocate|Out of) memory|failed to allocate buffer for kv cache"
         r"|failed to allocate compute|unable to allocate|std::bad_alloc"
         r"|insufficient memory|failed to mmap"
         r"|GGML_ASSERT\(ctx->mem_buffer != NULL\) failed"
-        # The return of pthread_create.
+        # Return value of pthread_create.
         r"|ggml-cpu\.c:\d{1,9}: GGML_ASSERT\(rc == 0\) failed",
         "the board ran out of memory",
         _SMALLER,
@@ -206,7 +206,7 @@ _SYMPTOMS = (
     _symptom(
         r"Unexpected negative standard deviation|failed to open file|unexpected end of file",
         "the text was not read, or gave no estimate",
-        "look at the end of its log",
+        "check the end of its log",
     ),
     _symptom(
         r"error: failed to load model",
@@ -215,7 +215,8 @@ _SYMPTOMS = (
     ),
     _symptom(
         r"failed to create context",
-        "the board has no memory for the context, or the program does not know its cache type",
+        "the board has too little memory for the context, or the program does not know its cache"
+        " type",
         _SMALLER,
     ),
     _symptom(
@@ -231,7 +232,7 @@ _SYMPTOMS = (
     _symptom(
         r"error: invalid (?:argument|parameter for argument): ",
         "this version of llama.cpp does not know one of the arguments",
-        "is the artifact's version label right?",
+        "check the artifact's version label",
     ),
 )
 
@@ -242,9 +243,11 @@ def lost(raw: RawOutput, what: str) -> IntegrityError:
     It says nothing about model or board: the trial is retried.
     """
     return IntegrityError(
-        f"llama.cpp ended before it had printed {what}: it does not flush its log",
-        hint="the trial is retried up to infra_retries times (recipe); a busy board"
-        " makes it likelier",
+        f"llama.cpp ended before printing {what}: it does not flush its log",
+        hint=(
+            "the trial is retried up to infra_retries times (recipe); this is more"
+            " likely on a busy board"
+        ),
         details=raw.stderr[-_SHOWN_BYTES:].decode(errors="replace") or None,
     )
 

@@ -1,8 +1,8 @@
 """llama-server: the HTTP server of llama.cpp.
 
 ``GET /health`` answers 503 while the model loads, then 200; ``POST /completion`` continues a text
-and tells its times (``tools/server/README.md``). It calls its model by ``--alias``, in
-``/v1/models`` and in each answer.
+and reports its times (``tools/server/README.md``). ``/v1/models`` and each answer contain the
+model's ``--alias``.
 """
 
 from collections.abc import Collection
@@ -96,28 +96,28 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
         parameters: LlamaServerParameters,
         facts: BoardFacts,
         model: ModelIdentity,
-        text_bytes: int | None = None,  # noqa: ARG002 - questions are of any length
+        text_bytes: int | None = None,  # noqa: ARG002 - questions have any length
     ) -> Resolved[LlamaServerParameters]:
-        """One thread for each core; warm-up and repacking only where the weights fit."""
+        """Use one thread for each core; warm-up and repacking only if the weights fit."""
         return resolve_defaults(parameters, facts, model, self.memory)
 
     def memory(
         self,
         parameters: LlamaServerParameters,
         model: ModelIdentity,
-        text_bytes: int | None = None,  # noqa: ARG002 - questions are of any length
+        text_bytes: int | None = None,  # noqa: ARG002 - questions have any length
     ) -> MemoryNeed:
-        """Weights, the caches of all questions, compute buffers."""
+        """Return weights, the caches of all questions, and compute buffers."""
         return memory_need(parameters, model, context=parameters.context * parameters.parallel)
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
-        """``llama-server``, with the flags of its version."""
+        """Return ``llama-server``, with the flags of its version."""
         return programs.choose(PROGRAM, self.task, available, offered)
 
     def command(self, tool: Tool, parameters: LlamaServerParameters, inputs: Inputs) -> list[str]:
-        """Listen on the loopback alone; nothing is fetched from anywhere, nothing is remembered.
+        """Listen on the loopback only; fetch nothing, keep nothing.
 
-        An answer is all that the model said: its thoughts are no field of their own.
+        An answer is the model's whole text: its reasoning has no separate field.
         """
         if inputs.listen is None:
             raise ConfigError("llama-server got no port")
@@ -135,7 +135,7 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
         return programs.diagnose(job, raw)
 
     def is_ready(self, server: Endpoint) -> bool:
-        """Healthy, and the server that was started."""
+        """Return True if it is healthy and is the started server."""
         if server.get("/health").status != 200:
             return False
         names = [model.id for model in _read(_Models, server.get("/v1/models")).data]
@@ -150,7 +150,7 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
         return ServerIdentity(version and f"{PROGRAM} {version}", found.chat_template or None)
 
     def ask(self, server: Endpoint, question: Question) -> Answer:
-        """Continue a text; nothing of an earlier question is kept in the cache."""
+        """Continue a text; the cache keeps nothing of earlier questions."""
         reply = server.post(
             "/completion",
             {
@@ -185,7 +185,7 @@ def _read(model: type[M], reply: Reply) -> M:
         problem = error.errors()[0]
         raise OutputNotUnderstood(
             f"llama-server's answer: {'.'.join(map(str, problem['loc']))}: {problem['msg']}",
-            hint="is it a version that labctl does not know?",
+            hint="labctl may not know this version",
             details=reply.shown,
         ) from error
 

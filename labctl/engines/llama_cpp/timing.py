@@ -1,4 +1,4 @@
-"""Performance lines and timeline brought together in one record."""
+"""Combine performance lines and timeline in one record."""
 
 import re
 
@@ -18,15 +18,15 @@ from labctl.errors import OutputNotUnderstood
 from labctl.records import Check, SpanCheck, TimingRecord
 from labctl.records.timing import StopReason
 
-#: How far the timeline's span may be from the program's own. Measured: 0.987 to 0.998.
+#: Tolerated ratio of the timeline's span to the program's own. Measured: 0.987 to 0.998.
 SPAN_TOLERANCE = 0.02
-#: Faster tokens merge into chunks.
+#: Shortest time of a token: faster tokens merge into chunks.
 SPAN_LEAST_TOKEN_NS = 5_000_000
 #: ``src/llama-mmap.cpp``; it prints nothing on success.
 _NOT_LOCKED = re.compile(rb"warning: (failed to mlock|mlock not supported|failed to VirtualLock)")
 
 
-#: How versions begin a line of their log that have a thread to print it.
+#: Beginning of a log line in versions with a printing thread.
 _LOGGED = re.compile(rb"^[0-9]{1,6}\.[0-9]{2}\.[0-9]{3}\.[0-9]{3} [A-Z] ", re.MULTILINE)
 
 
@@ -45,7 +45,7 @@ def parse(raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
     """See :meth:`labctl.engines.base.Engine.parse`."""
     timeline = parse_timeline(raw.timeline)
     printed = as_text(raw) if parameters.log_jsonl else raw
-    # First of all: without these lines it may not be llama.cpp at all.
+    # Check this first: without these lines it may not be llama.cpp.
     perf = parse_perf(printed.stderr, limit=parameters.tokens)
     clocks = None
     if parameters.log_jsonl:
@@ -55,8 +55,8 @@ def parse(raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
     generated = perf.generated_tokens
     if generated < arrivals.tokens:
         raise OutputNotUnderstood(
-            f"stdout came in {arrivals.tokens} pieces, but llama.cpp says that it generated"
-            f" {generated} tokens",
+            f"stdout came in {arrivals.tokens} pieces, but llama.cpp reports {generated} generated"
+            " tokens",
             hint="something else wrote to stdout: a prompt echo, a wrapper, a log",
         )
     times = TokenTimes.of(
@@ -132,7 +132,7 @@ def _stop_reason(parameters: LlamaCppParameters, perf: Perf, arrivals: Arrivals)
         return "end-of-generation"
     if perf.generated_tokens == parameters.tokens:
         return "limit"
-    # Told only in debug logs of some versions, so by arithmetic.
+    # Only debug logs of some versions show it, so compute it.
     if (perf.prompt_tokens or 1) + perf.generated_tokens >= parameters.context:
         return "context-full"
     return "unknown"
@@ -151,9 +151,9 @@ def _all_steps_ns(perf: Perf, arrivals: Arrivals, times: TokenTimes) -> int | No
 def _span_check(perf: Perf, span_ns: int | None, *, warmup: bool) -> SpanCheck | None:
     """Check the timeline's span of all decode steps against its bounds.
 
-    It holds all decode steps, so it cannot be shorter than they; and it is a part of what is left
-    of ``total`` after the prompt, so it cannot be longer than that. Both bounds are close together
-    except in runs of a few fast tokens, where tokenizing and the like weigh more.
+    It contains all decode steps, so it cannot be shorter than they are. It is a part of ``total``
+    after the prompt, so it cannot be longer than that. Both bounds are close together, except in
+    runs of a few fast tokens, where tokenizing and similar work takes more.
     """
     reported = perf.after_prompt_ns(warmup=warmup)
     if span_ns is None or reported <= 0:

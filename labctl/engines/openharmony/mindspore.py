@@ -32,13 +32,13 @@ _TENSOR = re.compile(
     r"output data is:[ \t]{0,9}\r?\n(?P<values>[^\n]*)",
     re.MULTILINE,
 )
-#: What ``printf`` writes with ``%f``, ``%e`` or ``%g``.
+#: A number as ``printf`` writes it with ``%f``, ``%e`` or ``%g``.
 _VALUE = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?")
 _NOT_FINITE = re.compile(r"-?(?:nan(?:\(\w{0,20}\))?|inf(?:inity)?)", re.IGNORECASE)
 _FAILURE = re.compile(
     rb"OH_AI_[A-Za-z]{1,60} failed|[Ii]nference error|_model_\.Build failed", re.ASCII
 )
-#: How much is shown around a failure, at most.
+#: Most characters shown around a failure.
 _AROUND = 200
 _RUN = r"(?P<%s>[0-9]+(?:\.[0-9]+)?) ms"
 
@@ -69,7 +69,7 @@ class _MindSpore(Command):
             return super().diagnose(job, raw)
         return ProgramFailed(
             f"MindSpore Lite failed: {_line_around(printed, *found.span())}",
-            hint="is the model an .ms file for this version of MindSpore Lite?",
+            hint="the model must be an .ms file for this version of MindSpore Lite",
             details=printed[-2000:].decode(errors="replace"),
         )
 
@@ -81,19 +81,19 @@ def _line_around(printed: bytes, start: int, end: int) -> str:
 
 
 class MindSporeDemo(_MindSpore):
-    """The demo: one inference, and what came out."""
+    """The demo: one inference, and its result."""
 
     task = "demo"
     argument_template = ("{model}",)
 
     @override
     def parse(self, raw: RawOutput, parameters: CommandParameters) -> TimingRecord:
-        """Each output tensor as a measure with the values that are shown of it."""
+        """Parse each output tensor as a measure with its shown values."""
         text = raw.stdout.decode(errors="replace")
         found = list(_TENSOR.finditer(text))
         if not found or len(found) != text.count("Tensor name:"):
             raise OutputNotUnderstood(
-                "the output is not that of MindSpore Lite's demo: looked for 'Tensor name: …,"
+                "the output is not from MindSpore Lite's demo; expected 'Tensor name: …,"
                 " tensor size is …, elements num: …' and 'output data is:'",
                 details=text[-2000:] or None,
             )
@@ -108,9 +108,9 @@ def _tensor(match: "re.Match[str]") -> Measure:
     strange = [word for word in words if _VALUE.fullmatch(word) is None]
     if strange and all(_NOT_FINITE.fullmatch(word) for word in strange):
         raise OutputNotUnderstood(
-            f"tensor {name} has {len(strange)} values of {len(words)} that are no finite numbers,"
+            f"tensor {name} has {len(strange)} values of {len(words)} that are not finite numbers,"
             f" {strange[0]} for instance: the model computed nonsense",
-            hint="does it want another input, or another precision?",
+            hint="it may need another input, or another precision",
         )
     if strange:
         raise OutputNotUnderstood(f"tensor {name}: {strange[0][:80]!r} is not a number")
@@ -127,8 +127,8 @@ def _tensor(match: "re.Match[str]") -> Measure:
 class MindSporeBenchmarkParameters(CommandParameters):
     """Parameters of the benchmark tool."""
 
-    loops: int = Field(10, ge=1, le=1_000_000, description="inferences that are timed")
-    warm_up_loops: int = Field(3, ge=0, le=1000, description="inferences before them")
+    loops: int = Field(10, ge=1, le=1_000_000, description="timed inferences")
+    warm_up_loops: int = Field(3, ge=0, le=1000, description="untimed inferences before them")
     threads: int | None = Field(
         None, ge=1, le=512, description="CPU threads; default: one for each core of the board"
     )
@@ -179,7 +179,7 @@ class MindSporeBenchmark(_MindSpore):
         model: ModelIdentity,
         text_bytes: int | None = None,
     ) -> Resolved[CommandParameters]:
-        """One thread for each core."""
+        """Use one thread for each core."""
         assert isinstance(parameters, MindSporeBenchmarkParameters)
         if parameters.threads is not None:
             return Resolved(parameters)
@@ -191,7 +191,7 @@ class MindSporeBenchmark(_MindSpore):
 
     @override
     def parse(self, raw: RawOutput, parameters: CommandParameters) -> TimingRecord:
-        """Least, mean and greatest time of an inference, held against each other."""
+        """Parse the shortest, mean and longest time of an inference, and compare them."""
         assert isinstance(parameters, MindSporeBenchmarkParameters)
         timing = super().parse(raw, parameters)
         values = {measure.name: measure.value for measure in timing.measures}
@@ -202,7 +202,7 @@ class MindSporeBenchmark(_MindSpore):
             raise OutputNotUnderstood(
                 f"{parameters.threads} threads were requested, it used {values['threads']:g}"
             )
-        # The tool's minimum begins at 1 s: with slower inferences it is none.
+        # The tool's minimum starts at 1 s: with slower inferences it is not a minimum.
         left_out = {"threads"} | ({"inference_min"} if least == _FIRST_MINIMUM_NS else set())
         kept = tuple(measure for measure in timing.measures if measure.name not in left_out)
         return timing.model_copy(update={"measures": kept})

@@ -1,7 +1,7 @@
 """Samples of Neural Network Runtime: programs with their model inside.
 
-What a sample prints is its author's choice, so the recipe says how to read it. What labctl knows is
-how the runtime names its failures: ``OH_NN_ReturnCode`` in ``neural_network_runtime_type.h``.
+A sample prints what its author chose, so the recipe says how to read it. labctl knows the runtime's
+names of failures: ``OH_NN_ReturnCode`` in ``neural_network_runtime_type.h``.
 """
 
 import re
@@ -21,7 +21,7 @@ _NO_DEVICE = (b"OH_NN_UNAVALIDABLE_DEVICE", b"OH_NN_UNAVAILABLE_DEVICE")
 
 
 class NnrtSample(Command):
-    """A program that builds its model by the runtime's calls."""
+    """A program that builds its model with the runtime's calls."""
 
     name = "nnrt"
     task = "sample"
@@ -37,7 +37,7 @@ class NnrtSample(Command):
         found = _FAILURE.search(raw.stdout + b"\n" + raw.stderr)
         if found is None or job.outcome != "exited":
             return super().diagnose(job, raw)
-        hint = "is there a driver of an accelerator on the board?"
+        hint = "check that the board has a driver for an accelerator"
         return ProgramFailed(
             f"Neural Network Runtime failed: {found[0].decode()}",
             hint=hint if found[0] in _NO_DEVICE else None,

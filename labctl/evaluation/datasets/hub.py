@@ -1,7 +1,8 @@
 """Data sets of Hugging Face: one file of a repository, fetched once and kept.
 
 The list of files and the headers are those of models (:mod:`labctl.models.hub_files`), under
-``/api/datasets/`` and ``/datasets/``. Small files have no SHA-256 there: it is taken of what came.
+``/api/datasets/`` and ``/datasets/``. Small files have no SHA-256 there: it is computed from the
+received bytes.
 """
 
 import hashlib
@@ -35,14 +36,14 @@ _FROM_A_FILE = (
 
 @dataclass(frozen=True)
 class FetchedFile:
-    """A file of a data set on this host, and its address at the commit that it is of."""
+    """A file of a data set on this host, and its address at its commit."""
 
     path: Path
     address: str
 
 
 def fetch_dataset(source: HubDataset, progress: Progress) -> FetchedFile:
-    """Return the file with the questions, from the cache or from the hub.
+    """Return the file with the questions, from the cache or the hub.
 
     Raises ConfigError (no such repository, split or file, no access), IntegrityError (other bytes
     than ``sha256``), HostError (offline).
@@ -55,13 +56,13 @@ def fetch_dataset(source: HubDataset, progress: Progress) -> FetchedFile:
     if source.sha256 is not None and (digest := sha256_file(found.path)) != source.sha256:
         raise IntegrityError(
             f"{found.address} of {what} has SHA-256 {digest}, not {source.sha256}",
-            hint="was it replaced there? Name the commit as revision, or change sha256",
+            hint="the file may have been replaced: give the commit as revision, or change sha256",
         )
     return found
 
 
 def _kept(folder: Path) -> FetchedFile | None:
-    """Return what an earlier fetch left whole; its note is written last."""
+    """Return the file of an earlier, complete fetch: its note is written last."""
     try:
         note = json.loads((folder / "origin.json").read_bytes())
     except (FileNotFoundError, ValueError):
@@ -81,10 +82,10 @@ def _fetched(source: HubDataset, folder: Path, what: str, progress: Progress) ->
         site = f"{endpoint}/datasets/{quote(source.repository)}/resolve"
         commit = source.revision or "main"
         if not _COMMIT.fullmatch(commit):
-            told = head(what, f"{site}/{quote(commit, safe='')}/{quote(name)}", headers)
-            commit = told.get("X-Repo-Commit", "")
+            found = head(what, f"{site}/{quote(commit, safe='')}/{quote(name)}", headers)
+            commit = found.get("X-Repo-Commit", "")
             if not _COMMIT.fullmatch(commit):
-                raise HostError(f"{endpoint} does not tell the commit of {what}")
+                raise HostError(f"{endpoint} does not report the commit of {what}")
         address = f"{site}/{commit}/{quote(name)}"
         body = retry_infra(
             lambda: _body(address, headers, what), on=(Unreachable,), timeout=RETRY_SECONDS
@@ -113,12 +114,14 @@ def _body(address: str, headers: dict[str, str], what: str) -> bytes:
             )
         body = read_body(answer, within_s=_FETCH_SECONDS, most_bytes=MOST_BYTES)
         if length.isdigit() and len(body) != int(length):
-            raise Unreachable(f"{answer.url.host} broke off after {len(body)} of {length} bytes")
+            raise Unreachable(
+                f"{answer.url.host} closed the connection after {len(body)} of {length} bytes"
+            )
         return body
 
 
 def _choose(source: HubDataset, files: Sequence[ListedFile]) -> str:
-    """Return the path of the one file whose name has the configuration and the split in it."""
+    """Return the path of the only file whose name contains the configuration and the split."""
     wanted = [word for word in (source.config, source.split) if word]
     fitting = [file.path for file in files if all(_has(file.path, word) for word in wanted)]
     if len(fitting) == 1:

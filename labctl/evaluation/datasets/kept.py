@@ -1,6 +1,6 @@
-"""The questions of a run, kept in its directory: what is graded, shown and exported later.
+"""The questions of a run, kept in its directory.
 
-The file that they came from may be gone by then, or changed.
+They are graded, shown and exported later, when their source file may be gone or changed.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ def keep_questions(folder: Path, dataset: Dataset) -> None:
 
 
 def kept_questions(folder: Path) -> KeptQuestions:
-    """Return the questions of a run. Raises ConfigError where it has none, or they are damaged."""
+    """Return the questions of a run. Raises ConfigError if there are none, or they are damaged."""
     path = folder / QUESTIONS
     asked: list[Question] = []
     examples: list[Question] = []
@@ -50,7 +50,7 @@ def kept_questions(folder: Path) -> KeptQuestions:
                 one = read_record(QuestionRecord, line, path)
             except ValueError as error:
                 raise ConfigError(
-                    f"{path}:{number}: not a line that this labctl knows",
+                    f"{path}:{number}: this labctl cannot read this line",
                     hint="the file is damaged",
                 ) from error
             question = Question(one.id, one.text, one.answer, one.choices, one.solution)

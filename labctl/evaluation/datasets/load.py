@@ -15,9 +15,9 @@ from labctl.units import counted
 def load_dataset(source: DatasetSource, root: Path, progress: Progress = silent) -> Dataset:
     """Read a data set: all checks, the subset, the examples.
 
-    A relative ``file`` begins at ``root``, the lab's folder; ``recipes/questions/…`` that the lab
-    does not have are those that come with labctl. Raises ConfigError with file and line, HostError
-    where a hub cannot be reached.
+    A relative ``file`` begins at ``root``, the lab's folder. If the lab has no
+    ``recipes/questions/…`` file, the one shipped with labctl is used. Raises ConfigError with file
+    and line, HostError if a hub cannot be reached.
     """
     rows, shown = _rows(source, source.file, source.hub, root, progress)
     questions, notes = _distinct(rows, shown)
@@ -34,8 +34,8 @@ def load_dataset(source: DatasetSource, root: Path, progress: Progress = silent)
         examples = tuple(in_seed_order(free, shots.seed)[: shots.count])
         if len(examples) < shots.count:
             raise ConfigError(
-                f"{from_shown} has {counted(len(free), 'question')} that could be worked"
-                f" examples, fewer than the {shots.count} of shots.count"
+                f"{from_shown} has only {counted(len(free), 'question')} that could be worked"
+                f" examples: shots.count is {shots.count}"
             )
         taken = {one.text for one in examples}
         questions = [one for one in questions if one.text not in taken]
@@ -46,7 +46,9 @@ def load_dataset(source: DatasetSource, root: Path, progress: Progress = silent)
     )
     if source.limit is not None:
         if source.limit > len(chosen):
-            notes.append(f"{shown} has {counted(len(chosen), 'question')}: fewer than the limit")
+            notes.append(
+                f"{shown} has only {counted(len(chosen), 'question')}, fewer than the limit"
+            )
         chosen = chosen[: source.limit]
     return Dataset(
         name=source.label,
@@ -72,11 +74,11 @@ def _rows(
         path = local_file(file, root)
         if not path.exists():
             raise ConfigError(
-                f"there is no file {file} with questions",
-                hint=f"put it at {path}, or name another: --set dataset.file=FILE",
+                f"no file {file} with questions",
+                hint=f"put it at {path}, or use another: --set dataset.file=FILE",
             ).at(file)
         if not path.is_file():
-            raise ConfigError(f"{file} is no file with questions, but a folder or device").at(file)
+            raise ConfigError(f"{file} is a folder or device, not a file with questions").at(file)
         return read_rows(path, source, file), file
     assert hub is not None
     from labctl.evaluation.datasets.hub import fetch_dataset  # http is slow to import
@@ -86,7 +88,7 @@ def _rows(
 
 
 def local_file(file: str, root: Path) -> Path:
-    """Return the lab's file, or the one that comes with labctl."""
+    """Return the lab's file, or the one shipped with labctl."""
     own, from_labctl = root / file, shipped.RECIPES.parent / file
     if not own.exists() and Path(file).parts[:1] == ("recipes",) and from_labctl.exists():
         return from_labctl
@@ -101,7 +103,7 @@ def _distinct(rows: Rows, shown: str) -> tuple[list[Question], list[str]]:
         known, at = first.setdefault((question.text, question.choices), (question, line))
         if known.answer != question.answer:
             raise ConfigError(
-                f"{shown}:{line}: the question of line {at} again, with another answer:"
+                f"{shown}:{line}: repeats the question of line {at} with another answer:"
                 f" {question.answer[:60]!r}, not {known.answer[:60]!r}"
             ).at(shown, line)
         if known is not question:
@@ -110,7 +112,7 @@ def _distinct(rows: Rows, shown: str) -> tuple[list[Question], list[str]]:
     if repeated:
         which = ", ".join(map(str, repeated[:8])) + (" …" if len(repeated) > 8 else "")
         notes.append(
-            f"{shown}: {counted(len(repeated), 'question')} of an earlier line again, asked once"
+            f"{shown}: {counted(len(repeated), 'question')} repeated, asked once"
             f" (line{'s' * (len(repeated) > 1)} {which})"
         )
     return [question for question, _ in first.values()], notes

@@ -15,7 +15,7 @@ from labctl.evaluation.datasets.source import DatasetSource
 from labctl.evaluation.question import Question
 from labctl.files import host_reads, sha256_file
 
-#: Bounds of what is read: a data set is not ours.
+#: Limits for the input: a data set is not trusted.
 MOST_LINE_BYTES = 1_000_000
 MOST_QUESTIONS = 1_000_000
 MOST_CHOICES = 26
@@ -23,18 +23,18 @@ _SPACES = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
 #: ``#### 1,080`` at the end of a derivation (openai/grade-school-math, ``dataset.py``).
 _GSM8K_ANSWER = re.compile(r"\n?####[ \t]*\$?([-+]?[0-9][0-9,]*(?:\.[0-9]+)?)\s*", re.ASCII)
-#: ``<<48/2=24>>``: a note for a calculator, which nobody would write.
+#: ``<<48/2=24>>``: a note for a calculator, not part of the text.
 _CALCULATOR = re.compile(r"<<[^<>\n]*>>")
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 class _WrongRow(Exception):
-    """A line that is no question; the text is for people."""
+    """A line that is not a question; the text is for people."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """All questions of a file, in its order; ``lines`` are the lines that they are on."""
+    """All questions of a file, in its order; ``lines`` holds their line numbers."""
 
     questions: tuple[Question, ...]
     lines: tuple[int, ...]
@@ -42,7 +42,7 @@ class Rows:
 
 
 def read_rows(path: Path, source: DatasetSource, shown: str | None = None) -> Rows:
-    """Read every question of a file. ``shown`` is what problems call the file.
+    """Read every question of a file. ``shown`` is the file's name in error messages.
 
     Raises ConfigError with file and line.
     """
@@ -83,7 +83,7 @@ def _parquet_rows(path: Path, shown: str) -> Iterator[tuple[int, dict[str, objec
         from pyarrow import parquet
     except ImportError as error:
         raise ConfigError(
-            f"pyarrow is not installed, which {shown} needs",
+            f"{shown} needs pyarrow, which is not installed",
             hint="pip install 'labctl[parquet]'; or give the data set as JSON Lines",
         ) from error
     number = 0
@@ -108,8 +108,8 @@ def _raw_lines(path: Path, shown: str) -> Iterator[tuple[int, bytes]]:
                 _refuse(
                     shown,
                     number,
-                    f"longer than {MOST_LINE_BYTES:,} bytes; is this JSON Lines, one object on"
-                    " each line?",
+                    f"longer than {MOST_LINE_BYTES:,} bytes: is this JSON Lines, with one object"
+                    " on each line?",
                 )
             yield number, raw
 
@@ -119,7 +119,7 @@ def _refuse(shown: str, number: int, what: str) -> NoReturn:
 
 
 def _constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 def _row(text: bytes) -> dict[str, object]:
@@ -134,7 +134,7 @@ def _row(text: bytes) -> dict[str, object]:
     except (ValueError, RecursionError) as error:
         raise _WrongRow(f"not JSON that can be read: {error}") from error
     if not isinstance(row, dict):
-        raise _WrongRow("not a JSON object; each line is one, with the fields of a question")
+        raise _WrongRow("not a JSON object: each line must be one, with the fields of a question")
     return row
 
 
@@ -160,7 +160,8 @@ def split_gsm8k(text: str) -> tuple[str, str]:
     found = list(_GSM8K_ANSWER.finditer(text))
     if not found or text[found[-1].end() :].strip():
         raise _WrongRow(
-            "the answer does not end with `#### ` and a number; format: plain takes it as it is"
+            "the answer does not end with `#### ` and a number; to take it unchanged use format:"
+            " plain"
         )
     last = found[-1]
     derivation = _CALCULATOR.sub("", text[: last.start()]).strip()
@@ -213,7 +214,7 @@ def _letter(answer: object, choices: tuple[str, ...], labels: tuple[str, ...] | 
     letters = _LETTERS[: len(choices)]
     if labels is not None:
         if len(labels) != len(choices) or len(set(labels)) != len(labels):
-            raise _WrongRow(f"{len(choices)} choices need as many different labels")
+            raise _WrongRow(f"{len(choices)} choices need {len(choices)} different labels")
         if (text := _plain(answer, "answer")) in labels:
             return letters[labels.index(text)]
     elif isinstance(answer, int) and not isinstance(answer, bool):

@@ -40,14 +40,14 @@ class HubDataset(StrictModel):
     repository: Annotated[Line, AfterValidator(_repository)]
     """The repository, OWNER/NAME: `openai/gsm8k`."""
     config: Word | None = None
-    """Configuration of the data set, where it has several: `main`."""
+    """Configuration of the data set, if it has several: `main`."""
     split: Word = "test"
     """Split of the data set."""
     file: Annotated[Line, AfterValidator(_file_in_repository)] | None = None
     """The file's path in the repository, .jsonl or .parquet; by default the one file whose path has
     the configuration and the split in it."""
     revision: Word | None = None
-    """Branch, tag or commit; by default the main branch. A commit makes the bytes sure."""
+    """Branch, tag or commit; by default the main branch. A commit fixes the bytes."""
     sha256: Sha256 | None = None
     """SHA-256 that the file must have."""
 
@@ -63,7 +63,7 @@ class _FileOrHub(StrictModel):
     @model_validator(mode="after")
     def _one_place(self) -> Self:
         if (self.file is None) == (self.hub is None):
-            raise refuse("questions come from exactly one of file or hub")
+            raise refuse("give exactly one of file or hub")
         return self
 
 
@@ -77,15 +77,15 @@ class Shots(StrictModel):
     seed: Annotated[int, Field(ge=0)] = 1
     """Seed of their choice; the same seed and file give the same examples."""
     file: HostPath | None = None
-    """File that they are taken from, of the same format. Without file and hub they are taken from
-    the data set itself, and not asked."""
+    """File of the examples, in the same format. Without file and hub they are taken from the data
+    set itself, and not asked."""
     hub: HubDataset | None = None
-    """Split that they are taken from, as `hub` of the data set."""
+    """Data set of the examples, written like `hub` of the data set."""
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
         if self.file is not None and self.hub is not None:
-            raise refuse("examples come from file or hub, not from both", "hub")
+            raise refuse("give file or hub, not both", "hub")
         return self
 
 
@@ -106,12 +106,12 @@ class DatasetSource(_FileOrHub):
     choices: Line = "choices"
     """Field that holds the list of choices, with `format: choice`."""
     labels: Line | None = None
-    """Field that holds the labels of the choices, where the answer is one of them."""
+    """Field that holds the labels of the choices, if the answer is one of them."""
     limit: Annotated[int, Field(ge=1)] | None = None
     """Number of questions to ask; by default all."""
     subset_seed: Annotated[int, Field(ge=0)] | None = None
-    """Seed of the order of the questions, and so of those that `limit` leaves. With one seed, the
-    first 100 of 200 are the 100. By default the file's order."""
+    """Seed of the order of the questions, and so of the choice that `limit` makes. With the same
+    seed, `limit: 100` takes the first 100 of `limit: 200`. By default the file's order."""
     shots: Shots | None = None
     """Worked examples before each question; by default none."""
 
@@ -119,11 +119,11 @@ class DatasetSource(_FileOrHub):
     def _fields_of_its_format(self) -> Self:
         fields = type(self).model_fields
         for key in ("choices", "labels"):
-            # Records say the defaults too.
+            # Records contain the defaults too.
             if self.format != "choice" and getattr(self, key) != fields[key].default:
                 raise refuse("goes with format: choice", key)
         if self.format == "gsm8k" and self.solution is not None:
-            raise refuse("the answer of format: gsm8k holds the derivation too", "solution")
+            raise refuse("with format: gsm8k the answer holds the derivation too", "solution")
         return self
 
     @property

@@ -1,8 +1,8 @@
 """Subsets of a data set by a seed.
 
-The order by a seed is that of SHA-256 over ``SEED:QUESTION``, where QUESTION is the content of a
-question (text, choices, answer), not its place: the same on every machine and in every version of
-Python, and a longer subset begins with the shorter one.
+Questions are sorted by the SHA-256 of ``SEED:QUESTION``. QUESTION is the content of a question
+(text, choices, answer), not its place. So the order is the same on every machine and in every
+version of Python, and a longer subset begins with the shorter one.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from labctl.evaluation.question import Question
 
 
 def in_seed_order(questions: Iterable[Question], seed: int) -> list[Question]:
-    """Return the questions in the order of a ``subset_seed``: a subset is the first of these."""
+    """Return the questions in the order of a ``subset_seed``: a subset is the beginning of it."""
     return sorted(questions, key=lambda one: _rank(one, seed))
 
 

@@ -1,4 +1,4 @@
-"""An answer as it comes together, and what every client checks of it."""
+"""Collect the pieces of an answer, and check it as every client must."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
@@ -29,12 +29,12 @@ _FINISHED: Mapping[str, FinishReason] = {
 _GIVEN_UP = ("error", "abort", "preempt")
 _SHOWN = 200
 _LIMIT_HINT = "it does not keep max_tokens: budgets cannot be measured with it"
-#: A server may send a token in several pieces, but not in so many.
+#: A server may send a token in several pieces: limits for their number.
 _PIECES_A_TOKEN, _MORE_PIECES = 4, 64
 
 
-class Told(BaseModel):
-    """The part that is read of a server's JSON; it may say more."""
+class ServerMessage(BaseModel):
+    """Fields that are read from a server's JSON; other fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
 
@@ -53,15 +53,15 @@ def read(model: type[M], data: bytes) -> M:
         ) from error
 
 
-class LikelyToken(Told):
+class LikelyToken(ServerMessage):
     """One of the tokens that a model might begin with."""
 
     token: str
     logprob: float
 
 
-class Growing:
-    """Text, stamps and counts of one answer to a request."""
+class AnswerBuilder:
+    """Text, time stamps and counts of one answer to a request."""
 
     def __init__(self, request: GenerationRequest) -> None:
         self._request = request
@@ -77,15 +77,15 @@ class Growing:
         self.server: str | None = None
         self.served_name: str | None = None
         self.ids: list[int] = []
-        #: How many tokens were told of one by one; 0: none.
-        self.told = 0
+        #: Number of tokens that the server reported one by one; 0: none.
+        self.reported_tokens = 0
         #: None: not known.
         self.ends: tuple[int, ...] | None = None
-        #: The likeliest first tokens; None: not told.
+        #: The likeliest first tokens; None: not reported.
         self.likeliest: tuple[tuple[str, float], ...] | None = None
 
     def add(self, stamp_ns: int, piece: str | None) -> None:
-        """Note a piece of text. Raises OutputNotUnderstood if they come without end."""
+        """Add a piece of text. Raises OutputNotUnderstood for more pieces than the limit allows."""
         if piece:
             most = self._request.max_tokens
             if most is not None and len(self.arrivals) >= _PIECES_A_TOKEN * most + _MORE_PIECES:
@@ -105,32 +105,32 @@ class Growing:
     def generation(
         self, exchange: Exchange, *, tokenized: tuple[int, ...] | None = None
     ) -> Generation:
-        """Return the finished answer, counted by what the server told, or by its tokenizer.
+        """Return the finished answer, counted by the server's reports or by its tokenizer.
 
-        Raises TryAgain if it broke off, OutputNotUnderstood where it contradicts itself or the
-        limit.
+        Raises TryAgain for an incomplete answer, OutputNotUnderstood if the answer contradicts
+        itself or the limit.
         """
         if self.finish is None:
-            raise TryAgain("the answer broke off before its end")
+            raise TryAgain("the answer ended before it was complete")
         if self.finish in _GIVEN_UP:
-            raise TryAgain(f"the server gave the answer up: {self.finish}")
+            raise TryAgain(f"the server gave up the answer: {self.finish}")
         if self._request.likeliest and self.likeliest is None:
-            raise OutputNotUnderstood("the server does not tell the probabilities of tokens")
+            raise OutputNotUnderstood("the server does not report the probabilities of tokens")
         count, most = self.completion_tokens, self._request.max_tokens
-        told = max(self.told, len(self.ids))
-        if count is not None and told > count:
-            raise OutputNotUnderstood(f"the server counts {count} tokens, but sent {told}")
-        if count == 0 and self.arrivals:  # it would fit in every budget, whole
+        reported = max(self.reported_tokens, len(self.ids))
+        if count is not None and reported > count:
+            raise OutputNotUnderstood(f"the server counts {count} tokens, but sent {reported}")
+        if count == 0 and self.arrivals:  # it would fit every budget
             raise OutputNotUnderstood("the server counts 0 tokens, but sent text")
-        if most is not None and (count or told) > most:
+        if most is not None and (count or reported) > most:
             raise OutputNotUnderstood(
-                f"the server generated {count or told} tokens, the limit was {most}",
+                f"the server generated {count or reported} tokens, the limit was {most}",
                 hint=_LIMIT_HINT,
             )
         counted_by: TokenCounter = "usage"
         if count is None:
-            counted_by = "stream" if told or tokenized is None else "tokenizer"
-            count = told or len(self.arrivals if tokenized is None else tokenized)
+            counted_by = "stream" if reported or tokenized is None else "tokenizer"
+            count = reported or len(self.arrivals if tokenized is None else tokenized)
         return Generation(
             text=self.text,
             finish=_FINISHED.get(self.finish, "unknown"),
@@ -152,5 +152,5 @@ class Growing:
 
 
 def documents(messages: Iterable[Message]) -> list[JsonValue]:
-    """Return messages as the APIs of chats have them."""
+    """Return messages in the form of the chat APIs."""
     return [{"role": message.role, "content": message.content} for message in messages]

@@ -20,12 +20,12 @@ class Message:
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """A question as it is sent: messages for a chat API, or a text to go on with, byte for byte.
+    """A question as it is sent: messages for a chat API, or a text to continue, byte for byte.
 
     ``max_tokens`` None is no limit. ``offsets`` asks for the tokens, as far as the API has them.
-    ``likeliest``: how many of the likeliest first tokens are to be told with their probabilities;
-    0: none. Such an answer comes in one piece. ``extra_body``: further keys of the request, as the
-    server has them: ``ignore_eos``.
+    ``likeliest``: number of the likeliest first tokens to report with their probabilities; 0: none.
+    Such an answer comes in one piece. ``extra_body``: further keys of the request, in the server's
+    own form: ``ignore_eos``.
     """
 
     prompt: str | tuple[Message, ...]
@@ -41,12 +41,11 @@ class GenerationRequest:
 
 @dataclass(frozen=True)
 class Generation:
-    """An answer. Times are ns of the client's monotonic clock; ``arrivals`` one a piece of text.
+    """An answer. Times are ns of the client's monotonic clock; ``arrivals``: one per piece of text.
 
-    ``token_ends``: for each token the length of ``text`` after it, in code points.
-    ``likeliest``: the likeliest first tokens and the natural logarithms of their probabilities;
-    None: not asked for. ``cached_tokens``: prompt tokens that the server had from an earlier
-    request.
+    ``token_ends``: for each token the length of ``text`` after it, in code points. ``likeliest``:
+    the likeliest first tokens and the natural logarithms of their probabilities; None: not asked
+    for. ``cached_tokens``: prompt tokens that the server reused from an earlier request.
     """
 
     text: str
@@ -69,7 +68,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class ServerIdentity:
-    """Facts that a server tells of itself; None where its API does not."""
+    """Facts that a server reports about itself; None if its API does not have them."""
 
     server: str | None = None
     served_names: tuple[str, ...] = ()
@@ -80,8 +79,8 @@ class ServerIdentity:
 class EndpointClient(ABC):
     """A client of one server. Its requests may overlap; ``aclose`` ends all connections.
 
-    ``prompt_cache``: False where each request asks the server to keep nothing of earlier ones;
-    None: as the server is set.
+    ``prompt_cache``: False: each request asks the server not to reuse earlier ones; None: the
+    server's own setting.
     """
 
     prompt_cache: ClassVar[bool | None] = None
@@ -91,9 +90,9 @@ class EndpointClient(ABC):
         """Ask once, without another attempt; streams where the API can.
 
         ``timeout``: seconds for the whole answer. Raises
-        :class:`~labctl.evaluation.endpoints.errors.TryAgain` for what may pass (429, 5xx,
-        time-outs, lost connections), Refused (a ProgramFailed) for a refusal of this request,
-        OutputNotUnderstood, ConfigError where no request can do better: a wrong key or path.
+        :class:`~labctl.evaluation.endpoints.errors.TryAgain` for failures that may pass (429, 5xx,
+        time-outs, lost connections), Refused (a ProgramFailed) if the server refuses this request,
+        OutputNotUnderstood, ConfigError if every request would fail: a wrong key or path.
         """
 
     @abstractmethod
@@ -102,7 +101,7 @@ class EndpointClient(ABC):
 
     @abstractmethod
     async def identify(self) -> ServerIdentity:
-        """Return what the server says of itself."""
+        """Return the server's facts about itself."""
 
     @abstractmethod
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""One server over HTTP: limits of time and size, failures told apart, the key kept back."""
+"""One server over HTTP: limits of time and size, distinct failures, a secret key."""
 
 import asyncio
 import json
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 FACT_SECONDS = 60.0
 _MOST_ERROR_BYTES = 64 << 10
 _SHOWN = 500
-#: Statuses of a path that this server does not have.
+#: HTTP statuses of a path that this server does not have.
 _ABSENT = (404, 405, 501)
-#: A shorter key, such as `x` or `EMPTY`, is a word of answers too: see :class:`Connection`.
+#: A shorter key, such as `x` or `EMPTY`, may be a word in answers too: see :class:`Connection`.
 _DISTINCT_KEY = 8
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """Times of one answer in ns of the monotonic clock, and the name that the server gives."""
+    """Times of one answer in ns of the monotonic clock, and the server's name."""
 
     sent_ns: int
     done_ns: int
@@ -42,11 +42,11 @@ class Exchange:
 
 
 class Connection:
-    """Requests to one server, ``connections`` at once; others wait, and their time does not run.
+    """Requests to one server, ``connections`` at once; others wait, before their time starts.
 
     The key is sent as a bearer token, to this server alone: redirects are not followed. A server
-    may repeat it: it is replaced in all that is kept or shown. One of few characters is so in error
-    messages alone, where it is a word of its own: answers are not garbled.
+    may repeat the key, so it is replaced in everything that is kept or shown. A short key is
+    replaced only in error messages, and only as a whole word: otherwise answers would be garbled.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Connection:
     async def fact(
         self, method: str, path: str, document: Mapping[str, JsonValue] | None = None
     ) -> tuple[bytes, str | None] | None:
-        """Return a small answer's body and the server's name; None: it has no such path."""
+        """Return a small answer's body and the server's name; None: the server has no such path."""
         content = None if document is None else json.dumps(document).encode()
         headers = {} if content is None else {"Content-Type": "application/json"}
         with self._lost(FACT_SECONDS):
@@ -134,9 +134,9 @@ class Connection:
         return None if name is None else self._without_key(name.encode()).decode()[:_SHOWN]
 
     def error_in_stream(self, error: object) -> Exception:
-        """Return the failure that an event reports; servers that are in trouble are asked again."""
+        """Return the failure that an event reports; a server in trouble is asked again."""
         code = error.get("code") if isinstance(error, dict) else None
-        message = f"{self.address} broke off with an error: {self._shown(_message(error))}"
+        message = f"{self.address} ended the answer with an error: {self._shown(_message(error))}"
         if isinstance(code, int) and 400 <= code < 500 and code not in (408, 429):
             return refused(message, code)
         return TryAgain(message)
@@ -150,14 +150,14 @@ class Connection:
             leads_to = urlsplit(answer.headers.get("Location", "")).netloc
             raise ConfigError(
                 f"{self.address} redirects to {self._shown(leads_to) or 'another path'}",
-                hint="name the address where it leads: redirects are not followed",
+                hint="use the address that it redirects to: redirects are not followed",
             )
         body = await _body(answer, _MOST_ERROR_BYTES)
         message = f"{self.address}: status {status}: {self._shown(_error_in(body))}"
         if status in (401, 403):
             raise ConfigError(message, hint="key_env names the variable that holds the key")
         if status == 404:
-            raise ConfigError(message, hint="check the address, the api and the served name")
+            raise ConfigError(message, hint="check the address, the api and served_name")
         if status in (408, 425, 429) or (status >= 500 and status not in (501, 505)):
             again = TryAgain(message)
             again.retry_after_s = _seconds(answer.headers.get("Retry-After"))
@@ -166,7 +166,7 @@ class Connection:
 
     @contextmanager
     def _lost(self, timeout: float) -> Iterator[None]:
-        """Tell losses of the connection, and time-outs, as what may pass."""
+        """Raise losses of the connection, and time-outs, as TryAgain."""
         import httpx
 
         try:
@@ -179,17 +179,17 @@ class Connection:
             ) from error
 
     def _without_key(self, data: bytes) -> bytes:
-        """Keep the key out of records, which a server may repeat."""
+        """Remove the key from text for records: the server may repeat it."""
         return data if self._in_records is None else self._in_records.sub(b"***", data)
 
     def _shown(self, text: str) -> str:
-        """Return a server's words for a message, without the key, which it may repeat."""
+        """Return a server's text for a message, without the key: the server may repeat it."""
         text = text if self._in_messages is None else self._in_messages.sub("***", text)
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _patterns(key: str | None) -> "tuple[re.Pattern[str] | None, re.Pattern[bytes] | None]":
-    """Return what finds a key in messages, and in what is kept of answers."""
+    """Return patterns that find a key in messages, and in kept answers."""
     if not key:
         return None, None
     word = re.escape(key)
@@ -210,7 +210,7 @@ async def _body(answer: "httpx.Response", most: int) -> bytes:
     async for piece in answer.aiter_raw():
         body += piece
         if len(body) > most:
-            raise OutputNotUnderstood(f"the server sends without end: {len(body)} bytes")
+            raise OutputNotUnderstood(f"the server's answer has no end: {len(body)} bytes so far")
     return bytes(body)
 
 
@@ -230,15 +230,15 @@ def _message(found: object) -> str:
     return str(found)
 
 
-def _seconds(told: str | None) -> float | None:
+def _seconds(retry_after: str | None) -> float | None:
     """Read ``Retry-After``: seconds, or a date (RFC 9110, 10.2.3)."""
-    if told is None:
+    if retry_after is None:
         return None
     try:
-        seconds = float(told)
+        seconds = float(retry_after)
     except ValueError:
         try:
-            seconds = parsedate_to_datetime(told).timestamp() - time.time()
+            seconds = parsedate_to_datetime(retry_after).timestamp() - time.time()
         except (ValueError, OverflowError):
             return None
     return max(0.0, seconds) if math.isfinite(seconds) else None

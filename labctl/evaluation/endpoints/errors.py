@@ -4,10 +4,10 @@ from labctl.errors import HostError, ProgramFailed
 
 
 class TryAgain(HostError):
-    """The server is busy, in trouble or out of reach: worth another attempt.
+    """The server is busy, failing or out of reach: worth another attempt.
 
-    ``retry_after_s``: seconds to wait before, where the server tells. ``attempts``: how many were
-    made before it was given up.
+    ``retry_after_s``: seconds to wait first, if the server named them. ``attempts``: number of
+    attempts made.
     """
 
     retry_after_s: float | None = None
@@ -15,6 +15,6 @@ class TryAgain(HostError):
 
 
 class Refused(ProgramFailed):
-    """The server understood a request and refuses it: it would again. ``status`` is HTTP's."""
+    """The server understood a request and refused it: a retry is useless. ``status`` is HTTP's."""
 
     status: int = 0

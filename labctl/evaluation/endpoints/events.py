@@ -1,15 +1,14 @@
 """Server-sent events, from a server that is not trusted.
 
-Format: WHATWG HTML, "Server-sent events". Older versions of llama-server put ``error:`` where
-others send an event with an ``error`` in it.
+Format: WHATWG HTML, "Server-sent events". Older versions of llama-server send ``error:`` instead of
+an event with an ``error`` in it.
 """
 
 from collections.abc import Callable
 
 from labctl.errors import OutputNotUnderstood
 
-#: The longest line, and the most that one answer may take. A token with its likeliest
-#: alternatives takes less than 1 kB.
+#: Largest line and answer, in bytes. A token with its likeliest alternatives takes less than 1 kB.
 MOST_LINE_BYTES = 1 << 20
 MOST_BYTES = 64 << 20
 
@@ -17,7 +16,7 @@ MOST_BYTES = 64 << 20
 class EventReader:
     """Takes pieces of a stream, gives ``take`` each event's data with the stamp of its piece.
 
-    Raises OutputNotUnderstood for a line or a stream without end.
+    Raises OutputNotUnderstood for a line or a stream that is too long.
     """
 
     def __init__(self, take: Callable[[int, bytes], None], *, most_bytes: int = MOST_BYTES):
@@ -33,7 +32,7 @@ class EventReader:
         self._size += len(piece)
         self._rest += piece
         if self._size > self._most_bytes:
-            raise OutputNotUnderstood(f"the server sends without end: {self._size} bytes")
+            raise OutputNotUnderstood(f"the server's answer has no end: {self._size} bytes so far")
         begin = 0
         while (end := self._rest.find(b"\n", self._looked_at)) >= 0:
             self._line(bytes(self._rest[begin:end]).removesuffix(b"\r"), stamp_ns)

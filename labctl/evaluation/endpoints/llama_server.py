@@ -1,10 +1,10 @@
-"""llama-server's own API, which tells of every token.
+"""llama-server's own API, which reports every token.
 
 Format: ``tools/server/README.md`` of llama.cpp, and ``process_token`` in its source (the same from
-2025-08 to 2026-10). A stream has one event a token, but none for a token that ends inside a code
-point; ``tokens_predicted`` counts those, too. The beginning of a stop word is held back, and
-lost if the limit comes there. So the text that has come when a token's event comes is the text
-of an answer with that limit.
+2025-08 to 2026-10). A stream has one event per token, but none for a token that ends inside a code
+point; ``tokens_predicted`` counts those, too. The beginning of a stop word is held back, and lost
+if the limit comes there. So the text received up to a token's event is the text of an answer with
+that limit.
 """
 
 from typing import ClassVar
@@ -12,7 +12,13 @@ from typing import ClassVar
 from pydantic import Field, JsonValue
 
 from labctl.errors import OutputNotUnderstood
-from labctl.evaluation.endpoints.answers import Growing, LikelyToken, Told, documents, read
+from labctl.evaluation.endpoints.answers import (
+    AnswerBuilder,
+    LikelyToken,
+    ServerMessage,
+    documents,
+    read,
+)
 from labctl.evaluation.endpoints.base import (
     EndpointClient,
     Generation,
@@ -22,21 +28,21 @@ from labctl.evaluation.endpoints.base import (
 )
 from labctl.evaluation.endpoints.connection import Connection
 
-#: A code point has four bytes at most, so that so many tokens in a row may come without an event.
+#: Most consecutive tokens without an event: a code point has four bytes at most.
 _MOST_SILENT = 3
 
 
-class _Timings(Told):
+class _Timings(ServerMessage):
     prompt_ms: float = Field(ge=0)
     predicted_ms: float = Field(ge=0)
     cache_n: int | None = Field(None, ge=0)
 
 
-class _Probabilities(Told):
+class _Probabilities(ServerMessage):
     top_logprobs: tuple[LikelyToken, ...] = ()
 
 
-class _Event(Told):
+class _Event(ServerMessage):
     """One token, or the end of the answer."""
 
     content: str = ""
@@ -51,29 +57,29 @@ class _Event(Told):
     error: JsonValue = None
 
 
-class _Tokens(Told):
+class _Tokens(ServerMessage):
     tokens: list[int]
 
 
-class _Prompt(Told):
+class _Prompt(ServerMessage):
     prompt: str
 
 
-class _Settings(Told):
+class _Settings(ServerMessage):
     n_ctx: int | None = None
 
 
-class _Properties(Told):
+class _Properties(ServerMessage):
     build_info: str | None = None
     chat_template: str | None = None
     default_generation_settings: _Settings = _Settings()
 
 
-class _Model(Told):
+class _Model(ServerMessage):
     id: str
 
 
-class _Models(Told):
+class _Models(ServerMessage):
     data: list[_Model]
 
 
@@ -85,7 +91,7 @@ class _Ends:
         self._plausible = True
 
     def count(self, tokens: int, length: int) -> None:
-        """Note that the text has this length after so many tokens."""
+        """Note that the text has this length after this number of tokens."""
         new = tokens - len(self._ends)
         self._plausible = self._plausible and 0 <= new <= _MOST_SILENT
         if self._plausible:
@@ -93,7 +99,7 @@ class _Ends:
 
     @property
     def known(self) -> tuple[int, ...] | None:
-        """The lengths; None where the server's counts are no counts of tokens."""
+        """The lengths; None if the server's counts cannot be counts of tokens."""
         return tuple(self._ends) if self._plausible else None
 
 
@@ -125,7 +131,7 @@ class LlamaServerClient(EndpointClient):
             document["top_p"] = request.top_p
         if request.seed is not None:
             document["seed"] = request.seed
-        answer, ends = Growing(request), _Ends()
+        answer, ends = AnswerBuilder(request), _Ends()
 
         def take(stamp_ns: int, data: bytes) -> None:
             event = read(_Event, data)
@@ -165,7 +171,7 @@ class LlamaServerClient(EndpointClient):
         if found is None:
             raise OutputNotUnderstood(
                 f"{self._connection.address} has no /apply-template",
-                hint="use api: openai-chat, or a prompt that is a text",
+                hint="use api: openai-chat, or a text prompt (another layout)",
             )
         return read(_Prompt, found[0]).prompt
 

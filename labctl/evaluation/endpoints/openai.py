@@ -1,7 +1,7 @@
-"""The completion and chat APIs of OpenAI, as many servers have them.
+"""The completion and chat APIs of OpenAI, which many servers offer.
 
-Formats: OpenAI's API reference (``/v1/completions``, ``/v1/chat/completions``); what vLLM, SGLang,
-LMDeploy, MLC LLM and llama-server add to it, where it helps to count tokens.
+Formats: OpenAI's API reference (``/v1/completions``, ``/v1/chat/completions``); additions of vLLM,
+SGLang, LMDeploy, MLC LLM and llama-server, as far as they help to count tokens.
 """
 
 from abc import abstractmethod
@@ -10,7 +10,13 @@ from typing import ClassVar
 from pydantic import Field, JsonValue
 
 from labctl.errors import ConfigError
-from labctl.evaluation.endpoints.answers import Growing, LikelyToken, Told, documents, read
+from labctl.evaluation.endpoints.answers import (
+    AnswerBuilder,
+    LikelyToken,
+    ServerMessage,
+    documents,
+    read,
+)
 from labctl.evaluation.endpoints.base import (
     EndpointClient,
     Generation,
@@ -23,23 +29,23 @@ from labctl.evaluation.endpoints.room import room_for
 from labctl.evaluation.endpoints.tokens import ends_of_pieces, with_end_token
 
 
-class _Piece(Told):
+class _Piece(ServerMessage):
     content: str | None = None
-    # The thoughts of a model apart from its answer: vLLM and SGLang, and newer vLLM.
+    # A model's reasoning, separate from its answer: vLLM and SGLang, and newer vLLM.
     reasoning_content: str | None = None
     reasoning: str | None = None
     gen_tokens: list[int] | None = None  # LMDeploy, where asked for
 
 
-class _Token(Told):
+class _Token(ServerMessage):
     token: str
     content: list[int] | None = Field(None, alias="bytes")
     id: int | None = None
     top_logprobs: list[LikelyToken] | None = None
 
 
-class _Logprobs(Told):
-    """Tokens with their text; a chat has ``content``, and so has llama-server everywhere."""
+class _Logprobs(ServerMessage):
+    """Tokens with their text; a chat has ``content``, and llama-server always has it."""
 
     content: list[_Token] | None = None
     tokens: list[str] | None = None
@@ -47,12 +53,12 @@ class _Logprobs(Told):
 
     @property
     def likeliest(self) -> tuple[tuple[str, float], ...] | None:
-        """The likeliest first tokens; None: not told."""
+        """The likeliest first tokens; None: not reported."""
         if self.content:
             first = self.content[0].top_logprobs or []
             return tuple((one.token, one.logprob) for one in first) or None
-        told = self.top_logprobs[0] if self.top_logprobs else None
-        return tuple(told.items()) if told else None
+        logprobs = self.top_logprobs[0] if self.top_logprobs else None
+        return tuple(logprobs.items()) if logprobs else None
 
     @property
     def pieces(self) -> list[bytes | str]:
@@ -68,7 +74,7 @@ class _Logprobs(Told):
         return [token.id for token in self.content or () if token.id is not None]
 
 
-class _Choice(Told):
+class _Choice(ServerMessage):
     text: str | None = None
     delta: _Piece | None = None
     message: _Piece | None = None
@@ -83,28 +89,28 @@ class _Choice(Told):
 
     @property
     def ids(self) -> list[int]:
-        told = self.logprobs.ids if self.logprobs else []
-        return self.token_ids or self.part.gen_tokens or told
+        extra = self.logprobs.ids if self.logprobs else []
+        return self.token_ids or self.part.gen_tokens or extra
 
 
-class _Cached(Told):
+class _Cached(ServerMessage):
     cached_tokens: int | None = None
 
 
-class _Usage(Told):
+class _Usage(ServerMessage):
     prompt_tokens: int = Field(ge=0)
     completion_tokens: int | None = Field(None, ge=0)
     prompt_tokens_details: _Cached | None = None
 
 
-class _Timings(Told):
+class _Timings(ServerMessage):
     """Of llama-server."""
 
     prompt_ms: float = Field(ge=0)
     predicted_ms: float = Field(ge=0)
 
 
-class _Event(Told):
+class _Event(ServerMessage):
     choices: tuple[_Choice, ...] = ()
     usage: _Usage | None = None
     model: str | None = None
@@ -113,29 +119,29 @@ class _Event(Told):
     error: JsonValue = None
 
 
-class _Model(Told):
+class _Model(ServerMessage):
     id: str
     owned_by: str | None = None
     max_model_len: int | None = None  # vLLM, SGLang
 
 
-class _Models(Told):
+class _Models(ServerMessage):
     data: list[_Model]
 
 
-class _Version(Told):
+class _Version(ServerMessage):
     version: str
 
 
-class _Tokens(Told):
+class _Tokens(ServerMessage):
     tokens: list[int]
 
 
-class _Settings(Told):
+class _Settings(ServerMessage):
     n_ctx: int | None = None
 
 
-class _Properties(Told):
+class _Properties(ServerMessage):
     """Of llama-server."""
 
     chat_template: str | None = None
@@ -158,7 +164,7 @@ class OpenAiClient(EndpointClient):
     async def generate(self, request: GenerationRequest, *, timeout: float) -> Generation:
         """See :meth:`EndpointClient.generate`.
 
-        A server that refuses to tell tokens is asked without them, and so from then on.
+        If a server refuses to report tokens, it is asked without them from then on.
         """
         document = await self._document(request)
         document["model"] = await self._model()
@@ -186,7 +192,7 @@ class OpenAiClient(EndpointClient):
     async def _ask(
         self, request: GenerationRequest, document: dict[str, JsonValue], *, timeout: float
     ) -> Generation:
-        answer, pieces = Growing(request), list[bytes | str]()
+        answer, pieces = AnswerBuilder(request), list[bytes | str]()
         thinks = False
 
         def take(stamp_ns: int, data: bytes) -> None:
@@ -200,7 +206,7 @@ class OpenAiClient(EndpointClient):
                 part = choice.part
                 if part.reasoning_content or part.reasoning:
                     thinks = True
-                    if not part.content:  # else it is one piece with the text
+                    if not part.content:  # otherwise it is one piece with the text
                         answer.arrivals.append(stamp_ns)
                 answer.add(stamp_ns, part.content)
                 answer.finish = choice.finish_reason or answer.finish
@@ -225,7 +231,7 @@ class OpenAiClient(EndpointClient):
         if answer.completion_tokens is None and answer.finish is not None and not pieces:
             tokens = await self.tokenize(answer.text)
             return answer.generation(exchange, tokenized=tokens)
-        answer.told = len(pieces)
+        answer.reported_tokens = len(pieces)
         if pieces and not thinks:
             answer.ends = with_end_token(
                 ends_of_pieces(pieces, answer.text),
@@ -237,15 +243,15 @@ class OpenAiClient(EndpointClient):
 
     @abstractmethod
     async def _document(self, request: GenerationRequest) -> dict[str, JsonValue]:
-        """Return the prompt and the limit. Raises ConfigError where the API takes no such one."""
+        """Return the prompt and the limit. Raises ConfigError for a prompt of the wrong kind."""
 
     @abstractmethod
     def _tokens_asked(self) -> dict[str, JsonValue]:
-        """Return the keys that ask for tokens."""
+        """Return the request keys that ask for tokens."""
 
     @abstractmethod
     def _likeliest_asked(self, most: int) -> dict[str, JsonValue]:
-        """Return the keys that ask for the likeliest tokens."""
+        """Return the request keys that ask for the likeliest tokens."""
 
     async def _model(self) -> str:
         """Return the name to ask for: the recipe's, or the only one that is served."""
@@ -255,7 +261,7 @@ class OpenAiClient(EndpointClient):
                 found = f"serves {', '.join(names)}" if names else "lists no model"
                 raise ConfigError(
                     f"{self._connection.address} {found}",
-                    hint="name the one to ask: served_name; or check the address",
+                    hint="set served_name to the one to ask; or check the address",
                 )
             self._served_name = names[0]
         return self._served_name
@@ -280,10 +286,10 @@ class OpenAiClient(EndpointClient):
         self._tells_ids = owner in ("vllm", "lmdeploy")
         context = next((model.max_model_len for model in models if model.max_model_len), None)
         template = None
-        if owner == "vllm" and (told := await self._connection.fact("GET", "/version")):
-            server = f"vllm {read(_Version, told[0]).version}"
-        if owner == "llamacpp" and (told := await self._connection.fact("GET", "/props")):
-            properties = read(_Properties, told[0])
+        if owner == "vllm" and (found := await self._connection.fact("GET", "/version")):
+            server = f"vllm {read(_Version, found[0]).version}"
+        if owner == "llamacpp" and (found := await self._connection.fact("GET", "/props")):
+            properties = read(_Properties, found[0])
             template, context = (
                 properties.chat_template,
                 properties.default_generation_settings.n_ctx,
@@ -301,14 +307,14 @@ class OpenAiClient(EndpointClient):
 
 
 class OpenAiChatClient(OpenAiClient):
-    """``/v1/chat/completions``: the server lays the messages out with the model's template."""
+    """``/v1/chat/completions``: the server formats the messages with the model's template."""
 
     path = "/chat/completions"
 
     async def _document(self, request: GenerationRequest) -> dict[str, JsonValue]:
         if isinstance(request.prompt, str):
             raise ConfigError(
-                "api openai-chat takes messages, not a text with a layout of its own",
+                "api openai-chat takes messages, not a formatted text",
                 hint="use layout: chat in the prompt, or api: openai-completions",
             )
         limit: dict[str, JsonValue] = {"max_tokens": request.max_tokens}

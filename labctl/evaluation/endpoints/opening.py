@@ -1,4 +1,4 @@
-"""From an address to a client."""
+"""Create the client for an address."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from labctl.evaluation.endpoints.base import EndpointClient
 from labctl.evaluation.endpoints.connection import Connection
 
 Api = Literal["openai-chat", "openai-completions", "tgi", "llama-server"]
-#: Requests under way at once, unless a recipe says otherwise.
+#: Default number of concurrent requests.
 CONNECTIONS = 64
 _PASTED = re.compile(
     r"(/(chat/completions|completions|completion|generate_stream|generate|models))?/*$"
@@ -29,13 +29,12 @@ def open_client(
 ) -> EndpointClient:
     """Return a client of a server; nothing is asked yet. Use it in one event loop, then ``aclose``.
 
-    ``address``: ``http://host:8000``, also with ``/v1`` or the whole path of a request behind it.
-    ``key_env``: the environment variable that holds the key; its value is in no record or message,
-    but for a short one that an answer repeats (:class:`Connection`).
-    ``served_name``: the model's name in the API; None: the only one that is served.
-    ``connections``: requests at once; the others wait, and their times do not run.
-    ``silence_s``: the longest silence in an answer; None: as long as the whole answer may take.
-    Raises ConfigError.
+    ``address``: ``http://host:8000``, also followed by ``/v1`` or the whole path of a request.
+    ``key_env``: the environment variable that holds the key; its value never appears in a record or
+    message, except a short one that an answer repeats (:class:`Connection`). ``served_name``: the
+    model's name in the API; None: the only one that is served. ``connections``: concurrent
+    requests; the others wait, before their times start. ``silence_s``: the longest silence in an
+    answer; None: the time-out of the whole answer. Raises ConfigError.
     """
     root, version = _split(address)
     connection = Connection(root, key=_key(key_env), connections=connections, silence_s=silence_s)
@@ -67,8 +66,8 @@ def _split(address: str) -> tuple[str, str]:
         )
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise ConfigError(
-            f"the address of {parts.hostname} must hold no login and no query",
-            hint="name the variable that holds the key: key_env",
+            f"the address of {parts.hostname} must not contain a login or a query",
+            hint="put the key into an environment variable and name it: key_env",
         )
     path = _PASTED.sub("", parts.path)
     found = _VERSION.search(path)
@@ -86,5 +85,7 @@ def _key(name: str | None) -> str | None:
             hint=f"export {name}=…",
         )
     if not re.fullmatch(r"[!-~]+", key):
-        raise ConfigError(f"the key in {name} holds what a header of HTTP does not allow")
+        raise ConfigError(
+            f"the key in {name} contains characters that an HTTP header does not allow"
+        )
     return key

@@ -8,7 +8,7 @@ from labctl.evaluation.endpoints.base import EndpointClient, Generation, Generat
 from labctl.evaluation.endpoints.errors import TryAgain
 from labctl.retry import retry_async
 
-#: How often a question is asked in all, and the longest wait (s) between.
+#: Total number of attempts, and the longest wait (s) between two.
 ATTEMPTS = 5
 MOST_WAIT_SECONDS = 60.0
 _FIRST_WAIT_SECONDS = 1.0
@@ -16,7 +16,7 @@ _FIRST_WAIT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Answered:
-    """An answer, and the number of requests that it took."""
+    """An answer, and the number of requests for it."""
 
     generation: Generation
     attempts: int
@@ -32,9 +32,9 @@ async def generate_with_retries(
 ) -> Answered:
     """Ask until there is an answer: again after TryAgain, at most ``attempts`` times.
 
-    Waits as long as the server asks for (``Retry-After``), otherwise a random time below 1 s,
-    2 s, 4 s … so that many clients do not come back at once; never longer than ``most_wait_s``.
-    ``timeout`` (s) is for each attempt. The last error is raised; a TryAgain has its ``attempts``.
+    Waits for the server's ``Retry-After``, otherwise a random time below 1 s, 2 s, 4 s …, so that
+    many clients do not return at once; never longer than ``most_wait_s``. ``timeout`` (s) is for
+    each attempt. The last error is raised; a TryAgain has its ``attempts``.
     """
     made = 0
 
@@ -44,9 +44,9 @@ async def generate_with_retries(
         return await client.generate(request, timeout=timeout)
 
     def wait_s(attempt: int, error: InfraError) -> float:
-        told = error.retry_after_s if isinstance(error, TryAgain) else None
+        wanted = error.retry_after_s if isinstance(error, TryAgain) else None
         most = min(most_wait_s, _FIRST_WAIT_SECONDS * 2 ** (attempt - 1))
-        return min(told, most_wait_s) if told is not None else random.uniform(0, most)  # noqa: S311
+        return min(wanted, most_wait_s) if wanted is not None else random.uniform(0, most)  # noqa: S311
 
     try:
         generation = await retry_async(ask, on=(TryAgain,), attempts=attempts, wait_s=wait_s)

@@ -1,4 +1,4 @@
-"""The most that an answer can be where no limit is named."""
+"""Largest possible answer if no limit is given."""
 
 from labctl.errors import ConfigError
 from labctl.evaluation.endpoints.base import EndpointClient
@@ -8,18 +8,18 @@ _AROUND = 4
 
 
 async def room_for(client: EndpointClient, prompt: str) -> int:
-    """Return how many tokens the context has left after a prompt.
+    """Return the number of tokens that the context has left after a prompt.
 
-    Some APIs end an answer after 16 or 100 tokens where no limit is named: they are given this
-    one. Raises ConfigError where the server tells no context or has no tokenizer.
+    Some APIs end an answer after 16 or 100 tokens if no limit is given: they get this one. Raises
+    ConfigError if the server does not report its context or has no tokenizer.
     """
     context = (await client.identify()).context
     tokens = await client.tokenize(prompt) if context else None
     if context is None or tokens is None:
         raise ConfigError(
-            "no limit cannot be asked for: by default this api ends an answer after a few tokens,"
-            " and the server does not tell the size of its context",
-            hint="name a large budget instead of none",
+            "`unlimited` is not possible here: this API stops after a few tokens by default, and"
+            " the server does not report its context size",
+            hint="use a large budget instead",
         )
     left = context - len(tokens) - _AROUND
     if left < 1:

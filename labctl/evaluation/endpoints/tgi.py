@@ -1,15 +1,15 @@
 """Text Generation Inference's own API.
 
 Format: its OpenAPI description (``/generate``, ``/generate_stream``, ``/info``, ``/tokenize``).
-Untried against a real server. A stream has one event a token; the last one has the whole text and
+Untried against a real server. A stream has one event per token; the last one has the whole text and
 the ``details``. The text of special tokens is not part of the answer. A stop word stays at the
-text's end, and is cut here, as other servers do.
+text's end; it is removed here, as other servers do.
 """
 
 from pydantic import Field, JsonValue
 
 from labctl.errors import ConfigError
-from labctl.evaluation.endpoints.answers import Growing, Told, read
+from labctl.evaluation.endpoints.answers import AnswerBuilder, ServerMessage, read
 from labctl.evaluation.endpoints.base import (
     EndpointClient,
     Generation,
@@ -21,23 +21,23 @@ from labctl.evaluation.endpoints.errors import TryAgain
 from labctl.evaluation.endpoints.room import room_for
 from labctl.evaluation.endpoints.tokens import ends_of_pieces, with_end_token
 
-#: Kinds of errors that would come again.
+#: Kinds of errors that would repeat.
 _LASTING = ("validation", "template_error")
 
 
-class _Token(Told):
+class _Token(ServerMessage):
     id: int
     text: str = ""
     special: bool = False
 
 
-class _Details(Told):
+class _Details(ServerMessage):
     finish_reason: str
     generated_tokens: int = Field(ge=0)
     input_length: int | None = None
 
 
-class _Event(Told):
+class _Event(ServerMessage):
     token: _Token | None = None
     generated_text: str | None = None
     details: _Details | None = None
@@ -45,17 +45,17 @@ class _Event(Told):
     error_type: str | None = None
 
 
-class _Info(Told):
+class _Info(ServerMessage):
     model_id: str | None = None
     version: str | None = None
     max_total_tokens: int | None = None
 
 
-class _Known(Told):
+class _Known(ServerMessage):
     id: int
 
 
-class _KnownTokens(Told):
+class _KnownTokens(ServerMessage):
     tokens: list[_Known]
 
 
@@ -77,13 +77,15 @@ class TgiClient(EndpointClient):
             "stop": list(request.stop),
             "details": True,
         }
-        if request.temperature > 0:  # TGI refuses 0; without one it takes the likeliest token
+        if (
+            request.temperature > 0
+        ):  # TGI refuses 0; without a temperature it takes the likeliest token
             parameters |= {"do_sample": True, "temperature": request.temperature}
         if request.top_p is not None:
             parameters["top_p"] = request.top_p
         if request.seed is not None:
             parameters["seed"] = request.seed
-        answer, pieces = Growing(request), list[bytes | str]()
+        answer, pieces = AnswerBuilder(request), list[bytes | str]()
         whole: str | None = None
 
         def take(stamp_ns: int, data: bytes) -> None:
@@ -110,7 +112,7 @@ class TgiClient(EndpointClient):
         if answer.finish == "stop_sequence":
             found = [at for word in request.stop if word and (at := text.find(word)) >= 0]
             text = text[: min(found, default=len(text))]
-        answer.pieces, answer.length, answer.told = [text], len(text), len(pieces)
+        answer.pieces, answer.length, answer.reported_tokens = [text], len(text), len(pieces)
         answer.ends = with_end_token(
             ends_of_pieces(pieces, text),
             count=answer.completion_tokens,

@@ -1,4 +1,4 @@
-"""Ends of tokens in a text, from what servers tell of their tokens."""
+"""Ends of tokens in a text, from the tokens that servers report."""
 
 import codecs
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ def ends_of_pieces(pieces: Sequence[bytes | str], text: str) -> tuple[int, ...] 
     """Return for each token the length of ``text`` after it, in code points.
 
     A token that ends inside a code point has the length before it, as in a stream that is cut
-    there. Tokens after the end of the text (a stop word, an end token) have the whole length.
-    None where the tokens do not make up the text: a tokenizer that changes its tokens' text, or a
-    server that leaves some out.
+    there. Tokens after the end of the text (a stop word, an end token) have the whole length. None
+    if the tokens do not add up to the text: a tokenizer changed their text, or a server left some
+    out.
     """
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     made, ends = [], []
@@ -25,9 +25,9 @@ def ends_of_pieces(pieces: Sequence[bytes | str], text: str) -> tuple[int, ...] 
 def with_end_token(
     ends: tuple[int, ...] | None, *, count: int | None, length: int, stopped: bool
 ) -> tuple[int, ...] | None:
-    """Add the end token, which counts but has no text and which some servers do not tell of.
+    """Add the end token: it counts but has no text, and some servers do not report it.
 
-    None where the ends are not those of ``count`` tokens.
+    None if the ends are not those of ``count`` tokens.
     """
     if ends is None or count is None or len(ends) == count:
         return ends

@@ -1,4 +1,4 @@
-"""Graders: find the answer in a text and compare it with the right one.
+"""Graders: find the answer in a text and compare it with the right answer.
 
 This package needs neither pydantic nor numpy: each worker process imports it anew.
 """
@@ -18,14 +18,14 @@ GRADERS = {
     "math-verify": "math_verify.MathVerify",
     "choice": "choice.Choice",
 }
-#: The grader for answers under a budget: it takes no answer that was not given.
+#: The grader for answers under a budget: it accepts only a complete answer.
 DEFAULT_GRADER = "boxed"
 
 
 def grader_class(name: str) -> type[Grader]:
-    """Return a grader's class, which has its version.
+    """Return a grader's class; it has the grader's version.
 
-    Raises ConfigError for an unknown name, or where the grader's library is missing.
+    Raises ConfigError for an unknown name, or if the grader's library is missing.
     """
     if name not in GRADERS:
         from labctl.checked import did_you_mean

@@ -1,6 +1,6 @@
 r"""Arithmetic of numbers, exactly: ``+ - * / ^``, brackets, ``\frac``, roots of squares.
 
-What is no such arithmetic, or too large, has no value: the text is hostile input.
+Everything else, and everything too large, has no value: the text is hostile input.
 """
 
 import math
@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from labctl.evaluation.graders.numbers import decimal, power
 
-#: No answer is longer or deeper.
+#: Longer or deeper texts have no value.
 MAX_CHARACTERS = 500
 MAX_DEPTH = 20
 
@@ -24,7 +24,7 @@ _MIXED = re.compile(r"(?P<sign>-?)\s*(\d+)\s+(\d+)\s*/\s*(\d+)")
 
 
 class _NoValue(ArithmeticError):
-    """The text is no arithmetic."""
+    """The text is not arithmetic."""
 
 
 def evaluate(text: str, *, mixed: bool = True) -> Fraction | None:
@@ -91,7 +91,7 @@ class _Expression:
         return value
 
     def _implied(self) -> str | None:
-        """Return the sign that nobody writes before a bracket or a root."""
+        """Return the multiplication sign that is left out before a bracket or a root."""
         if self._at == len(self._tokens):
             return None
         token = self._tokens[self._at]

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Grade:
-    """Judgement of one text. ``extracted`` is the answer that was found; None: none."""
+    """Judgement of one text. ``extracted`` is the answer that was found; None: no answer."""
 
     extracted: str | None
     correct: bool
@@ -17,7 +17,7 @@ class Grade:
 class Grader(ABC):
     """Finds the answer in a generated text, which is hostile input, and compares it.
 
-    ``version`` changes whenever a text may be judged otherwise.
+    ``version`` changes whenever a text may be judged differently.
     """
 
     name: ClassVar[str]

@@ -6,7 +6,7 @@ from labctl.evaluation.graders.values import same_answer
 
 
 class Boxed(Grader):
-    """Takes an answer only from a complete box: what a budget cut away was not said."""
+    """Takes an answer only from a complete box: an answer that a budget cut is not an answer."""
 
     name = "boxed"
     version = "1"

@@ -18,14 +18,14 @@ _PHRASE = re.compile(
     r"(?:(?i:answer|choice|option)(?:\s+is\s?:?|\s?:)|答案(?:是|为)?\s?:?|选择?\s?:?|故选\s?:?)"
     rf"\s?{_BEFORE}"
 )
-# "option B": of less weight, since a text also names those that it does not choose.
+# "option B": of less weight, since a text also names options that it does not choose.
 _NAMED = re.compile(rf"(?<!not )(?i:answer|choice|option)\s?{_BEFORE}")
 _IN_BRACKETS = re.compile(rf"\(\s?{_LETTER}\s?\)")
 _OWN_LINE = re.compile(rf"^[ \t*]{{0,8}}{_LETTER}[ \t.*]{{0,8}}$", re.MULTILINE)
 
 
 class Choice(Grader):
-    """Takes the letter in the last box, or else where a text usually has it.
+    """Takes the letter in the last box, or else at the usual places.
 
     Without a box: after the last "answer is" or the like; after the last "option" or "choice"; at
     the beginning of the text (``B.``, ``(B) Paris``); alone on the last such line; in the last

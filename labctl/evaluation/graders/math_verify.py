@@ -1,8 +1,8 @@
 r"""The grader ``math-verify``: the library of that name, which knows equal expressions and sets.
 
-It reads two boxes as a set of two answers; so it gets the last one alone, and only without a box
-the whole text, from which it takes what looks most like an answer. Its own limits of time use
-signals and are switched off: the pool has its own.
+It reads two boxes as a set of two answers, so it gets only the last box. Without a box it gets the
+whole text, and takes what looks most like an answer. Its own time limits use signals and are
+switched off: the pool has its own.
 """
 
 from functools import lru_cache
@@ -12,7 +12,7 @@ from labctl.errors import ConfigError
 from labctl.evaluation.graders.base import Grade, Grader
 from labctl.evaluation.graders.boxes import find_boxes
 
-#: Without a box the answer is sought in the last characters alone: the library's patterns are slow.
+#: Without a box, only the last characters are searched: the library's patterns are slow.
 SOUGHT_CHARACTERS = 2000
 
 

@@ -1,7 +1,7 @@
 """English number words in a text, as the library word2number reads them.
 
-Qwen2.5-Math's evaluation passes every answer through it. All words that are no numbers are left out
-of account, so that "18 eggs for two" is 2.
+Qwen2.5-Math's evaluation passes every answer through it. Words that are not numbers are ignored, so
+"18 eggs for two" is 2.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def number_in_words(text: str) -> str:
 
 
 def _value(words: Sequence[str]) -> int | float | None:
-    """Return the value of number words; None if they make no number."""
+    """Return the value of number words; None if they are not a number."""
     if any(words.count(word) > 1 for word in (*_SCALES, _POINT)):
         return None
     whole, digits = _at_point(words)
@@ -52,7 +52,7 @@ def _at_point(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def _whole(words: Sequence[str]) -> int | None:
-    """Return the value of the words before the point; None if they make no number."""
+    """Return the value of the words before the point; None if they are not a number."""
     if len(words) < 2:
         return _VALUES[words[0]] if words else 0
     total, rest = 0, list(words)

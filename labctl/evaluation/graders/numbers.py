@@ -1,18 +1,18 @@
 r"""Numbers as people and models write them, exactly.
 
-Read are groups of thousands (``1,234``), decimals, ``1.5e3``, ``1.5 * 10^3``, powers of integers,
-``3/4``, ``\frac{3}{4}``, ``2 1/2``, a sign also before a currency (``-$5``), and a percent sign.
-A comma is never a decimal point: ``10,00`` has no value.
+Accepted are groups of thousands (``1,234``), decimals, ``1.5e3``, ``1.5 * 10^3``, powers of
+integers, ``3/4``, ``\frac{3}{4}``, ``2 1/2``, a sign also before a currency (``-$5``), and a
+percent sign. A comma is never a decimal point: ``10,00`` has no value.
 """
 
 import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-#: Longer numbers and larger exponents are no answer: their arithmetic would take for ever.
+#: Longer numbers and larger exponents have no value: their arithmetic would take too long.
 MAX_DIGITS = 400
 MAX_EXPONENT = 400
-#: Two values are equal if they are so within this share, unless both are integers.
+#: Relative tolerance of equal values, unless both are integers.
 TOLERANCE = Fraction(1, 1_000_000)
 
 _UNSIGNED = r"(?>\d+(?:,\d+)*+(?:\.\d+)?|(?<!\.)\.\d+)"
@@ -41,7 +41,7 @@ _NUMBER = re.compile(_PATTERN, re.VERBOSE)
 
 @dataclass(frozen=True)
 class Number:
-    """A number as written. ``value`` is None where it is beyond all bounds, or unclear: 10,00."""
+    """A number as written. ``value`` is None if it is too large, or unclear: 10,00."""
 
     written: str
     value: Fraction | None
@@ -83,7 +83,7 @@ def _magnitude(match: re.Match[str]) -> Fraction:
 def decimal(written: str) -> Fraction:
     """Return the value of digits with commas and a point, or of ``1.5e3``.
 
-    Raises ValueError if there are too many, or if the commas do not stand between thousands.
+    Raises ValueError if there are too many digits, or if the commas do not separate thousands.
     """
     if len(written) > MAX_DIGITS or ("," in written and not _GROUPED.fullmatch(written)):
         raise ValueError("no number")
@@ -101,8 +101,8 @@ def power(base: Fraction, exponent: int) -> Fraction:
 def same_value(one: Number, other: Number) -> bool:
     """Return True if the numbers are equal: integers exactly, others within ``TOLERANCE``.
 
-    Where only one has a percent sign, it may be counted in hundredths or be a unit: 50 % is 50, and
-    it is 0.5.
+    If only one has a percent sign, the sign may mean hundredths or be a unit: 50 % equals 50, and
+    0.5.
     """
     if one.value is None or other.value is None:
         return False

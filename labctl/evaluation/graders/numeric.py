@@ -6,7 +6,7 @@ from labctl.evaluation.graders.plain import plain
 
 
 class Numeric(Grader):
-    """Takes the last number of the text, whatever it counts, also from an answer that was cut."""
+    """Takes the last number of the text, whatever its unit, also from an answer that was cut."""
 
     name = "numeric"
     version = "1"

@@ -1,4 +1,4 @@
-r"""One spelling for what is written in many: digits, minus signs, spaces, LaTeX's formatting."""
+r"""One spelling for texts with many spellings: digits, minus signs, spaces, LaTeX's formatting."""
 
 import re
 import unicodedata
@@ -18,7 +18,7 @@ _ARGUMENT = re.compile(
 )
 #: Colours and the like of a terminal.
 _TERMINAL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-#: Depth to which formatting is looked through.
+#: Depth to which nested formatting is removed.
 _NESTED = 3
 _REPLACED = (
     (re.compile(r"\\[dtc]frac"), r"\\frac"),

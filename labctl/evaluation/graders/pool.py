@@ -1,9 +1,9 @@
 """Worker processes that grade under limits of time and memory, since texts are hostile input.
 
 A worker that passes a limit is ended and replaced; its text counts as wrong, with a note
-(``time-limit``, ``memory-limit``), and no other text is touched. A text at which a worker dies
-otherwise is tried once more, and then has the note ``crash``. The limit of time is one of CPU time,
-so that a busy host changes no grade.
+(``time-limit``, ``memory-limit``), and no other text is touched. If a worker dies for another
+reason, its text is tried once more, and then gets the note ``crash``. The time limit is CPU time,
+so a busy host changes no grade.
 """
 
 import json
@@ -31,19 +31,19 @@ from labctl.process import start, stop
 
 #: Seconds that a worker may need to start, on a busy host.
 START_TIMEOUT_S = 120.0
-#: Items under way for each worker: enough that none waits, few enough to stay small.
+#: Items in flight for each worker: enough that no worker waits, few enough to save memory.
 AHEAD = 32
 _READ_BYTES = 65_536
-#: How often a waiting worker looks whether the pool is closed, in seconds.
+#: Interval in seconds at which a waiting worker checks for the end of the pool.
 _LOOK_S = 0.2
 CRASH = "crash"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one grade: CPU seconds, bytes of memory, and seconds altogether.
+    """Limits of one grade: CPU seconds, bytes of memory, and total seconds.
 
-    The last one is for texts that wait for something; no grade should meet it.
+    The total is for texts that wait for something; no grade should reach it.
     """
 
     cpu_s: int = 5
@@ -62,7 +62,7 @@ class GradingItem:
 
 
 class GraderPool:
-    """Some worker processes; each starts when there is work for it. For a ``with`` block.
+    """A pool of worker processes; each starts when there is work for it. For a ``with`` block.
 
     May be used from several threads.
     """
@@ -72,7 +72,7 @@ class GraderPool:
         self._limits = limits or Limits()
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._threads: list[_WorkerThread] = []
-        self._waiting = threading.Semaphore(0)  # workers that have nothing to do
+        self._waiting = threading.Semaphore(0)  # idle workers
         self._lock = threading.Lock()
         self._closed = False
 
@@ -88,7 +88,7 @@ class GraderPool:
         self.close()
 
     def submit(self, item: GradingItem) -> "Future[tuple[Grade, ...]]":
-        """Begin to grade; the future gets a grade for each grader. It raises HostError."""
+        """Begin to grade; the future gets one grade per grader. It raises HostError."""
         task = _Task(item)
         if not item.graders:
             task.future.set_result(())
@@ -114,7 +114,7 @@ class GraderPool:
             yield under_way.popleft().result()
 
     def close(self) -> None:
-        """End all workers; what is not graded yet is cancelled."""
+        """End all workers; pending grades are cancelled."""
         with self._lock:
             self._closed = True
             for thread in self._threads:
@@ -143,7 +143,7 @@ class _Died(Exception):
 
 
 class _WorkerThread(threading.Thread):
-    """Feeds one worker process, and replaces it when it dies."""
+    """Thread that feeds one worker process, and replaces it when it dies."""
 
     def __init__(
         self,
@@ -157,17 +157,17 @@ class _WorkerThread(threading.Thread):
         self._ending = threading.Event()
 
     def end(self) -> None:
-        """Let the thread end; a grade under way is given up."""
+        """End the thread; a grade in progress is given up."""
         self._ending.set()
 
     def run(self) -> None:
-        """Grade until there is nothing more to come."""
+        """Grade until no more items come."""
         try:
             while task := self._tasks.get():
                 if task.future.set_running_or_notify_cancel():
                     try:
                         task.future.set_result(tuple(self._grades(task.item)))
-                    except Exception as error:  # whatever it is, it belongs to who asked
+                    except Exception as error:  # any error belongs to the caller
                         task.future.set_exception(error)
                 self._waiting.release()
         finally:
@@ -223,7 +223,7 @@ class _Worker:
             self._errors.seek(0)
             details = self._errors.read().decode(errors="replace")
             self.close()
-            raise HostError("a grader's process does not start", details=details[-2000:])
+            raise HostError("a grader process does not start", details=details[-2000:])
 
     def send(self, item: GradingItem, graders: tuple[str, ...]) -> None:
         """Hand over a text. Raises _Died."""
@@ -237,8 +237,8 @@ class _Worker:
 
     def receive(self) -> Grade:
         """Return the next grade. Raises _Died."""
-        told = json.loads(self._line(self._limits.wall_s))
-        return Grade(told["extracted"], told["correct"], tuple(told["notes"]))
+        grade = json.loads(self._line(self._limits.wall_s))
+        return Grade(grade["extracted"], grade["correct"], tuple(grade["notes"]))
 
     def _line(self, timeout: float) -> bytes:
         deadline = time.monotonic() + timeout
@@ -263,7 +263,7 @@ class _Worker:
         return _Died("memory-limit" if status == MEMORY_STATUS else CRASH)
 
     def close(self) -> None:
-        """End the process, if it has not ended, and leave nothing of it."""
+        """End the process, if it still runs, and release its resources."""
         stop(self._process, grace=0.5)
         with suppress(BrokenPipeError):
             self._stdin.close()

@@ -2,10 +2,10 @@ r"""The grader ``qwen``: the answer and the verdict of Qwen2.5-Math's evaluation
 
 The comparison follows ``math_equal`` in its ``evaluation/grader.py`` (commit 29a82a8): equal texts,
 numbers equal within 0.01 %, also as hundredths or a hundredfold, lists and matrices member by
-member, equations. It differs where that goes to sympy: here only arithmetic of numbers is
-evaluated, exactly and within bounds; ``x+x`` is not ``2x`` (math-verify is for that). Where sympy
-stops reading at what it does not understand and takes the beginning, as of ``18}``, the answer is
-wrong here.
+member, equations. It differs where ``math_equal`` uses sympy: here only arithmetic of numbers is
+evaluated, exactly and within bounds; ``x+x`` is not ``2x`` (math-verify is for that). sympy stops
+at text that it does not understand and takes the beginning, as in ``18}``; here such an answer is
+wrong.
 """
 
 import math
@@ -17,7 +17,7 @@ from labctl.evaluation.graders.boxes import find_boxes
 from labctl.evaluation.graders.plain import plain
 from labctl.evaluation.graders.qwen_text import find_answer, strip_answer, trimmed
 
-#: Longer answers are not stripped of hundreds of units, and are wrong.
+#: Longer answers count as wrong, and are not searched for units.
 MAX_CHARACTERS = 2000
 RELATIVE_TOLERANCE = 1e-4
 _LIST = re.compile(r"[(\[].+[)\]]")
@@ -39,7 +39,7 @@ class Qwen(Grader):
             return Grade(None, correct=False, notes=("no-answer", *boxes))
         if len(found) > MAX_CHARACTERS:
             return Grade(found, correct=False, notes=("too-long", *boxes))
-        # Stripped twice, as there.
+        # Stripped twice, as in the original.
         stripped = strip_answer(strip_answer(trimmed(found)))
         return Grade(stripped, equal(stripped, strip_answer(answer)), boxes)
 
@@ -113,7 +113,7 @@ def _close(one: float, other: float) -> bool:
 
 
 def _same_arithmetic(found: str, right: str) -> bool:
-    if not found.isascii():  # a degree sign, say: no arithmetic there
+    if not found.isascii():  # for example a degree sign: not arithmetic
         return False
     one, other = (evaluate(plain(text), mixed=False) for text in (found, right))
     if one is None or other is None:

@@ -2,7 +2,7 @@ r"""Text handling of Qwen2.5-Math's evaluation: finding an answer, and stripping
 
 The behaviour is that of ``evaluation/parser.py`` in https://github.com/QwenLM/Qwen2.5-Math (commit
 005449c, ``extract_answer`` and ``strip_string`` for GSM8K), with its peculiarities: other graders
-are for better judgement, this one is for figures that can be compared with published ones.
+judge better; this one gives figures that can be compared with published ones.
 """
 
 import re
@@ -38,7 +38,7 @@ def _unit_patterns() -> list[re.Pattern[str]]:
 
 _UNIT_PATTERNS = _unit_patterns()
 
-#: Plain replacements, in their order.
+#: Plain replacements, in this order.
 _SPELLINGS = (
     ("bmatrix", "pmatrix"),
     ("tfrac", "frac"),
@@ -65,7 +65,7 @@ _NAMES = (
 
 
 def find_answer(text: str) -> str | None:
-    """Return the answer as the evaluation finds it, not yet stripped; None: there is none."""
+    """Return the answer as the evaluation finds it, before stripping; None: no answer."""
     text = text.replace("\u043a\u0438", "")
     if "final answer is $" in text and "$. I hope" in text:
         found = text.split("final answer is $", 1)[1].split("$. I hope", 1)[0].strip()
@@ -96,7 +96,7 @@ def _box(rest: str) -> str:
 
 
 def trimmed(found: str) -> str:
-    """Return what was found on one line, without a colon before it, a dot or slash after it."""
+    """Return the found text on one line, without a leading colon, trailing dot or slash."""
     found = re.sub(r"\n\s*", "", found)
     return found.removeprefix(":").removesuffix(".").removesuffix("/")
 
@@ -140,7 +140,7 @@ def _unless_empty(text: str, change: Callable[[str], str]) -> str:
 
 
 def _fractions_in_braces(text: str) -> str:
-    r"""Write ``\frac12`` and ``\frac1{2}`` with braces; leave all alone if one is cut off."""
+    r"""Write ``\frac12`` and ``\frac1{2}`` with braces; change nothing if one is cut off."""
     head, *rest = text.split(r"\frac")
     parts = [head]
     for part in rest:

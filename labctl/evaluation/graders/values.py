@@ -1,4 +1,4 @@
-"""Comparison of an answer that was found with the right one."""
+"""Comparison of the found answer with the right one."""
 
 import re
 
@@ -10,8 +10,7 @@ _CURRENCY = re.compile(r"[$€£¥₹]|^\s*(?:USD|US|EUR|GBP|RMB|CNY|Rs)\b")
 # Nearly equal signs before a number, and dots after it.
 _ROUNDED = re.compile(r"\\(?:approx|sim|ldots|dots|cdots)(?![a-z])|\u2248|\u2026")
 _PERCENT = re.compile(r"\s*(?:%|percent)$", re.IGNORECASE)
-# Words after a number. A single letter that stands by itself is a unit only if it is a usual one:
-# 2x is no length.
+# Words after a number. A single letter is a unit only if it is a usual one: 2x is not a length.
 _UNIT = re.compile(
     r"(?P<number>.*[\d)}])"
     r"(?:\s*(?:[/(]?\s*[^\W\d_]{2,}|[^\W\d_A-Za-z])|\s+[mgslLhJWVANKCFdt](?![^\W\d_])|\s*/)"
@@ -22,8 +21,8 @@ _UNIT = re.compile(
 def same_answer(found: str, right: str) -> tuple[bool, tuple[str, ...]]:
     """Compare two answers: as values if both have one, otherwise as texts.
 
-    Returns the verdict and notes. A value is a number or arithmetic of numbers, also with a unit
-    after it, which is not compared.
+    Return the verdict and notes. A value is a number or arithmetic of numbers; a unit after it is
+    allowed, and not compared.
     """
     if len(found) > MAX_CHARACTERS:
         return found.strip() == right.strip(), ("too-long",)
@@ -35,7 +34,7 @@ def same_answer(found: str, right: str) -> tuple[bool, tuple[str, ...]]:
 
 
 def _value(answer: str) -> tuple[Number | None, tuple[str, ...]]:
-    """Return the value of an answer, if it has one, and notes on what was left out for it."""
+    """Return the value of an answer, if it has one, and notes on the parts left out."""
     text = _ROUNDED.sub("", _CURRENCY.sub("", plain(answer))).strip(" *.\t\n")
     text = text.rpartition("=")[2].strip()
     without = _PERCENT.sub("", text)

@@ -1,8 +1,8 @@
 """A worker process of the pool: grades texts from its standard input until that ends.
 
-A line in is a JSON object with ``text``, ``answer``, ``complete`` and ``graders``; a line out, for
-each of these graders, one with ``extracted``, ``correct`` and ``notes``. The first line out is
-``ready``.
+An input line is a JSON object with ``text``, ``answer``, ``complete`` and ``graders``. For each of
+these graders an output line is one with ``extracted``, ``correct`` and ``notes``. The first output
+line is ``ready``.
 """
 
 import json
@@ -16,7 +16,7 @@ from labctl.evaluation.graders import Grade, Grader, make_grader
 
 #: Exit status after a text that needs more memory than allowed.
 MEMORY_STATUS = 66
-#: What is kept of an extracted answer, in characters.
+#: Most characters kept of an extracted answer.
 KEPT_CHARACTERS = 500
 
 
@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> None:
     cpu_s, memory_bytes = (int(word) for word in arguments)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    # What a library prints must not be taken for a grade.
+    # Output of a library must not be mistaken for a grade.
     with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="ascii") as out:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         print("ready", file=out, flush=True)
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _grade(grader: Grader, item: dict[str, Any], cpu_s: int) -> Grade:
-    """Grade within the limits; the process ends where they are passed."""
+    """Grade within the limits; the process ends if one is exceeded."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 1 + cpu_s, hard))
     try:

@@ -1,8 +1,8 @@
 """Servers that labctl starts for an evaluation: on this host, or on a board.
 
-A model's hash is proven only here: the file that the server was given was hashed, and on a board it
-is the store's copy. The server is stopped in the end whatever happens; what a controller that was
-killed leaves on a board ends with its time, or when this host takes that board again.
+Only this proves a model's hash: the server's file was hashed, and on a board it is the store's
+copy. The server is always stopped. If the controller was killed, a server on a board stops at its
+time limit, or when this host uses the board again.
 """
 
 import hashlib
@@ -44,11 +44,11 @@ _FACTS_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class ServerRequest:
-    """A server as a recipe asks for it.
+    """A server requested by a recipe.
 
     ``name`` is the endpoint's key, ``model`` a key of ``models``; ``board`` None is this host.
-    ``target``: the one that the program is built for, by default the machine's own.
-    ``max_seconds``: the longest that the server may run, also when its controller dies.
+    ``target``: target of the program's build, by default the machine's own. ``max_seconds``:
+    longest run time of the server, also if its controller dies.
     """
 
     name: str
@@ -65,16 +65,14 @@ class ServerRequest:
     ready_within: float = READY_SECONDS
 
     def program_target(self, lab_root: Path) -> str:
-        """Return the target that the program is built for. Raises ConfigError if none of it runs
-        there.
-        """
+        """Return the target of the program's build. Raises ConfigError if it cannot run there."""
         own = self.board.target if self.board else f"host-{platform.machine()}"
         target = self.target or own
         where = f"board {self.board.name}, a {own}" if self.board else "this host"
         if target != own and (self.board or not load_target(target, lab_root).runs_here):
             raise ConfigError(
-                f"endpoint {self.name}: no program of target {target} runs on {where}",
-                hint=f"leave the target out, or name {own}",
+                f"endpoint {self.name}: programs for target {target} do not run on {where}",
+                hint=f"leave out target, or use {own}",
             )
         return target
 
@@ -83,7 +81,7 @@ class ServerRequest:
 class StartedEndpoint:
     """A server that was ready; it may have ended since.
 
-    ``notes`` say what was decided, and what will be slow.
+    ``notes`` say which parameters were chosen, and what will be slow.
     """
 
     record: EndpointRecord
@@ -98,24 +96,24 @@ class StartedEndpoint:
 
     @property
     def address(self) -> str:
-        """Its address for this host; another one after :meth:`restart`."""
+        """Its address for this host; it changes with :meth:`restart`."""
         return self._server.running.address
 
     @property
     def served_name(self) -> str:
-        """Name of the model in its API; of this start alone."""
+        """Name of the model in its API; it changes with :meth:`restart`."""
         return self._server.name
 
     def check(self) -> None:
-        """Raise the reason why it serves no more; nothing while it runs.
+        """Raise the reason why it no longer serves; return while it runs.
 
-        Raises BoardRebooted, LeaseLost, LinkError (the link stays lost), ProgramFailed, or what the
-        engine makes of its last words.
+        Raises BoardRebooted, LeaseLost, LinkError (the link stays lost), ProgramFailed, or the
+        engine's error for its last output.
         """
         self._server.check()
 
     def restart(self) -> None:
-        """Stop what is left of it, wait for its board where it has one, and start it again.
+        """Stop the rest of it, wait for its board if it has one, and restart it.
 
         The caller decides how often. Raises what :func:`started_endpoint` raises.
         """
@@ -132,13 +130,13 @@ def started_endpoint(
     observer: Observer,
     connect: Callable[[], Transport] | None = None,
 ) -> Iterator[StartedEndpoint]:
-    """Start a server, and yield it when it is ready; it is stopped in the end.
+    """Start a server, and yield it when it is ready; stop it at the end.
 
-    What it prints is kept below ``folder``, one folder a start. ``connect`` opens the link of the
-    board. A board serves one model at a time: it is held meanwhile. It is contacted before a model
+    Its output is kept below ``folder``, one folder per start. ``connect`` opens the link of the
+    board. A board serves one model at a time, and is held meanwhile. It is contacted before a model
     is fetched, and free while that lasts.
 
-    Raises ConfigError (wrong parameters, a program that is not built, a model that cannot be in
+    Raises ConfigError (wrong parameters, a program that is not built, a model that does not fit in
     memory), BoardBusy, LeaseLost, LinkError, BoardError, ProgramTimeout (not ready in time),
     ProgramFailed, and what :func:`labctl.models.resolve.resolve` raises.
     """
@@ -212,7 +210,7 @@ def _served_by_board(
                 on_retry=observer.link_lost,
             ),
         )
-        held.take_lease()  # which ends what may be left of the server
+        held.take_lease()  # this ends a server that may still run
 
     machine = _Machine(held.facts, inputs, host, renew, held.rates)
     with _started(request, files, machine) as started:
@@ -277,15 +275,15 @@ def _started(
 def _fitting(
     request: ServerRequest, files: ServerFiles, facts: BoardFacts, rates: Rates | None
 ) -> tuple[EngineParameters, tuple[str, ...]]:
-    """Decide the open parameters, and hold their memory against what there is.
+    """Choose the open parameters, and compare their memory with the available memory.
 
-    Raises ConfigError for what the kernel would kill; what will only be slow is a note.
+    Raises ConfigError if the kernel would kill the server; a server that is only slow gets a note.
     """
     engine, model = files.engine, files.model.identity
     resolved = engine.resolve_defaults(engine.parameters(request.parameters), facts, model)
     need = engine.memory(resolved.parameters, model)
     if need is None or model.bytes_per_token is None:
-        return resolved.parameters, (*resolved.notes, f"{model.key}: its memory is not known")
+        return resolved.parameters, (*resolved.notes, f"{model.key}: memory need unknown")
     workload = engine.roles.workload(resolved.parameters.model_dump())
     fit = Fit.of(request.name, ModelWorkload.of(model, need, workload), None, facts, rates)
     warning = fit.warning()

@@ -1,1 +1,1 @@
-"""Serving: load on a server, and how fast it answers under it."""
+"""Serving: load tests of a server, and its speed under load."""

@@ -1,4 +1,4 @@
-"""Times at which the requests of an open loop are to be sent."""
+"""Times at which the requests of an open loop must be sent."""
 
 import random
 from collections.abc import Iterator
@@ -7,11 +7,10 @@ from labctl.records.serving import Arrivals
 
 
 def arrival_times(rate: float, kind: Arrivals, seed: int) -> Iterator[float]:
-    """Yield the seconds, from 0, of requests that come ``rate`` times a second, without end.
+    """Yield the start times, in s from 0, of ``rate`` requests a second, without end.
 
-    ``poisson``: gaps are exponential, so that users who know nothing of each other are imitated;
-    ``constant``: gaps are equal. The same seed gives the same times. They are never stretched to
-    make the rate exact.
+    ``poisson``: gaps are exponential, as of independent users; ``constant``: gaps are equal. The
+    same seed gives the same times. They are never scaled to make the rate exact.
     """
     source = random.Random(f"arrivals {seed}")  # noqa: S311 - no secret
     at = 0.0

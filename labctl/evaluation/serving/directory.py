@@ -1,7 +1,7 @@
 """The run directory of a load test: ``serving.json``, ``stages.jsonl`` and ``requests.jsonl``.
 
-Requests are written in the order in which they ended, a moment later, by a thread: a disk that is
-slow makes no request late.
+A thread writes requests shortly after their end, in the order of their ends: a slow disk delays no
+request.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ class LoadTestDirectory(RunDirectory):
 
     @cached_property
     def stages(self) -> list[StageRecord]:
-        """Its stages that ended, in their order. Raises ConfigError."""
+        """Its finished stages, in order. Raises ConfigError."""
         return self._lines(STAGES, StageRecord)
 
     @cached_property
     def requests(self) -> list[RequestRecord]:
-        """Its requests that ended, in the order of their ends. Raises ConfigError."""
+        """Its finished requests, in the order of their ends. Raises ConfigError."""
         return self._lines(REQUESTS, RequestRecord)
 
     def _lines(self, name: str, kind: type[RecordT]) -> list[RecordT]:
@@ -64,24 +64,24 @@ class LoadTestDirectory(RunDirectory):
 
 
 class RequestLog:
-    """Writes requests as they end. For use as an asynchronous context manager of one test."""
+    """Writes requests as they end; :meth:`open` is the context manager of one test."""
 
     def __init__(self, directory: LoadTestDirectory):
         self._directory = directory
         self._waiting: list[RequestRecord] = []
 
     def keep(self, row: RequestRecord) -> None:
-        """Take a request; it is on disk about a second later."""
+        """Take a request; it is written about a second later."""
         self._waiting.append(row)
 
     def flush(self) -> None:
-        """Write all that were taken. Raises HostError."""
+        """Write all requests taken so far. Raises HostError."""
         rows, self._waiting = self._waiting, []
         self._directory.append(REQUESTS, rows)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Write while the block runs, and what is left at its end. Raises HostError."""
+        """Write while the block runs, and the rest at its end. Raises HostError."""
         writer = asyncio.create_task(self._write())
         try:
             yield

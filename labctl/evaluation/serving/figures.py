@@ -1,4 +1,4 @@
-"""Figures of a stage by the names that gates, tables and CSV files have for them."""
+"""Figures of a stage, by their names in gates, tables and CSV files."""
 
 from collections.abc import Callable, Mapping
 
@@ -30,6 +30,6 @@ OF_A_STAGE: Mapping[str, Figure] = {
         for percent in ("p50", "p90", "p99")
     },
 }
-#: Figures of a whole test.
+#: Figures of the whole test.
 OF_THE_TEST = ("knee_rate",)
 FIGURES = (*OF_A_STAGE, *OF_THE_TEST)

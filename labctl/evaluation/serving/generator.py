@@ -1,8 +1,8 @@
-"""The load generator: sends the requests of one stage, and stamps what comes back.
+"""The load generator: sends the requests of one stage, and records the times of the answers.
 
-An open loop sends each request at its time, whether or not the server has answered the ones before,
-so that a server that stalls meets the requests that real users would have sent meanwhile. A closed
-loop has a number of streams; each waits for its answer before it asks again.
+An open loop sends each request at its time, even if earlier ones have no answer yet. So a stalled
+server gets the requests that real users would send meanwhile. A closed loop has a number of
+streams; each waits for its answer before it asks again.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from labctl.records import Failure, RequestRecord, StageRecord
 from labctl.records.serving import Arrivals, StageStop
 from labctl.stats import percentile
 
-#: Requests without an answer with which a server is far behind; each takes a connection.
+#: Number of unanswered requests that makes a server overloaded; each takes a connection.
 MOST_OUTSTANDING = 512
-#: Failures in a row after which the server is asked whether it is there.
+#: Consecutive failures after which the server is asked for its identity.
 _SUSPECT = 5
 _PROBE_SECONDS = 5.0
-#: A stream waits after a failure: a server in trouble is not made busier.
+#: A stream waits after a failure, to add no load to a server in trouble.
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 10.0
 _LAG_SECONDS = 0.02
-#: Of fewer looks the largest lag counts: a process that is late has looked seldom.
+#: With fewer samples the largest lag counts: a late process takes few samples.
 _FEWEST_LAGS = 20
 
 
@@ -38,8 +38,8 @@ _FEWEST_LAGS = 20
 class StagePlan:
     """One load: ``concurrency`` streams, or ``rate`` requests a second.
 
-    ``requests`` and ``duration_s`` say what is measured; the first to be reached ends the sending.
-    ``warm_up`` requests come before. An open loop sends no more once ``most_outstanding`` have no
+    ``requests`` and ``duration_s`` limit the measurement; the first one reached ends the sending.
+    ``warm_up`` requests come before. An open loop stops sending once ``most_outstanding`` have no
     answer.
     """
 
@@ -63,7 +63,7 @@ class StagePlan:
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """Options of all requests alike."""
+    """Options common to all requests."""
 
     timeout_s: float
     temperature: float = 0.0
@@ -72,10 +72,10 @@ class RequestOptions:
 
 
 class LoadGenerator:
-    """Loads one server, a stage after the other.
+    """Loads one server, one stage after the other.
 
-    ``keep`` gets each request that has ended, in the event loop: it has to be quick. ``until``: the
-    time of ``time.monotonic`` at which a stage is cut off; None: never.
+    ``keep`` gets each finished request, in the event loop: it must be quick. ``until``: the time of
+    ``time.monotonic`` at which a stage is cut off; None: never.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class LoadGenerator:
         """Send all requests of a stage and wait for their answers.
 
         ``ended`` gets the stage's record in every case, also when this is cancelled. Raises
-        HostError when the server is gone.
+        HostError if the server is gone.
         """
         stage = _Stage(self._client, self._workload, self._options, self._keep, plan)
         async with _lags() as lags:
@@ -112,7 +112,7 @@ class LoadGenerator:
 
 
 class _Stage:
-    """One stage under way."""
+    """One running stage."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class _Stage:
         self._began = datetime.now(UTC)
         self._zero_ns = time.monotonic_ns()
         self._stop: StageStop = "done"
-        #: Numbers that were given to a request, and when the first measured one was.
+        #: Number of the last request, and start time of the first measured one.
         self._numbers = 0
         self._measuring_since: float | None = None
         self._outstanding: set[asyncio.Task[Any]] = set()
@@ -147,7 +147,7 @@ class _Stage:
         try:
             await self._driver
         except asyncio.CancelledError:
-            if self._stop == "done":  # nobody here ended it
+            if self._stop == "done":  # cancelled from outside
                 self._stop = "interrupted"
                 raise
         finally:
@@ -196,10 +196,10 @@ class _Stage:
             if number is None:
                 break
             if (early := zero + at - time.monotonic()) > 0:
-                await asyncio.sleep(early)  # who is late gives the loop no turn before the next
+                await asyncio.sleep(early)  # a late request is sent without giving the loop a turn
             if len(self._outstanding) >= self._plan.most_outstanding:
                 self._stop = "overloaded"
-                return  # what is outstanding is cut off: it says nothing of a steady load
+                return  # unfinished requests are cut off: they say nothing about a steady load
             task = self._spawn(self._send(number, round(at * 1e9)))
             sends.add(task)
             task.add_done_callback(sends.discard)
@@ -213,7 +213,7 @@ class _Stage:
         return task
 
     def _next(self, at: float) -> int | None:
-        """Return the number of a request that starts ``at``; None when the stage has enough."""
+        """Return the number of a request that starts ``at``; None if the stage has enough."""
         plan, number = self._plan, self._numbers + 1
         if number > plan.warm_up and self._measuring_since is None:
             self._measuring_since = at
@@ -246,12 +246,12 @@ class _Stage:
             row = self._row(number, asked, intended_ns, begun, time.monotonic_ns())
             self._keep(row.model_copy(update={"failure": Failure.of(error)}))
             await self._suspect()
-            told = error.retry_after_s if isinstance(error, TryAgain) else None
-            return min(told or _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+            wanted = error.retry_after_s if isinstance(error, TryAgain) else None
+            return min(wanted or _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
         self._measured_outstanding -= measured
         self._failures = 0
         row = self._row(number, asked, intended_ns, answer.sent_ns, answer.done_ns)
-        self._keep(row.model_copy(update=self._told(answer)))
+        self._keep(row.model_copy(update=self._answer_fields(answer)))
         return 0.0
 
     def _row(
@@ -268,8 +268,8 @@ class _Stage:
             asked_output_tokens=asked.output_tokens,
         )
 
-    def _told(self, answer: Generation) -> dict[str, Any]:
-        """Return what an answer adds to the record of its request."""
+    def _answer_fields(self, answer: Generation) -> dict[str, Any]:
+        """Return the fields that an answer adds to the record of its request."""
         return {
             "arrivals_ns": tuple(stamp - self._zero_ns for stamp in answer.arrivals),
             "prompt_tokens": answer.prompt_tokens,
@@ -280,7 +280,7 @@ class _Stage:
         }
 
     async def _suspect(self) -> None:
-        """After several failures in a row, end the stage unless the server still answers."""
+        """After several consecutive failures, end the stage unless the server still answers."""
         self._failures += 1
         if self._failures % _SUSPECT or self._probing:
             return
@@ -291,11 +291,11 @@ class _Stage:
             self.lost = HostError(
                 f"the server is gone: {self._failures} requests in a row failed, and it does not"
                 f" answer ({error or 'time-out'})",
-                hint="look at the server's own log",
+                hint="check the server's log",
             )
             self._end("server-lost")
         except LabctlError:
-            return  # it is there, though it refuses this
+            return  # it is running, though it refuses this request
         finally:
             self._probing = False
 
@@ -307,7 +307,7 @@ class _Stage:
 
 @asynccontextmanager
 async def _lags() -> AsyncIterator[list[int]]:
-    """Collect by how many ns a timer of this process is late, while the block runs."""
+    """Collect the lateness of a timer of this process, in ns, while the block runs."""
     lags: list[int] = []
 
     async def look() -> None:
@@ -316,7 +316,7 @@ async def _lags() -> AsyncIterator[list[int]]:
             try:
                 await asyncio.sleep(_LAG_SECONDS)
             finally:
-                if (lag := time.monotonic_ns() - due) > 0:  # else it ended before its time
+                if (lag := time.monotonic_ns() - due) > 0:  # otherwise it ended early
                     lags.append(lag)
 
     task = asyncio.create_task(look())

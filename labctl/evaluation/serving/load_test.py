@@ -1,4 +1,4 @@
-"""The loads of one test, one after the other, and the facts of its record."""
+"""Runs the loads of one test, one after the other, and collects the facts of its record."""
 
 import asyncio
 import hashlib
@@ -43,18 +43,18 @@ from labctl.records import (
 )
 from labctl.runs.context import lab_revision
 
-#: Further connections: looks whether the server is there.
+#: Further connections: for checks that the server still answers.
 _SPARE_CONNECTIONS = 4
 _TICK_SECONDS = 0.5
-#: Stages of one recipe: each has seeds of its own.
+#: Most stages of one recipe: each has its own seeds.
 _MOST_STAGES = 1000
 
 
 @dataclass(frozen=True)
 class LoadProgress:
-    """Progress of a stage: measured requests that ended, of ``requests`` or in ``duration_s``.
+    """Progress of a stage: finished measured requests, of ``requests`` or in ``duration_s``.
 
-    ``is_warming_up``: none of them has, only those that are not counted.
+    ``is_warming_up``: so far only warm-up requests, which do not count, have ended.
     """
 
     stage: str
@@ -66,7 +66,7 @@ class LoadProgress:
 
 
 class LoadTest:
-    """One load test under way. ``stack`` holds its run directory from the first load on."""
+    """One running load test. ``stack`` holds its run directory from the first load on."""
 
     def __init__(
         self,
@@ -87,9 +87,9 @@ class LoadTest:
         self._rows: list[RequestRecord] = []
 
     async def run(self) -> None:
-        """Measure all loads. Before the first one, raises what a server that is not there raises.
+        """Measure all loads. Before the first one, raises the errors of a missing server.
 
-        Then HostError where the server is lost; ``serving.json`` is written by then.
+        After that, raises HostError if the server is lost; ``serving.json`` is written by then.
         """
         client = open_client(
             api=self._served.api,
@@ -124,7 +124,7 @@ class LoadTest:
 
     @property
     def _prompt(self) -> Prompt:
-        """The way to put a request; by default a chat where the API has one."""
+        """The prompt of a request; by default a chat, if the API has one."""
         given = self._recipe.workload
         if "prompt" in given.model_fields_set or self._served.api == "openai-chat":
             return given.prompt
@@ -152,7 +152,7 @@ class LoadTest:
     async def _check(
         self, client: EndpointClient, workload: Workload, extra: dict[str, JsonValue]
     ) -> str | None:
-        """Ask once, so that a wrong address, key or name fails here; return the server's name."""
+        """Ask once, so that a wrong address, key or name fails here. Return the server's name."""
         asked = workload(self._recipe.seed, 0)
         request = GenerationRequest(
             prompt=asked.prompt,
@@ -163,8 +163,8 @@ class LoadTest:
         answer = await client.generate(request, timeout=self._recipe.timeout)
         if not answer.arrivals and not answer.completion_tokens:
             raise OutputNotUnderstood(
-                f"{self._served.address} answered without a text and without a count of tokens",
-                hint=f"is it a server of {self._served.api}?",
+                f"{self._served.address} answered with neither text nor a token count",
+                hint=f"check that it serves {self._served.api}",
             )
         return answer.server
 
@@ -180,7 +180,7 @@ class LoadTest:
             self._directory.begin()
         self._stack.enter_context(self._directory.held())
         template, own = identity.template, self._served.record
-        told = {
+        measured = {
             "server": own.server or identity.server or server,
             "template_sha256": own.template_sha256
             or (template and hashlib.sha256(template.encode()).hexdigest()),
@@ -190,7 +190,7 @@ class LoadTest:
             recipe=recipe.name,
             recipe_resolved=recipe.resolved(),
             settings=recipe.settings,
-            endpoint=own.model_copy(update=told),
+            endpoint=own.model_copy(update=measured),
             model=self._served.model,
             workload=WorkloadRecord(
                 dataset=_dataset_record(self._dataset),
@@ -244,7 +244,7 @@ class LoadTest:
     async def _load(
         self, generator: LoadGenerator, *, concurrency: int | None = None, rate: float | None = None
     ) -> StageMetrics | None:
-        """Measure one load; return its figures, None if nothing was measured."""
+        """Measure one load. Return its figures; None if nothing was measured."""
         recipe, number = self._recipe, len(self._stages) + 1
         plan = StagePlan(
             number=number,
@@ -261,7 +261,7 @@ class LoadTest:
             try:
                 await generator.run(plan, self._ended)
             except HostError:
-                self._served.check()  # the reason, of a server that labctl started
+                self._served.check()  # for a server that labctl started: the reason
                 raise
         return measure(self._rows, recipe.limits.record, self._stages[-1].unfinished)
 

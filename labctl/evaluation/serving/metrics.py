@@ -8,15 +8,15 @@ The definitions are those of vLLM's ``bench serve`` (vllm/benchmarks/serve.py) a
   coordinated omission), and the time at which it was sent in a closed one.
 - **latency** (E2EL): from the same start to the end of the answer.
 - **TPOT**: (end of the answer - first piece) / (output tokens - 1) of one request: without its
-  first token, and with the token that ends it, which has no text. vLLM's definition; GuideLLM takes
-  the last piece. None for an answer of one token, or of one piece.
-- **ITL**: every gap between two pieces, of all requests together, as vLLM counts them. A piece may
+  first token, and with the end token, which has no text. vLLM's definition; GuideLLM takes the last
+  piece. None for an answer of one token, or of one piece.
+- **ITL**: all gaps between two pieces, pooled over all requests, as in vLLM. A piece may
   hold several tokens; ``tokens_per_piece`` says how many.
-- **rates**: what was completed, over the time from the first start to the last end.
-- **goodput**: completed requests that keep every limit, over the same time. An answer of one token
-  has no TPOT and keeps its limit (vLLM); a failed request is not good (GuideLLM).
+- **rates**: completed requests or tokens, over the time from the first start to the last end.
+- **goodput**: completed requests that meet every limit, over the same time. An answer of one token
+has no TPOT and meets that limit (vLLM); a failed request is not good (GuideLLM).
 
-Tokens are counted by the server's ``usage``; pieces are never taken for tokens.
+Tokens are counted by the server's ``usage``; pieces are never counted as tokens.
 """
 
 import statistics
@@ -34,9 +34,9 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True)
 class Distribution:
-    """A sample in the unit of its values; ``p99_high``: upper end of the 95 % interval of p99.
+    """Statistics of a sample, in its unit; ``p99_high``: upper end of the 95 % interval of p99.
 
-    ``p99_high`` None: the sample is too small to bound it.
+    ``p99_high`` None: the sample is too small for an upper limit.
     """
 
     count: int
@@ -51,11 +51,11 @@ class Distribution:
 
 @dataclass(frozen=True)
 class StageMetrics:
-    """Figures of one stage, warm-up left out. None: nothing tells it.
+    """Figures of one stage, without warm-up. None: unknown.
 
-    ``window_ns`` is the time that rates are over. ``departures`` is the rate at which answers ended
-    over the rate at which requests were intended, of the same requests: 1 where the server keeps
-    up. ``lateness`` is from the intended to the real sending.
+    ``window_ns`` is the time base of the rates. ``departures`` is the rate of ends divided by the
+    rate of intended starts, for the same requests: 1 if the server keeps up. ``lateness`` is the
+    time from the intended to the real sending.
     """
 
     requests: int
@@ -85,8 +85,8 @@ class StageMetrics:
 def describe(values: Sequence[float], answers: int | None = None) -> Distribution | None:
     """Return the distribution of a sample; None for no values.
 
-    ``answers``: the number of those that the values come from, several of each. These are not
-    independent, and the limit of p99 is that of so many values.
+    ``answers``: the number of answers if each gave several values. These values are not
+    independent, so the limit of p99 is that of this number of values.
     """
     if not values:
         return None
@@ -108,7 +108,7 @@ def describe(values: Sequence[float], answers: int | None = None) -> Distributio
 
 
 def start_ns(row: RequestRecord) -> int:
-    """Return when the times of a request begin."""
+    """Return the time at which the times of a request begin."""
     return row.sent_ns if row.intended_ns is None else row.intended_ns
 
 
@@ -118,21 +118,21 @@ def ttft_ns(row: RequestRecord) -> int | None:
 
 
 def tpot_ns(row: RequestRecord) -> float | None:
-    """Return the time of a token after the first; None where it cannot be told."""
+    """Return the time per token after the first; None if unknown."""
     tokens = tokens_of(row)
-    # Pieces that were read together, as a proxy that buffers sends them, are one.
+    # Pieces that were read together, for example from a buffering proxy, count as one.
     if tokens is None or tokens < 2 or len(set(row.arrivals_ns)) < 2:
         return None
     return (row.done_ns - row.arrivals_ns[0]) / (tokens - 1)
 
 
 def tokens_of(row: RequestRecord) -> int | None:
-    """Return the tokens of an answer; None where only its pieces were counted."""
+    """Return the number of tokens of an answer; None if only its pieces were counted."""
     return None if row.counted_by == "stream" else row.completion_tokens
 
 
 def is_good(row: RequestRecord, limits: LatencyLimits) -> bool:
-    """Return True if an answer keeps every limit; what has no TTFT keeps no limit of it."""
+    """Return True if an answer meets every limit; without a TTFT it fails a limit of it."""
     if row.failure is not None:
         return False
     ttft, tpot = ttft_ns(row), tpot_ns(row)
@@ -149,9 +149,9 @@ def is_good(row: RequestRecord, limits: LatencyLimits) -> bool:
 def measure(
     rows: Sequence[RequestRecord], limits: LatencyLimits, unanswered: int = 0
 ) -> StageMetrics | None:
-    """Return the figures of a stage; None if no request of it was to be measured.
+    """Return the figures of a stage; None if it has no measured request.
 
-    ``unanswered`` requests were cut off by its end: they have no times, and are not good.
+    ``unanswered`` requests were cut off at its end: they have no times, and are not good.
     """
     measured = [row for row in rows if not row.warm_up]
     if not measured:
@@ -203,7 +203,7 @@ def _known(values: Sequence[N | None]) -> list[N]:
 
 
 def _total(counts: Sequence[int | None]) -> int | None:
-    """Return the sum; None if one of them is not known."""
+    """Return the sum; None if a value is unknown."""
     known = _known(counts)
     return sum(known) if len(known) == len(counts) else None
 
@@ -216,8 +216,8 @@ def _gaps(row: RequestRecord) -> list[int]:
 def _departures(rows: Sequence[RequestRecord]) -> float | None:
     """Return the rate of ends over the rate of intended starts; None for a closed loop.
 
-    Both are of the gaps between the first and the last: the time that one answer takes, which is no
-    sign of a queue, is in neither.
+    Both rates come from the gaps between the first and the last. So the time of a single answer,
+    which is no sign of a queue, is in neither.
     """
     starts = [row.intended_ns for row in rows if row.intended_ns is not None]
     ends = [row.done_ns for row in rows if row.failure is None]
@@ -228,7 +228,7 @@ def _departures(rows: Sequence[RequestRecord]) -> float | None:
 
 
 def _cached_share(rows: Sequence[RequestRecord]) -> float | None:
-    """Return the share of prompt tokens that came from a cache, where all answers tell it."""
+    """Return the share of prompt tokens from a cache; None unless all answers report it."""
     cached, prompt = (
         _total([row.cached_tokens for row in rows]),
         _total([row.prompt_tokens for row in rows]),

@@ -1,4 +1,4 @@
-"""Recipes of load tests: which server, which requests, which loads.
+"""Recipes of load tests: their server, requests and loads.
 
 A recipe with an ``endpoint`` and no ``engine`` is one of these; ``labctl load-test`` runs it.
 """
@@ -29,7 +29,7 @@ _DEFAULT_REQUESTS = 100
 
 
 class Lengths(StrictModel):
-    """Lengths in tokens, drawn evenly."""
+    """Lengths in tokens, drawn uniformly."""
 
     min: int = Field(ge=1, le=_MOST_TOKENS)
     """Smallest length."""
@@ -44,7 +44,7 @@ class Lengths(StrictModel):
 
     @property
     def range(self) -> LengthRange:
-        """The lengths as they are recorded."""
+        """The lengths in the form of records."""
         return LengthRange(low=self.min, high=self.max)
 
 
@@ -62,32 +62,32 @@ class WorkloadSource(StrictModel):
     """The requests: made-up texts of a given length, or the questions of a data set."""
 
     dataset: DatasetSource | None = None
-    """Questions to ask, in their order, again from the first when all are asked; by default texts
-    are made up, each with a beginning of its own."""
+    """Questions to ask, in order, starting again after the last; by default texts are made up, each
+    with a different beginning."""
     prompt: Prompt = Prompt()
-    """Way to put a question, or a made-up text."""
+    """Prompt for a question, or a made-up text."""
     prompt_tokens: WrittenLengths | None = None
-    """Length of made-up texts, without what the prompt and the server's template add: a number, or
+    """Length of made-up texts, not counting the prompt and the server's template: a number, or
     `min` and `max`. By default 128."""
     output_tokens: WrittenLengths = Lengths(min=_DEFAULT_OUTPUT, max=_DEFAULT_OUTPUT)
     """Limit of the generated tokens of each request: a number, or `min` and `max`."""
     ignore_eos: bool = False
     """True: ask the server to generate up to the limit (`ignore_eos`, which llama-server, vLLM and
-    SGLang know), so that all answers have the length asked for."""
+    SGLang know), so that all answers have the requested length."""
     prompt_cache: bool = False
-    """True: let the server reuse what it has of a prompt. False: tell llama-server not to; other
-    servers are told nothing. The share of cached tokens is recorded where the server tells it."""
+    """True: let the server reuse its cache of a prompt. False: forbid it to llama-server; other
+    servers get no such option. The share of cached tokens is recorded if the server reports it."""
     temperature: float = Field(default=0.0, ge=0, le=100)
     """0 takes the likeliest token each time."""
     extra_body: dict[str, JsonValue] = Field(default_factory=dict)
-    """Further keys of each request, as the server has them."""
+    """Further keys of each request, in the server's own form."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         if self.dataset is not None and self.prompt_tokens is not None:
             raise refuse("goes with made-up texts, not with dataset", "prompt_tokens")
         if self.prompt.choose_by == "probability":
-            raise refuse("a load test takes choose_by: generation", "prompt", "choose_by")
+            raise refuse("a load test needs choose_by: generation", "prompt", "choose_by")
         return self
 
     @property
@@ -101,27 +101,27 @@ class WorkloadSource(StrictModel):
 
 
 class Limits(StrictModel):
-    """Limits of a good request, each inclusive. Goodput counts the requests that keep all."""
+    """Limits of a good request, each inclusive. Goodput counts the requests that meet all."""
 
     ttft: Duration | None = None
     """Time to the first piece of text."""
     tpot: Duration | None = None
-    """Time of each token after the first, in the mean of one answer."""
+    """Time per token after the first, the mean of one answer."""
     latency: Duration | None = None
     """Time of the whole answer."""
 
     @property
     def record(self) -> LatencyLimits:
-        """The limits as they are recorded."""
+        """The limits in the form of records."""
         given = {f"{name}_ns": getattr(self, name) for name in ("ttft", "tpot", "latency")}
         return LatencyLimits(**{k: None if v is None else round(v * 1e9) for k, v in given.items()})
 
 
 class LoadGate(StrictModel):
-    """A bound that a figure must keep; a test with a missed gate ends with status 1."""
+    """A bound for a figure; a test with a missed gate ends with status 1."""
 
     metric: Line
-    """Figure that is bounded: `ttft_p99_ms`, `output_tokens_per_second`, `knee_rate` …"""
+    """Bounded figure: `ttft_p99_ms`, `output_tokens_per_second`, `knee_rate` …"""
     min: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Smallest allowed value."""
     max: Annotated[float, Field(allow_inf_nan=False)] | None = None
@@ -141,10 +141,10 @@ class LoadGate(StrictModel):
         if self.min is not None and self.max is not None and self.min > self.max:
             raise refuse(f"min {self.min:g} is above max {self.max:g}", "min")
         if self.concurrency is not None and self.rate is not None:
-            raise refuse("concurrency is given too; write two gates", "rate")
+            raise refuse("concurrency is given too: write two gates", "rate")
         if self.metric in OF_THE_TEST and (self.concurrency or self.rate):
             key = "concurrency" if self.concurrency else "rate"
-            raise refuse(f"{self.metric} is of the whole test, not of one load", key)
+            raise refuse(f"{self.metric} is a figure of the whole test, not of one load", key)
         return self
 
 
@@ -170,28 +170,28 @@ class LoadTestRecipe(WrittenRecipe):
     ] = ()
     """Open loops: requests a second, which come whatever the server does."""
     sweep: bool = False
-    """True: look for the highest rate that the server follows."""
+    """True: search for the highest rate that the server can follow."""
     arrivals: Arrivals = "poisson"
-    """Times between the requests of open loops: `poisson`, at random as of users who know nothing
-    of each other; `constant`, all equal."""
+    """Times between the requests of open loops: `poisson`, random as with independent users;
+    `constant`, all equal."""
     requests: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Number of requests that are measured of each load; by default 100, or as many as `duration`
-    has."""
+    """Number of measured requests of each load; by default 100, or without limit if `duration` is
+    given."""
     duration: Duration | None = None
-    """Time in which requests are sent at each load; then all answers are waited for."""
+    """Time in which requests are sent at each load; after that labctl waits for all answers."""
     warm_up: int = Field(default=5, ge=0, le=10_000)
-    """Number of requests at the beginning of each load that no result counts, at least one for each
+    """Number of requests at the beginning of each load that are not counted, at least one for each
     stream of a closed loop."""
     limits: Limits = Limits()
     """Limits of a good request, for goodput."""
     seed: int = Field(default=1, ge=0)
     """Seed of lengths, made-up texts and arrivals; the same seed gives the same."""
     timeout: Duration = 600.0
-    """Longest time of one answer."""
+    """Time-out of one answer."""
     max_time: Duration | None = None
-    """Longest time of the test: what is not measured by then is left out."""
+    """Longest time of the test: loads not measured by then are left out."""
     gates: tuple[LoadGate, ...] = ()
-    """Bounds that the figures must keep."""
+    """Bounds for the figures."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -202,7 +202,7 @@ class LoadTestRecipe(WrittenRecipe):
 
     def _problems(self) -> Iterable[tuple[DocumentPath, str]]:
         if not self.concurrency and not self.rates and not self.sweep:
-            yield (), "name the loads: concurrency: [1, 2, 4], rates: [0.5, 1], or sweep: true"
+            yield (), "give the loads: concurrency: [1, 2, 4], rates: [0.5, 1], or sweep: true"
         for key, values in (("concurrency", self.concurrency), ("rates", self.rates)):
             for index, value in enumerate(values):
                 if value in values[:index]:
@@ -224,7 +224,7 @@ class LoadTestRecipe(WrittenRecipe):
 
     @property
     def measured_requests(self) -> int | None:
-        """Number of requests of each load; None where `duration` alone ends it."""
+        """Number of requests of each load; None if only `duration` ends it."""
         if self.requests is None and self.duration is None:
             return _DEFAULT_REQUESTS
         return self.requests
@@ -242,11 +242,11 @@ def load_load_test(source: Path | Document, set_values: Sequence[str] = ()) -> L
 
 
 def recipe_of(record: ServingRecord) -> LoadTestRecipe:
-    """Return the recipe of a load test. Raises ConfigError for one that is not understood."""
+    """Return the recipe of a load test. Raises ConfigError if this labctl cannot read it."""
     try:
         return LoadTestRecipe.model_validate(record.recipe_resolved)
     except ValidationError as error:
         raise ConfigError(
-            f"load test {record.id} has a recipe that this labctl does not read",
-            hint=f"it is of labctl {record.labctl_version}",
+            f"this labctl cannot read the recipe of load test {record.id}",
+            hint=f"it was made by labctl {record.labctl_version}",
         ) from error

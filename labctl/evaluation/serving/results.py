@@ -12,18 +12,18 @@ from labctl.evaluation.serving.sweep import FOLLOWS, Knee, knee
 from labctl.records import GateRecord, RequestRecord, ServingRecord, StageRecord
 from labctl.units import counted, digits, duration
 
-#: A client is late whose requests or stamps are, in the 99th percentile, later than both of these:
-#: a time, and a share of the median latency.
+#: A client is late if the 99th percentile of the lateness of its requests or stamps exceeds both of
+#: these: a time, and a share of the median latency.
 _LATE_NS, _LATE_SHARE = 5_000_000, 0.05
-#: Metrics of times between two stamps of one answer: they shrink where all pieces are read late.
+#: Metrics of times between two stamps of one answer: they shrink if all pieces are read late.
 _BETWEEN_STAMPS = ("tpot", "itl")
-#: Of answers that were to have the length asked for; of a prompt's tokens from a cache.
+#: Note deviations above this: tokens per piece, length of answers, cached prompt tokens.
 _NOTABLE = 0.02
 
 
 @dataclass(frozen=True)
 class StageResult:
-    """One load with its figures; ``metrics`` None: no measured request of it ended."""
+    """One load with its figures; ``metrics`` None: no measured request ended."""
 
     stage: StageRecord
     metrics: StageMetrics | None
@@ -31,7 +31,7 @@ class StageResult:
 
     @property
     def is_client_late(self) -> bool:
-        """True if this computer, and not the server, shapes the figures."""
+        """True if this computer, and not the server, limits the figures."""
         found = self.metrics
         latency = found.latency_ns.p50 if found and found.latency_ns else 0.0
         lateness = found.lateness_ns.p99 if found and found.lateness_ns else 0.0
@@ -80,15 +80,15 @@ def make_results(
 def knee_sentence(found: Knee) -> str:
     """Return the knee in words."""
     if found.rate is None:
-        return f"no rate was followed: the lowest was {found.beyond:.4g} requests/s"
+        return f"the server followed no rate: the lowest was {found.beyond:.4g} requests/s"
     kept = f"follows {found.rate:.4g} requests/s"
     if found.beyond is None:
-        return f"{kept}, the highest that was tried: it is not saturated"
+        return f"{kept}, the highest rate tried: it is not saturated"
     return f"{kept}, and {found.beyond:.4g} no more"
 
 
 def notes(results: LoadTestResults) -> Iterator[str]:
-    """Yield what the reader of the figures has to know, a line each."""
+    """Yield notes for the reader of the figures, one line each."""
     for one in results.stages:
         for text in _of_stage(one, results.record):
             yield f"{one.stage.name}: {text}"
@@ -99,8 +99,8 @@ def notes(results: LoadTestResults) -> Iterator[str]:
     ]
     if short:
         yield (
-            f"p99*: of {min(short)} requests no upper limit of the 99th percentile is known;"
-            " 368 have one (95 % confidence)"
+            f"p99*: {min(short)} requests give no upper limit of the 99th percentile; 368 do (95 %"
+            " confidence)"
         )
 
 
@@ -111,11 +111,11 @@ def _of_stage(one: StageResult, record: ServingRecord) -> Iterator[str]:
     elif stage.stop in _CUT:
         yield _CUT[stage.stop]
     if stage.unfinished:
-        yield f"{counted(stage.unfinished, 'request')} had no answer when it ended; not counted"
+        yield f"{counted(stage.unfinished, 'request')} had no answer at its end; not counted"
     if one.is_client_late:
         lateness = metrics.lateness_ns.p99 if metrics and metrics.lateness_ns else None
         worst = max(filter(None, (lateness, stage.client_lag_p99_ns)))
-        yield f"CLIENT LATE by {duration(worst)} (p99): this computer shaped the figures"
+        yield f"CLIENT LATE by {duration(worst)} (p99): this computer limited the figures"
     for message, count in one.failures[:3]:
         yield f"{count} failed: {message}"
     if metrics is not None:
@@ -125,7 +125,7 @@ def _of_stage(one: StageResult, record: ServingRecord) -> Iterator[str]:
 
 
 _CUT = {
-    "overloaded": "cut off: the server was too far behind; times are of the first requests only",
+    "overloaded": "cut off: the server was too far behind; times cover the first requests only",
     "max-time": "cut off at the end of max_time",
     "interrupted": "interrupted",
 }
@@ -133,20 +133,24 @@ _CUT = {
 
 def _of_tokens(metrics: StageMetrics, record: ServingRecord) -> Iterator[str]:
     if metrics.output_tokens_per_second is None and metrics.completed:
-        yield "the server did not count the tokens of all answers; pieces are not taken for tokens"
+        yield "the server did not count the tokens of all answers; pieces are not counted as tokens"
     pieces = metrics.tokens_per_piece
     if pieces is not None and abs(pieces - 1) > _NOTABLE:
-        yield f"ITL is between pieces; one has {digits(pieces)} tokens in the mean"
+        yield f"ITL is between pieces; a piece has {digits(pieces)} tokens on average"
     if metrics.cached_share is not None and metrics.cached_share > _NOTABLE:
         yield f"{metrics.cached_share:.0%} of the prompt tokens came from the server's cache"
     asked, got = metrics.asked_output_tokens, metrics.output_tokens
     if asked and got and got.mean < (1 - _NOTABLE) * asked.mean:
-        how = "though ignore_eos was asked" if record.workload.ignore_eos else "see ignore_eos"
-        yield f"answers of {got.mean:.0f} tokens in the mean, {asked.mean:.0f} were asked ({how})"
+        how = (
+            "although ignore_eos was requested" if record.workload.ignore_eos else "see ignore_eos"
+        )
+        yield (
+            f"answers of {got.mean:.0f} tokens on average, {asked.mean:.0f} were requested ({how})"
+        )
 
 
 def judge(results: LoadTestResults) -> tuple[GateRecord, ...]:
-    """Judge the gates of a test's recipe. What was not measured to its end keeps no gate."""
+    """Judge the gates of a test's recipe. A load without its end misses its gates."""
     judged: list[GateRecord] = []
     for gate in recipe_of(results.record).gates:
         if gate.metric in OF_THE_TEST:
@@ -169,7 +173,7 @@ def _is_of(gate: LoadGate, stage: StageRecord) -> bool:
         return stage.concurrency == gate.concurrency
     if gate.rate is not None:
         return stage.rate == gate.rate
-    # What only open loops have is asked of no closed one.
+    # Figures that only open loops have do not apply to closed ones.
     return stage.rate is not None or not gate.metric.startswith(("departures", "lateness"))
 
 
@@ -181,18 +185,18 @@ def _judged(
     passed, spoilt = False, []
     if value is not None:
         passed = (gate.min is None or value >= gate.min) and (gate.max is None or value <= gate.max)
-        # A late client makes every time look longer, but those between its stamps.
+        # A late client makes every time look longer, except times between its stamps.
         if late and (not passed or gate.metric.startswith(_BETWEEN_STAMPS)):
             spoilt.append("the client was late")
-        # The slowest answers of a load that was cut off are those that it did not wait for.
+        # A load that was cut off did not wait for its slowest answers.
         if cut_off:
             spoilt.append("the load was cut off")
-    told = "no result" if value is None else f"{value:.4g}"
+    shown = "no result" if value is None else f"{value:.4g}"
     return GateRecord(
         variant=name,
         metric=gate.metric,
         limit=" and ".join(low + high),
         value=value,
         passed=passed and not spoilt,
-        detail=", and ".join([told, *spoilt]),
+        detail=", and ".join([shown, *spoilt]),
     )

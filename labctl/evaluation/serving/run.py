@@ -21,13 +21,13 @@ from labctl.runs.record.directory import new_run_id
 from labctl.runs.record.repository import note_in_index
 from labctl.transport import Transport
 
-#: Folder of a run directory with what a started server printed.
+#: Folder of a run directory with the output of a started server.
 SERVER = "server"
 
 
 @dataclass(frozen=True)
 class LoadTestOutcome:
-    """End of a load test; ``error`` is what ended it early."""
+    """End of a load test; ``error`` ended it early."""
 
     directory: LoadTestDirectory
     results: LoadTestResults
@@ -54,11 +54,11 @@ def run_load_test(
     progress: Callable[[LoadProgress], None],
     connect: Callable[[Board], Transport] | None = None,
 ) -> LoadTestOutcome:
-    """Load the server of a recipe, and keep what is measured in a new run directory.
+    """Load the server of a recipe, and write the measurements to a new run directory.
 
-    An interrupt ends it, and keeps what was measured. ``connect`` opens the link of a board where
-    labctl starts a server. Raises, before the first load, ConfigError, TryAgain for a server that
-    is out of reach, and what starting one raises.
+    An interrupt ends it, and keeps the measurements so far. ``connect`` opens the link of a board
+    if labctl starts the server there. Raises, before the first load, ConfigError, TryAgain for a
+    server that is out of reach, and the errors of starting one.
     """
     source = recipe.workload.dataset
     dataset = None if source is None else load_dataset(source, lab.root)

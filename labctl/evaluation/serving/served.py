@@ -14,13 +14,13 @@ from labctl.runs.observer import Observer
 from labctl.transport import Transport
 
 NAME = "endpoint"
-#: The longest that a server runs whose test has no `max_time`.
+#: Longest run time of a server if its test has no `max_time`.
 _MAX_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True)
 class Served:
-    """A server to be loaded. ``check`` raises the reason why it serves no more."""
+    """The server under load. ``check`` raises the reason if it no longer serves."""
 
     api: Api
     address: str
@@ -39,10 +39,10 @@ def serving(
     observer: Observer,
     connect: Callable[[Board], Transport] | None,
 ) -> Iterator[Served]:
-    """Yield the server of a recipe; one that labctl starts is stopped in the end.
+    """Yield the server of a recipe; stop it at the end if labctl started it.
 
-    ``folder`` gets what a started server prints. Raises what
-    :func:`labctl.evaluation.servers.started_endpoint` raises.
+    ``folder`` gets the output of a started server. Raises the errors of
+    :func:`labctl.evaluation.servers.started_endpoint`.
     """
     source = recipe.endpoint
     declared = recipe.models[source.model].declared

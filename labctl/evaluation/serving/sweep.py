@@ -1,12 +1,12 @@
-"""A sweep of rates to saturation, and the knee of those that were run.
+"""A sweep of rates to saturation, and the knee of the rates that were run.
 
-A server *follows* a rate when all of this holds of the stage, warm-up left out:
+A server *follows* a rate if all of this is true for the stage, without warm-up:
 
-- it came to its end (it was not cut off as overloaded),
+- it was finished (not cut off as overloaded),
 - answers end at 95 % or more of the rate at which requests come (``departures``),
-- where there are limits, 95 % or more of the requests keep them: goodput follows too.
+- if there are limits, 95 % or more of the requests meet them: goodput follows too.
 
-The **knee** is the highest rate that is followed, below every rate that is not.
+The **knee** is the highest followed rate below every rate that is not followed.
 """
 
 import math
@@ -17,20 +17,20 @@ from labctl.evaluation.serving.metrics import StageMetrics
 from labctl.records import StageRecord
 
 FOLLOWS = 0.95
-#: Of rates that are twice or half the one before, and of those between the last two.
+#: Most rates found by doubling or halving, and most rates between the last two.
 _STEPS, _REFINEMENTS = 12, 3
 
 
 @dataclass(frozen=True)
 class Knee:
-    """``rate``: highest that is followed; ``beyond``: lowest that is not; None: there is none."""
+    """Knee: ``rate`` is the highest followed rate, ``beyond`` the lowest rate not followed."""
 
     rate: float | None
     beyond: float | None
 
 
 def follows(stage: StageRecord, metrics: StageMetrics | None) -> bool:
-    """Tell whether the server followed the rate of a stage, by the rule above."""
+    """Return True if the server followed the rate of a stage, by the rule above."""
     if stage.stop != "done" or metrics is None or metrics.departures is None:
         return False
     good = 1.0 if metrics.good_share is None else metrics.good_share
@@ -38,9 +38,9 @@ def follows(stage: StageRecord, metrics: StageMetrics | None) -> bool:
 
 
 def knee(stages: Iterable[tuple[StageRecord, StageMetrics | None]]) -> Knee | None:
-    """Return the knee of all stages of open loops; None if fewer than two came to a judgement.
+    """Return the knee of all stages of open loops; None if fewer than two can be judged.
 
-    A stage that somebody interrupted, or that lost its server, judges nothing.
+    A stage that was interrupted, or lost its server, is not judged.
     """
     judged = [
         (stage.rate, follows(stage, metrics))
@@ -55,10 +55,10 @@ def knee(stages: Iterable[tuple[StageRecord, StageMetrics | None]]) -> Knee | No
 
 
 def sweep_rates(start: float) -> Generator[float, bool, None]:
-    """Yield the rates to try, and be sent whether each was followed.
+    """Yield the rates to try; the caller sends True after each followed rate, else False.
 
-    From ``start`` rates double until one is not followed, or halve until one is; then the middle
-    (in ratio) between the last two is tried, three times: the knee is known to 9 %.
+    From ``start`` rates double until one is not followed, or halve until one is. Then the geometric
+    mean of the last two is tried, three times: the knee is known to 9 %.
     """
     good: float | None = None
     bad: float | None = None

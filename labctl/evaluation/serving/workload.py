@@ -1,6 +1,6 @@
 """Requests of a load test: questions of a data set, or made-up texts of given lengths.
 
-No two made-up texts of a test begin alike, so that no server can take one from its prompt cache.
+No two made-up texts of a test begin alike, so no server can take one from its prompt cache.
 """
 
 import random
@@ -12,8 +12,8 @@ from labctl.evaluation.prompts import Prompt, render
 from labctl.evaluation.question import Dataset, Question
 from labctl.records import LengthRange
 
-#: Short English words, each one token with its blank in the vocabularies of Llama, Qwen, GPT and
-#: SmolLM; where the server has a tokenizer, those that are not are left out.
+#: Short English words, each one token with its leading space in the vocabularies of Llama, Qwen,
+#: GPT and SmolLM. If the server has a tokenizer, words that are not one token are left out.
 _TEXT = """\
 time year people way day man thing woman life child world school state family student group
 country problem hand part place case week company system program question work government number
@@ -28,19 +28,19 @@ WORDS = tuple(_TEXT.split())
 
 @dataclass(frozen=True)
 class Asked:
-    """One request as it is put. ``prompt_tokens`` None: nobody knows its length before."""
+    """One request as it is sent. ``prompt_tokens`` None: its length is not known in advance."""
 
     prompt: str | tuple[Message, ...]
     prompt_tokens: int | None
     output_tokens: int
 
 
-#: Gives the request of a number (from 1) of a stage with a seed.
+#: Gives the request with a number (from 1) of a stage with a seed.
 Workload = Callable[[int, int], Asked]
 
 
 def of_dataset(dataset: Dataset, prompt: Prompt, output: LengthRange) -> Workload:
-    """Return the questions of a data set, in its order, again from the first when all are asked."""
+    """Return the questions of a data set, in order, starting again after the last."""
 
     def ask(seed: int, number: int) -> Asked:
         question = dataset.questions[(number - 1) % len(dataset.questions)]
@@ -54,7 +54,7 @@ def of_dataset(dataset: Dataset, prompt: Prompt, output: LengthRange) -> Workloa
 def made_up(
     words: Sequence[str], prompt: Prompt, prompt_tokens: LengthRange, output: LengthRange
 ) -> Workload:
-    """Return texts of ``words``, as many as tokens are wanted, without what the prompt adds."""
+    """Return texts of ``words``, one for each wanted token, not counting the prompt's own text."""
 
     def ask(seed: int, number: int) -> Asked:
         source = random.Random(f"lengths {seed} {number}")  # noqa: S311 - no secret
@@ -67,14 +67,14 @@ def made_up(
 
 
 async def words_of_one_token(client: EndpointClient) -> tuple[tuple[str, ...], bool]:
-    """Return words that are one token each, and True if the server's tokenizer says so.
+    """Return words that are one token each, and True if the server's tokenizer confirmed it.
 
-    Without a tokenizer all words are returned. Raises what the client raises.
+    Without a tokenizer all words are returned. Raises the client's errors.
     """
     whole = await client.tokenize(" " + " ".join(WORDS))
     if whole is None:
         return tuple(WORDS), False
-    nothing = await client.tokenize("") or ()  # marks that are put before every text
+    nothing = await client.tokenize("") or ()  # special tokens put before every text
     if len(whole) - len(nothing) == len(WORDS):
         return tuple(WORDS), True
     single = []

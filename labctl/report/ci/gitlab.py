@@ -50,7 +50,8 @@ def _label(value: str) -> str:
 def code_quality(suite: Suite) -> str:
     """Return a finding for each case that has not passed (GitLab's Code Quality report format).
 
-    The fingerprint is of the case's name alone: GitLab tells by it what a merge request changed.
+    The fingerprint depends only on the case's name: GitLab uses it to find changes of a merge
+    request.
     """
     found = [
         {

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from labctl.compare.regressions import Change, Standing, is_long_enough
+from labctl.compare.regressions import Change, ChangeStatus, is_long_enough
 from labctl.compare.series import Series, Unmeasured
 from labctl.compare.words import percent
 from labctl.records import Execution
@@ -45,10 +45,10 @@ def _case(series: Series, changes: Sequence[Change], *, strict: bool) -> Case:
 
 
 def _found(series: Series, changes: Sequence[Change], *, strict: bool) -> tuple[Outcome, str, str]:
-    standing = [change for change in changes if change.slower and not change.repaired]
-    if confirmed := [change for change in standing if change.fails]:
+    ongoing = [change for change in changes if change.slower and not change.repaired]
+    if confirmed := [change for change in ongoing if change.fails]:
         return Outcome.FAILED, "regression", _sentence(confirmed[-1])
-    if suspected := [one for one in standing if one.standing is Standing.SUSPECTED]:
+    if suspected := [one for one in ongoing if one.status is ChangeStatus.SUSPECTED]:
         return _unknown(strict=strict), "suspected regression", _sentence(suspected[-1])
     nights = counted(len(series.nights), "night")
     if series.execution != Execution.BOARD:
@@ -64,4 +64,4 @@ def _sentence(change: Change) -> str:
     step = change.step
     how_much = percent(max(step.ratio, 1 / step.ratio) - 1)
     commits = f"{change.surely_before.source}..{change.surely_after.source}"
-    return f"{how_much} slower since {commits}: {change.standing}: {change.reason}"
+    return f"{how_much} slower since {commits}: {change.status}: {change.reason}"

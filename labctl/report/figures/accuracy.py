@@ -59,19 +59,19 @@ def _accuracy(table: AccuracyTable, grader: str, words: Words) -> Figure | Missi
     caption = words(f"{NAME}.caption")
     if len(shown) < len(variants):
         caption += words(f"{NAME}.shown", shown=len(shown), count=len(variants))
-    told = [f"{row['series']}, {row['budget']}: {row['text']}" for row in rows]
+    sentences = [f"{row['series']}, {row['budget']}: {row['text']}" for row in rows]
     return Figure(
         name=name,
         title=title,
         caption=caption,
-        alt=words(f"{NAME}.alt", points=words.sentence_end().join(told)),
+        alt=words(f"{NAME}.alt", points=words.sentence_end().join(sentences)),
         spec=_spec([printable_line(one) for one in shown], limits, without, rows, words),
         rows=rows,
     )
 
 
 def _point(one: Accuracy, without: float | None, aside: float, words: Words) -> Iterator[Row]:
-    """Yield its mark, ``aside`` of its limit so that the intervals of series can be told apart."""
+    """Yield its mark, ``aside`` of its limit so that the intervals of series do not overlap."""
     found = one.interval
     if one.share is None or found is None:
         return
@@ -151,16 +151,16 @@ def _lengths(table: AccuracyTable, words: Words) -> Figure | Missing:
     cells = [one for one in table.cells if one.grader == grader and one.tokens]
     if not cells:
         return Missing(LENGTHS, words(LENGTHS), words(f"{LENGTHS}.missing"))
-    if len(cells) > _MOST_ROWS:  # the largest limit alone tells how long answers become
+    if len(cells) > _MOST_ROWS:  # only the largest limit shows how long answers become
         cells = [one for one in cells if one.budget == table.budgets[-1]][:_MOST_ROWS] or cells[:1]
     rows: list[Row] = [row for one in cells for row in _length(one, words)]
     names = [str(row["series"]) for row in rows]
-    told = [f"{row['series']}: {row['text']}" for row in rows]
+    sentences = [f"{row['series']}: {row['text']}" for row in rows]
     return Figure(
         name=LENGTHS,
         title=words(LENGTHS),
         caption=words(f"{LENGTHS}.caption"),
-        alt=words(f"{LENGTHS}.alt", lengths=words.sentence_end().join(told)),
+        alt=words(f"{LENGTHS}.alt", lengths=words.sentence_end().join(sentences)),
         spec=_length_spec(names, words),
         rows=rows,
     )

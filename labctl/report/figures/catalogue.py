@@ -55,8 +55,8 @@ def _marked(one: Figure, executions: set[Execution], words: Words) -> Figure:
     if kinds == {Execution.BOARD}:
         return one
     if len(kinds) > 1:
-        told = ", ".join(sorted(kind.upper() for kind in kinds - {Execution.BOARD}))
-        return replace(one, warning=words("in-part", kinds=told))
+        names = ", ".join(sorted(kind.upper() for kind in kinds - {Execution.BOARD}))
+        return replace(one, warning=words("in-part", kinds=names))
     (kind,) = kinds
     rows = [{**row, "execution": str(kind)} for row in one.rows]
     return replace(one, warning=words(str(kind)), rows=rows)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from labctl.records import TrialRecord
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import only, row_axis, series_colour, series_dash
-from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
+from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.moments import single_tokens
 from labctl.report.figures.scale import TimeScale
 from labctl.report.figures.words import Words
@@ -18,7 +18,7 @@ REPEATS, ECDF = "repeats", "ecdf"
 #: More rows are no figure: then one for each variant.
 _MOST_ROWS = 24
 _ROW = 40
-#: Ticks of one row; of more tokens every so many is drawn, in their order of time.
+#: Most ticks of one row; with more tokens only every n-th is drawn, in order of time.
 _MOST_TICKS = 150
 _MOST_STEPS = 200
 #: The axis reaches from this percentile of all values to the opposite one, and to every box.
@@ -69,7 +69,7 @@ def repeats(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
     timed = [one for one in all_series(runs) if any(map(single_tokens, one.trials))]
     if not timed:
         return Missing(REPEATS, words(REPEATS), words("no-tokens"))
-    shown = told_apart(timed)
+    shown = distinguishable(timed)
     by_repeat = sum(len(one.trials) for one in shown) <= _MOST_ROWS
     groups = [group for one in shown for group in _groups(one, by_repeat=by_repeat)]
     scale = TimeScale.of([time for group in groups for time in group.times])
@@ -200,7 +200,7 @@ def ecdf(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
     timed = [one for one in all_series(runs) if any(map(single_tokens, one.trials))]
     if not timed:
         return Missing(ECDF, words(ECDF), words("no-tokens"))
-    shown = told_apart(timed)
+    shown = distinguishable(timed)
     times = {
         one.label: sorted(gap.ns for trial in one.trials for gap in single_tokens(trial))
         for one in shown
@@ -212,7 +212,7 @@ def ecdf(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
         for rank in map(round, _thinned(ranks, _MOST_STEPS)):
             share = float(f"{(rank + 1) / len(found):.5g}")
             rows.append({"series": label, "time": scale.of_ns(found[rank]), "share": share})
-    told = [
+    sentences = [
         words("median-of", label=label, value=duration(median(found)))
         for label, found in times.items()
     ]
@@ -223,7 +223,7 @@ def ecdf(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
         name=ECDF,
         title=words(ECDF),
         caption=caption,
-        alt=words(f"{ECDF}.alt", series=words.sentence_end().join(told)),
+        alt=words(f"{ECDF}.alt", series=words.sentence_end().join(sentences)),
         spec=_steps(list(times), scale, words),
         rows=rows,
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from labctl.config.recipe import Precision
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import only, row_axis, series_colour, series_shape
-from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
+from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.scale import TimeScale
 from labctl.report.figures.theme import MOST_SERIES
 from labctl.report.figures.words import Words
@@ -29,17 +29,17 @@ def estimates(
     timed = [one for one in all_series(runs) if one.token_times]
     if not timed:
         return Missing(NAME, words(NAME), words("no-token-time"))
-    shown = told_apart(timed, _MOST_ROWS)
+    shown = distinguishable(timed, _MOST_ROWS)
     all_ns: list[float] = [time for one in shown for time in one.token_times]
     intervals = (_interval(one) for one in shown)
     all_ns += [end for found in intervals if found for end in (found.low, found.high)]
     all_ns += [one.token_ns for one in quoted if one.token_ns is not None]
     scale = TimeScale.of(all_ns)
     rows: list[Row] = []
-    told = []
+    sentences = []
     for one in shown:
         estimate, text = _estimate(one, scale, words)
-        told.append(text)
+        sentences.append(text)
         rows += [estimate, *_repeats(one, scale)]
     rows += [_quoted(one, scale, words) for one in quoted]
     until = _precision(shown[0])
@@ -57,7 +57,7 @@ def estimates(
         name=NAME,
         title=words(NAME),
         caption=caption,
-        alt=words(f"{NAME}.alt", series=words.sentence_end().join(told)),
+        alt=words(f"{NAME}.alt", series=words.sentence_end().join(sentences)),
         spec=_spec(shown, [one.name for one in quoted], scale, words),
         rows=rows,
     )
@@ -68,13 +68,13 @@ def _precision(one: Series) -> Precision | None:
 
 
 def _interval(one: Series) -> Interval | None:
-    """Return the interval of its estimate; None where it has none, or one that tells nothing."""
+    """Return the interval of its estimate; None if it has none, or a meaningless one."""
     found = interval_of(one.independent_times, _precision(one))
     return None if found is None or found.is_vague else found
 
 
 def _estimate(one: Series, scale: TimeScale, words: Words) -> tuple[Row, str]:
-    """Return the row of an estimate, and the sentence that tells it."""
+    """Return the row of an estimate, and its sentence."""
     value = median(one.independent_times)
     found = _interval(one)
     row: dict[str, float | str] = {
@@ -132,7 +132,7 @@ def _spec(shown: Sequence[Series], quoted: Sequence[str], scale: TimeScale, word
     y = row_axis("series", [*names, *quoted], above=14)
     tint: Spec = {}
     shape: Spec = {}
-    if len(names) <= MOST_SERIES:  # else their rows alone tell them apart
+    if len(names) <= MOST_SERIES:  # otherwise only their rows distinguish them
         tint = {"color": series_colour(names, legend=None)}
         shape = {"shape": series_shape(names, legend=None)}
     tooltip = [

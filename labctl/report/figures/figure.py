@@ -13,7 +13,7 @@ from labctl.report.trial_export import csv_cell
 #: A part of a chart's description. Constant but for texts and numbers, which are data to Vega.
 Spec: TypeAlias = dict[str, Any]
 Value: TypeAlias = bool | int | float | str | None
-#: What a mark stands for. ``kind`` says of which layer it is, where a chart has several.
+#: Meaning of a mark. ``kind`` says of which layer it is, where a chart has several.
 Row: TypeAlias = Mapping[str, Value]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import interval_lines
-from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
+from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.scale import TimeScale
 from labctl.report.figures.words import Words
 from labctl.results.summary import interval_of, token_time, wanted_precision
@@ -17,7 +17,7 @@ _LEAST_RUNS = 3
 
 def history(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
     """Draw the estimate of each run over the time when it began."""
-    series = told_apart([one for one in all_series(runs, by_run=False) if len(one.runs) > 1])
+    series = distinguishable([one for one in all_series(runs, by_run=False) if len(one.runs) > 1])
     if len(runs) < _LEAST_RUNS or not any(one.token_times for one in series):
         return Missing(NAME, words(NAME), words(f"{NAME}.missing", least=_LEAST_RUNS))
     scale = TimeScale.of([time for one in series for time in one.token_times])

@@ -16,7 +16,7 @@ NAME = "accuracy-over"
 AXES: tuple[Axis, ...] = ("budget", "deadline")
 #: Crossings that have a label of their own.
 _MOST_LABELS = 4
-#: Of the many points of a deadline's curve so many have a mark, which tells the series apart.
+#: Number of points of a deadline's curve that have a mark, to distinguish the series.
 _EVERY = 40
 
 
@@ -46,13 +46,13 @@ def _over(found: LatencyMatch, axis: Axis, words: Words) -> Figure | Missing:
     caption = words(f"{NAME}-{axis}.caption")
     if len(curves) < len(every):
         caption += words("accuracy.shown", shown=len(curves), count=len(every))
-    told = [one.sentence for one in found.crossings if one.axis == axis]
+    sentences = [one.sentence for one in found.crossings if one.axis == axis]
     warning = words("latency-emulated") if found.emulated else ""
     return Figure(
         name=name,
         title=title,
         caption=caption,
-        alt=words(f"{NAME}.alt", curves=", ".join(names), crossings=" ".join(told)),
+        alt=words(f"{NAME}.alt", curves=", ".join(names), crossings=" ".join(sentences)),
         spec=_spec(names, scale, rows, words),
         rows=rows,
         warning=warning,
@@ -60,7 +60,7 @@ def _over(found: LatencyMatch, axis: Axis, words: Words) -> Figure | Missing:
 
 
 def _points(curve: Curve, scale: TimeScale) -> Iterator[Row]:
-    """Yield the points of a curve; where it goes on extrapolated, the last measured one twice."""
+    """Yield the points of a curve; if it continues extrapolated, the last measured one twice."""
     name, last = printable_line(curve.name), None
     for number, point in enumerate(curve.points):
         row: Row = {

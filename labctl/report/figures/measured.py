@@ -1,4 +1,4 @@
-"""Runs with their trials, read for figures, and the series that a figure tells apart."""
+"""Runs with their trials, read for figures, and the series that a figure distinguishes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class Series:
     def independent_times(self) -> list[float]:
         """Token times of the repeats; of several runs the median of each, in ns.
 
-        The repeats of a run share what makes runs differ: only runs tell how much that is.
+        The repeats of a run share the causes of run-to-run variation: only several runs show it.
         """
         if len(self.runs) == 1:
             return [*self.token_times]
@@ -94,15 +94,15 @@ class Series:
 def all_series(runs: Sequence[MeasuredRun], *, by_run: bool = True) -> list[Series]:
     """Return the series of runs: a variant of a run each.
 
-    Where these are more than a figure can tell apart, and where ``by_run`` is False, the trials of
-    one variant on one board with one model are a series, whatever their run.
+    If a figure cannot distinguish all of these, or if ``by_run`` is False, the trials of one
+    variant on one board with one model are a series, whatever their run.
     """
     apart = _grouped(runs, by_run=True) if by_run else []
     return apart if 0 < len(apart) <= MOST_SERIES else _grouped(runs, by_run=False)
 
 
-def told_apart(series: Sequence[Series], most: int = MOST_SERIES) -> list[Series]:
-    """Return no more series than a figure can tell apart: by their colours, or ``most`` rows.
+def distinguishable(series: Sequence[Series], most: int = MOST_SERIES) -> list[Series]:
+    """Return no more series than a figure can distinguish: by their colours, or ``most`` rows.
 
     They are the first, the fastest, the slowest, and others spread evenly between these.
     """
@@ -138,12 +138,12 @@ def _grouped(runs: Sequence[MeasuredRun], *, by_run: bool) -> list[Series]:
 
 
 def _labels(keys: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """Return a name for each key: the variant, and what tells it from the others of its name."""
+    """Return a name for each key: the variant, and its difference from others of the same name."""
     labels = {}
     for key in keys:
         alike = [other for other in keys if other[0] == key[0]]
-        told = [n for n, _ in enumerate(key[1:3], 1) if len({other[n] for other in alike}) > 1]
-        words = (key[0], *(key[n].rpartition("-")[2][:12] for n in told))
+        differing = [n for n, _ in enumerate(key[1:3], 1) if len({other[n] for other in alike}) > 1]
+        words = (key[0], *(key[n].rpartition("-")[2][:12] for n in differing))
         labels[key] = printable_line(" · ".join(words))
     return labels
 

@@ -23,7 +23,7 @@ class Span:
     end_ns: int
 
     def meets(self, other: "Span") -> bool:
-        """Tell whether the spans share a moment."""
+        """Return True if the spans share a moment."""
         return self.begin_ns < other.end_ns and other.begin_ns < self.end_ns
 
 

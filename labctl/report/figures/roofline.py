@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from labctl.records import BoardProbe, Execution, ModelIdentity
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import only, series_colour, series_shape
-from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
+from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.words import Words
 from labctl.stats import median
 from labctl.units import digits, size
@@ -49,7 +49,7 @@ def roofline(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
     if probe is None:
         return missing("no-probe")
     timed = [one for one in all_series(runs) if one.token_times]
-    points = [point for one in told_apart(timed) if (point := _point(one, probe))]
+    points = [point for one in distinguishable(timed) if (point := _point(one, probe))]
     if not points:
         return missing("no-weights")
     roofs = list(_roofs(probe, words))
@@ -58,7 +58,7 @@ def roofline(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
     rows: list[Row] = [row for roof in roofs for row in roof]
     for number, point in enumerate(points):
         rows += _point_rows(point, words, first=number == 0, named=len(points) <= _MOST_NAMES)
-    told = [
+    sentences = [
         words("value-of", label=point.label, value=f"{digits(point.reached)} Gop/s")
         for point in points
     ]
@@ -66,7 +66,7 @@ def roofline(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
         name=NAME,
         title=words(f"{NAME}.of", board=probe.board),
         caption=words(f"{NAME}.caption", taken=f"{probe.taken:%Y-%m-%d}"),
-        alt=words(f"{NAME}.alt", series=words.sentence_end().join(told)),
+        alt=words(f"{NAME}.alt", series=words.sentence_end().join(sentences)),
         spec=_spec(points, rows, words),
         rows=rows,
     )

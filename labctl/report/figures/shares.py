@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from labctl.records import Execution, TrialRecord
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import only, row_axis
-from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
+from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.words import Words
 from labctl.stats import median
 
@@ -25,25 +25,25 @@ def bound_shares(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
         emulated = any(run.run.facts.execution is not Execution.BOARD for run in runs)
         reason = "emulated" if emulated else "no-rates"
         return Missing(NAME, words(NAME), words(f"{NAME}.{reason}"))
-    shown = told_apart(found, _MOST_ROWS)
+    shown = distinguishable(found, _MOST_ROWS)
     rows: list[Row] = [row for one in shown for row in _bars(one, words)]
     kinds = [kind for kind in _KINDS if any(row["bound"] == kind for row in rows)]
     caption = words(f"{NAME}.caption")
     if len(shown) < len(found):
         caption += words("shown", shown=len(shown), count=len(found))
-    told = [f"{row['series']}: {row['text']}" for row in rows]
+    sentences = [f"{row['series']}: {row['text']}" for row in rows]
     return Figure(
         name=NAME,
         title=words(NAME),
         caption=caption,
-        alt=words(f"{NAME}.alt", series=words.sentence_end().join(told)),
+        alt=words(f"{NAME}.alt", series=words.sentence_end().join(sentences)),
         spec=_spec([one.label for one in shown], kinds, rows, words),
         rows=rows,
     )
 
 
 def _has_shares(trial: TrialRecord) -> bool:
-    """Tell whether its bounds are known; an older record has the nearest one alone."""
+    """Return True if its bounds are known; an older record has only the nearest one."""
     return trial.bound is not None and bool(trial.bound.shares)
 
 

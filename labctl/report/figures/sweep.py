@@ -92,8 +92,8 @@ def _groups(run: MeasuredRun, axes: Sequence[str]) -> dict[str, list[TrialRecord
     )
     groups: dict[str, list[TrialRecord]] = {}
     for trial, parameters in zip(run.trials, others, strict=True):
-        told = [f"{name} {parameters.get(name)}" for name in varied]
-        label = printable_line(" · ".join([trial.model.key, *told]))
+        settings = [f"{name} {parameters.get(name)}" for name in varied]
+        label = printable_line(" · ".join([trial.model.key, *settings]))
         groups.setdefault(label, []).append(trial)
     return groups
 

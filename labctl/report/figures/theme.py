@@ -1,8 +1,8 @@
 """Colours, fonts and marks of the figures, for light and dark backgrounds.
 
-The colours of categories start from M. Okabe and K. Ito's (2008), which people with colour-blind
-eyes tell apart, made darker or lighter until each has a contrast of 3:1 with its background
-(WCAG 2.2, 1.4.11). Charts name styles and ranges, and never a colour.
+The colours of categories start from M. Okabe and K. Ito's (2008), which colour-blind people can
+distinguish, made darker or lighter until each has a contrast of 3:1 with its background (WCAG 2.2,
+1.4.11). Charts name styles and ranges, and never a colour.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ FONT = (
     "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'Noto Sans CJK SC',"
     " 'PingFang SC', 'Microsoft YaHei', sans-serif"
 )
-#: Series that one figure tells apart.
+#: Most series that can be distinguished in one figure.
 MOST_SERIES = 8
 SHAPES = (
     *("circle", "square", "triangle-up", "diamond"),

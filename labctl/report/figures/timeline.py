@@ -7,7 +7,7 @@ from itertools import islice
 from labctl.errors import printable_line
 from labctl.records import TelemetrySample, TrialRecord
 from labctl.report.figures.figure import Figure, Missing, Row
-from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
+from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.moments import Span, throttled_spans, token_spans
 from labctl.report.figures.scale import TimeScale
 from labctl.report.figures.timeline_chart import NAME, timeline_chart
@@ -25,7 +25,7 @@ _NAMED_FROM = 0.14
 def timelines(runs: Sequence[MeasuredRun], words: Words) -> list[Figure | Missing]:
     """Draw the telemetry of a few trials; Missing where none has any."""
     found: list[Figure | Missing] = []
-    for one, trial in islice(_chosen(told_apart(all_series(runs))), _MOST_TRIALS):
+    for one, trial in islice(_chosen(distinguishable(all_series(runs))), _MOST_TRIALS):
         samples = one.run_of(trial).telemetry(trial)
         if trial.job is not None and len(samples) > 1:
             found.append(_timeline(one, trial, samples, words))

@@ -166,7 +166,7 @@ def _token_part(
     return _titled(title, 64, layers)
 
 
-#: How a title shows the dashes of the lines below it.
+#: Signs in a title for the dashes of the lines below it.
 _KEYS = ("━", "╍", "┈")
 
 

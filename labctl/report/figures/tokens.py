@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from labctl.records import TrialRecord
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import only, series_colour, series_dash, text_at
-from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
+from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.moments import Span, single_tokens, throttled_spans, token_spans
 from labctl.report.figures.scale import TimeScale
 from labctl.report.figures.words import Words
@@ -28,7 +28,7 @@ def token_times(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
     timed = [one for one in all_series(runs) if any(map(single_tokens, one.trials))]
     if not timed:
         return Missing(NAME, words(NAME), words("no-tokens"))
-    shown = told_apart(timed)
+    shown = distinguishable(timed)
     trials = [trial for one in shown for trial in one.trials if single_tokens(trial)]
     longest = max(single_tokens(trial)[-1].position for trial in trials)
     size = math.ceil(longest / _MOST_POINTS)
@@ -46,14 +46,14 @@ def token_times(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
     caption += _notes(trials, rows, words, size=size, in_lines=in_lines)
     if len(shown) < len(timed):
         caption += words("shown", shown=len(shown), count=len(timed))
-    told = [
+    sentences = [
         words("median-of", label=one.label, value=duration(median(_all_ns(one)))) for one in shown
     ]
     return Figure(
         name=NAME,
         title=words(NAME),
         caption=caption,
-        alt=words(f"{NAME}.alt", series=words.sentence_end().join(told)),
+        alt=words(f"{NAME}.alt", series=words.sentence_end().join(sentences)),
         spec=_spec(shown, scale, words, labels=len(firsts) if len(shown) <= _MOST_LABELS else 0),
         rows=rows,
     )

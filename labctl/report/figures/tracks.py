@@ -37,7 +37,7 @@ class Track:
 
 
 def tracks_of(samples: Sequence[TelemetrySample]) -> list[Track]:
-    """Return the tracks of what the samples tell; what the board does not report has none."""
+    """Return the tracks of the sampled values; a value that the board does not report has none."""
     kept = list(_thinned(samples))
     found = [
         Track("temperature", _temperatures(kept), from_zero=False),

@@ -145,8 +145,9 @@ _WORDS: dict[str, tuple[str, str]] = {
     "ecdf": ("Cumulative distribution of token times", "词元时间的累积分布"),
     "ecdf.caption": (
         (
-            "For a time on the horizontal axis, the line tells which share of all tokens took no"
-            " longer (empirical cumulative distribution). Steep: steady; a long tail to the right:"
+            "For a time on the horizontal axis, the line shows the share of all tokens that took"
+            " no longer (empirical cumulative distribution). Steep: steady; a long tail to the"
+            " right:"
             " some tokens were slow."
         ),
         (

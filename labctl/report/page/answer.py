@@ -12,7 +12,7 @@ from labctl.results.summary import VariantSummary
 from labctl.stats import Interval
 from labctl.units import digits, duration
 
-#: Of so many runs each has sentences of its own.
+#: Up to this number of runs, each has its own sentences.
 _MOST_ANSWERS = 6
 
 _FASTER = (
@@ -28,7 +28,7 @@ _SMALL = (
 )
 _FASTEST = "{best} is the fastest of {count} variants {where}."
 _FASTEST_SAME = "{names} are equally fast {where}; none of {count} variants is faster."
-_NO_FASTEST = "It cannot be told {where} which of {names} is the fastest of {count} variants."
+_NO_FASTEST = "It is unclear {where} which of {names} is the fastest of {count} variants."
 _AFTER = "They were measured one after the other, so that drift counts as a difference."
 _SHORTEST = (
     "{best} takes the shortest time of {count} variants {where}: {time} a token. It is"
@@ -39,12 +39,12 @@ _SAME = (
     " {value}{known}."
 )
 _CANT_TELL = (
-    "It cannot be told {where} which is faster, {best} ({time} a token) or {other} ({against}):"
+    "It is unclear {where} which is faster, {best} ({time} a token) or {other} ({against}):"
     " ratio {value}{known}."
 )
 _TOO_FEW = (
-    "{best} took {time} a token {where}, {other} {against}: too few rounds for an interval, so that"
-    " nothing tells which of them is faster."
+    "{best} took {time} a token {where}, {other} {against}: too few rounds for an interval, so it"
+    " is unclear which is faster."
 )
 _UNLIKE = "{best} ({time} a token) and {other} ({against}) are not compared {where}: {reason}."
 
@@ -65,7 +65,7 @@ def answers(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
     if not timed:
         return [words("None of the {count} runs has a token time.", count=len(runs))]
     fastest, slowest = min(timed, key=_by_time), max(timed, key=_by_time)
-    range_told = words(
+    range_sentence = words(
         "In {count} runs, a token takes from {low} ({first}, run {run}) to {high} ({last}, run"
         " {other}).",
         count=len(runs),
@@ -77,7 +77,7 @@ def answers(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
         other=slowest[2].short,
     )
     return [
-        range_told,
+        range_sentence,
         words("Runs of different sessions: `labctl compare` judges their differences."),
     ]
 
@@ -188,11 +188,11 @@ def _best(
     variant of the recipe is kept: it is judged among other rows.
     """
     first = one.rows[0].variant
-    told = _judged(one, first)
+    against_first = _judged(one, first)
     for best in timed:
-        judged = dict(told) if best.variant == first else _judged(one, best.variant)
-        if best.variant in told:
-            judged[first] = _turned(told[best.variant])
+        judged = dict(against_first) if best.variant == first else _judged(one, best.variant)
+        if best.variant in against_first:
+            judged[first] = _turned(against_first[best.variant])
         if all(row.verdict is not Verdict.FASTER for row in judged.values()):
             break
     return best, judged

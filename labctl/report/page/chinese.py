@@ -82,7 +82,7 @@ CHINESE = {
     "{names} are equally fast {where}; none of {count} variants is faster.": (
         "{where}，{names} 同样快；{count} 个变体中没有更快的。"
     ),
-    "It cannot be told {where} which of {names} is the fastest of {count} variants.": (
+    "It is unclear {where} which of {names} is the fastest of {count} variants.": (
         "{where}，无法判定 {names} 中哪个是 {count} 个变体中最快的。"
     ),
     "They were measured one after the other, so that drift counts as a difference.": (
@@ -100,8 +100,8 @@ CHINESE = {
         " {value}{known}."
     ): "{where}，{best}（每词元 {time}）与 {other}（{against}）同样快：比值 {value}{known}。",
     (
-        "It cannot be told {where} which is faster, {best} ({time} a token) or {other}"
-        " ({against}): ratio {value}{known}."
+        "It is unclear {where} which is faster, {best} ({time} a token) or {other} ({against}):"
+        " ratio {value}{known}."
     ): (
         "{where}，无法判定 {best}（每词元 {time}）与 {other}（{against}）哪个更快："
         "比值 {value}{known}。"
@@ -112,8 +112,8 @@ CHINESE = {
     ),
     " (its interval is wider than ± 100 %)": "（区间宽于 ± 100 %）",
     (
-        "{best} took {time} a token {where}, {other} {against}: too few rounds for an interval,"
-        " so that nothing tells which of them is faster."
+        "{best} took {time} a token {where}, {other} {against}: too few rounds for an interval, so"
+        " it is unclear which is faster."
     ): (
         "{where}，{best} 每词元 {time}，{other} 为 {against}：轮数太少，没有区间，"
         "无法判定哪个更快。"

@@ -26,7 +26,7 @@ CHINESE_EVALUATION = {
         "（{level} 区间 {low} 至 {high}）。"
     ),
     (
-        "It cannot be told which is better, {better} or {worse}: {points} points apart ({level}"
+        "It is unclear which is better, {better} or {worse}: {points} points apart ({level}"
         " interval {low} to {high}, on the same {count} questions)."
     ): (
         "无法判断 {better} 与 {worse} 哪个更好：在相同的 {count} 题上相差 {points} 个百分点"
@@ -39,7 +39,7 @@ CHINESE_EVALUATION = {
         "EMULATED（模拟运行）：有服务器在模拟的开发板上运行。真实开发板的回答可能略有不同，"
         "这里的时间不代表开发板。"
     ),
-    "AS DECLARED: nobody proved which file these models are: {models}.": (
+    "AS DECLARED: the files of these models are not proven: {models}.": (
         "AS DECLARED（按声明）：未验证这些模型的文件：{models}。"
     ),
     "A model and a prompt, as the recipe names them.": "模型与提示，按配方中的名称。",
@@ -77,8 +77,8 @@ CHINESE_EVALUATION = {
     ),
     (
         "Accuracy: right answers over graded ones, with Wilson's 95 % interval over the questions;"
-        " several samples of a question are one cluster. A question that got no answer because a"
-        " server failed is not counted, and is told."
+        " several samples of a question are one cluster. Answers missing because of a server"
+        " failure are not counted; they are listed."
     ): (
         "正确率：正确答案数除以已评分数，附按题目计算的 Wilson 95% 区间；"
         "同一题的多个样本为一个整群。"

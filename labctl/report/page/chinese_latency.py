@@ -1,7 +1,7 @@
 """Chinese texts of what a latency match says of itself: its headings and notes."""
 
 CHINESE_LATENCY = {
-    "QUOTED from publications, nothing here was measured by labctl": (
+    "QUOTED from publications; labctl measured nothing here": (
         "QUOTED（引自发表的资料）：没有一项由 labctl 测得"
     ),
     "EMULATED timing, not the speed of a board: {model} ({runs})": (
@@ -20,13 +20,13 @@ CHINESE_LATENCY = {
     "not compared: {found}": "未比较：{found}",
     "evaluation {name} has not ended": "评测 {name} 尚未结束",
     "timing run {name} has not ended": "计时运行 {name} 尚未结束",
-    "{count} of {asked} questions lack a grade somewhere: left out": (
+    "{count} of {asked} questions have a missing grade: left out": (
         "{asked} 题中有 {count} 题缺少评分，未列入"
     ),
-    "{name} was timed once: its noise is in no interval": (
+    "{name} was timed once: no interval includes its noise": (
         "{name} 只计时一次：其波动不在任何区间内"
     ),
-    "{name}: prefill was not measured, so no deadline can be told": (
+    "{name}: prefill was not measured, so deadlines are unknown": (
         "{name}：未测预填充，无法给出截止时间"
     ),
     (
@@ -35,16 +35,16 @@ CHINESE_LATENCY = {
     ): "{name}：提示最长 {prompt} 个词元，预填充只测到 {longest} 个，其时间按比例推算",
     (
         "{name}: times are measured to position {known}, answers reach {last}: measure with a"
-        " prompt of {prompt} tokens and {tokens} tokens to leave nothing extrapolated"
+        " prompt of {prompt} tokens and {tokens} tokens to avoid extrapolation"
     ): (
         "{name}：时间测到第 {known} 个位置，回答到第 {last} 个：请用 {prompt} 个词元的提示和"
         " {tokens} 个生成词元测量，便无须外推"
     ),
     (
         "{name}: times are measured to position {known}, answers reach {last}: measure with {last}"
-        " tokens to leave nothing extrapolated"
+        " tokens to avoid extrapolation"
     ): "{name}：时间测到第 {known} 个位置，回答到第 {last} 个：请用 {last} 个词元测量，便无须外推",
-    "without deadlines, as lengths or prefill are not known: {names}": (
+    "no deadlines, because lengths or prefill are unknown: {names}": (
         "没有截止时间（长度或预填充未知）：{names}"
     ),
     "no curve over budgets of {names}: it needs two limits": (
@@ -58,12 +58,11 @@ CHINESE_LATENCY = {
         "{one} and {other} have no common measured time on the axis of budgets: measure more tokens"
     ): "{one} 与 {other} 在预算时间轴上没有共同的测量时间：请测量更多词元",
     (
-        "limits of {name} end at {time}, and budgets are compared up to there: evaluate larger"
-        " ones to see more"
+        "limits of {name} end at {time}, and budgets are compared only up to there: evaluate"
+        " larger ones to see more"
     ): "{name} 的上限止于 {time}，预算只比较到该处：要看更多，请评测更大的上限",
     (
-        "no curve was published: the experiment's curves survive only as pictures, and none is"
-        " made up"
+        "no published curve: the experiment's curves exist only as pictures"
     ): "没有发表曲线：实验的曲线只留有图片，这里不作虚构",
     "published accuracies are points without a limit of tokens: they are on no curve": (
         "发表的正确率是没有词元上限的点：不在任何曲线上"

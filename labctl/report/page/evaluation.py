@@ -101,7 +101,7 @@ def _marks(one: MeasuredEvaluation, words: Language) -> list[str]:
     if one.declared:
         marks.append(
             words(
-                "AS DECLARED: nobody proved which file these models are: {models}.",
+                "AS DECLARED: the files of these models are not proven: {models}.",
                 models=words.listed(one.declared),
             )
         )
@@ -127,7 +127,7 @@ def _answers(one: MeasuredEvaluation, words: Language) -> list[str]:
         ]
     best = [cell for cell in known if cell.share == most]
     assert best[0].interval
-    told = words(
+    best_sentence = words(
         "Most right answers, {limit}: {names}, {share} ({low} to {high}; {right} of {total}).",
         limit=limit,
         names=words.listed(cell.variant for cell in best),
@@ -140,11 +140,11 @@ def _answers(one: MeasuredEvaluation, words: Language) -> list[str]:
     pairs = list(_pairs(known))
     level = 1 - _ERRORS / max(1, len(pairs))
     differences = (
-        _told(first, second, found, words)
+        _comparison(first, second, found, words)
         for first, second in pairs
         if (found := _difference(first, second, level))
     )
-    return [told, *differences]
+    return [best_sentence, *differences]
 
 
 def _pairs(cells: Sequence[Accuracy]) -> Iterator[tuple[Accuracy, Accuracy]]:
@@ -169,7 +169,7 @@ def _difference(first: Accuracy, second: Accuracy, level: float) -> Interval | N
     return paired_difference(shares[0], shares[1], level=level)
 
 
-def _told(first: Accuracy, second: Accuracy, found: Interval, words: Language) -> str:
+def _comparison(first: Accuracy, second: Accuracy, found: Interval, words: Language) -> str:
     better, worse, sign = (second, first, 1) if found.mean >= 0 else (first, second, -1)
     ends = sorted((sign * found.low, sign * found.high))
     values = {
@@ -188,7 +188,7 @@ def _told(first: Accuracy, second: Accuracy, found: Interval, words: Language) -
             **values,
         )
     return words(
-        "It cannot be told which is better, {better} or {worse}: {points} points apart ({level}"
+        "It is unclear which is better, {better} or {worse}: {points} points apart ({level}"
         " interval {low} to {high}, on the same {count} questions).",
         **values,
     )
@@ -248,8 +248,8 @@ def _method(words: Language) -> list[str]:
     return [
         words(
             "Accuracy: right answers over graded ones, with Wilson's 95 % interval over the"
-            " questions; several samples of a question are one cluster. A question that got no"
-            " answer because a server failed is not counted, and is told."
+            " questions; several samples of a question are one cluster. Answers missing because of"
+            " a server failure are not counted; they are listed."
         ),
         words(
             "Difference of two models: over the questions that both were asked, by a paired"

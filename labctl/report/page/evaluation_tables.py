@@ -60,7 +60,7 @@ class MeasuredEvaluation:
 
     @property
     def declared(self) -> list[str]:
-        """Models whose file nobody proved: their servers were not started by labctl."""
+        """Models whose file is not proven: labctl did not start their servers."""
         proven = {one.model for one in self.record.endpoints if one.sha256_proven}
         asked = dict.fromkeys(one.model for one in self.record.endpoints)
         return [model for model in asked if model not in proven]
@@ -189,7 +189,7 @@ def _disagreements(one: MeasuredEvaluation, words: Language) -> Table:
 
 
 def transcripts(one: MeasuredEvaluation, words: Language) -> Iterator[Transcript]:
-    """Yield questions with the answers within the largest limit; those first that tell most."""
+    """Yield questions with the answers within the largest limit; the most informative first."""
     if not one.table.graders:
         return
     cells = one.at_largest_limit(one.table.graders[0])
@@ -206,7 +206,7 @@ def transcripts(one: MeasuredEvaluation, words: Language) -> Iterator[Transcript
             if longest is None or _longer(generation.max_tokens, longest.max_tokens):
                 texts[key] = generation
     asked = [q for q in one.record.dataset.questions if any(key[1] == q for key in texts)]
-    told: dict[str, set[bool]] = {
+    verdicts: dict[str, set[bool]] = {
         question: {
             grades[cell.variant, question].correct
             for cell in cells
@@ -214,7 +214,7 @@ def transcripts(one: MeasuredEvaluation, words: Language) -> Iterator[Transcript
         }
         for question in asked
     }
-    for question in sorted(asked, key=lambda q: -len(told[q]))[:_MOST_TRANSCRIPTS]:
+    for question in sorted(asked, key=lambda q: -len(verdicts[q]))[:_MOST_TRANSCRIPTS]:
         text, right = one.questions.get(question, ("", "–"))
         yield Transcript(
             question,

@@ -19,12 +19,13 @@ from labctl.report.page.markdown import markdown
 from labctl.report.page.pdf import find_browser, pdf
 from labctl.runs.record.directory import RunDirectory
 
-#: What no name of a file gets: names of figures have ids of runs, which others may have written.
+#: Characters removed from file names: names of figures contain ids of runs, which others may have
+#: written.
 _NO_NAME = r"[^\w.-]"
 
 
 def check_report(path: Path) -> None:
-    """Raise ConfigError if this host lacks what writing such a file needs."""
+    """Raise ConfigError if a program for writing such a file is missing on this host."""
     if path.suffix.lower() == ".pdf":
         find_browser()
     elif path.suffix.lower() in PICTURES and find_spec("vl_convert") is None:

@@ -54,7 +54,7 @@ def embedded(document: object) -> Markup:
 
 
 def columns(rows: Sequence[Mapping[str, object]]) -> dict[str, dict[str, list[object]]]:
-    """Return rows by columns, of a fifth of the size; texts are told once, and named by number."""
+    """Return rows by columns, a fifth of the size; each text is stored once, and used by number."""
     found: dict[str, dict[str, list[object]]] = {}
     for name in dict.fromkeys(key for row in rows for key in row):
         values = [row.get(name) for row in rows]

@@ -21,7 +21,7 @@ class Language:
         """
         return (self._chinese[text] if self.code == "zh" else text).format(**values)
 
-    def told(self, text: str) -> str:
+    def sentence(self, text: str) -> str:
         """Return a sentence of a latency match in this language; another text as it is."""
         return self(text.template, **text.values) if isinstance(text, Sentence) else text
 

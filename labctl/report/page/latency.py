@@ -28,7 +28,7 @@ def latency_report(found: LatencyMatch, words: Language) -> Report:
     return Report(
         title=words("Accuracy at equal latency"),
         about=_about(found, words),
-        marks=[words.told(one) for one in found.heading],
+        marks=[words.sentence(one) for one in found.heading],
         answers=[
             *(choice_text(one, words) for one in found.choices),
             *(crossing_text(one, words) for one in found.crossings),
@@ -39,7 +39,7 @@ def latency_report(found: LatencyMatch, words: Language) -> Report:
         missing=[one for one in drawn if isinstance(one, Missing)],
         runs=(),
         damaged=(),
-        method=[*map(words.told, found.notes), *_method(words)],
+        method=[*map(words.sentence, found.notes), *_method(words)],
     )
 
 

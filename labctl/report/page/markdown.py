@@ -1,4 +1,4 @@
-"""A report as Markdown: all of its text and tables, with the figures told in words."""
+"""A report as Markdown: all of its text and tables, with figures described in words."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -52,8 +52,8 @@ def _run(run: RunSection, words: Language) -> Iterator[str]:
     for table in run.tables:
         yield from _table(table)
     yield from (f"#### {words('Make it again')}", "")
-    told = "Save the recipe below as recipe.yaml; its file names are those of the lab."
-    yield from (words(told), "", *_verbatim("\n".join(run.commands)), "")
+    advice = "Save the recipe below as recipe.yaml; its file names are those of the lab."
+    yield from (words(advice), "", *_verbatim("\n".join(run.commands)), "")
     yield from (f"#### {words('Recipe, as it was resolved')}", "", *_verbatim(run.recipe), "")
     yield from (f"#### {words('Facts and their origin')}", "")
     yield _row((words("Fact"), words("Value"), words("Origin")))

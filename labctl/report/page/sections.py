@@ -44,8 +44,8 @@ def _commands(one: MeasuredRun) -> list[str]:
 
 def _remarks(one: MeasuredRun, words: Language) -> list[Remark]:
     found = [
-        Remark(told.text, told.lead, "bad" if "red" in told.style else "")
-        for told in remarks(one.run, one.trials, one.gates)
+        Remark(remark.text, remark.lead, "bad" if "red" in remark.style else "")
+        for remark in remarks(one.run, one.trials, one.gates)
     ]
     if one.end is None:
         found.insert(0, Remark(words("The run has not ended, or its controller died."), tone="bad"))

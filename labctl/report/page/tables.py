@@ -106,7 +106,7 @@ def _experiment(runs: Sequence[MeasuredRun], words: Language) -> Table:
 
 
 def _run_columns(runs: Sequence[MeasuredRun], words: Language) -> list[Column]:
-    """Return the columns that tell runs apart; none for a single run."""
+    """Return the columns that distinguish runs; none for a single run."""
     if len(runs) == 1:
         return []
     boards = {one.run.board for one in runs}

@@ -27,7 +27,7 @@ def test_a_stream_without_end_is_ended_by_its_size() -> None:
     reader = EventReader(lambda _stamp, _data: None, most_bytes=100_000)
     for _ in range(10):
         reader.feed(b"data: {}\n\n" * 1000, 0)
-    with pytest.raises(OutputNotUnderstood, match="sends without end: 100001 bytes"):
+    with pytest.raises(OutputNotUnderstood, match="has no end: 100001 bytes"):
         reader.feed(b"\n", 0)
 
 

@@ -286,7 +286,7 @@ def test_a_redirect_takes_no_key_along(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (None, "LAB_KEY, .* is not set"),
         ("", "is not set"),
-        ("a\nb", "the key in LAB_KEY holds"),
+        ("a\nb", "the key in LAB_KEY contains"),
     ],
 )
 def test_a_key_that_cannot_be_used(

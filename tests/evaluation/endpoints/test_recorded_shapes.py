@@ -62,6 +62,6 @@ def test_thoughts_apart_from_the_answer_are_no_part_of_it_but_come_first() -> No
 def test_an_answer_that_the_server_gives_up_is_asked_again(tmp_path: Path) -> None:
     with (
         scripted_endpoint({"": Answer("one", finish="abort")}) as server,
-        pytest.raises(TryAgain, match="gave the answer up: abort"),
+        pytest.raises(TryAgain, match="gave up the answer: abort"),
     ):
         with_client(server.address, CHAT, lambda c: c.generate(request(CHAT), timeout=5))

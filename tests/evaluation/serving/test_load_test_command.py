@@ -144,7 +144,7 @@ def test_questions_of_a_file_are_asked_in_their_order(lab: Path) -> None:
     [
         (["-c", "1,1"], "--concurrency: concurrency[1]: this load is given twice"),
         (["-c", "0"], "--concurrency: concurrency[0]: must be at least 1, not 0"),
-        ([], "name the loads: concurrency: [1, 2, 4], rates: [0.5, 1], or sweep: true"),
+        ([], "give the loads: concurrency: [1, 2, 4], rates: [0.5, 1], or sweep: true"),
         (["-c", "1", "--ttft", "2"], "--ttft: limits.ttft: must be a duration such as 90s"),
         (["-c", "one"], "'one' is not a list of numbers such as 1,2,4"),
         (["-c", "1", "--prompt-tokens", "9-3"], "min 9 is above max 3"),
