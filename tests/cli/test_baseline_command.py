@@ -50,7 +50,7 @@ def test_a_baseline_is_reported_shown_and_exported_by_its_name(labctl: Labctl) -
     rows = labctl("export", "cold", "latest", "000001", "--format", "jsonl")[0].splitlines()
     assert [json.loads(row)["run"] for row in rows] == [FIRST, SECOND, THIRD]
     told = labctl("show", "cold", status=2)[1]
-    assert "baseline cold stands for 2 runs" in told
+    assert "baseline cold has 2 runs" in told
     assert SECOND in told
     told = labctl("report", "hot", status=2)[1]
     assert "no run 'hot'" in told

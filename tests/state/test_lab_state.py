@@ -327,7 +327,7 @@ def test_a_server_that_is_not_there_and_a_missing_package_are_explained(
 def test_a_lab_in_a_database_needs_a_name(tmp_path: Path) -> None:
     for lab in (Lab(database="postgresql:///db", boards={}), Lab(lab="x" * 57, boards={})):
         found = LabFile(tmp_path, lab.model_copy(update={"database": "postgresql:///db"}))
-        with pytest.raises(ConfigError, match="needs a name of its own"):
+        with pytest.raises(ConfigError, match="needs its own name"):
             lab_state(found)
 
 
