@@ -10,7 +10,7 @@ from labctl.config.types import parse_duration
 from labctl.errors import ConfigError, LabctlError
 from labctl.state.job import Job
 from labctl.state.reservations import is_same_user
-from labctl.web.access import SESSION_SECONDS, User
+from labctl.web.authentication import SESSION_SECONDS, User
 from labctl.web.dashboard import Dashboard, dashboard_of, form_of, must_be, page
 from labctl.web.guard import Refused
 

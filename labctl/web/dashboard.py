@@ -14,7 +14,7 @@ from labctl.config.lab import LabFile
 from labctl.config.secrets import read_secret
 from labctl.config.web import Role
 from labctl.errors import ConfigError, LabctlError
-from labctl.web.access import Access, User
+from labctl.web.authentication import Access, User
 from labctl.web.guard import Limits, Refused
 from labctl.web.lab_view import LabView
 from labctl.web.render import Renderer, language_of

@@ -10,7 +10,7 @@ from records_made import planned_run, run
 from labctl.config.web import Proxy, Web
 from labctl.records import PlanRecord
 from labctl.state import lab_state
-from labctl.web.access import Access
+from labctl.web.authentication import Access
 from labctl.web.guard import Limits
 
 

@@ -9,34 +9,20 @@ from pathlib import Path
 from labctl.build.gcc import find_gcc
 from labctl.build.manifest import BuilderKind, CompilerKind, Machine
 from labctl.build.progress import BuildProgress, OnProgress, Step
-from labctl.build.remote.archive import known_digest, make_archive
-from labctl.build.remote.host import OpenLink, connected, refused, run_script
+from labctl.build.remote.host import OpenLink, connected, run_script
+from labctl.build.remote.sources import HostSources
 from labctl.build.remote.watchdog import SILENCE_SECONDS, kept
 from labctl.build.remote.workspace import LOG_BYTES, RemoteWorkspace
 from labctl.build.toolchain import Needs, Toolchain
 from labctl.build.workspace import Builder, Folders, Workspace, WorkspaceInputs
 from labctl.config.lab import BuildHost
 from labctl.config.target import Target
-from labctl.errors import HostError, IntegrityError, ToolMissing
-from labctl.files import scratch
+from labctl.errors import HostError, ToolMissing
 from labctl.transport.ssh.link import SshLink
 from labctl.transport.ssh.login import log_in
-from labctl.transport.ssh.program import PIECE_BYTES
 
 ASK_SECONDS = 30.0
-SEND_SECONDS = 3600.0
-UNPACK_SECONDS = 900.0
-#: Archives of sources that stay on a host.
-SOURCES_KEPT = 4
-
 _ASK = 'command -v -- "$1" >/dev/null || exit 127; exec "$@" </dev/null 2>/dev/null'
-_HAS = '[ -f "$1" ] || exit 44; touch "$1" && sha256sum <"$1"'
-_RECEIVE = 'cat >"$1" && sha256sum <"$1"'
-_UNPACK = 'tar -xzf "$1" -C "$2"'
-_KEEP = """
-mv -f "$1" "$2" && cd "${2%/*}" || exit
-ls -t | tail -n "+$(($3 + 1))" | while read -r old; do rm -f "./$old"; done
-"""
 
 
 class SshBuilder(Builder):
@@ -122,8 +108,9 @@ class SshBuilder(Builder):
                 ),
             ) as watchdog,
         ):
-            self._bring(link, inputs, on_progress)
             folder, folders = self._folder(inputs), self.folders(inputs)
+            sources = HostSources(link, self.name, host.workdir)
+            sources.bring(inputs, folder, folders.source, on_progress)
             yield RemoteWorkspace(link, watchdog, folder, folders, self._log_bytes)
 
     def _connected(self) -> AbstractContextManager[SshLink]:
@@ -131,69 +118,6 @@ class SshBuilder(Builder):
 
     def _folder(self, inputs: WorkspaceInputs) -> str:
         return f"{self._hosts[self.name].workdir}/builds/{inputs.name}"
-
-    def _bring(self, link: SshLink, inputs: WorkspaceInputs, on_progress: OnProgress) -> None:
-        """Unpack the source there; sent only when the host does not have it."""
-        digest = known_digest(inputs.source_digest)
-        if digest is None or not self._has(link, digest):
-            with scratch(inputs.home, "send-") as folder:
-                archive = folder / "source.tar.gz"
-                digest = make_archive(
-                    inputs.source, inputs.source_digest, archive, inputs.verify_source
-                )
-                if not self._has(link, digest):
-                    self._send(link, inputs, archive, digest, on_progress)
-        folders = self.folders(inputs)
-        answer = run_script(
-            link, _UNPACK, self._archive(digest), folders.source, timeout=UNPACK_SECONDS
-        )
-        if answer.exit_status != 0:
-            raise refused(link, "unpack the source", answer)
-
-    def _archive(self, digest: str) -> str:
-        return f"{self._hosts[self.name].workdir}/sources/{digest}.tar.gz"
-
-    def _has(self, link: SshLink, digest: str) -> bool:
-        """Return True if the host has an archive, complete."""
-        answer = run_script(link, _HAS, self._archive(digest), timeout=UNPACK_SECONDS)
-        return answer.exit_status == 0 and _hash(answer.text) == digest
-
-    def _send(
-        self,
-        link: SshLink,
-        inputs: WorkspaceInputs,
-        archive: Path,
-        digest: str,
-        on_progress: OnProgress,
-    ) -> None:
-        part = f"{self._folder(inputs)}/source.part"
-        total = archive.stat().st_size
-
-        def blocks() -> Iterator[bytes]:
-            sent = 0
-            with archive.open("rb") as file:
-                while block := file.read(PIECE_BYTES):
-                    on_progress(BuildProgress(Step.SEND, f"source to {self.name}", sent, total))
-                    yield block
-                    sent += len(block)
-            on_progress(BuildProgress(Step.SEND, f"source to {self.name}", sent, total))
-
-        answer = run_script(link, _RECEIVE, part, timeout=SEND_SECONDS, input_blocks=blocks())
-        if answer.exit_status != 0:
-            raise refused(link, "keep the source", answer)
-        if _hash(answer.text) != digest:
-            raise IntegrityError(
-                f"the source arrived damaged on build host {self.name!r}",
-                hint="build again; if it stays so, check memory and disk of that host",
-            )
-        kept_as = self._archive(digest)
-        answer = run_script(link, _KEEP, part, kept_as, str(SOURCES_KEPT), timeout=ASK_SECONDS)
-        if answer.exit_status != 0:
-            raise refused(link, "keep the source", answer)
-
-
-def _hash(output: str) -> str:
-    return output.partition(" ")[0].strip()
 
 
 def _machine(name: str, output: str | None) -> str:
