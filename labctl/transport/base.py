@@ -116,7 +116,7 @@ def check_command(command: str) -> bytes:
 
 
 class Forwarded(Protocol):
-    """Connections that are carried between this host and a board."""
+    """Connections that are forwarded between this host and a board."""
 
     @property
     def listen(self) -> str:
@@ -124,7 +124,7 @@ class Forwarded(Protocol):
 
     @property
     def failure(self) -> LinkError | None:
-        """The reason why the link carries nothing any more; None while none is known."""
+        """The reason why the link forwards nothing any more; None while none is known."""
 
 
 class Terminal(Protocol):

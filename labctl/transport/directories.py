@@ -28,7 +28,7 @@ from labctl.errors import BoardError, ConfigError, IntegrityError, LinkError, Pr
 from labctl.files import host_writes, short_name, sync_directory
 from labctl.progress import BytesDone
 from labctl.transport.base import Copied, Transport, check_remote_path, remote_words, require
-from labctl.transport.file_transfer import Digest, FileTransfer, hash_patience
+from labctl.transport.file_transfer import Digest, FileTransfer, hash_timeout
 from labctl.transport.pseudo_files import (
     pseudo_files,
     read_pseudo_files,
@@ -272,7 +272,7 @@ def _list(transport: Transport, remote: str, timeout: float, *, vanishing: bool)
         if not match or not inside:
             raise ProtocolError(
                 f"{transport.label}: not a name that can be pulled below {remote}: {line!r}",
-                hint="rename it: a name with a line break cannot be carried",
+                hint="rename it: a name with a line break cannot be pulled",
             )
         check_remote_path(_place(remote, name))
         mode = int(match[1], 16)
@@ -308,7 +308,7 @@ def _prove(
     for batch in _batches(list(copied)):
         size_bytes = sum(copied[place].size_bytes for place in batch)
         asked = transport.run(
-            remote_words(*board_hash.command, *batch), timeout=hash_patience(timeout, size_bytes)
+            remote_words(*board_hash.command, *batch), timeout=hash_timeout(timeout, size_bytes)
         )
         # Bytes: text has more line ends than newlines, and names may hold those.
         lines = asked.output.removesuffix(b"\n").split(b"\n")

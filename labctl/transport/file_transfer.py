@@ -134,7 +134,7 @@ class BoardHash:
         assert self.command is not None
         asked = remote_words(*self.command, remote)
         command = f"{asked} && wc -c <{remote_words(remote)}"
-        result = transport.run(command, timeout=hash_patience(timeout, size_bytes))
+        result = transport.run(command, timeout=hash_timeout(timeout, size_bytes))
         words = result.text.split()
         length = hashlib.new(self.algorithm).digest_size * 2
         understood = len(words) > 1 and len(words[0]) == length and words[-1].isdecimal()
@@ -145,7 +145,7 @@ class BoardHash:
         return Digest.known(self.algorithm, words[0].lower(), int(words[-1]))
 
 
-def hash_patience(timeout: float, size_bytes: int) -> float:
+def hash_timeout(timeout: float, size_bytes: int) -> float:
     """Return the time-out in s to hash a file on the board; a small answer may take ``timeout``."""
     return timeout + size_bytes / _HASH_BYTES_PER_SECOND
 

@@ -75,7 +75,7 @@ class HdcTransport(LinkedTransport[HostLink]):
 
     @contextmanager
     def forward(self, listen: str, connect: str, *, reverse: bool = False) -> Iterator[Forwarded]:
-        """Carry connections; see :class:`Transport`."""
+        """Forward connections; see :class:`Transport`."""
         link = self.connected()
         start = link.reverse if reverse else link.forward
         with start(listen, connect, timeout=self.forward_seconds) as forwarding:
@@ -113,14 +113,14 @@ class HdcTransport(LinkedTransport[HostLink]):
 
 @dataclass(frozen=True)
 class _Forwarded:
-    """Connections carried over one link: they do not survive it."""
+    """Connections forwarded over one link: they do not survive it."""
 
     listen: str
     link: HostLink
 
     @property
     def failure(self) -> LinkError | None:
-        """The reason why the link carries nothing any more."""
+        """The reason why the link forwards nothing any more."""
         return self.link.failure
 
 

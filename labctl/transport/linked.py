@@ -217,7 +217,7 @@ class _Limited:
 
 
 class Connected(Protocol):
-    """A carrier of bytes, as sockets are: a socket, an ssh channel, a channel of hdc.
+    """A connection that moves bytes, as sockets do: a socket, an ssh channel, a channel of hdc.
 
     Waits end with TimeoutError or CommandTimeout; a broken way raises OSError, EOFError or
     another LinkError.

@@ -1,7 +1,7 @@
 """A port of this host that leads to a port on a board's own loopback, over any link.
 
-The port stays while the link comes and goes: a connection that cannot be carried is closed, and the
-next one opens the link again.
+The port stays when the link is lost: a connection that cannot be forwarded is closed, and the next
+one opens the link again.
 """
 
 import socket
@@ -35,8 +35,8 @@ def forwarded_port(
         listener = socket.create_server((_LOOPBACK, 0))
     except OSError as error:
         raise HostError(f"this host has no free port: {error.strerror}") from error
-    carriers = _Carriers(transport, port, wait_seconds)
-    accepting = threading.Thread(target=carriers.accept, args=(listener,), daemon=True)
+    forwarder = _Forwarder(transport, port, wait_seconds)
+    accepting = threading.Thread(target=forwarder.accept, args=(listener,), daemon=True)
     accepting.start()
     try:
         yield listener.getsockname()[1]
@@ -46,10 +46,10 @@ def forwarded_port(
             listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         accepting.join()
-        carriers.close()
+        forwarder.close()
 
 
-class _Carriers:
+class _Forwarder:
     """Connections under way, each with two threads of its own."""
 
     def __init__(self, transport: Transport, port: int, wait_seconds: float):
@@ -61,7 +61,7 @@ class _Carriers:
         self._lock = threading.Lock()
 
     def accept(self, listener: socket.socket) -> None:
-        """Carry every connection that comes, until the listener is shut down."""
+        """Forward every connection that comes, until the listener is shut down."""
         while True:
             try:
                 client, _ = listener.accept()
@@ -90,15 +90,15 @@ class _Carriers:
                 self._transport.connect(self._port, timeout=_START_SECONDS) as stream,
             ):
                 stream.timeout = self._wait_seconds
-                _carry(client, stream)
+                _forward(client, stream)
         finally:
             with self._lock:
                 self._clients.discard(client)
                 self._threads.discard(threading.current_thread())
 
 
-def _carry(client: socket.socket, stream: "Stream") -> None:
-    """Carry bytes both ways until one side ends."""
+def _forward(client: socket.socket, stream: "Stream") -> None:
+    """Copy bytes both ways until one side ends."""
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     has_gone = threading.Event()
 

@@ -74,7 +74,7 @@ def no_thread_is_left():
     assert {t for t in threading.enumerate() if t not in before and t.is_alive()} == set()
 
 
-def test_the_greeting_is_what_the_recorded_daemon_accepted() -> None:
+def test_the_handshake_is_what_the_recorded_daemon_accepted() -> None:
     seen: list[SessionHandShake] = []
 
     def board(peer: RawPeer) -> None:
@@ -117,7 +117,7 @@ def test_the_recorded_answers_of_both_versions_are_understood() -> None:
     ("version", "buf", "name"),
     [("Ver: 2.9", b"old board", "old board"), ("Ver: 3.2.0c", b"no tlv", None), ("x", b"", None)],
 )
-def test_odd_greetings_are_lived_with(version: str, buf: bytes, name: str | None) -> None:
+def test_odd_handshakes_are_accepted(version: str, buf: bytes, name: str | None) -> None:
     def board(peer: RawPeer) -> None:
         peer.receive()
         answer = SessionHandShake(auth_type=AuthType.OK, buf=buf, version=version)

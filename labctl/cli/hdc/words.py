@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from labctl.cli.hdc.files import STALL_SECONDS, bytes_in, is_large, shown_step, tell_left_out
-from labctl.cli.hdc.ports import carry
+from labctl.cli.hdc.ports import forward_until_interrupted
 from labctl.cli.hdc.power import ANSWER_SECONDS, mount
 from labctl.cli.hdc.target import Choice
 from labctl.cli.output import note
@@ -134,7 +134,7 @@ def fport(choice: Choice, words: tuple[str, ...]) -> None:
         case ("rm", listen, connect):
             _remove_rule(choice, listen, connect)
         case (listen, connect):
-            carry(choice, listen, connect, reverse=False, ready=_carried)
+            forward_until_interrupted(choice, listen, connect, reverse=False, ready=_ready_line)
         case _:
             raise click.UsageError("hdc's form is: fport LOCAL REMOTE, fport ls or fport rm …")
 
@@ -145,10 +145,10 @@ def fport(choice: Choice, words: tuple[str, ...]) -> None:
 @click.pass_obj
 def rport(choice: Choice, remote: str, local: str) -> None:
     """Forward a port of the board to this host, until interrupted."""
-    carry(choice, remote, local, reverse=True, ready=_carried)
+    forward_until_interrupted(choice, remote, local, reverse=True, ready=_ready_line)
 
 
-def _carried(_listen: str) -> str:
+def _ready_line(_listen: str) -> str:
     return "Forwardport result:OK"
 
 

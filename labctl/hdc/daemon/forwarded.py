@@ -1,4 +1,4 @@
-"""One connection that is carried over a channel, at the board's end."""
+"""One connection forwarded over a channel, at the board's end."""
 
 import asyncio
 from abc import ABC, abstractmethod

@@ -37,7 +37,7 @@ _SEPARATOR = "\x0c"
 class _Step(Enum):
     """The packet that the host must send next."""
 
-    HELLO = "its greeting"
+    HELLO = "its first handshake packet"
     KEY = "its public key"
     DECISION = "none: its key is not accepted yet"
     SIGNATURE = "the signature of the token"

@@ -48,7 +48,7 @@ class Limits:
 LIMITS = Limits()
 
 
-class Carrier(Protocol):
+class ChannelSession(Protocol):
     """The session as its channels see it."""
 
     label: str
@@ -73,7 +73,7 @@ class Channel:
 
     def __init__(
         self,
-        session: Carrier,
+        session: ChannelSession,
         number: int,
         timeout: float,
         parting: int = 1,
@@ -209,7 +209,7 @@ _PIECE_BYTES = 65_535
 
 
 class PortChannel:
-    """A connection that a channel carries, used as a socket is."""
+    """A connection over a channel, used as a socket is."""
 
     def __init__(self, channel: Channel, context: bytes):
         self._channel = channel

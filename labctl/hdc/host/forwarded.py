@@ -1,4 +1,4 @@
-"""One forwarded connection: a socket of this host, carried to a context of the board and back."""
+"""One forwarded connection: a socket of this host and a context of the board."""
 
 import logging
 import os
@@ -124,7 +124,7 @@ class Connection:
                 self._socket.shutdown(socket.SHUT_RD)
 
     def forward(self) -> None:
-        """Open the connection, and carry its bytes until either end has enough."""
+        """Open the connection and forward its bytes until either end stops."""
         try:
             sock = self._open(self)
             if sock is None:

@@ -1,4 +1,4 @@
-"""Forwarding rules of a session: one channel each, which carries all connections of the rule."""
+"""Forwarding rules of a session: one channel each, for all connections of the rule."""
 
 import secrets
 import socket

@@ -26,11 +26,11 @@ _log = logging.getLogger("labctl.hdc")
 
 
 class Mux:
-    """Carries connections over a channel until closed.
+    """Forwards connections over a channel until closed.
 
-    ``node`` is the board's end of connections that are :meth:`adopted <adopt>` here; ``dial`` makes
-    this host's end of those that the board opens (within the seconds it is given; OSError refuses
-    one).
+    ``node`` is the board's end of each connection given to :meth:`attach`. ``dial`` makes this
+    host's end of each connection that the board opens: it gets a time-out in s, and raises OSError
+    to refuse the connection.
     """
 
     def __init__(

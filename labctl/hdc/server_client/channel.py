@@ -1,6 +1,6 @@
 """Conversations with an hdc server: the channel protocol, one TCP connection for each.
 
-The server greets first, the client answers with the key of the board it wants, then sends one
+The server begins the handshake, the client answers with the board's key, then sends one
 command as text. What comes back is text, and in file transfers also tasks: a command (u16,
 little-endian) and its data as in the session protocol. The end of the connection is the end of the
 answer: there is no status.

@@ -67,9 +67,11 @@ def forwarded(server: HdcServer, say: Say, wanted: Rule, *, timeout: float) -> I
             )
         stack.callback(_end, server, rule, timeout)
         if listener is not None:
-            from labctl.hdc.server_client.holding import carried  # asyncio is slow to load
+            # asyncio is slow to load
+            from labctl.hdc.server_client.holding import forward_connections
 
-            stack.enter_context(carried(listener, Forwarding(rule.listen, rule.connect).port))
+            port = Forwarding(rule.listen, rule.connect).port
+            stack.enter_context(forward_connections(listener, port))
         yield Forwarding(rule.listen if listener is None else listener.node, rule.connect)
 
 

@@ -38,7 +38,7 @@ _MAX_ECHO_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class Patience:
+class Timeouts:
     """Seconds that are waited for a server and a board, within the time in all."""
 
     #: A server that makes its key first, for 2-3 s, says that a connection failed which then
@@ -51,25 +51,27 @@ class Patience:
     end: float = 5.0
 
 
-_USUAL = Patience()
+_DEFAULT_TIMEOUTS = Timeouts()
 
 
-def reach(server: HdcServer, key: str, *, timeout: float, patience: Patience = _USUAL) -> None:
+def reach(
+    server: HdcServer, key: str, *, timeout: float, timeouts: Timeouts = _DEFAULT_TIMEOUTS
+) -> None:
     """Return once the server has the board ready for commands, within about ``timeout`` seconds.
 
     A board on TCP that the server lost, never had, or holds by a dead connection is connected
     again. Raises LinkRefused (board unknown or offline), NotAuthorised, CommandTimeout (it is
     connected but does not answer, or accepts connections and stays silent), another LinkError.
     """
-    _Reaching(server, key, time.monotonic() + timeout, patience).reach()
+    _Reaching(server, key, time.monotonic() + timeout, timeouts).reach()
 
 
 class _Reaching:
-    def __init__(self, server: HdcServer, key: str, deadline: float, patience: Patience):
+    def __init__(self, server: HdcServer, key: str, deadline: float, timeouts: Timeouts):
         self._server = server
         self._key = key
         self._deadline = deadline
-        self._patience = patience
+        self._timeouts = timeouts
         self._said = ""  # by the server, when it connected to the board
 
     def reach(self) -> None:
@@ -99,13 +101,13 @@ class _Reaching:
         is not merely slow: by a command that it answered on another link, begun later.
         """
         with self._probing() as probe:
-            if probe.answered(min(self._patience.probe, self._left() / 2)):
-                probe.wait_for_end(min(self._patience.end, self._left()))
+            if probe.answered(min(self._timeouts.probe, self._left() / 2)):
+                probe.wait_for_end(min(self._timeouts.end, self._left()))
                 return target
             now = self._look()
             if now is None or now.state != "Connected":
                 return now  # it noticed, by our asking
-            if not self._answers_on_its_own() or probe.answered(self._patience.grace):
+            if not self._answers_on_its_own() or probe.answered(self._timeouts.grace):
                 raise CommandTimeout(
                     f"the board {self._key} is connected, says {self._server.label}, but it does"
                     " not answer",
@@ -124,10 +126,10 @@ class _Reaching:
         from labctl.hdc.host.session import Session
 
         host, port = address_of(self._key)
-        seconds = min(self._patience.probe, self._left() / 2)
+        seconds = min(self._timeouts.probe, self._left() / 2)
         try:
             if self._server.way is not None:
-                return self._greets_through(self._server.way, host, port, seconds)
+                return self._handshakes_through(self._server.way, host, port, seconds)
             with Session.connect(host, port, timeout=seconds) as session:
                 return any(shell(session, "echo alive", timeout=seconds))
         except NotAuthorised:  # hdcd itself is well
@@ -136,7 +138,7 @@ class _Reaching:
             return False
 
     @staticmethod
-    def _greets_through(way: Way, host: str, port: int, seconds: float) -> bool:
+    def _handshakes_through(way: Way, host: str, port: int, seconds: float) -> bool:
         """Shake hands with the board from the server's host, which may be the only one to reach
         it. Raises LinkError, NotAuthorised.
         """
@@ -191,7 +193,7 @@ class _Reaching:
             seen.append(self._look())
             return seen[-1] is not None and seen[-1].state in _SETTLED
 
-        seconds = min(self._patience.settle, self._deadline - time.monotonic())
+        seconds = min(self._timeouts.settle, self._deadline - time.monotonic())
         wait_until(settled, timeout=seconds, interval=_INTERVAL_SECONDS)
         return seen[-1]
 

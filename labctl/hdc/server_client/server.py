@@ -20,7 +20,7 @@ from labctl.hdc.tcp import dial
 _BANNER = b"OHOS HDC"
 _BANNER_BYTES = 12
 _KEY_BYTES = 32
-#: A greeting: banner and channel id; servers that compare versions add 64 bytes with theirs.
+#: A handshake: banner and channel id; servers that compare versions add 64 bytes with theirs.
 _HANDSHAKE_SIZES = (44, 108)
 _LARGE_BUFFERS = ord("H")
 _CHECK_SERVER = b"\x0d\x00"
@@ -64,7 +64,7 @@ class HdcServer:
     """An hdc server that runs, and what can be asked of it without a board.
 
     Errors of the server itself are its host's (:meth:`labctl.errors.LabctlError.of_host`): it does
-    not listen, does not greet, or does not answer what it is asked without a board.
+    not listen, sends no handshake, or does not answer a question that concerns no board.
 
     ``is_here`` says whether it is on this host, as far as its address shows: None before the first
     answer. The other end of a tunnel that labctl did not make seems to be here. ``way`` is one
@@ -170,7 +170,7 @@ class HdcServer:
             undo.callback(sock.close)
             frames = Frames(sock, self.label)
             with _of_host():
-                handshake = self._greeting(frames, deadline)
+                handshake = self._read_handshake(frames, deadline)
             frames.label = label
             banner, version = handshake[:_BANNER_BYTES], handshake[min(_HANDSHAKE_SIZES) :]
             # Its own version is a version that it accepts.
@@ -180,24 +180,24 @@ class HdcServer:
             undo.pop_all()
         return frames, banner[-1] == _LARGE_BUFFERS
 
-    def _greeting(self, frames: Frames, deadline: float) -> bytes:
+    def _read_handshake(self, frames: Frames, deadline: float) -> bytes:
         """Return what it says first, whatever board is asked for. Raises LinkError."""
         seconds = deadline - time.monotonic()
         try:
-            greeting = frames.read(seconds, at_most=max(_HANDSHAKE_SIZES))
+            handshake = frames.read(seconds, at_most=max(_HANDSHAKE_SIZES))
         except CommandTimeout:
             raise CommandTimeout(
-                f"no answer from {self.label} within {seconds:.3g} s: it does not greet",
+                f"no answer from {self.label} within {seconds:.3g} s: it sends no handshake",
                 hint="it hangs, or its host is overloaded; `hdc kill` ends it",
             ) from None
-        if greeting is None:
-            raise DeviceLost(f"{self.label} closed the connection without a greeting")
-        if len(greeting) not in _HANDSHAKE_SIZES or not greeting.startswith(_BANNER):
+        if handshake is None:
+            raise DeviceLost(f"{self.label} closed the connection without a handshake")
+        if len(handshake) not in _HANDSHAKE_SIZES or not handshake.startswith(_BANNER):
             raise ProtocolError(
-                f"{self.label} greets with {greeting[:16]!r}",
+                f"{self.label} sends no hdc handshake, but {handshake[:16]!r}",
                 hint="is this the port of an hdc server (usually 8710)?",
             )
-        return greeting
+        return handshake
 
     def _connect(self, timeout: float) -> Connection:
         if self.way is None:

@@ -103,8 +103,8 @@ class ServerSession:
         wanted, way = Rule(self._key, "tcp:0", f"tcp:{port}", is_reverse=False), self._server.way
         with self._forwarded(wanted, timeout) as rule:
             if way is not None:
-                with closing(way.connect("127.0.0.1", rule.port, timeout=timeout)) as carried:
-                    yield carried
+                with closing(way.connect("127.0.0.1", rule.port, timeout=timeout)) as channel:
+                    yield channel
                 return
             try:
                 connected = socket.create_connection(("127.0.0.1", rule.port), timeout=timeout)

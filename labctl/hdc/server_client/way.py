@@ -40,7 +40,7 @@ class Way(Protocol):
 
     @property
     def failure(self) -> LinkError | None:
-        """The reason why nothing is carried any more; None while none is known."""
+        """The reason why nothing is forwarded any more; None while none is known."""
 
     def connect(self, host: str, port: int, *, timeout: float) -> Connection:
         """Connect to an address as that host sees it. Raises LinkRefused, LinkError."""

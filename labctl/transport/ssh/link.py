@@ -19,10 +19,10 @@ TEARDOWN_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Watch:
-    """A host is asked this often (s) whether it is there; silent for that long, it is given up."""
+    """Keepalive of a host: the interval between requests, and the limit for each answer, in s."""
 
     every: float = 15.0
-    patience: float = 30.0
+    timeout: float = 30.0
 
 
 class SshLink:
@@ -53,7 +53,7 @@ class SshLink:
         """The reason why the host accepts no more requests; None while none is known."""
         if self._silent:
             return DeviceLost(
-                f"{self.name} is gone: no answer for {self._watch.patience:.0f} s",
+                f"{self.name} is gone: no answer for {self._watch.timeout:.0f} s",
                 hint="see whether it is up and its network works, then try again",
             )
         if not self._transport.is_active():
@@ -126,7 +126,7 @@ class SshLink:
         # Transport.set_keepalive asks for no answer: it would not notice a frozen host. Nor do all
         # waits of paramiko have a time-out: closing the connection ends them.
         while not self._closing.wait(self._watch.every):
-            giving_up = threading.Timer(self._watch.patience, self._give_up)
+            giving_up = threading.Timer(self._watch.timeout, self._give_up)
             giving_up.start()
             try:
                 self._transport.global_request("keepalive@openssh.com", wait=True)

@@ -32,7 +32,7 @@ from labctl.errors import ConfigError, LinkRefused, NotAuthorised
 from labctl.transport.ssh.known_hosts import KeyRevoked, KeyUnknown, KnownHosts
 from labctl.transport.ssh.link import SshLink, Watch
 
-#: For each of: the TCP connection, the greeting, the log-in.
+#: For each of: the TCP connection, the banner, the log-in.
 CONNECT_SECONDS = 15.0
 SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 _USUAL = Watch()
@@ -92,7 +92,7 @@ class _Connection(Connection):  # type: ignore[misc]  # Fabric has no types
 
 
 def log_in(login: Login, *, timeout: float = CONNECT_SECONDS, watch: Watch = _USUAL) -> SshLink:
-    """Open a link to a host. ``timeout`` (s) bounds the TCP connection, the greeting, the log-in.
+    """Open a link to a host. ``timeout`` (s) bounds the TCP connection, the banner, the log-in.
 
     Raises LinkRefused for a host that is not there, NotAuthorised for one that is not proven or
     does not let us in; ConfigError for a key or configuration of ssh that cannot be read.

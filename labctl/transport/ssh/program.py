@@ -101,7 +101,7 @@ class SshProgram:
     def send(self, block: bytes) -> bool:
         """Send to standard input; False when the script reads no more."""
         while block:
-            self._channel.settimeout(self._patience)
+            self._channel.settimeout(self._wait_seconds)
             try:
                 sent = self._channel.send(block)
             except TimeoutError:
@@ -122,7 +122,7 @@ class SshProgram:
     def read(self) -> bytes:
         """Return the next piece of output; empty at its end. Raises LinkError."""
         while True:
-            self._channel.settimeout(self._patience)
+            self._channel.settimeout(self._wait_seconds)
             try:
                 piece = self._channel.recv(PIECE_BYTES)
             except TimeoutError:
@@ -163,7 +163,7 @@ class SshProgram:
 
     def status(self) -> int | None:
         """As :meth:`finish`; None when a signal has ended the script."""
-        while not self._channel.status_event.wait(self._patience):
+        while not self._channel.status_event.wait(self._wait_seconds):
             self._tick()
         self._keep_errors()
         status = self._channel.recv_exit_status()
@@ -179,8 +179,8 @@ class SshProgram:
         return status
 
     @property
-    def _patience(self) -> float:
-        """The seconds until the next look whether the host is there and the time is over."""
+    def _wait_seconds(self) -> float:
+        """The time (s) until the next check of the host and the time-out."""
         return min(max(self._deadline - time.monotonic(), 0.01), TICK_SECONDS)
 
     def _keep_errors(self) -> None:
