@@ -46,7 +46,7 @@ from labctl.errors import (
 )
 from labctl.files import sha256_file
 from labctl.retry import retry_infra
-from labctl.transport import Transport, remote_words, require
+from labctl.transport import TransferOptions, Transport, remote_words, require
 
 #: Size, inode, time of modification and of change in ns: the same letters in toybox.
 STAT = "TZ=UTC0 stat -c '%s %i %y %z'"
@@ -211,9 +211,8 @@ class BoardStore:
         with pushing() as push:
             temporary = f"{self._fence.incoming}/{PREFIX}{push.token}"
             try:
-                self._transport.push(
-                    local, temporary, timeout=options.stall_timeout, progress=progress
-                )
+                transfer = TransferOptions(timeout=options.stall_timeout, progress=progress)
+                self._transport.push(local, temporary, transfer)
                 if _identity(local) != before:
                     raise _changed(local)
                 self._finish(temporary, item, executable=executable)

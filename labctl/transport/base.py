@@ -153,6 +153,19 @@ class OpenOptions:
     consent: "Consent | None" = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class TransferOptions:
+    """Options of a copy to or from a board.
+
+    ``timeout`` (s) bounds each wait for progress, not the whole copy. ``progress`` gets the number
+    of bytes copied so far. ``compress`` applies where the board is known to compress well.
+    """
+
+    timeout: float
+    progress: BytesDone | None = None
+    compress: bool = False
+
+
 class HdcFeatures(Protocol):
     """Functions that only a board over hdc has."""
 
@@ -218,38 +231,21 @@ class Transport(ABC):
         with its whole tree before the error goes on.
         """
 
-    def push(
-        self,
-        local: Path,
-        remote: str,
-        *,
-        timeout: float,
-        progress: BytesDone | None = None,
-        compress: bool = False,
-    ) -> None:
+    def push(self, local: Path, remote: str, options: TransferOptions) -> None:
         """Copy a local file to the absolute path ``remote`` and prove its hash there.
 
-        ``timeout`` bounds each wait for progress, not the whole transfer. ``progress`` gets bytes
-        sent so far. The parent directory must exist. Not atomic: callers push to a temporary name,
-        as :func:`labctl.transport.send` does. ``compress``: where the board is known to do it well.
-        Raises LinkError, IntegrityError, BoardNoSpace, BoardPermission, ConfigError (unsafe path).
+        The parent directory must exist. Not atomic: callers push to a temporary name, as
+        :func:`labctl.transport.send` does. Raises LinkError, IntegrityError, BoardNoSpace,
+        BoardPermission, ConfigError (unsafe path).
         """
-        self.file_transfer(timeout=timeout, compress=compress).push(local, remote, progress)
+        self.file_transfer(options).push(local, remote)
 
-    def pull(
-        self,
-        remote: str,
-        local: Path,
-        *,
-        timeout: float,
-        progress: BytesDone | None = None,
-        compress: bool = False,
-    ) -> None:
+    def pull(self, remote: str, local: Path, options: TransferOptions) -> None:
         """Copy a file from the board; ``local`` appears only once its hash is proven."""
-        self.file_transfer(timeout=timeout, compress=compress).pull(remote, local, progress)
+        self.file_transfer(options).pull(remote, local)
 
     @abstractmethod
-    def file_transfer(self, *, timeout: float, compress: bool = False) -> "FileTransfer":
+    def file_transfer(self, options: TransferOptions) -> "FileTransfer":
         """Return the transfer of this link; :meth:`push` and :meth:`pull` verify what it copied."""
 
     @abstractmethod

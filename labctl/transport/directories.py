@@ -27,7 +27,14 @@ from shutil import rmtree
 from labctl.errors import BoardError, ConfigError, IntegrityError, LinkError, ProtocolError
 from labctl.files import host_writes, short_name, sync_directory
 from labctl.progress import BytesDone
-from labctl.transport.base import Copied, Transport, check_remote_path, remote_words, require
+from labctl.transport.base import (
+    Copied,
+    TransferOptions,
+    Transport,
+    check_remote_path,
+    remote_words,
+    require,
+)
 from labctl.transport.file_transfer import Digest, FileTransfer, hash_timeout
 from labctl.transport.pseudo_files import (
     pseudo_files,
@@ -53,25 +60,19 @@ class _Tree:
 
 
 def push_directory(
-    transport: Transport,
-    local: Path,
-    remote: str,
-    *,
-    timeout: float,
-    progress: BytesDone | None = None,
-    compress: bool = False,
+    transport: Transport, local: Path, remote: str, options: TransferOptions
 ) -> Copied:
     """Make ``remote`` hold what is in ``local``: all files proven, modes and empty ones kept.
 
     Missing parents are made; existing entries stay or are overwritten. Links to files are sent as
-    files, other links are skipped. ``timeout`` and errors as for :meth:`Transport.push`.
+    files, other links are skipped. Raises as :meth:`Transport.push` does.
     """
-    transfer = transport.file_transfer(timeout=timeout, compress=compress)
+    transfer = transport.file_transfer(options)
     tree = _walk(local)
     for name in (*tree.directories, *tree.files):
         check_remote_path(_place(remote, name))
-    counter = _Counter(progress)
-    board = _Board(transport, timeout)
+    counter = _Counter(options.progress)
+    board = _Board(transport, options.timeout)
     if not board.is_missing(remote):
         board.require_no_directories([_place(remote, name) for name in tree.files])
     staged = beside(remote)
@@ -82,7 +83,7 @@ def push_directory(
         if tree.files:
             digests = transfer.send_all(local, tree.files, staged, counter)
             sent = {places[name]: digest for name, digest in digests.items()}
-        _prove(transport, transfer, sent, f"{local} pushed to {remote}", timeout)
+        _prove(transfer, sent, f"{local} pushed to {remote}")
         board.chmod((places[name], mode) for name, mode in tree.files.items())
         if board.is_missing(remote):
             board.chmod((places[name], mode) for name, mode in _inner_first(tree))
@@ -101,26 +102,20 @@ def push_directory(
 
 
 def pull_directory(
-    transport: Transport,
-    remote: str,
-    local: Path,
-    *,
-    timeout: float,
-    progress: BytesDone | None = None,
-    compress: bool = False,
+    transport: Transport, remote: str, local: Path, options: TransferOptions
 ) -> Copied:
     """Copy a directory from the board; ``local`` appears whole, or not at all.
 
     It must not exist, or be empty. Links are skipped. Whatever the board says its files are
-    called, nothing is written outside. ``timeout`` and errors as for :meth:`Transport.pull`.
+    called, nothing is written outside. Raises as :meth:`Transport.pull` does.
     """
-    transfer = transport.file_transfer(timeout=timeout, compress=compress)
+    transfer = transport.file_transfer(options)
     check_remote_path(remote)
-    counter = _Counter(progress)
+    counter = _Counter(options.progress)
     with _appearing_directory(local) as folder:
-        pseudo = pseudo_files(transport, remote, timeout=timeout)
+        pseudo = pseudo_files(transport, remote, timeout=options.timeout)
         kernels = pseudo.pop(".", None)
-        tree = _list(transport, remote, timeout, vanishing=kernels is not None)
+        tree = _list(transport, remote, options.timeout, vanishing=kernels is not None)
         for name in sorted(tree.directories):
             if name != ".":
                 (folder / name).mkdir(mode=_OPEN_DIRECTORY)
@@ -135,10 +130,10 @@ def pull_directory(
         places = {_place(remote, name): name for name in tree.files if name in pseudo}
         for batch in _batches(list(places)):
             files = [(place, folder / places[place]) for place in batch]
-            for place in read_pseudo_files(transport, files, counter, timeout=timeout):
+            for place in read_pseudo_files(transport, files, counter, timeout=options.timeout):
                 unreadable.append(places[place])
                 del tree.files[places[place]], pseudo[places[place]]
-        _prove(transport, transfer, received, f"{remote} pulled to {local}", timeout)
+        _prove(transfer, received, f"{remote} pulled to {local}")
         for name, mode in (*tree.files.items(), *_inner_first(tree)):
             (folder / name).chmod(mode)
     return Copied(
@@ -287,13 +282,7 @@ def _list(transport: Transport, remote: str, timeout: float, *, vanishing: bool)
     return tree
 
 
-def _prove(
-    transport: Transport,
-    transfer: FileTransfer,
-    copied: Mapping[str, Digest],
-    what: str,
-    timeout: float,
-) -> None:
+def _prove(transfer: FileTransfer, copied: Mapping[str, Digest], what: str) -> None:
     """Raise IntegrityError unless each file on the board has the hash of its copy here."""
     board_hash = transfer.board_hash
     if not copied:
@@ -307,8 +296,9 @@ def _prove(
         return
     for batch in _batches(list(copied)):
         size_bytes = sum(copied[place].size_bytes for place in batch)
-        asked = transport.run(
-            remote_words(*board_hash.command, *batch), timeout=hash_timeout(timeout, size_bytes)
+        asked = transfer.transport.run(
+            remote_words(*board_hash.command, *batch),
+            timeout=hash_timeout(transfer.options.timeout, size_bytes),
         )
         # Bytes: text has more line ends than newlines, and names may hold those.
         lines = asked.output.removesuffix(b"\n").split(b"\n")

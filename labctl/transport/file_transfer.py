@@ -18,7 +18,7 @@ from labctl.errors import BoardError, ConfigError, DeviceLost, IntegrityError, L
 from labctl.files import appearing, host_writes
 from labctl.progress import BytesDone
 from labctl.retry import retry_infra
-from labctl.transport.base import Transport, check_remote_path, remote_words
+from labctl.transport.base import TransferOptions, Transport, check_remote_path, remote_words
 
 #: What boards may have, best first. toybox and coreutils print ``HEX  FILE``.
 _TOOLS = (
@@ -219,17 +219,17 @@ _LOG = logging.getLogger("labctl.transport")
 
 
 class FileTransfer(ABC):
-    """Moves files over whatever link is there; ``timeout`` (s) bounds each wait for progress.
+    """Moves files over any link.
 
     A transport gives :meth:`transmit` and :meth:`collect`. All raise LinkError, BoardError,
     HostError; ConfigError for what cannot be read here.
     """
 
-    def __init__(self, transport: Transport, timeout: float):
+    def __init__(self, transport: Transport, options: TransferOptions):
         if transport.board_hash is None:
-            transport.board_hash = find_board_hash(transport, timeout)
+            transport.board_hash = find_board_hash(transport, options.timeout)
         self.transport = transport
-        self.timeout = timeout
+        self.options = options
         self.board_hash: BoardHash = transport.board_hash
 
     @abstractmethod
@@ -240,17 +240,17 @@ class FileTransfer(ABC):
     def collect(self, remote: str, came: Take) -> None:
         """Read a file of the board; ``came`` takes each piece."""
 
-    def push(self, local: Path, remote: str, progress: BytesDone | None) -> None:
+    def push(self, local: Path, remote: str) -> None:
         """Send a file and prove it; see :meth:`Transport.push`."""
         check_remote_path(remote)
-        digest = self.send(local, remote, running_total(progress))
+        digest = self.send(local, remote, running_total(self.options.progress))
         self.on_board(remote, digest).require(digest, f"{local} pushed to {remote}")
 
-    def pull(self, remote: str, local: Path, progress: BytesDone | None) -> None:
+    def pull(self, remote: str, local: Path) -> None:
         """Receive a file and prove it; see :meth:`Transport.pull`."""
         check_remote_path(remote)
         with appearing(local) as file:
-            digest = self.fetch(remote, file.write, running_total(progress))
+            digest = self.fetch(remote, file.write, running_total(self.options.progress))
             self.on_board(remote, digest).require(digest, f"{remote} pulled to {local}")
 
     def send(self, local: Path, remote: str, seen: BytesDone) -> Digest:
@@ -290,10 +290,10 @@ class FileTransfer(ABC):
             # Asking changes nothing: a link that is lost meanwhile does not make the copy void.
             return retry_infra(
                 lambda: self.board_hash.ask(
-                    self.transport, remote, expected.size_bytes, self.timeout
+                    self.transport, remote, expected.size_bytes, self.options.timeout
                 ),
                 on=(DeviceLost,),
-                timeout=self.timeout,
+                timeout=self.options.timeout,
                 on_retry=lambda error: _LOG.warning("asking again for a hash: %s", error),
             )
         # No program on the board can hash: the bytes come back and are compared here.

@@ -21,6 +21,7 @@ from labctl.transport.base import (
     OpenOptions,
     Reboot,
     Terminal,
+    TransferOptions,
     Write,
     address_of,
     remote_words,
@@ -50,11 +51,11 @@ class HdcTransport(LinkedTransport[HostLink]):
         """Run a script; see :class:`LinkedTransport`."""
         return hdc.shell(link, script, timeout=timeout)
 
-    def file_transfer(self, *, timeout: float, compress: bool = False) -> "HdcFileTransfer":
+    def file_transfer(self, options: TransferOptions) -> "HdcFileTransfer":
         """Return the transfer; see :class:`Transport`."""
         from labctl.transport.hdc_files import HdcFileTransfer
 
-        return HdcFileTransfer(self, timeout, connected=self.connected, compress=compress)
+        return HdcFileTransfer(self, options, connected=self.connected)
 
     @contextmanager
     def connect(self, port: int, *, timeout: float) -> Iterator["Stream"]:

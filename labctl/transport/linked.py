@@ -13,6 +13,7 @@ from labctl.errors import BoardError, CommandTimeout, ConfigError, DeviceLost, I
 from labctl.retry import retry_infra
 from labctl.transport.base import (
     CommandResult,
+    TransferOptions,
     Transport,
     Write,
     brief,
@@ -168,7 +169,7 @@ class LinkedTransport(Transport, Generic[L]):
         words = remote_words(path)
         try:
             with set_aside(check_command(command) + b"\n") as script:
-                self.push(script, path, timeout=timeout)
+                self.push(script, path, TransferOptions(timeout=timeout))
             checked = self.run(f"sh -n {words}", timeout=timeout)
             if checked.exit_status != 0:
                 raise ConfigError(

@@ -21,6 +21,7 @@ from labctl.system_errors import FULL_NUMBERS, REFUSED_NUMBERS
 from labctl.transport.base import (
     CommandResult,
     OpenOptions,
+    TransferOptions,
     Transport,
     Write,
     brief,
@@ -63,11 +64,10 @@ class LocalTransport(Transport):
             status = process.run_live(argv, timeout=timeout, write=write)
         return _status(status, command)
 
-    def file_transfer(self, *, timeout: float, compress: bool = False) -> "LocalFileTransfer":
+    def file_transfer(self, options: TransferOptions) -> "LocalFileTransfer":
         """Return the transfer; a local copy always makes progress."""
-        del compress
         self.permit()
-        return LocalFileTransfer(self, timeout)
+        return LocalFileTransfer(self, options)
 
     @contextmanager
     def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:

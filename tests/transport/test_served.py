@@ -20,7 +20,7 @@ from labctl.errors import (
     ProtocolError,
 )
 from labctl.retry import wait_until
-from labctl.transport import HdcServerConfig, OpenOptions, Transport
+from labctl.transport import HdcServerConfig, OpenOptions, TransferOptions, Transport
 from labctl.transport.hdc_server.shared import running_server
 from labctl.virtual import VirtualBoard, serving
 
@@ -194,7 +194,7 @@ def test_what_is_lost_in_a_transfer_is_no_success(
         watching.start()
         push, pull = partial(link.push, big, there), partial(link.pull, there, back)
         with pytest.raises(DeviceLost):
-            (push if direction == "push" else pull)(timeout=30)
+            (push if direction == "push" else pull)(TransferOptions(timeout=30))
         assert not back.exists()
         watching.join()
 

@@ -18,7 +18,16 @@ from labctl.cli.output import note
 from labctl.cli.root import version_line
 from labctl.errors import ConfigError, LinkRefused, ProtocolError, printable
 from labctl.hdc import HdcServer
-from labctl.transport import Delivered, HdcTcpConfig, OpenOptions, Reboot, boot_id, find_server
+from labctl.progress import BytesDone
+from labctl.transport import (
+    Delivered,
+    HdcTcpConfig,
+    OpenOptions,
+    Reboot,
+    TransferOptions,
+    boot_id,
+    find_server,
+)
 from labctl.transport import receive as receive_from
 from labctl.transport import send as send_to
 from labctl.transport.hdc import HDC_SERVER
@@ -61,6 +70,10 @@ def _transfer(words: tuple[str, ...], usage: str, least: int) -> tuple[set[str],
     return options, paths
 
 
+def _transfer_options(options: set[str], progress: BytesDone) -> TransferOptions:
+    return TransferOptions(timeout=STALL_SECONDS, progress=progress, compress="-z" in options)
+
+
 @file.command(
     "send", context_settings=_RAW, epilog="Example: labctl hdc file send -z logs /data/local/tmp/"
 )
@@ -74,15 +87,8 @@ def file_send(choice: Choice, words: tuple[str, ...]) -> None:
         choice.connected(agent_hashes=is_large(Path(local))) as transport,
         shown_step(f"sending {local}", bytes_in(Path(local))) as progress,
     ):
-        done = send_to(
-            transport,
-            Path(local),
-            remote,
-            timeout=STALL_SECONDS,
-            progress=progress,
-            compress="-z" in options,
-            keep_mode="-m" in options,
-        )
+        transfer = _transfer_options(options, progress)
+        done = send_to(transport, Path(local), remote, transfer, keep_mode="-m" in options)
     _finish(done, time.monotonic() - began)
 
 
@@ -96,15 +102,8 @@ def file_recv(choice: Choice, words: tuple[str, ...]) -> None:
     options, (remote, *local) = _transfer(words, "recv [-z] [-m] REMOTE [LOCAL]", 1)
     began = time.monotonic()
     with choice.connected() as transport, shown_step(f"receiving {remote}") as progress:
-        done = receive_from(
-            transport,
-            remote,
-            Path(*local),
-            timeout=STALL_SECONDS,
-            progress=progress,
-            compress="-z" in options,
-            keep_mode="-m" in options,
-        )
+        transfer = _transfer_options(options, progress)
+        done = receive_from(transport, remote, Path(*local), transfer, keep_mode="-m" in options)
     _finish(done, time.monotonic() - began)
 
 
