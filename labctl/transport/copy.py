@@ -1,7 +1,7 @@
 """Files and directories between this host and a board, with the destinations people expect.
 
-As with ``cp``: what exists as a directory gets the thing inside, under its own name. Unlike with
-hdc, a file or a new directory appears under its final name only when every byte of it is proven.
+As with ``cp``, an existing directory gets the copy inside, under its own name. Unlike with hdc, a
+file or a new directory appears under its final name only when every byte of it is proven.
 """
 
 import os
@@ -24,7 +24,7 @@ from labctl.transport.base import (
 from labctl.transport.directories import beside, pull_directory, push_directory
 from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file, why_not_proven
 
-#: Patience for small questions.
+#: Time-out for short requests.
 _ANSWER_SECONDS = 10.0
 _PERMISSIONS = 0o777
 
@@ -37,7 +37,7 @@ class Delivered:
     copied: Copied
 
     def document(self) -> dict[str, object]:
-        """Return the copied files, and those that were not, as JSON."""
+        """Return the copied files, and those left out, as JSON."""
         copied = self.copied
         return {
             "path": self.path,
@@ -59,7 +59,7 @@ def send(
 ) -> Delivered:
     """Send a file, or a directory with all that is in it, to a board.
 
-    ``keep_mode`` gives a file its permissions here (otherwise 0644); directories always keep
+    ``keep_mode`` keeps the permissions of a file (otherwise 0644); directories always keep
     theirs. Raises as :meth:`Transport.push` does.
     """
     with host_reads(local):
@@ -140,7 +140,7 @@ def appearing_on_board(transport: Transport, path: str) -> Iterator[str]:
     try:
         yield temporary
         moved = transport.run(remote_words("mv", "-f", temporary, path), timeout=_ANSWER_SECONDS)
-        require(moved, f"{transport.label}: cannot give {path} its name")
+        require(moved, f"{transport.label}: cannot rename the copy to {path}")
     except BaseException:
         with suppress(LinkError, BoardError):
             transport.run(remote_words("rm", "-rf", temporary), timeout=_ANSWER_SECONDS)
@@ -157,9 +157,9 @@ def _without_slash(path: str) -> str:
 
 
 def _mode_on_board(transport: Transport, path: str, *, needs_folder: bool = False) -> int | None:
-    """Type and permissions of what a path leads to, links followed; None when nothing is there.
+    """Return the mode of a path, links followed; None when nothing is there.
 
-    With ``needs_folder`` raise ConfigError where nothing can be made there: it is in no folder.
+    With ``needs_folder``, raises ConfigError when the folder of the path does not exist.
     """
     word, folder = remote_words(path), path.rpartition("/")[0] or "/"
     asked = transport.run(

@@ -1,11 +1,11 @@
 """Directories to and from a board: files over one link, proven by one command at the end.
 
-hdc itself has transfers of directories, but they lose empty directories, keep the modes of some
-only, follow symbolic links wherever they lead, and put things elsewhere when the destination
-exists. Here a command makes the directories, all files are sent over one channel, and modes are set
-and all hashes asked for at the end: the same on each link and each version of hdcd. All of it
-happens in a directory beside the final one: what is seen there is proven. Receiving goes file by
-file, as hdcd itself would follow every link.
+hdc itself transfers directories, but it loses empty ones, keeps only some modes, follows symbolic
+links anywhere, and uses other paths when the destination exists. Here a command makes the
+directories, all files are sent over one channel, and at the end modes are set and all hashes are
+requested: the same on each link and each version of hdcd. This happens in a directory beside the
+final one, so that only proven files appear there. Files are received one by one, as hdcd itself
+would follow every link.
 
 Symbolic links: a link to a file is pushed as that file; other links (to directories, to nothing)
 are left out and named in the summary. A pull makes and follows no links at all.
@@ -43,11 +43,11 @@ from labctl.transport.pseudo_files import (
 )
 
 _LISTING = re.compile(rb"([0-9a-f]{1,8}) (\d{1,19}) \.(?:/(.+))?")
-#: Words of one command: it must fit into what every link carries.
+#: Size of one command's words: it must fit every link.
 _BATCH_BYTES = 40_000
 #: A directory while it is filled; its own mode comes at the end.
 _OPEN_DIRECTORY = 0o700
-_PERMISSIONS = 0o777  # set-id bits are not carried: a board decides nothing about this host
+_PERMISSIONS = 0o777  # without set-id bits: a board decides nothing about this host
 
 
 @dataclass
@@ -62,10 +62,10 @@ class _Tree:
 def push_directory(
     transport: Transport, local: Path, remote: str, options: TransferOptions
 ) -> Copied:
-    """Make ``remote`` hold what is in ``local``: all files proven, modes and empty ones kept.
+    """Copy the contents of ``local`` into ``remote``, with modes and empty directories.
 
-    Missing parents are made; existing entries stay or are overwritten. Links to files are sent as
-    files, other links are skipped. Raises as :meth:`Transport.push` does.
+    All files are proven. Missing parents are made; existing entries stay or are overwritten. Links
+    to files are sent as files, other links are skipped. Raises as :meth:`Transport.push` does.
     """
     transfer = transport.file_transfer(options)
     tree = _walk(local)
@@ -106,8 +106,8 @@ def pull_directory(
 ) -> Copied:
     """Copy a directory from the board; ``local`` appears whole, or not at all.
 
-    It must not exist, or be empty. Links are skipped. Whatever the board says its files are
-    called, nothing is written outside. Raises as :meth:`Transport.pull` does.
+    It must not exist, or be empty. Links are skipped. Nothing is written outside it, whatever names
+    the board reports. Raises as :meth:`Transport.pull` does.
     """
     transfer = transport.file_transfer(options)
     check_remote_path(remote)
@@ -153,7 +153,7 @@ class _Board:
     timeout: float
 
     def each(self, words: Sequence[str], paths: Sequence[str]) -> None:
-        """Run a command with all paths; several commands if they are many."""
+        """Run a command with all paths; several commands for many paths."""
         for batch in _batches(paths):
             done = self.transport.run(remote_words(*words, *batch), timeout=self.timeout)
             require(done, f"{self.transport.label}: cannot {words[0]}")
@@ -203,7 +203,7 @@ class _Counter:
 
 
 def beside(path: str) -> str:
-    """Return a new path of a board in the same folder, by which people know what is being made."""
+    """Return a new path in the same folder of the board; its name shows what is being made."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/{short_name(name)}.labctl-{secrets.token_hex(8)}"
 
@@ -213,13 +213,13 @@ def _place(root: str, name: str) -> str:
 
 
 def _inner_first(tree: _Tree) -> Iterator[tuple[str, int]]:
-    """Directories with what is in them first: one may be closed to us by its mode."""
+    """Yield inner directories first: a directory may become inaccessible by its mode."""
     for name in sorted(tree.directories, key=lambda name: (name != ".", name), reverse=True):
         yield name, tree.directories[name]
 
 
 def _walk(local: Path) -> _Tree:
-    """Everything below a directory of this host. Raises ConfigError."""
+    """Return everything below a directory of this host. Raises ConfigError."""
 
     def refused(error: OSError) -> None:
         raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from error
@@ -250,9 +250,9 @@ def _mode(path: Path) -> int:
 
 
 def _list(transport: Transport, remote: str, timeout: float, *, vanishing: bool) -> _Tree:
-    """Everything below a directory of the board. Raises BoardError, ProtocolError.
+    """Return everything below a directory of the board. Raises BoardError, ProtocolError.
 
-    Where it is ``vanishing``, files and processes may go while it is listed.
+    With ``vanishing``, files and processes may disappear while it is listed.
     """
     asked = f"cd {remote_words(remote)} && find . -exec stat -c '%f %s %n' {{}} +"
     if vanishing:
@@ -300,7 +300,7 @@ def _prove(transfer: FileTransfer, copied: Mapping[str, Digest], what: str) -> N
             remote_words(*board_hash.command, *batch),
             timeout=hash_timeout(transfer.options.timeout, size_bytes),
         )
-        # Bytes: text has more line ends than newlines, and names may hold those.
+        # Bytes: text has more line ends than the newline, and names may contain them.
         lines = asked.output.removesuffix(b"\n").split(b"\n")
         if asked.exit_status != 0 or len(lines) != len(batch):
             raise IntegrityError(
@@ -316,7 +316,7 @@ def _prove(transfer: FileTransfer, copied: Mapping[str, Digest], what: str) -> N
 
 
 def _batches(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Paths in groups that fit into one command each, in order."""
+    """Yield the paths in order, in groups that fit into one command each."""
     batch: list[str] = []
     room = _BATCH_BYTES
     for path in paths:

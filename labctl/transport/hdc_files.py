@@ -49,7 +49,7 @@ class HdcFileTransfer(FileTransfer):
     ) -> dict[str, Digest]:
         """Send files of a directory over one channel into the directory ``folder`` on the board."""
         parent, slash, top = folder.rpartition("/")
-        parent += slash  # hdcd follows a link to a directory only with a slash behind it
+        parent += slash  # hdcd follows a link to a directory only with a trailing slash
         link = self._connected()
         digests: dict[str, Digest] = {}
         with (

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _LOOPBACK = "127.0.0.1"
 _PIECE_BYTES = 65_536
 _START_SECONDS = 15.0
-#: For room to send, and between two looks whether the client has gone.
+#: For room to send, and between two checks for a client that has gone.
 _WAIT_SECONDS = 5.0
 
 
@@ -29,7 +29,8 @@ def forwarded_port(
 ) -> Iterator[int]:
     """While held, connections to the port that this yields go to ``port`` on the board.
 
-    Who has gone is noticed within ``wait_seconds``. Raises HostError if this host has no free port.
+    A lost client is noticed within ``wait_seconds``. Raises HostError if this host has no free
+    port.
     """
     try:
         listener = socket.create_server((_LOOPBACK, 0))
@@ -50,7 +51,7 @@ def forwarded_port(
 
 
 class _Forwarder:
-    """Connections under way, each with two threads of its own."""
+    """Open connections, each with two threads of its own."""
 
     def __init__(self, transport: Transport, port: int, wait_seconds: float):
         self._transport = transport

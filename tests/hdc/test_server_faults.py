@@ -243,10 +243,10 @@ def test_silence_in_mid_frame_ends_in_time() -> None:
 @pytest.mark.parametrize(
     ("words", "error", "match"),
     [
-        ("[E001005] Device not found or connected", LinkRefused, "does not reach"),
-        ("Device not founded or connected", LinkRefused, "does not reach"),
-        ("Not match target founded, check connect-key please", LinkRefused, "does not reach"),
-        ("[E000004]:The channel is being established", LinkRefused, "does not reach"),
+        ("[E001005] Device not found or connected", LinkRefused, "cannot reach"),
+        ("Device not founded or connected", LinkRefused, "cannot reach"),
+        ("Not match target founded, check connect-key please", LinkRefused, "cannot reach"),
+        ("[E000004]:The channel is being established", LinkRefused, "cannot reach"),
         ("[E000002]:The device unauthorized.\r\nThis server's", NotAuthorised, "not accept"),
         ("[E000003]:The device unauthorized.\r\nThe user denied", NotAuthorised, "not accept"),
         ("[E000010]:Auth failed, cannt login the device.", NotAuthorised, "not accept"),
@@ -439,7 +439,7 @@ def test_an_answer_without_an_end() -> None:
 
     with (
         scripted_board(after_handshake(script)) as port,
-        pytest.raises(ProtocolError, match="no end"),
+        pytest.raises(ProtocolError, match="without end"),
     ):
         HdcServer("127.0.0.1", port).list_targets(timeout=30)
 
@@ -451,7 +451,7 @@ def test_empty_frames_without_an_end() -> None:
 
     with (
         scripted_board(after_handshake(script)) as port,
-        pytest.raises(ProtocolError, match="no end"),
+        pytest.raises(ProtocolError, match="without end"),
     ):
         HdcServer("127.0.0.1", port).list_targets(timeout=0.3)
 

@@ -144,7 +144,7 @@ def test_connect_ok_is_no_permission(address: str) -> None:
     with stand_in_server({address: Board(address, "TCP", state="Unauthorized")}) as server:
         with pytest.raises(NotAuthorised, match="does not accept the key of") as caught:
             reach(server, address)
-        assert "look at the board's screen" in (caught.value.hint or "")
+        assert "dialog on the board's screen" in (caught.value.hint or "")
 
 
 def test_a_permission_given_since_is_noticed(address: str) -> None:

@@ -1,8 +1,8 @@
 """A port of this host that holds connections until an hdc server forwards them.
 
-A server takes connections at a rule's port before the rule stands, and then ends the connection and
-the rule with it (``ListenCallback`` in its public source). So a port that others may know already
-is never the server's own: labctl listens there, and forwards connections to the server's port.
+A server accepts connections at a rule's port before the rule is ready, and then ends the connection
+and the rule (``ListenCallback`` in its public source). So the server never listens at a port that
+others may already know: labctl listens there, and forwards connections to the server's port.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _log = logging.getLogger("labctl.hdc")
 def forward_connections(listener: Listener, port: int) -> Iterator[None]:
     """While inside, connections to ``listener`` go to ``port`` of loopback on this host.
 
-    Those that came before wait in the listener's backlog.
+    Earlier connections wait in the listener's backlog.
     """
     loop = asyncio.new_event_loop()
     forwarder = _Forwarder(port)
@@ -80,7 +80,7 @@ class _Forwarder:
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends = [writer]
-        is_whole = False  # all came over, to both ends
+        is_whole = False  # all bytes reached both ends
         try:
             there = await asyncio.open_connection(_LOOPBACK, self._port)
             ends.append(there[1])

@@ -1,7 +1,7 @@
-"""A board over ssh: what has sshd, or dropbear, and a POSIX shell.
+"""A board over ssh: any with sshd or dropbear, and a POSIX shell.
 
-Files go through ``cat``, not sftp, which small servers lack; hashes prove them. Host keys have to
-be known: see :mod:`labctl.transport.ssh.login`.
+Files go through ``cat``, as small servers have no sftp; hashes prove them. Host keys must be known:
+see :mod:`labctl.transport.ssh.login`.
 """
 
 from collections.abc import Generator, Iterator
