@@ -42,6 +42,7 @@ from labctl.records import BoardFacts, JobStatus
 from labctl.retry import RETRY_SECONDS, retry_infra, wait_until
 from labctl.transport import (
     CommandResult,
+    TransferOptions,
     Transport,
     board_error,
     last_object,
@@ -222,8 +223,10 @@ class BoardAgent:
         pulled = {name: local / name for name in found.names}
         here = found.write(local)
 
+        options = TransferOptions(timeout=_ANSWER_SECONDS)
+
         def pull(name: str) -> None:
-            self._transport.pull(f"{directory}/{name}", pulled[name], timeout=_ANSWER_SECONDS)
+            self._transport.pull(f"{directory}/{name}", pulled[name], options)
             here.add(name)
 
         def pull_missing() -> None:

@@ -46,8 +46,8 @@ from labctl.errors import (
 )
 from labctl.files import sha256_file
 from labctl.retry import retry_infra
-from labctl.transport import Transport, remote_words, require
-from labctl.transport.file_transfer import hash_patience
+from labctl.transport import TransferOptions, Transport, remote_words, require
+from labctl.transport.file_transfer import hash_timeout
 
 #: Size, inode, time of modification and of change in ns: the same letters in toybox.
 STAT = "TZ=UTC0 stat -c '%s %i %y %z'"
@@ -211,9 +211,8 @@ class BoardStore:
         with pushing() as push:
             temporary = f"{self._fence.incoming}/{PREFIX}{push.token}"
             try:
-                self._transport.push(
-                    local, temporary, timeout=options.stall_timeout, progress=progress
-                )
+                transfer = TransferOptions(timeout=options.stall_timeout, progress=progress)
+                self._transport.push(local, temporary, transfer)
                 if _identity(local) != before:
                     raise _changed(local)
                 self._finish(temporary, item, executable=executable)
@@ -292,7 +291,7 @@ done
         text = self._run(
             f"{remote_words(*self._hash_command)} {quoted}",
             f"the board cannot hash {path}",
-            timeout=hash_patience(_TIMEOUT_SECONDS, item.size_bytes),
+            timeout=hash_timeout(_TIMEOUT_SECONDS, item.size_bytes),
         )
         good = text.split(" ")[0].strip() == item.sha256
         if self._fence.agent is None:

@@ -1,4 +1,4 @@
-"""LZ4 as file transfers use it: one raw block a chunk, its sizes sent beside it.
+"""LZ4 in file transfers: one raw block for each chunk; its sizes are sent separately.
 
 Format: https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md
 """
@@ -30,7 +30,7 @@ def decompress_chunk(data: Buffer, uncompressed_bytes: int) -> bytes:
         return b""
     if not data:
         raise ProtocolError(
-            f"a chunk of {uncompressed_bytes} bytes came without them",
+            f"a chunk announces {uncompressed_bytes} bytes and holds none",
             hint="hdc 3.1.0e loses data that compression does not shrink: do not compress with it",
         )
     if uncompressed_bytes > MAX_DATA_BYTES:
@@ -38,7 +38,7 @@ def decompress_chunk(data: Buffer, uncompressed_bytes: int) -> bytes:
     from lz4 import block
 
     try:
-        # One byte of room for none: the library takes a size of 0 for one that it must find itself.
+        # At least one byte: the library takes a size of 0 as unknown.
         unpacked: bytes = block.decompress(data, uncompressed_size=max(uncompressed_bytes, 1))
     except block.LZ4BlockError as error:
         raise ProtocolError(f"a compressed chunk is damaged: {error}") from error

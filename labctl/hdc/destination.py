@@ -1,7 +1,7 @@
 """Paths on the board of the files that a host sends.
 
-The rules are those of the reference. Paths are texts, not :class:`pathlib.Path`: a
-final slash means something here. Bytes that are no UTF-8 stand in them as surrogates.
+The rules are those of the reference. Paths are strings, not :class:`pathlib.Path`: a final slash
+matters here. Bytes that are not UTF-8 are kept as surrogates.
 """
 
 import os
@@ -11,14 +11,14 @@ from pathlib import Path
 
 from labctl.errors import ProtocolError
 
-#: Directories that a transfer makes; the process's umask is taken off.
+#: Mode of directories that a transfer makes, before the process's umask.
 DIRECTORY_MODE = 0o750
 
 
 class Placing:
-    """The files of one transfer, which are named one by one, and their place below a destination.
+    """The paths, below a destination, of the files of one transfer, which are named one by one.
 
-    ``destination`` is looked at once, when the first file is named: later it may exist because
+    ``destination`` is checked once, when the first file is named: later it may exist because
     the transfer made it.
     """
 
@@ -31,15 +31,15 @@ class Placing:
     def keeps_top(self) -> bool:
         """True if a directory keeps its own name below the destination, because that exists.
 
-        Known when its first file was named. Only then does the reference set directories' modes.
+        Known once the first file is named. Only then does the reference set directories' modes.
         """
         return self._root is not None and not self._drops_top
 
     def place(self, name: str) -> str:
         """Return the path of the file that the sender calls ``name``: ``a.txt``, ``top/sub/a.txt``.
 
-        Raises ProtocolError for a name that would lead elsewhere (a hostile sender must not choose
-        where it writes), NotADirectoryError when a directory is sent to what is a file or a link.
+        Raises ProtocolError for a name that leads outside (a hostile sender must not choose where
+        it writes), NotADirectoryError when a directory is sent to a file or a link.
         """
         components = _components(name)
         if len(components) == 1:
@@ -51,7 +51,7 @@ class Placing:
         if self._root is None:
             self._root = self._decide()
         if self._drops_top:
-            # What is left is taken apart anew: a backslash may separate now that did not before.
+            # The rest is split again: a backslash may now be a separator.
             components = _components(name[len(components[0]) + 1 :])
         return _join(self._root, *components)
 
@@ -73,7 +73,7 @@ def is_directory(path: str) -> bool:
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except (OSError, ValueError):
-        return False  # a path that cannot be is no directory
+        return False  # an impossible path is not a directory
 
 
 def make_parents(path: str) -> None:
@@ -84,7 +84,7 @@ def make_parents(path: str) -> None:
         missing.append(parent)
         parent = parent.parent
     for directory in reversed(missing):
-        with suppress(FileExistsError):  # another transfer may have made it just now
+        with suppress(FileExistsError):  # another transfer may just have made it
             directory.mkdir(DIRECTORY_MODE)
 
 
@@ -99,4 +99,4 @@ def _components(name: str) -> list[str]:
 
 
 def _join(directory: str, *names: str) -> str:
-    return os.path.join(directory, *names)  # noqa: PTH118 - a path stays as it was typed
+    return os.path.join(directory, *names)  # noqa: PTH118 - keeps a path as it was typed

@@ -1,8 +1,8 @@
-"""RSA keys that hosts prove themselves with to boards that are locked (``const.hdc.secure=1``).
+"""RSA keys by which hosts authenticate to locked boards (``const.hdc.secure=1``).
 
-A board asks for a signature of a token that it makes, in one of two schemes of its choice; the
-signature travels as one line of base64. The user's key is the one that the official hdc makes at
-its first authentication, PKCS#8 in PEM: a board that knows it needs no second consent.
+A board sends a token and asks for its signature, in one of two schemes of the board's choice; the
+signature is one line of base64. The user's key is the one that the official hdc makes at its first
+authentication, PKCS#8 in PEM: a board that knows it needs no second consent.
 """
 
 import base64
@@ -20,7 +20,7 @@ from labctl.files import host_reads, locked, state_dir, write_atomic
 
 _KEY_BITS = 3072
 _PUBLIC_EXPONENT = 65537
-#: RSASSA-PSS as boards check it: the salt is as long as the digest, other lengths fail.
+#: RSASSA-PSS as boards check it: the salt must be as long as the digest.
 _PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA512()), salt_length=hashes.SHA512.digest_size)
 #: Another labctl makes its key within this time.
 _LOCK_SECONDS = 60.0
@@ -55,15 +55,15 @@ class HostKey:
         ) as error:  # no key; one with a password
             raise ConfigError(
                 f"not a private key in PEM without a password: {path}",
-                hint="move it away; a new one is made, which boards have to allow again",
+                hint="move it away; labctl makes a new one, which the boards must allow again",
             ) from error
         if not isinstance(key, rsa.RSAPrivateKey):
-            raise ConfigError(f"not an RSA key: {path}", hint="hdc knows RSA keys only")
+            raise ConfigError(f"not an RSA key: {path}", hint="hdc supports only RSA keys")
         return cls(key)
 
     @classmethod
     def create(cls, path: Path) -> Self:
-        """Make a key and store it at ``path``, for its owner only. Raises HostError."""
+        """Make a key and store it at ``path``, readable by its owner only. Raises HostError."""
         key = cls(rsa.generate_private_key(_PUBLIC_EXPONENT, _KEY_BITS))
         write_atomic(
             path,
@@ -78,9 +78,9 @@ class HostKey:
 
     @classmethod
     def of_this_user(cls) -> Self:
-        """Return the key of the user's hdc if there is one, else labctl's own, made at first use.
+        """Return the key of the user's hdc if it exists, else labctl's own, made at first use.
 
-        Raises ConfigError (a file that is no key), HostError (nowhere to keep one).
+        Raises ConfigError (a file that is no key), HostError (no place to store one).
         """
         theirs = Path("~/.harmony/hdckey").expanduser()
         if theirs.exists():
@@ -89,14 +89,14 @@ class HostKey:
 
     @classmethod
     def of_labctl(cls) -> Self:
-        """labctl's own key, made at first use. Raises as :meth:`of_this_user`."""
+        """Return labctl's own key, made at first use. Raises as :meth:`of_this_user`."""
         own = own_key_path()
         with locked(own.with_suffix(".lock"), timeout=_LOCK_SECONDS):
             return cls.load(own) if own.exists() else cls.create(own)
 
     @property
     def public_pem(self) -> str:
-        """The public half: SubjectPublicKeyInfo in PEM, as boards are shown it."""
+        """The public key that boards get: SubjectPublicKeyInfo in PEM."""
         return (
             self._key.public_key()
             .public_bytes(
@@ -107,7 +107,7 @@ class HostKey:
 
     @property
     def fingerprint(self) -> str:
-        """``SHA256:`` and the hash of the public half, for people to compare."""
+        """``SHA256:`` and the hash of the public key, for people to compare."""
         return fingerprint(self.public_pem)
 
     def sign_token(self, token: bytes, scheme: Scheme) -> bytes:
@@ -130,7 +130,7 @@ def own_key_path() -> Path:
 def fingerprint(public_pem: str) -> str:
     """``SHA256:`` and the unpadded base64 hash of a public key (DER), as ssh writes them.
 
-    Raises ValueError for what is no public key.
+    Raises ValueError if it is not a public key.
     """
     try:
         key = serialization.load_pem_public_key(public_pem.encode())
@@ -143,9 +143,9 @@ def fingerprint(public_pem: str) -> str:
 
 
 def verify(public_pem: str, token: bytes, signature: bytes, scheme: Scheme) -> bool:
-    """Return True if ``signature`` (base64) of ``token`` is by the owner of a public RSA key.
+    """Return True if ``signature`` (base64) of ``token`` matches a public RSA key.
 
-    False also for what is no signature or no RSA key: both come from a stranger.
+    An invalid signature or key gives False, no error: both come from an unknown host.
     """
     try:
         key = serialization.load_pem_public_key(public_pem.encode())

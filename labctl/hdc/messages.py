@@ -1,6 +1,6 @@
 """The structures inside hdc session packets.
 
-Field order is the field number; names follow the reference source where it has good ones. Recorded
+Field order is the field number; names follow the reference source where they are good. Recorded
 examples of each are in ``tests/fixtures/hdc``.
 
 They are encoded in a part of the protobuf wire format
@@ -34,12 +34,12 @@ Buffer = bytes | bytearray | memoryview
 _VARINT = 0
 _LENGTH_DELIMITED = 2
 _VARINT_LIMIT_BITS = 64
-#: More fields than any message has, unknown ones included: a peer must not keep us reading.
+#: More fields than any message has, unknown ones included; bounds the work for a hostile peer.
 _MAX_FIELDS = 64
 
 
 def encode_varint(value: int) -> bytes:
-    """``value`` (0 to 2**64 - 1) in groups of seven bits, lowest first."""
+    """Return ``value`` (0 to 2**64 - 1) in groups of seven bits, lowest first."""
     if not 0 <= value < 1 << _VARINT_LIMIT_BITS:
         raise ValueError(f"not an unsigned 64-bit number: {value}")
     out = bytearray()
@@ -51,7 +51,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(data: Buffer, start: int) -> tuple[int, int]:
-    """Return the number at ``start`` and the position behind it. Raises ProtocolError."""
+    """Return the number at ``start`` and the position after it. Raises ProtocolError."""
     value = 0
     for count, byte in enumerate(data[start : start + 10]):
         value |= (byte & 0x7F) << 7 * count
@@ -59,16 +59,16 @@ def decode_varint(data: Buffer, start: int) -> tuple[int, int]:
             if value >> _VARINT_LIMIT_BITS:
                 break
             return value, start + count + 1
-    raise ProtocolError("a number in a message is cut short or too large")
+    raise ProtocolError("a number in a message is truncated or too large")
 
 
 def _fields(data: Buffer, *, padded: bool) -> Iterator[tuple[int, int | bytes]]:
-    """Field numbers and raw values. ``padded``: a zero tag is the end, what follows is padding."""
+    """Yield field numbers and raw values. ``padded``: a zero tag is the end, then padding."""
     position = count = 0
     while position < len(data):
         count += 1
         if count > _MAX_FIELDS:
-            raise ProtocolError("a message has fields without end")
+            raise ProtocolError("a message has too many fields")
         tag, position = decode_varint(data, position)
         number, wire_type = tag >> 3, tag & 7
         if tag == 0 and padded:
@@ -130,7 +130,7 @@ class Message:
         return cls(**values)
 
 
-#: Data bytes of a FILE_DATA packet, when both ends use large buffers and when not.
+#: Data bytes of a FILE_DATA packet, with large buffers at both ends and without.
 LARGE_CHUNK_BYTES = 418_611
 SMALL_CHUNK_BYTES = 49_152
 #: A TransferPayload in front of the data of each FILE_DATA packet is padded to this size.
@@ -176,7 +176,7 @@ class SessionHandShake(Message):
 
 @dataclass(frozen=True)
 class TransferConfig(Message):
-    """FILE_CHECK: the file that comes next. Times are ns since 1970, 0 when not kept."""
+    """FILE_CHECK: the next file. Times are ns since 1970, 0 when not kept."""
 
     file_size: int = 0
     atime_ns: int = 0
@@ -210,7 +210,7 @@ class TransferPayload(Message):
     def decode_packet(cls, data: memoryview) -> tuple[Self, memoryview]:
         """Split a FILE_DATA packet into its payload header and its bytes. Raises ProtocolError."""
         if len(data) < PAYLOAD_AREA_BYTES:
-            raise ProtocolError(f"a file chunk of {len(data)} bytes has no head")
+            raise ProtocolError(f"a file chunk of {len(data)} bytes has no header")
         payload = cls.decode(data[:PAYLOAD_AREA_BYTES], padded=True)
         body = data[PAYLOAD_AREA_BYTES:]
         if len(body) != payload.compress_size:
@@ -233,7 +233,7 @@ class FileMode(Message):
 
 @dataclass(frozen=True)
 class Heartbeat(Message):
-    """HEARTBEAT: how many were sent before."""
+    """HEARTBEAT: the number sent before."""
 
     count: int = 0
     reserved: str = ""

@@ -1,4 +1,4 @@
-"""TCP connections to boards and servers, which notice when the other end is gone."""
+"""TCP connections to boards and servers, which notice a lost peer."""
 
 import socket
 import threading
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from labctl.errors import ConfigError, LinkRefused
 
-#: Kernel probes of an idle link: the board's kernel answers them even while hdcd is starved. They
-#: pause while bytes are unacknowledged (our heartbeats, say): for those the last option is the
-#: bound, without which the kernel would repeat them for a quarter of an hour.
+#: Kernel probes of an idle link: the board's kernel answers them even if hdcd is starved. They
+#: pause while bytes (heartbeats, for example) are unacknowledged. The last option limits that
+#: time: without it, the kernel would retransmit for 15 minutes.
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
@@ -20,7 +20,7 @@ _KEEPALIVE = (
 )
 
 if TYPE_CHECKING:
-    from asyncio import Server  # slow to import, and most who dial serve nobody
+    from asyncio import Server  # slow to import, and most clients run no server
 
 _Address = tuple[
     socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
@@ -28,9 +28,9 @@ _Address = tuple[
 
 
 def dial(host: str, port: int, *, timeout: float, peer: str, hint: str) -> socket.socket:
-    """Connect within ``timeout`` seconds; ``peer`` says in messages who should be there.
+    """Connect within ``timeout`` seconds; ``peer`` names the expected peer in messages.
 
-    Raises LinkRefused with ``hint`` (nothing listens, no route), ConfigError (no name of a host).
+    Raises LinkRefused with ``hint`` (nothing listens, no route), ConfigError (not a host name).
     """
     deadline = time.monotonic() + timeout
     try:
@@ -55,12 +55,12 @@ def dial(host: str, port: int, *, timeout: float, peer: str, hint: str) -> socke
 
 
 def close_server(server: "Server") -> None:
-    """Stop listening; who was accepted a moment ago still gets to the server's protocol.
+    """Stop listening; connections accepted just before still reach the server's protocol.
 
     asyncio accepts a connection in one round of its loop and attaches it to the server in the next.
-    It loses one whose server is closed between the two: its socket stays open until it is collected
-    as garbage. So the server closes after those that are accepted now are attached. Call it on the
-    server's loop. ``wait_closed`` then waits for the end of all connections.
+    If the server is closed between the two, the connection is lost: its socket stays open until
+    garbage collection. So the server closes after accepted connections are attached. Call this on
+    the server's loop. ``wait_closed`` then waits for the end of all connections.
     """
     loop = server.get_loop()
     for sock in server.sockets:
@@ -69,7 +69,7 @@ def close_server(server: "Server") -> None:
 
 
 def _connect(addresses: list[_Address], deadline: float) -> socket.socket:
-    """Connect to the first of several addresses that answers; each gets its share of the time."""
+    """Connect to the first address that answers; each gets an equal share of the time."""
     failure = OSError("its name has no address")
     for place, (family, address) in enumerate(addresses):
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -91,12 +91,12 @@ def _connect(addresses: list[_Address], deadline: float) -> socket.socket:
 def _addresses(host: str, port: int, timeout: float) -> list[_Address]:
     """Resolve a name. Raises OSError, UnicodeError.
 
-    The resolver takes no time-out. It runs on its own thread, which is left to the resolver's own
-    time-outs (some seconds) when it takes longer than ``timeout``.
+    The resolver takes no time-out, so it runs on its own thread. If it takes longer than
+    ``timeout``, the thread is left to end by the resolver's own time-outs (some seconds).
     """
     if host.isascii():
         try:
-            # Bytes are taken as they are: text would bring Python's tables for names along.
+            # Bytes are used unchanged: text would load Python's tables for host names.
             return _look_up(host.encode(), port, socket.AI_NUMERICHOST)
         except socket.gaierror:
             pass  # it is a name

@@ -17,13 +17,13 @@ _HEAD = struct.Struct(">2s2sBHI")
 _MAGIC = b"HW"
 _VERSION = 1
 _CHECK_CODE = 9
-#: The largest protect message that is believed; the reference sends at most 13 bytes.
+#: The largest protect message that is accepted; the reference sends at most 13 bytes.
 _MAX_PROTECT_BYTES = 64
-#: The largest data of one packet that is believed. The protocol allows 2**31; the reference sends
-#: at most 418,675 bytes (a file chunk), and a peer must not make us allocate what it likes.
+#: The largest data of one packet that is accepted. The protocol allows 2**31; the reference sends
+#: at most 418,675 bytes (a file chunk), and a peer must not control how much memory is allocated.
 MAX_DATA_BYTES = 4 << 20
 
-#: Less room than this is not worth a system call.
+#: Least room for a system call to be worthwhile.
 _MIN_ROOM_BYTES = 64 << 10
 #: At first, and after a stream has filled that: a farm has a link to each of its boards.
 _BUFFER_BYTES = 2 * _MIN_ROOM_BYTES
@@ -93,7 +93,7 @@ class Packet(NamedTuple):
 
 
 def encode_prefix(channel: int, command: int, data_bytes: int) -> bytes:
-    """Everything of a packet that stands before its data."""
+    """Encode the part of a packet before its data."""
     protect = Protect(channel, command, 0, _CHECK_CODE).encode()
     return _HEAD.pack(_MAGIC, b"\0\0", _VERSION, len(protect), data_bytes) + protect
 
@@ -104,10 +104,10 @@ def encode_packet(channel: int, command: int, data: Buffer = b"") -> bytes:
 
 
 class PacketDecoder:
-    """Finds packets in a stream that arrives in pieces of any size.
+    """Finds packets in a stream of pieces of any size.
 
-    Bytes are received straight into the decoder's buffer: read into :meth:`room`, tell
-    :meth:`received`, then take :meth:`packets`. Their data are views into the buffer, good until
+    Bytes are received directly into the decoder's buffer: read into :meth:`room`, call
+    :meth:`received`, then take :meth:`packets`. Their data are views into the buffer, valid until
     the next call of :meth:`room`.
     """
 
@@ -115,7 +115,7 @@ class PacketDecoder:
         self._buffer = bytearray(_BUFFER_BYTES)
         self._start = 0
         self._end = 0
-        self._needed = 0  # bytes of the packet under way, as far as known
+        self._needed = 0  # known bytes of the incomplete packet
 
     def room(self) -> memoryview:
         """Buffer for the next bytes of the stream; never empty."""
@@ -137,7 +137,7 @@ class PacketDecoder:
         return max(self._needed - (self._end - self._start), 0)
 
     def received(self, count: int) -> None:
-        """``count`` bytes were written into :meth:`room`."""
+        """Note that ``count`` bytes were written into :meth:`room`."""
         self._end += count
 
     def packets(self) -> Iterator[Packet]:
@@ -147,7 +147,7 @@ class PacketDecoder:
             yield packet
 
     def feed(self, data: Buffer) -> list[tuple[int, int, bytes]]:
-        """Channel, command and data of the packets that ``data`` completes, copied."""
+        """Yield channel, command and copied data of the packets that ``data`` completes."""
         found = []
         source = memoryview(data)
         while source:
@@ -162,7 +162,7 @@ class PacketDecoder:
     def _next(self, view: memoryview) -> Packet | None:
         available = self._end - self._start
         self._needed = _HEAD.size
-        # A wrong start shows in the first bytes: a peer that is no hdc may send no more.
+        # Check the first bytes at once: a peer that does not speak hdc may send no more.
         magic = view[self._start : min(self._end, self._start + len(_MAGIC))]
         if magic != _MAGIC[: len(magic)]:
             raise ProtocolError(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         OpenOptions,
         Reboot,
         Terminal,
+        TransferOptions,
         Transport,
         Write,
         board_error,
@@ -39,7 +40,7 @@ else:
         __name__,
         {
             "base": "CommandResult Copied Forwarded HdcFeatures OpenOptions Reboot Terminal"
-            " Transport Write remote_words board_error last_object require",
+            " TransferOptions Transport Write remote_words board_error last_object require",
             "copy": "Delivered receive send",
             "directories": "pull_directory push_directory",
             "hdc": "HdcServerConfig HdcTcpConfig HdcTransport find_server",
@@ -67,6 +68,7 @@ __all__ = [
     "Reboot",
     "Stream",
     "Terminal",
+    "TransferOptions",
     "Transport",
     "Write",
     "board_error",

@@ -1,8 +1,9 @@
 """The contract of every transport: commands and bytes to and from a board.
 
-A result exists only for what provably finished. Whatever did not (link lost, time-out, no sentinel)
-raises; there is no default status and no partial success. What a board refused is an error by the
-words of its kernel; a path that not every link carries safely is refused before it is sent.
+A result exists only for an operation that provably finished. Any other outcome (link lost,
+time-out, no sentinel) raises; there is no default status and no partial success. If a board refuses
+an operation, the message of its kernel decides the error. A path that is not safe on every link is
+refused before it is sent.
 """
 
 import json
@@ -38,17 +39,17 @@ Write = Callable[[bytes], object]
 #: How a board restarts: as usual, into its boot loader, or not at all.
 Reboot = Literal["", "bootloader", "recovery", "flashd", "shutdown"]
 
-#: Patience for the answer of a board that may be gone.
+#: Time-out for the answer of a board that may be gone.
 ALIVE_SECONDS = 5.0
 _BRIEF = 100
 
 
 @dataclass(frozen=True)
 class Copied:
-    """Result of a copy; every file is verified, unless ``not_proven`` says why some cannot be.
+    """Result of a copy; every file is verified, unless ``not_proven`` has the reason why not.
 
-    ``skipped`` are paths inside a directory of what is neither directory nor file, ``unreadable``
-    those of files of /proc or /sys that could not be read to an end; both were left out.
+    ``skipped`` and ``unreadable`` are paths inside a directory that were left out: what is neither
+    a directory nor a file, and files of /proc or /sys that could not be read to the end.
     """
 
     files: int
@@ -62,8 +63,8 @@ class Copied:
 class CommandResult:
     """A remote command that finished.
 
-    ``output`` is standard output and standard error as one stream of bytes, as the board sent them;
-    where they were asked for apart, standard output alone, and ``stderr`` is not None.
+    ``output`` is standard output and standard error as one stream of bytes, as the board sent them.
+    If the streams were requested separately, it is standard output only, and ``stderr`` is set.
     """
 
     command: str
@@ -97,7 +98,7 @@ def brief(command: str) -> str:
 def remote_words(*words: str) -> str:
     """Quote words for the board's POSIX shell: the only way text enters a remote command.
 
-    Raises ConfigError for a NUL byte, which no shell can carry.
+    Raises ConfigError for a NUL byte, which no shell can handle.
     """
     for word in words:
         if "\0" in word:
@@ -116,22 +117,22 @@ def check_command(command: str) -> bytes:
 
 
 class Forwarded(Protocol):
-    """Connections that are carried between this host and a board."""
+    """Connections that are forwarded between this host and a board."""
 
     @property
     def listen(self) -> str:
-        """The node that listens; a port that the system chose stands in it."""
+        """The node that listens, with the port that the system chose."""
 
     @property
     def failure(self) -> LinkError | None:
-        """The reason why the link carries nothing any more; None while none is known."""
+        """The reason why the link forwards nothing any more; None while none is known."""
 
 
 class Terminal(Protocol):
     """An interactive shell on a board."""
 
     def send(self, data: bytes) -> None:
-        """Give it what was typed. Raises LinkError."""
+        """Send typed input. Raises LinkError."""
 
     def receive(self, timeout: float) -> bytes | None:
         """Return its next output: empty after ``timeout`` seconds, None at its end.
@@ -144,13 +145,26 @@ class Terminal(Protocol):
 class OpenOptions:
     """Options of a link; each kind of transport uses those that it knows.
 
-    ``timeout`` (s) bounds each opening. ``key_file`` wins over the lab's. ``consent`` says how long
-    to wait for somebody who allows this host on the board.
+    ``timeout`` (s) bounds each opening. ``key_file`` replaces the lab's. ``consent`` sets how long
+    to wait for a user who allows this host on the board.
     """
 
     timeout: float = 10.0
     key_file: Path | None = None
     consent: "Consent | None" = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferOptions:
+    """Options of a copy to or from a board.
+
+    ``timeout`` (s) bounds each wait for progress, not the whole copy. ``progress`` gets the number
+    of bytes copied so far. ``compress`` applies where the board is known to compress well.
+    """
+
+    timeout: float
+    progress: BytesDone | None = None
+    compress: bool = False
 
 
 class HdcFeatures(Protocol):
@@ -167,13 +181,13 @@ class HdcFeatures(Protocol):
         """
 
     def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:
-        """Tell the board to restart; :func:`labctl.transport.reboot` waits until it has."""
+        """Ask the board to restart; :func:`labctl.transport.reboot` waits until it has."""
 
     def remount(self, *, timeout: float) -> str:
-        """Make the board's system partitions writable; what it answers."""
+        """Make the board's system partitions writable; return its answer."""
 
     def set_mode(self, mode: str, *, timeout: float) -> str:
-        """Let the board's hdcd listen on ``port 5555`` or ``usb``; what it answers."""
+        """Let the board's hdcd listen on ``port 5555`` or ``usb``; return its answer."""
 
     def hilog(self, *words: str, timeout: float, write: Write) -> None:
         """Print the board's log as it arrives, until ``timeout`` seconds are over or the log ends.
@@ -192,64 +206,47 @@ def _anything() -> None:
 
 
 class Transport(ABC):
-    """A live way to one board. Methods may be called from several threads at once."""
+    """A live link to one board. Methods may be called from several threads at once."""
 
-    #: What a person calls this link, for messages: ``hdc tcp 127.0.0.1:15555``.
+    #: Name of this link in messages: ``hdc tcp 127.0.0.1:15555``.
     label: str
-    #: How files are hashed on the board: found there at first need, or set to the agent's own way.
+    #: Hash function of the board: found there at first use, or set to the agent's.
     board_hash: "BoardHash | None" = None
-    #: Asked before each operation; it raises where this process may send nothing any more.
+    #: Called before each operation; raises if this process may send nothing any more.
     permit: Callable[[], None] = staticmethod(_anything)
 
     @abstractmethod
     def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
-        """Run a shell command with stdin closed; returns when it *provably* finished.
+        """Run a shell command with stdin closed; return when it *provably* finished.
 
         ``command`` is shell text of any length: build it with :func:`remote_words`. With
-        ``separate_stderr`` the result holds both streams apart. Raises LinkError, ConfigError (what
-        no shell can be given), BoardError (no room for standard error or a long command).
+        ``separate_stderr`` the result has both streams separately. Raises LinkError, ConfigError
+        (text that no shell accepts), BoardError (no room for standard error or a long command).
         """
 
     @abstractmethod
     def stream(self, command: str, *, timeout: float, write: Write) -> int:
-        """As :meth:`run`, with both streams as one given to ``write`` as they come; the status.
+        """Run as :meth:`run`, pass both streams as one to ``write`` on arrival; return the status.
 
-        Nothing is held in memory. When ``write`` raises, or Ctrl-C comes, the command is killed
-        with its whole tree before the error goes on.
+        Nothing is kept in memory. When ``write`` raises, or on Ctrl-C, the command and all its
+        processes are killed before the error is raised.
         """
 
-    def push(
-        self,
-        local: Path,
-        remote: str,
-        *,
-        timeout: float,
-        progress: BytesDone | None = None,
-        compress: bool = False,
-    ) -> None:
+    def push(self, local: Path, remote: str, options: TransferOptions) -> None:
         """Copy a local file to the absolute path ``remote`` and prove its hash there.
 
-        ``timeout`` bounds each wait for progress, not the whole transfer. ``progress`` gets bytes
-        sent so far. The parent directory must exist. Not atomic: callers push to a temporary name,
-        as :func:`labctl.transport.send` does. ``compress``: where the board is known to do it well.
-        Raises LinkError, IntegrityError, BoardNoSpace, BoardPermission, ConfigError (unsafe path).
+        The parent directory must exist. Not atomic: callers push to a temporary name, as
+        :func:`labctl.transport.send` does. Raises LinkError, IntegrityError, BoardNoSpace,
+        BoardPermission, ConfigError (unsafe path).
         """
-        self.file_transfer(timeout=timeout, compress=compress).push(local, remote, progress)
+        self.file_transfer(options).push(local, remote)
 
-    def pull(
-        self,
-        remote: str,
-        local: Path,
-        *,
-        timeout: float,
-        progress: BytesDone | None = None,
-        compress: bool = False,
-    ) -> None:
+    def pull(self, remote: str, local: Path, options: TransferOptions) -> None:
         """Copy a file from the board; ``local`` appears only once its hash is proven."""
-        self.file_transfer(timeout=timeout, compress=compress).pull(remote, local, progress)
+        self.file_transfer(options).pull(remote, local)
 
     @abstractmethod
-    def file_transfer(self, *, timeout: float, compress: bool = False) -> "FileTransfer":
+    def file_transfer(self, options: TransferOptions) -> "FileTransfer":
         """Return the transfer of this link; :meth:`push` and :meth:`pull` verify what it copied."""
 
     @abstractmethod
@@ -273,7 +270,7 @@ class Transport(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give the link back. Idempotent."""
+        """Release the link. Idempotent."""
 
     def __enter__(self) -> Self:
         return self
@@ -295,7 +292,7 @@ def board_error(text: str, what: str) -> BoardError:
 
 
 def file_error(text: str) -> BoardError:
-    """Return the error of a program that copies a file and complained with ``text``."""
+    """Return the error of a program that copies a file and printed ``text``."""
     last = _last_line(text)
     if tells_full_disk(text):
         return BoardNoSpace(f"the board's storage is full: {last}")
@@ -329,11 +326,11 @@ _MAX_BYTES = 4096
 
 
 def check_remote_path(path: str) -> str:
-    """``path`` itself, if every link carries it safely. Raises ConfigError.
+    """Return ``path``. Raises ConfigError if it is not safe on every link.
 
-    Refused besides relative paths: ``%`` (hdcd hands paths to printf: ``%s`` crashes it), control
-    characters, double quotes and backslashes (``file recv`` cannot quote them), ``..`` and empty
-    parts (a trailing slash makes hdcd choose the name).
+    Besides relative paths, these are refused: ``%`` (hdcd passes paths to printf: ``%s`` crashes
+    it), control characters, double quotes and backslashes (``file recv`` cannot quote them), ``..``
+    and empty parts (a trailing slash makes hdcd choose the name).
     """
     parts = path.split("/")
     if not path.startswith("/") or len(parts) < 2:
@@ -357,14 +354,14 @@ def check_remote_path(path: str) -> str:
 def _fits(path: str) -> bool:
     try:
         return len(path.encode(errors="surrogateescape")) <= _MAX_BYTES
-    except UnicodeEncodeError:  # half of a surrogate pair, which stands for no byte either
+    except UnicodeEncodeError:  # half of a surrogate pair, which encodes no byte
         return False
 
 
 def rules(*, required: tuple[str, ...] = ("kind",)) -> dict[str, Any]:
     """Return pydantic's rules for such a dataclass: a frozen mapping without unknown keys.
 
-    The fields that tell models apart have values when one is made by hand; documents name them.
+    The fields that distinguish models have defaults in code; documents must name them.
     """
 
     def require(schema: dict[str, Any]) -> None:
@@ -376,7 +373,7 @@ def rules(*, required: tuple[str, ...] = ("kind",)) -> dict[str, Any]:
 
 
 def address_of(text: str, what: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``, where ``what`` is. Raises ConfigError."""
+    """Return host and port of ``HOST:PORT``, the address of ``what``. Raises ConfigError."""
     try:
         return split_endpoint(text)
     except ValueError as error:

@@ -1,7 +1,7 @@
 """Files and directories between this host and a board, with the destinations people expect.
 
-As with ``cp``: what exists as a directory gets the thing inside, under its own name. Unlike with
-hdc, a file or a new directory appears under its final name only when every byte of it is proven.
+As with ``cp``, an existing directory gets the copy inside, under its own name. Unlike with hdc, a
+file or a new directory appears under its final name only when every byte of it is proven.
 """
 
 import os
@@ -13,12 +13,18 @@ from pathlib import Path
 
 from labctl.errors import BoardError, ConfigError, LinkError, ProtocolError
 from labctl.files import appearing, host_reads, host_writes
-from labctl.progress import BytesDone
-from labctl.transport.base import Copied, Transport, check_remote_path, remote_words, require
+from labctl.transport.base import (
+    Copied,
+    TransferOptions,
+    Transport,
+    check_remote_path,
+    remote_words,
+    require,
+)
 from labctl.transport.directories import beside, pull_directory, push_directory
 from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file, why_not_proven
 
-#: Patience for small questions.
+#: Time-out for short requests.
 _ANSWER_SECONDS = 10.0
 _PERMISSIONS = 0o777
 
@@ -31,7 +37,7 @@ class Delivered:
     copied: Copied
 
     def document(self) -> dict[str, object]:
-        """Return the copied files, and those that were not, as JSON."""
+        """Return the copied files, and those left out, as JSON."""
         copied = self.copied
         return {
             "path": self.path,
@@ -47,16 +53,14 @@ def send(
     transport: Transport,
     local: Path,
     remote: str,
+    options: TransferOptions,
     *,
-    timeout: float,
-    progress: BytesDone | None = None,
-    compress: bool = False,
     keep_mode: bool = False,
 ) -> Delivered:
     """Send a file, or a directory with all that is in it, to a board.
 
-    ``keep_mode`` gives a file its permissions here (otherwise 0644); directories always keep
-    theirs. ``timeout`` (s) bounds each wait for progress. Raises as :meth:`Transport.push` does.
+    ``keep_mode`` keeps the permissions of a file (otherwise 0644); directories always keep
+    theirs. Raises as :meth:`Transport.push` does.
     """
     with host_reads(local):
         mode, is_directory = local.stat().st_mode, local.is_dir()
@@ -73,16 +77,13 @@ def send(
             hint="name another destination, or remove that one",
         )
     if is_directory:
-        copied = push_directory(
-            transport, local, path, timeout=timeout, progress=progress, compress=compress
-        )
-        return Delivered(path, copied)
+        return Delivered(path, push_directory(transport, local, path, options))
     if there is not None and not stat.S_ISREG(there):
         raise ConfigError(
             f"not a regular file on the board: {path}", hint="labctl writes files, not devices"
         )
     with appearing_on_board(transport, path) as temporary:
-        transport.push(local, temporary, timeout=timeout, progress=progress, compress=compress)
+        transport.push(local, temporary, options)
         if keep_mode:
             words = remote_words("chmod", f"{mode & _PERMISSIONS:o}", temporary)
             require(transport.run(words, timeout=_ANSWER_SECONDS), f"cannot set the mode of {path}")
@@ -93,10 +94,8 @@ def receive(
     transport: Transport,
     remote: str,
     local: Path,
+    options: TransferOptions,
     *,
-    timeout: float,
-    progress: BytesDone | None = None,
-    compress: bool = False,
     keep_mode: bool = False,
 ) -> Delivered:
     """Receive a file, or a directory with all that is in it, from a board. As :func:`send`.
@@ -116,10 +115,7 @@ def receive(
                 f"cannot receive a directory as {place}: it exists", hint="name a new directory"
             )
     if stat.S_ISDIR(mode):
-        copied = pull_directory(
-            transport, path, place, timeout=timeout, progress=progress, compress=compress
-        )
-        return Delivered(str(place), copied)
+        return Delivered(str(place), pull_directory(transport, path, place, options))
     if not stat.S_ISREG(mode):
         raise ConfigError(
             f"not a regular file on the board: {path}", hint="read devices with `labctl hdc shell`"
@@ -127,9 +123,9 @@ def receive(
     pseudo = pseudo_files(transport, path, timeout=_ANSWER_SECONDS)
     if pseudo:
         with appearing(place) as file:
-            read_pseudo_file(transport, path, file.write, timeout=timeout)
+            read_pseudo_file(transport, path, file.write, timeout=options.timeout)
     else:
-        transport.pull(path, place, timeout=timeout, progress=progress, compress=compress)
+        transport.pull(path, place, options)
     if keep_mode:
         with host_writes(place):
             place.chmod(mode & _PERMISSIONS)
@@ -144,7 +140,7 @@ def appearing_on_board(transport: Transport, path: str) -> Iterator[str]:
     try:
         yield temporary
         moved = transport.run(remote_words("mv", "-f", temporary, path), timeout=_ANSWER_SECONDS)
-        require(moved, f"{transport.label}: cannot give {path} its name")
+        require(moved, f"{transport.label}: cannot rename the copy to {path}")
     except BaseException:
         with suppress(LinkError, BoardError):
             transport.run(remote_words("rm", "-rf", temporary), timeout=_ANSWER_SECONDS)
@@ -161,9 +157,9 @@ def _without_slash(path: str) -> str:
 
 
 def _mode_on_board(transport: Transport, path: str, *, needs_folder: bool = False) -> int | None:
-    """Type and permissions of what a path leads to, links followed; None when nothing is there.
+    """Return the mode of a path, links followed; None when nothing is there.
 
-    With ``needs_folder`` raise ConfigError where nothing can be made there: it is in no folder.
+    With ``needs_folder``, raises ConfigError when the folder of the path does not exist.
     """
     word, folder = remote_words(path), path.rpartition("/")[0] or "/"
     asked = transport.run(

@@ -1,11 +1,11 @@
 """Directories to and from a board: files over one link, proven by one command at the end.
 
-hdc itself has transfers of directories, but they lose empty directories, keep the modes of some
-only, follow symbolic links wherever they lead, and put things elsewhere when the destination
-exists. Here a command makes the directories, all files are sent over one channel, and modes are set
-and all hashes asked for at the end: the same on each link and each version of hdcd. All of it
-happens in a directory beside the final one: what is seen there is proven. Receiving goes file by
-file, as hdcd itself would follow every link.
+hdc itself transfers directories, but it loses empty ones, keeps only some modes, follows symbolic
+links anywhere, and uses other paths when the destination exists. Here a command makes the
+directories, all files are sent over one channel, and at the end modes are set and all hashes are
+requested: the same on each link and each version of hdcd. This happens in a directory beside the
+final one, so that only proven files appear there. Files are received one by one, as hdcd itself
+would follow every link.
 
 Symbolic links: a link to a file is pushed as that file; other links (to directories, to nothing)
 are left out and named in the summary. A pull makes and follows no links at all.
@@ -27,8 +27,15 @@ from shutil import rmtree
 from labctl.errors import BoardError, ConfigError, IntegrityError, LinkError, ProtocolError
 from labctl.files import host_writes, short_name, sync_directory
 from labctl.progress import BytesDone
-from labctl.transport.base import Copied, Transport, check_remote_path, remote_words, require
-from labctl.transport.file_transfer import Digest, FileTransfer, hash_patience
+from labctl.transport.base import (
+    Copied,
+    TransferOptions,
+    Transport,
+    check_remote_path,
+    remote_words,
+    require,
+)
+from labctl.transport.file_transfer import Digest, FileTransfer, hash_timeout
 from labctl.transport.pseudo_files import (
     pseudo_files,
     read_pseudo_files,
@@ -36,11 +43,11 @@ from labctl.transport.pseudo_files import (
 )
 
 _LISTING = re.compile(rb"([0-9a-f]{1,8}) (\d{1,19}) \.(?:/(.+))?")
-#: Words of one command: it must fit into what every link carries.
+#: Size of one command's words: it must fit every link.
 _BATCH_BYTES = 40_000
 #: A directory while it is filled; its own mode comes at the end.
 _OPEN_DIRECTORY = 0o700
-_PERMISSIONS = 0o777  # set-id bits are not carried: a board decides nothing about this host
+_PERMISSIONS = 0o777  # without set-id bits: a board decides nothing about this host
 
 
 @dataclass
@@ -53,25 +60,19 @@ class _Tree:
 
 
 def push_directory(
-    transport: Transport,
-    local: Path,
-    remote: str,
-    *,
-    timeout: float,
-    progress: BytesDone | None = None,
-    compress: bool = False,
+    transport: Transport, local: Path, remote: str, options: TransferOptions
 ) -> Copied:
-    """Make ``remote`` hold what is in ``local``: all files proven, modes and empty ones kept.
+    """Copy the contents of ``local`` into ``remote``, with modes and empty directories.
 
-    Missing parents are made; existing entries stay or are overwritten. Links to files are sent as
-    files, other links are skipped. ``timeout`` and errors as for :meth:`Transport.push`.
+    All files are proven. Missing parents are made; existing entries stay or are overwritten. Links
+    to files are sent as files, other links are skipped. Raises as :meth:`Transport.push` does.
     """
-    transfer = transport.file_transfer(timeout=timeout, compress=compress)
+    transfer = transport.file_transfer(options)
     tree = _walk(local)
     for name in (*tree.directories, *tree.files):
         check_remote_path(_place(remote, name))
-    counter = _Counter(progress)
-    board = _Board(transport, timeout)
+    counter = _Counter(options.progress)
+    board = _Board(transport, options.timeout)
     if not board.is_missing(remote):
         board.require_no_directories([_place(remote, name) for name in tree.files])
     staged = beside(remote)
@@ -82,7 +83,7 @@ def push_directory(
         if tree.files:
             digests = transfer.send_all(local, tree.files, staged, counter)
             sent = {places[name]: digest for name, digest in digests.items()}
-        _prove(transport, transfer, sent, f"{local} pushed to {remote}", timeout)
+        _prove(transfer, sent, f"{local} pushed to {remote}")
         board.chmod((places[name], mode) for name, mode in tree.files.items())
         if board.is_missing(remote):
             board.chmod((places[name], mode) for name, mode in _inner_first(tree))
@@ -101,26 +102,20 @@ def push_directory(
 
 
 def pull_directory(
-    transport: Transport,
-    remote: str,
-    local: Path,
-    *,
-    timeout: float,
-    progress: BytesDone | None = None,
-    compress: bool = False,
+    transport: Transport, remote: str, local: Path, options: TransferOptions
 ) -> Copied:
     """Copy a directory from the board; ``local`` appears whole, or not at all.
 
-    It must not exist, or be empty. Links are skipped. Whatever the board says its files are
-    called, nothing is written outside. ``timeout`` and errors as for :meth:`Transport.pull`.
+    It must not exist, or be empty. Links are skipped. Nothing is written outside it, whatever names
+    the board reports. Raises as :meth:`Transport.pull` does.
     """
-    transfer = transport.file_transfer(timeout=timeout, compress=compress)
+    transfer = transport.file_transfer(options)
     check_remote_path(remote)
-    counter = _Counter(progress)
+    counter = _Counter(options.progress)
     with _appearing_directory(local) as folder:
-        pseudo = pseudo_files(transport, remote, timeout=timeout)
+        pseudo = pseudo_files(transport, remote, timeout=options.timeout)
         kernels = pseudo.pop(".", None)
-        tree = _list(transport, remote, timeout, vanishing=kernels is not None)
+        tree = _list(transport, remote, options.timeout, vanishing=kernels is not None)
         for name in sorted(tree.directories):
             if name != ".":
                 (folder / name).mkdir(mode=_OPEN_DIRECTORY)
@@ -135,10 +130,10 @@ def pull_directory(
         places = {_place(remote, name): name for name in tree.files if name in pseudo}
         for batch in _batches(list(places)):
             files = [(place, folder / places[place]) for place in batch]
-            for place in read_pseudo_files(transport, files, counter, timeout=timeout):
+            for place in read_pseudo_files(transport, files, counter, timeout=options.timeout):
                 unreadable.append(places[place])
                 del tree.files[places[place]], pseudo[places[place]]
-        _prove(transport, transfer, received, f"{remote} pulled to {local}", timeout)
+        _prove(transfer, received, f"{remote} pulled to {local}")
         for name, mode in (*tree.files.items(), *_inner_first(tree)):
             (folder / name).chmod(mode)
     return Copied(
@@ -158,7 +153,7 @@ class _Board:
     timeout: float
 
     def each(self, words: Sequence[str], paths: Sequence[str]) -> None:
-        """Run a command with all paths; several commands if they are many."""
+        """Run a command with all paths; several commands for many paths."""
         for batch in _batches(paths):
             done = self.transport.run(remote_words(*words, *batch), timeout=self.timeout)
             require(done, f"{self.transport.label}: cannot {words[0]}")
@@ -208,7 +203,7 @@ class _Counter:
 
 
 def beside(path: str) -> str:
-    """Return a new path of a board in the same folder, by which people know what is being made."""
+    """Return a new path in the same folder of the board; its name shows what is being made."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/{short_name(name)}.labctl-{secrets.token_hex(8)}"
 
@@ -218,13 +213,13 @@ def _place(root: str, name: str) -> str:
 
 
 def _inner_first(tree: _Tree) -> Iterator[tuple[str, int]]:
-    """Directories with what is in them first: one may be closed to us by its mode."""
+    """Yield inner directories first: a directory may become inaccessible by its mode."""
     for name in sorted(tree.directories, key=lambda name: (name != ".", name), reverse=True):
         yield name, tree.directories[name]
 
 
 def _walk(local: Path) -> _Tree:
-    """Everything below a directory of this host. Raises ConfigError."""
+    """Return everything below a directory of this host. Raises ConfigError."""
 
     def refused(error: OSError) -> None:
         raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from error
@@ -255,9 +250,9 @@ def _mode(path: Path) -> int:
 
 
 def _list(transport: Transport, remote: str, timeout: float, *, vanishing: bool) -> _Tree:
-    """Everything below a directory of the board. Raises BoardError, ProtocolError.
+    """Return everything below a directory of the board. Raises BoardError, ProtocolError.
 
-    Where it is ``vanishing``, files and processes may go while it is listed.
+    With ``vanishing``, files and processes may disappear while it is listed.
     """
     asked = f"cd {remote_words(remote)} && find . -exec stat -c '%f %s %n' {{}} +"
     if vanishing:
@@ -272,7 +267,7 @@ def _list(transport: Transport, remote: str, timeout: float, *, vanishing: bool)
         if not match or not inside:
             raise ProtocolError(
                 f"{transport.label}: not a name that can be pulled below {remote}: {line!r}",
-                hint="rename it: a name with a line break cannot be carried",
+                hint="rename it: a name with a line break cannot be pulled",
             )
         check_remote_path(_place(remote, name))
         mode = int(match[1], 16)
@@ -287,13 +282,7 @@ def _list(transport: Transport, remote: str, timeout: float, *, vanishing: bool)
     return tree
 
 
-def _prove(
-    transport: Transport,
-    transfer: FileTransfer,
-    copied: Mapping[str, Digest],
-    what: str,
-    timeout: float,
-) -> None:
+def _prove(transfer: FileTransfer, copied: Mapping[str, Digest], what: str) -> None:
     """Raise IntegrityError unless each file on the board has the hash of its copy here."""
     board_hash = transfer.board_hash
     if not copied:
@@ -307,10 +296,11 @@ def _prove(
         return
     for batch in _batches(list(copied)):
         size_bytes = sum(copied[place].size_bytes for place in batch)
-        asked = transport.run(
-            remote_words(*board_hash.command, *batch), timeout=hash_patience(timeout, size_bytes)
+        asked = transfer.transport.run(
+            remote_words(*board_hash.command, *batch),
+            timeout=hash_timeout(transfer.options.timeout, size_bytes),
         )
-        # Bytes: text has more line ends than newlines, and names may hold those.
+        # Bytes: text has more line ends than the newline, and names may contain them.
         lines = asked.output.removesuffix(b"\n").split(b"\n")
         if asked.exit_status != 0 or len(lines) != len(batch):
             raise IntegrityError(
@@ -326,7 +316,7 @@ def _prove(
 
 
 def _batches(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Paths in groups that fit into one command each, in order."""
+    """Yield the paths in order, in groups that fit into one command each."""
     batch: list[str] = []
     room = _BATCH_BYTES
     for path in paths:

@@ -1,4 +1,4 @@
-"""Single files over a link, and their proof: what every transport does alike.
+"""Single files over a link, and their proof: the part common to all transports.
 
 Both sides hash what they read or wrote; files of this host appear whole or not at all.
 """
@@ -18,9 +18,9 @@ from labctl.errors import BoardError, ConfigError, DeviceLost, IntegrityError, L
 from labctl.files import appearing, host_writes
 from labctl.progress import BytesDone
 from labctl.retry import retry_infra
-from labctl.transport.base import Transport, check_remote_path, remote_words
+from labctl.transport.base import TransferOptions, Transport, check_remote_path, remote_words
 
-#: What boards may have, best first. toybox and coreutils print ``HEX  FILE``.
+#: Hash programs of boards, best first. toybox and coreutils print ``HEX  FILE``.
 _TOOLS = (
     ("sha256", "sha256sum"),
     ("sha512", "sha512sum"),
@@ -35,10 +35,10 @@ SLOW_BYTES_PER_SECOND = 5_000_000
 
 
 class Digest:
-    """A hash in the making, and how many bytes went into it.
+    """A hash in progress, and its number of bytes.
 
     With ``part_bytes`` it is the hash of the hashes of parts of that size, which several threads
-    of a board can make at once.
+    of a board can compute in parallel.
     """
 
     def __init__(self, algorithm: str, part_bytes: int = 0):
@@ -57,7 +57,7 @@ class Digest:
         return digest
 
     def update(self, data: bytes | memoryview) -> None:
-        """Take more bytes in."""
+        """Add bytes to the hash."""
         rest = memoryview(data)
         while self._part_bytes and self._in_part + len(rest) >= self._part_bytes:
             count = self._part_bytes - self._in_part
@@ -115,8 +115,8 @@ def running_total(progress: BytesDone | None) -> BytesDone:
 class BoardHash:
     """Hash function of the board.
 
-    ``command`` are the words before the path; its output begins with the hash in hex. None: no
-    such program is there. ``part_bytes``: see :class:`Digest`.
+    ``command`` has the words before the path; its output begins with the hash in hex. None: the
+    board has no such program. ``part_bytes``: see :class:`Digest`.
     """
 
     algorithm: str
@@ -124,18 +124,18 @@ class BoardHash:
     part_bytes: int = 0
 
     def digest(self) -> Digest:
-        """Begin a hash that can be compared with the board's."""
+        """Return an empty hash of the same kind as the board's."""
         return Digest(self.algorithm, self.part_bytes)
 
     def ask(self, transport: Transport, remote: str, size_bytes: int, timeout: float) -> Digest:
         """Return the hash and size of a file on the board; ``size_bytes`` sets the time-out.
 
-        Raises LinkError, IntegrityError when the board cannot say.
+        Raises LinkError, IntegrityError when the board cannot hash it.
         """
         assert self.command is not None
         asked = remote_words(*self.command, remote)
         command = f"{asked} && wc -c <{remote_words(remote)}"
-        result = transport.run(command, timeout=hash_patience(timeout, size_bytes))
+        result = transport.run(command, timeout=hash_timeout(timeout, size_bytes))
         words = result.text.split()
         length = hashlib.new(self.algorithm).digest_size * 2
         understood = len(words) > 1 and len(words[0]) == length and words[-1].isdecimal()
@@ -146,8 +146,8 @@ class BoardHash:
         return Digest.known(self.algorithm, words[0].lower(), int(words[-1]))
 
 
-def hash_patience(timeout: float, size_bytes: int) -> float:
-    """Return the time-out in s to hash a file on the board; a small answer may take ``timeout``."""
+def hash_timeout(timeout: float, size_bytes: int) -> float:
+    """Return the time-out in s to hash a file on the board; ``timeout`` covers the request."""
     return timeout + size_bytes / SLOW_BYTES_PER_SECOND
 
 
@@ -172,7 +172,7 @@ __all__ = ["appearing", "new_file", "open_source", "set_aside"]
 def open_source(path: Path) -> Iterator[BinaryIO]:
     """Open a regular file for reading. Raises ConfigError if it is not one or cannot be read.
 
-    Files of /proc and /sys are none: links go by a file's size, which theirs is not.
+    Files of /proc and /sys are not regular: links use a file's size, and theirs is wrong.
     """
     with ExitStack() as held:
         try:
@@ -187,7 +187,8 @@ def open_source(path: Path) -> Iterator[BinaryIO]:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from error
         if made_when_read:
             raise ConfigError(
-                f"{path} has not the {size} bytes that its size says, as files of /proc and /sys",
+                f"the content of {path} does not match its size ({size} bytes), as for files"
+                " of /proc and /sys",
                 hint="copy it first, and send the copy",
             )
         yield file
@@ -213,49 +214,49 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         os.fsync(file.fileno())
 
 
-#: Takes the size of each piece that goes over.
+#: Takes each piece of a transfer.
 Take = Callable[[bytes | memoryview], object]
 
 _LOG = logging.getLogger("labctl.transport")
 
 
 class FileTransfer(ABC):
-    """Moves files over whatever link is there; ``timeout`` (s) bounds each wait for progress.
+    """Moves files over any link.
 
-    A transport gives :meth:`transmit` and :meth:`collect`. All raise LinkError, BoardError,
-    HostError; ConfigError for what cannot be read here.
+    A transport implements :meth:`transmit` and :meth:`collect`. All raise LinkError, BoardError,
+    HostError; ConfigError for a file that cannot be read here.
     """
 
-    def __init__(self, transport: Transport, timeout: float):
+    def __init__(self, transport: Transport, options: TransferOptions):
         if transport.board_hash is None:
-            transport.board_hash = find_board_hash(transport, timeout)
+            transport.board_hash = find_board_hash(transport, options.timeout)
         self.transport = transport
-        self.timeout = timeout
+        self.options = options
         self.board_hash: BoardHash = transport.board_hash
 
     @abstractmethod
     def transmit(self, local: Path, remote: str, sent: Take) -> None:
-        """Write a local file to the board; ``sent`` takes each piece that went over."""
+        """Write a local file to the board; ``sent`` takes each piece after it was sent."""
 
     @abstractmethod
     def collect(self, remote: str, came: Take) -> None:
         """Read a file of the board; ``came`` takes each piece."""
 
-    def push(self, local: Path, remote: str, progress: BytesDone | None) -> None:
+    def push(self, local: Path, remote: str) -> None:
         """Send a file and prove it; see :meth:`Transport.push`."""
         check_remote_path(remote)
-        digest = self.send(local, remote, running_total(progress))
+        digest = self.send(local, remote, running_total(self.options.progress))
         self.on_board(remote, digest).require(digest, f"{local} pushed to {remote}")
 
-    def pull(self, remote: str, local: Path, progress: BytesDone | None) -> None:
+    def pull(self, remote: str, local: Path) -> None:
         """Receive a file and prove it; see :meth:`Transport.pull`."""
         check_remote_path(remote)
         with appearing(local) as file:
-            digest = self.fetch(remote, file.write, running_total(progress))
+            digest = self.fetch(remote, file.write, running_total(self.options.progress))
             self.on_board(remote, digest).require(digest, f"{remote} pulled to {local}")
 
     def send(self, local: Path, remote: str, seen: BytesDone) -> Digest:
-        """Send a file; what was sent, hashed."""
+        """Send a file; return the hash of the sent bytes."""
         digest = self.board_hash.digest()
         with named(f"sending {local} to {remote}"):
             self.transmit(local, remote, both(digest, seen))
@@ -264,16 +265,16 @@ class FileTransfer(ABC):
     def send_all(
         self, local: Path, names: Iterable[str], folder: str, seen: BytesDone
     ) -> dict[str, Digest]:
-        """Send those files of ``local`` into ``folder``; what was sent, hashed, by name."""
+        """Send files of ``local`` into ``folder``; return the hash of the sent bytes by name."""
         return {name: self.send(local / name, f"{folder}/{name}", seen) for name in names}
 
     def receive(self, remote: str, local: Path, seen: BytesDone) -> Digest:
-        """Receive a file as ``local``, which does not exist yet; what came, hashed."""
+        """Receive a file as ``local``, which must not exist; return the hash of its bytes."""
         with new_file(local) as file:
             return self.fetch(remote, file.write, seen)
 
     def fetch(self, remote: str, write: Take, seen: BytesDone) -> Digest:
-        """Receive a file piece by piece; what came, hashed."""
+        """Receive a file piece by piece; return the hash of the received bytes."""
         digest = self.board_hash.digest()
         take = both(digest, seen)
 
@@ -288,14 +289,14 @@ class FileTransfer(ABC):
     def on_board(self, remote: str, expected: Digest) -> Digest:
         """Return the hash of a file on the board now, of the same kind as ``expected``."""
         if self.board_hash.command is not None:
-            # Asking changes nothing: a link that is lost meanwhile does not make the copy void.
+            # The request changes nothing: the copy stays valid if the link is lost meanwhile.
             return retry_infra(
                 lambda: self.board_hash.ask(
-                    self.transport, remote, expected.size_bytes, self.timeout
+                    self.transport, remote, expected.size_bytes, self.options.timeout
                 ),
                 on=(DeviceLost,),
-                timeout=self.timeout,
-                on_retry=lambda error: _LOG.warning("asking again for a hash: %s", error),
+                timeout=self.options.timeout,
+                on_retry=lambda error: _LOG.warning("requesting a hash again: %s", error),
             )
         # No program on the board can hash: the bytes come back and are compared here.
         return self.fetch(remote, lambda _chunk: None, lambda _count: None)
@@ -303,7 +304,7 @@ class FileTransfer(ABC):
 
 @contextmanager
 def named(what: str) -> Iterator[None]:
-    """Say in the errors of a link or board what was being done."""
+    """Add ``what`` was being done to the errors of a link or board."""
     try:
         yield
     except (LinkError, BoardError, IntegrityError) as error:

@@ -1,6 +1,6 @@
-"""A board over hdc: real exit statuses, proven transfers, a new link when one died.
+"""A board over hdc: real exit statuses, proven transfers, reconnection after a loss.
 
-Its hdcd is reached straight over TCP, or through an hdc server: each has a config model here, which
+Its hdcd is reached directly over TCP, or through an hdc server: each has a config model here, which
 opens the transport.
 """
 
@@ -21,6 +21,7 @@ from labctl.transport.base import (
     OpenOptions,
     Reboot,
     Terminal,
+    TransferOptions,
     Write,
     address_of,
     remote_words,
@@ -30,39 +31,39 @@ from labctl.transport.config import UsualConfig
 from labctl.transport.linked import LinkedTransport
 from labctl.transport.ssh.config import SshConfig
 
-if TYPE_CHECKING:  # a command does not wait for the import of what moves files
+if TYPE_CHECKING:  # commands that move no files do not wait for these imports
     from labctl.hdc import HdcServer
     from labctl.hdc.keys import HostKey
     from labctl.transport.hdc_files import HdcFileTransfer
     from labctl.transport.linked import Stream
 
-#: Where the hdc server of this host listens when nobody tells it otherwise.
+#: Default address of this host's hdc server.
 HDC_SERVER = "127.0.0.1:8710"
 _USUAL = OpenOptions()
 
 
 class HdcTransport(LinkedTransport[HostLink]):
-    """A board over hdc, straight to its hdcd or through an hdc server."""
+    """A board over hdc, directly to its hdcd or through an hdc server."""
 
-    #: Patience for the start of a forwarding.
+    #: Time-out for the start of a forwarding.
     forward_seconds = 10.0
 
     def shell(self, link: HostLink, script: str, *, timeout: float) -> Generator[bytes, None, None]:
         """Run a script; see :class:`LinkedTransport`."""
         return hdc.shell(link, script, timeout=timeout)
 
-    def file_transfer(self, *, timeout: float, compress: bool = False) -> "HdcFileTransfer":
+    def file_transfer(self, options: TransferOptions) -> "HdcFileTransfer":
         """Return the transfer; see :class:`Transport`."""
         from labctl.transport.hdc_files import HdcFileTransfer
 
-        return HdcFileTransfer(self, timeout, connected=self.connected, compress=compress)
+        return HdcFileTransfer(self, options, connected=self.connected)
 
     @contextmanager
     def connect(self, port: int, *, timeout: float) -> Iterator["Stream"]:
         """Connect to a port of the board; see :class:`Transport`.
 
-        Straight to the board, a channel of the session is the connection. Through a server, it
-        goes by a port that the server listens at.
+        Directly to the board, a channel of the session is the connection. Through a server, the
+        connection uses a port at which the server listens.
         """
         from labctl.transport.linked import Stream
 
@@ -76,14 +77,14 @@ class HdcTransport(LinkedTransport[HostLink]):
 
     @contextmanager
     def forward(self, listen: str, connect: str, *, reverse: bool = False) -> Iterator[Forwarded]:
-        """Carry connections; see :class:`Transport`."""
+        """Forward connections; see :class:`Transport`."""
         link = self.connected()
         start = link.reverse if reverse else link.forward
         with start(listen, connect, timeout=self.forward_seconds) as forwarding:
             yield _Forwarded(forwarding.listen, link)
 
     def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:
-        """Tell the board to restart; the link is given up, as the board will."""
+        """Ask the board to restart, and close the link: the board will end it too."""
         hdc.reboot(self.connected(), how, timeout=timeout)
         self.close()
 
@@ -100,7 +101,7 @@ class HdcTransport(LinkedTransport[HostLink]):
         status.
         """
         command = remote_words("hilog", *words)
-        self.connected()  # a board that does not answer is an error, and no empty log
+        self.connected()  # a board that does not answer is an error, not an empty log
         with suppress(CommandTimeout):
             status = self.stream(command, timeout=timeout, write=write)
             CommandResult(command, status, b"", 0).check()
@@ -114,14 +115,14 @@ class HdcTransport(LinkedTransport[HostLink]):
 
 @dataclass(frozen=True)
 class _Forwarded:
-    """Connections carried over one link: they do not survive it."""
+    """Connections forwarded over one link: they do not survive it."""
 
     listen: str
     link: HostLink
 
     @property
     def failure(self) -> LinkError | None:
-        """The reason why the link carries nothing any more."""
+        """The reason why the link forwards nothing any more."""
         return self.link.failure
 
 
@@ -182,7 +183,7 @@ class HdcTcpConfig(UsualConfig):
         key_file = options.key_file or (None if self.key_file is None else Path(self.key_file))
 
         def find_key() -> "HostKey":
-            from labctl.hdc.keys import HostKey  # costly to import, and few boards are locked
+            from labctl.hdc.keys import HostKey  # slow to import, and few boards are locked
 
             return HostKey.of_this_user() if key_file is None else HostKey.load(key_file)
 

@@ -5,24 +5,22 @@ from pathlib import Path
 
 from labctl.hdc import HostLink, Sending, receive_file, send_file
 from labctl.progress import BytesDone
-from labctl.transport.base import Transport
+from labctl.transport.base import TransferOptions, Transport
 from labctl.transport.file_transfer import Digest, FileTransfer, Take, both, named, open_source
 
 
 class HdcFileTransfer(FileTransfer):
-    """Moves files over whatever link is there; ``compress`` where its board is known to do well."""
+    """Moves files over hdc."""
 
     def __init__(
         self,
         transport: Transport,
-        timeout: float,
+        options: TransferOptions,
         *,
         connected: Callable[[], HostLink],
-        compress: bool,
     ):
-        super().__init__(transport, timeout)
+        super().__init__(transport, options)
         self._connected = connected
-        self._compress = compress
 
     def transmit(self, local: Path, remote: str, sent: Take) -> None:
         """Send a file; see :class:`FileTransfer`."""
@@ -31,15 +29,19 @@ class HdcFileTransfer(FileTransfer):
                 self._connected(),
                 source,
                 remote,
-                timeout=self.timeout,
+                timeout=self.options.timeout,
                 on_chunk=sent,
-                compress=self._compress,
+                compress=self.options.compress,
             )
 
     def collect(self, remote: str, came: Take) -> None:
         """Receive a file; see :class:`FileTransfer`."""
         receive_file(
-            self._connected(), remote, timeout=self.timeout, write=came, compress=self._compress
+            self._connected(),
+            remote,
+            timeout=self.options.timeout,
+            write=came,
+            compress=self.options.compress,
         )
 
     def send_all(
@@ -47,14 +49,14 @@ class HdcFileTransfer(FileTransfer):
     ) -> dict[str, Digest]:
         """Send files of a directory over one channel into the directory ``folder`` on the board."""
         parent, slash, top = folder.rpartition("/")
-        parent += slash  # hdcd follows a link to a directory only with a slash behind it
+        parent += slash  # hdcd follows a link to a directory only with a trailing slash
         link = self._connected()
         digests: dict[str, Digest] = {}
         with (
             named(f"sending {local} to {folder}"),
-            link.open_send(parent, timeout=self.timeout) as channel,
+            link.open_send(parent, timeout=self.options.timeout) as channel,
         ):
-            sending = Sending(channel, parent, compress=self._compress and link.can_compress)
+            sending = Sending(channel, parent, compress=self.options.compress and link.can_compress)
             for name in names:
                 digests[name] = self.board_hash.digest()
                 with open_source(local / name) as source:

@@ -1,4 +1,4 @@
-"""Transports whose link can be lost: opened at need, and again; and streams over it."""
+"""Transports whose link can be lost, opened and reopened when needed; and streams over it."""
 
 import os
 import threading
@@ -13,6 +13,7 @@ from labctl.errors import BoardError, CommandTimeout, ConfigError, DeviceLost, I
 from labctl.retry import retry_infra
 from labctl.transport.base import (
     CommandResult,
+    TransferOptions,
     Transport,
     Write,
     brief,
@@ -22,7 +23,7 @@ from labctl.transport.base import (
 )
 from labctl.transport.sentinel import ASIDE_SECONDS, NOT_UNDERSTOOD_HINT, SCRATCH, Framed, execute
 
-#: How long a link that breaks in its opening is opened again, and after which pause first.
+#: Time for retries of a link that breaks while it opens, and the first pause.
 _OPENING_SECONDS = 2.0
 _OPENING_INTERVAL_SECONDS = 0.1
 
@@ -35,18 +36,18 @@ class Link(Protocol):
         """The reason why the link accepts no more requests; None while none is known."""
 
     def close(self) -> None:
-        """End it, and what goes on over it. Idempotent."""
+        """End the link and all its conversations. Idempotent."""
 
 
 L = TypeVar("L", bound=Link)
 
 
 class LinkedTransport(Transport, Generic[L]):
-    """Runs commands in frames over a link, which tells no exit status or need not be believed.
+    """Runs commands in frames over a link that reports no exit status, or no reliable one.
 
-    ``open_link`` is called by the first operation, and again after the link was lost; the operation
-    under way when it is lost raises. ``scratch`` is the board's folder for temporary files where
-    its ``TMPDIR`` names none.
+    The first operation calls ``open_link``, and so does the first one after a loss of the link; an
+    operation during the loss raises. ``scratch`` is the board's folder for temporary files if its
+    ``TMPDIR`` is not set.
     """
 
     scratch = SCRATCH
@@ -86,7 +87,7 @@ class LinkedTransport(Transport, Generic[L]):
         """Run a script over a link; see :class:`labctl.transport.sentinel.Shell`."""
 
     def sent_line(self, script: str) -> str:
-        """Return what goes over the link to run a script: its length is what is limited."""
+        """Return the text that is sent to run a script: its length is limited."""
         return script
 
     def close(self) -> None:
@@ -97,9 +98,9 @@ class LinkedTransport(Transport, Generic[L]):
             link.close()
 
     def connected(self) -> L:
-        """Return the link, opened if there is none. Raises LinkError, ConfigError.
+        """Return the link, opened if needed. Every operation calls this.
 
-        And what ``permit`` raises: every operation asks here.
+        Raises LinkError, ConfigError, and what ``permit`` raises.
         """
         self.permit()
         asked = time.monotonic()
@@ -108,7 +109,7 @@ class LinkedTransport(Transport, Generic[L]):
                 self._link.close()
                 self._link = None
             if self._link is None:
-                # Who waited for another's attempt has its answer: not a time-out for each.
+                # A thread that waited for another's attempt gets its result, not its own time-out.
                 if self._refusal is not None and self._refused >= asked:
                     raise self._refusal.again()
                 self._link = self._open()
@@ -116,7 +117,7 @@ class LinkedTransport(Transport, Generic[L]):
 
     def _open(self) -> L:
         try:
-            # A daemon that just starts again accepts and drops; nothing was asked of it yet.
+            # A daemon that is restarting accepts and drops; nothing was requested of it yet.
             return retry_infra(
                 self._open_link,
                 on=(DeviceLost,),
@@ -129,7 +130,7 @@ class LinkedTransport(Transport, Generic[L]):
             raise
 
     def _tell_retry(self, error: InfraError) -> None:
-        import logging  # a command that needs no second attempt does not wait for it
+        import logging  # slow to import, and seldom needed
 
         logging.getLogger("labctl.transport").warning("%s: opening it again: %s", self.label, error)
 
@@ -168,7 +169,7 @@ class LinkedTransport(Transport, Generic[L]):
         words = remote_words(path)
         try:
             with set_aside(check_command(command) + b"\n") as script:
-                self.push(script, path, timeout=timeout)
+                self.push(script, path, TransferOptions(timeout=timeout))
             checked = self.run(f"sh -n {words}", timeout=timeout)
             if checked.exit_status != 0:
                 raise ConfigError(
@@ -200,7 +201,7 @@ class _Shell(Generic[L]):
 
 
 class _Limited:
-    """Keeps an output, as long as it is no longer than what may be held in memory."""
+    """Keeps an output up to the limit of what may be held in memory."""
 
     def __init__(self, command: str, most_bytes: int):
         self.kept = bytearray()
@@ -217,9 +218,9 @@ class _Limited:
 
 
 class Connected(Protocol):
-    """A carrier of bytes, as sockets are: a socket, an ssh channel, a channel of hdc.
+    """A connection that moves bytes, as sockets do: a socket, an ssh channel, a channel of hdc.
 
-    Waits end with TimeoutError or CommandTimeout; a broken way raises OSError, EOFError or
+    Waits end with TimeoutError or CommandTimeout; a broken link raises OSError, EOFError or
     another LinkError.
     """
 
@@ -236,7 +237,7 @@ class Connected(Protocol):
 class Stream:
     """A connection to a port on a board. ``label`` names the board in messages.
 
-    ``timeout`` (s) bounds each wait for the board to take or say something.
+    ``timeout`` (s) bounds each wait for the board to receive or send.
     """
 
     def __init__(self, label: str, connected: Connected, *, timeout: float):

@@ -21,6 +21,7 @@ from labctl.system_errors import FULL_NUMBERS, REFUSED_NUMBERS
 from labctl.transport.base import (
     CommandResult,
     OpenOptions,
+    TransferOptions,
     Transport,
     Write,
     brief,
@@ -34,12 +35,12 @@ from labctl.transport.linked import Stream
 
 _USUAL = OpenOptions()
 _BLOCK_BYTES = 1 << 20
-#: Linux takes words of 131,071 bytes (MAX_ARG_STRLEN); what is around the command needs some.
+#: Linux takes words of 131,071 bytes (MAX_ARG_STRLEN); some are needed around the command.
 _WORD_BYTES = 120_000
 
 
 class LocalTransport(Transport):
-    """Commands run in this host's ``sh``, files are copied; the contract is that of any board."""
+    """Runs commands in this host's ``sh`` and copies files, by the same contract as for a board."""
 
     def __init__(self) -> None:
         self.label = "this host"
@@ -64,11 +65,10 @@ class LocalTransport(Transport):
             status = process.run_live(argv, timeout=timeout, write=write)
         return _status(status, command)
 
-    def file_transfer(self, *, timeout: float, compress: bool = False) -> "LocalFileTransfer":
+    def file_transfer(self, options: TransferOptions) -> "LocalFileTransfer":
         """Return the transfer; a local copy always makes progress."""
-        del compress
         self.permit()
-        return LocalFileTransfer(self, timeout)
+        return LocalFileTransfer(self, options)
 
     @contextmanager
     def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:
@@ -87,14 +87,14 @@ class LocalTransport(Transport):
         return True
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to release."""
 
 
 @contextmanager
 def _shell(command: str, *, merged: bool) -> Iterator[list[str]]:
     """Yield the words that run a command; one too long for a word is run from a file."""
     raw = check_command(command)
-    # The shell itself merges the streams, and the order of what was written is kept.
+    # The shell itself merges the streams, which keeps the order of the output.
     merge = "exec 2>&1\n" if merged else ""
     if len(raw) <= _WORD_BYTES:
         yield ["/bin/sh", "-c", f"{merge}(\n{command}\n)"]

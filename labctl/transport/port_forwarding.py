@@ -1,7 +1,7 @@
 """A port of this host that leads to a port on a board's own loopback, over any link.
 
-The port stays while the link comes and goes: a connection that cannot be carried is closed, and the
-next one opens the link again.
+The port stays when the link is lost: a connection that cannot be forwarded is closed, and the next
+one opens the link again.
 """
 
 import socket
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _LOOPBACK = "127.0.0.1"
 _PIECE_BYTES = 65_536
 _START_SECONDS = 15.0
-#: For room to send, and between two looks whether the client has gone.
+#: For room to send, and between two checks for a client that has gone.
 _WAIT_SECONDS = 5.0
 
 
@@ -29,14 +29,15 @@ def forwarded_port(
 ) -> Iterator[int]:
     """While held, connections to the port that this yields go to ``port`` on the board.
 
-    Who has gone is noticed within ``wait_seconds``. Raises HostError if this host has no free port.
+    A lost client is noticed within ``wait_seconds``. Raises HostError if this host has no free
+    port.
     """
     try:
         listener = socket.create_server((_LOOPBACK, 0))
     except OSError as error:
         raise HostError(f"this host has no free port: {error.strerror}") from error
-    carriers = _Carriers(transport, port, wait_seconds)
-    accepting = threading.Thread(target=carriers.accept, args=(listener,), daemon=True)
+    forwarder = _Forwarder(transport, port, wait_seconds)
+    accepting = threading.Thread(target=forwarder.accept, args=(listener,), daemon=True)
     accepting.start()
     try:
         yield listener.getsockname()[1]
@@ -46,11 +47,11 @@ def forwarded_port(
             listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         accepting.join()
-        carriers.close()
+        forwarder.close()
 
 
-class _Carriers:
-    """Connections under way, each with two threads of its own."""
+class _Forwarder:
+    """Open connections, each with two threads of its own."""
 
     def __init__(self, transport: Transport, port: int, wait_seconds: float):
         self._transport = transport
@@ -61,7 +62,7 @@ class _Carriers:
         self._lock = threading.Lock()
 
     def accept(self, listener: socket.socket) -> None:
-        """Carry every connection that comes, until the listener is shut down."""
+        """Forward every connection that comes, until the listener is shut down."""
         while True:
             try:
                 client, _ = listener.accept()
@@ -90,15 +91,15 @@ class _Carriers:
                 self._transport.connect(self._port, timeout=_START_SECONDS) as stream,
             ):
                 stream.timeout = self._wait_seconds
-                _carry(client, stream)
+                _forward(client, stream)
         finally:
             with self._lock:
                 self._clients.discard(client)
                 self._threads.discard(threading.current_thread())
 
 
-def _carry(client: socket.socket, stream: "Stream") -> None:
-    """Carry bytes both ways until one side ends."""
+def _forward(client: socket.socket, stream: "Stream") -> None:
+    """Copy bytes both ways until one side ends."""
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     has_gone = threading.Event()
 

@@ -1,8 +1,8 @@
 """Files whose content the kernel makes as it is read: those of /proc and /sys.
 
-Their size is not what ``stat`` says, and hdcd goes by that: of a file of size 0 it sends what one
-read gives, 4 kB of the 5 MB of /proc/kallsyms. So the board's ``cat`` reads them to their end. The
-next reading may give something else: no hash can prove a copy.
+``stat`` reports a wrong size for them, and hdcd relies on it: of a file of size 0 it sends the
+bytes of one read, 4 kB of the 5 MB of /proc/kallsyms. So the board's ``cat`` reads them to their
+end. The next read may return other content: no hash can prove a copy.
 """
 
 import os
@@ -29,17 +29,17 @@ _KINDS = {
 _ANSWER = re.compile(rb"([0-9a-f]{1,16}) (.+)")
 #: A larger file has no end: /proc/kcore is as large as the address space.
 MOST_BYTES = 64 << 20
-#: A file that gives nothing more for so long has no end, or waits for something to happen.
+#: A file without new bytes for this time has no end, or waits for an event.
 FILE_SECONDS = 10.0
 _SEPARATOR = b"\x1e"
-#: What is kept of the output, for the words of a ``cat`` that fails.
+#: Kept bytes of the output, for the message of a ``cat`` that fails.
 _LAST_BYTES = 1000
 
 
 def pseudo_files(transport: Transport, path: str, *, timeout: float) -> dict[str, str]:
-    """Return the pseudo files below a path, and itself where it is one: path -> file system.
+    """Return the pseudo files below a path, and the path itself if it is one: path -> file system.
 
-    Its own path is ``.``. What the board cannot tell is an ordinary file. Raises LinkError.
+    Its own path is ``.``. Files of an unknown kind count as ordinary. Raises LinkError.
     """
     word = remote_words(path)
     asked = transport.run(
@@ -55,7 +55,7 @@ def pseudo_files(transport: Transport, path: str, *, timeout: float) -> dict[str
 
 
 def read_pseudo_file(transport: Transport, remote: str, write: Write, *, timeout: float) -> None:
-    """Give all of a file to ``write``, within ``timeout`` seconds. Raises LinkError, BoardError."""
+    """Pass all of a file to ``write``, within ``timeout`` seconds. Raises LinkError, BoardError."""
     last = b""
 
     def keep(piece: bytes) -> None:
@@ -76,11 +76,10 @@ def read_pseudo_files(
     file_seconds: float = FILE_SECONDS,
     most_bytes: int = MOST_BYTES,
 ) -> list[str]:
-    """Read files of the board, many with one command, as files here that do not exist yet.
+    """Copy files of the board, many with one command, to files here that do not exist yet.
 
-    The board's paths that gave no whole file are returned: refused, gone meanwhile, or without end.
-    Nothing of them stays here. ``timeout`` (s) bounds what one command brings. Raises LinkError,
-    HostError.
+    Return the board's paths that could not be read whole: refused, gone meanwhile, or endless.
+    Nothing of them is kept here. ``timeout`` (s) bounds each command. Raises LinkError, HostError.
     """
     unreadable: list[str] = []
     rest = list(files)
@@ -101,21 +100,21 @@ def read_pseudo_files(
             batch.close()
         unreadable += batch.unreadable
         rest = rest[batch.finished :]
-        # A slow batch goes on with its next command; a file that is alone in it has no end.
+        # The next command continues a slow batch; a file that is alone in it has no end.
         if rest and not batch.finished:
             unreadable.append(rest.pop(0)[0])
     return unreadable
 
 
 class _WithoutEnd(Exception):
-    """A file is larger than any file of a kernel's is."""
+    """A file is larger than any real file of a kernel."""
 
 
 class _Batch:
-    """Takes the output of a command that reads files one after the other, and keeps them."""
+    """Splits the output of a command that reads files one after another, and stores them."""
 
     def __init__(self, files: Sequence[tuple[str, Path]], seen: BytesDone, most_bytes: int):
-        # What `secrets` gives, as in the frames of commands.
+        # As random as `secrets`, as in the frames of commands.
         self.nonce = f"labctl-{os.urandom(16).hex()}"
         self.finished = 0
         self.unreadable: list[str] = []
@@ -137,7 +136,7 @@ class _Batch:
             self._end(whole=status == b"0")
             self._pending = rest
         else:
-            # Only what begins at the last separator can become a mark.
+            # A mark can only begin at the last separator.
             start = self._pending.rfind(_SEPARATOR)
             if start < 0 or not self._mark.startswith(self._pending[start:]):
                 start = len(self._pending)
@@ -145,7 +144,7 @@ class _Batch:
         self._pending = self._pending[start:]
 
     def close(self) -> None:
-        """Leave nothing of a file that did not end."""
+        """Remove a file that is not complete."""
         if self._file is not None:
             self._file.close()
             self._file = None

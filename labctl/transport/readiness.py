@@ -21,7 +21,7 @@ from labctl.virtual.marks import BOOT_ID
 
 _LOG = logging.getLogger("labctl.transport")
 _BOOT_ID = re.compile(r"[0-9a-f-]{16,64}")
-#: Patience for one answer while a board may be on its way up or down.
+#: Time-out for one answer while a board may be starting or stopping.
 _ANSWER_SECONDS = 5.0
 _INTERVAL_SECONDS = 0.2
 #: A board is gone when it does not answer this number of times in a row: one answer may get lost.
@@ -29,7 +29,7 @@ _SILENCES = 3
 
 
 def board_state(error: LabctlError | None) -> str:
-    """Name the state of a board by the error of asking it something; None: it answered."""
+    """Return the state of a board, by the error of a request to it; None: it answered."""
     match error:
         case None:
             return "connected"
@@ -43,7 +43,7 @@ def board_state(error: LabctlError | None) -> str:
 
 
 def states_status(states: Iterable[str]) -> int:
-    """Return the exit status of a list of boards in these states."""
+    """Return the exit status for boards in these states."""
     found = set(states)
     if "misconfigured" in found:
         return ExitStatus.CONFIG
@@ -51,7 +51,7 @@ def states_status(states: Iterable[str]) -> int:
 
 
 def boot_id(transport: Transport, *, timeout: float) -> str:
-    """Return the kernel's id of the board's boot: each start has another one.
+    """Return the kernel's id of the board's boot: each start has a new one.
 
     Raises LinkError, BoardError.
     """
@@ -70,10 +70,10 @@ def boot_id(transport: Transport, *, timeout: float) -> str:
 
 
 def wait_until_ready(transport: Transport, *, timeout: float) -> str:
-    """Wait until the board runs commands; its boot id.
+    """Wait until the board runs commands; return its boot id.
 
-    Raises the last LinkError or BoardError when it does not within ``timeout`` seconds. A board
-    that refuses this host's key is waited for as well: somebody may allow it meanwhile.
+    Raises the last LinkError or BoardError when it does not within ``timeout`` seconds. Also waits
+    for a board that refuses this host's key: a user may allow it meanwhile.
     """
     deadline = time.monotonic() + timeout
 
@@ -91,10 +91,10 @@ def wait_until_ready(transport: Transport, *, timeout: float) -> str:
 
 
 def reboot(transport: Transport, how: Reboot = "", *, timeout: float) -> str | None:
-    """Restart a board and wait until it runs commands again; the id of the new boot.
+    """Restart a board and wait until it runs commands again; return the id of the new boot.
 
-    A board that is sent to its boot loader or switched off does not come back: for those this waits
-    until it has gone, and gives None. ``timeout`` (s) bounds all of it. Raises ConfigError (this
+    A board that goes to its boot loader or is switched off does not come back: then wait until it
+    has gone, and return None. ``timeout`` (s) bounds the total. Raises ConfigError (this
     link cannot), LinkError, BoardError (it did not restart in time).
     """
     device = transport.over_hdc(f"be restarted {how}".rstrip())

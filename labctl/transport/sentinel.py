@@ -1,11 +1,11 @@
-"""Exit statuses over a link that carries none: the command's frame and how it is read back.
+"""Exit statuses over a link that transports none: the frame of a command, and its reader.
 
 The frame prints the shell's process id first (so that the whole tree can be killed from another
 channel) and the status last. The status mark also proves that the output is complete. It begins
-with a byte that text does not hold, so live output is never held back for looking like a mark.
+with a byte that text does not contain, so live text is never delayed because it looks like a mark.
 
-Standard error can be kept apart although the link has one stream only: it goes to a file that has
-lost its name before the command starts (so nothing can be left behind) and is printed at the end.
+Standard error can be kept separate although the link has only one stream: it goes to a file whose
+name is removed before the command starts (so nothing can remain), and is printed at the end.
 """
 
 import os
@@ -29,11 +29,11 @@ from labctl.transport.base import Write, brief, remote_words
 #: Begins each mark: ASCII's record separator.
 _SEPARATOR = b"\x1e"
 _ERRORS = b"err"
-#: Where boards of OpenHarmony let their shell write.
+#: Folder that the shell of OpenHarmony boards may write.
 SCRATCH = "/data/local/tmp"
 #: The longest word of a mark, its newline included.
 _WORD_BYTES = 4
-# Of a nonce no pattern is made: each would be compiled anew, which costs more than the rest.
+# The nonce is in no pattern: each would be compiled again, which costs more than the rest.
 _ID_LINE = re.compile(rb"(\d{1,10})\n")
 _PART_OF_ID = re.compile(rb"\d{0,10}")
 _KEPT_APART = '_f="${TMPDIR:-%s}"/%s;(umask 077;:>"$_f")&&exec 8>"$_f" 9<"$_f"&&rm -f "$_f"||exit;'
@@ -41,28 +41,28 @@ _KEPT_APART = '_f="${TMPDIR:-%s}"/%s;(umask 077;:>"$_f")&&exec 8>"$_f" 9<"$_f"&&
 
 @dataclass(frozen=True)
 class Framed:
-    """A command in its frame. The nonce is new for each, so that no output can forge a status."""
+    """A command in its frame. Each has a new nonce, so that no output can forge a status."""
 
     command: str
     nonce: str
     separate_stderr: bool = False
-    #: The board's folder for temporary files where its TMPDIR names none.
+    #: The board's folder for temporary files if its TMPDIR is not set.
     scratch: str = SCRATCH
 
     @classmethod
     def around(
         cls, command: str, *, separate_stderr: bool = False, scratch: str = SCRATCH
     ) -> "Framed":
-        """``command`` with a fresh nonce."""
-        # What `secrets` gives, without the hashes and distributions that it imports.
+        """Return ``command`` with a new nonce."""
+        # As random as `secrets`, without the modules that it imports.
         return cls(command, f"labctl-{os.urandom(16).hex()}", separate_stderr, scratch)
 
     @property
     def script(self) -> str:
-        """The script that the board's shell gets."""
+        """The script for the board's shell."""
         # The newlines let the command end in a comment. `echo` is in every shell itself; `printf`
-        # is a program to boards' shells, and would cost more than all the rest. In braces the shell
-        # reads all of it before it runs any: of a command with a `)` too many nothing is run.
+        # is a program on boards, and would cost more than all the rest. In braces, the shell reads
+        # all of it before it runs any: nothing runs of a command with one `)` too many.
         start = f"echo {self.nonce}:$$;(\n{self.command}\n)</dev/null"
         mark = f"{_SEPARATOR.decode()}{self.nonce}"
         if not self.separate_stderr:
@@ -75,28 +75,28 @@ class Framed:
     def killing(self, process_id: int) -> str:
         """Return a command that kills everything in the process group of this one's shell.
 
-        An id may have become somebody else's: it is ours while its command line holds the nonce.
-        A leader that is gone or a zombie (no command line) does not matter: the kernel gives no id
-        away that is still the id of a group. The command prints ``done`` when the shell is gone,
-        and nothing when it lives on: it leads no group, or hangs in the kernel.
+        Another process may have reused the id: it is still the shell's if its command line has the
+        nonce. If the leader is gone or a zombie (no command line), the id is safe too: the kernel
+        reuses no id that is still the id of a group. The command prints ``done`` when the shell is
+        gone, and nothing when it is still there: it leads no group, or hangs in the kernel.
         """
         words = f'case "$(cat /proc/{process_id}/cmdline 2>/dev/null)" in'
         return (
             f'{words} *{self.nonce}*|"") kill -9 -{process_id};; esac 2>/dev/null; '
-            # It ends at once as a rule, but after `kill` has returned.
+            # It usually ends at once, but after `kill` has returned.
             f"for pause in 0 0 0 1 1; do {words} *{self.nonce}*) sleep $pause;; "
             "*) echo done; break;; esac; done"
         )
 
 
 class FrameReader:
-    """Takes a framed command's output as it comes and hands on what the command itself printed.
+    """Reads a framed command's output as it arrives and passes on the command's own output.
 
     ``process_id`` is that of the shell on the board, ``exit_status`` the command's; each is None
-    while it is not known. What a background child prints after the end is handed on as well.
+    while unknown. Output of a background child after the end is passed on as well.
 
-    What does not begin with the process id may be the shell's own words on what it does not
-    understand, and no output: the first of it is held until there is a status.
+    Output that does not begin with the process id may be an error message of the shell itself: its
+    first part is held until there is a status.
     """
 
     def __init__(self, framed: Framed, write: Write, write_error: Write | None = None):
@@ -108,7 +108,7 @@ class FrameReader:
         self._write_error = write_error
         self._pending = bytearray()
         self._in_body = False
-        #: What came instead of the process id; None when it is handed on.
+        #: Output instead of the process id; None once it is passed on.
         self._held: bytes | None = None
         self._status_mark = b""
 
@@ -127,7 +127,7 @@ class FrameReader:
 
     @property
     def held(self) -> bytes:
-        """Return the shell's own words, which came instead of a frame and were not handed on."""
+        """Return the shell's own message, which came instead of a frame and was not passed on."""
         return self._held or b""
 
     def _release(self) -> None:
@@ -146,17 +146,17 @@ class FrameReader:
         elif self._opening.startswith(self._pending) or (
             has_begun and _PART_OF_ID.fullmatch(self._pending, len(self._opening))
         ):
-            return False  # not all of it is there
+            return False  # it is not complete yet
         else:
             self._held = b""
         self._in_body = True
         return True
 
     def _read_body(self) -> bool:
-        """Hand on what is surely output, take one mark; False when more bytes are needed."""
+        """Pass on what is surely output, and read one mark; False when more bytes are needed."""
         start = self._pending.find(self._mark)
         if start < 0:
-            # Only what begins at the last separator can become a mark.
+            # A mark can only begin at the last separator.
             start = self._pending.rfind(_SEPARATOR)
             may_become = start >= 0 and self._mark.startswith(self._pending[start:])
             self._give(start if may_become else len(self._pending))
@@ -196,11 +196,11 @@ class FrameReader:
                 self._release()
 
 
-#: Patience for small questions of our own (stopping a command, a syntax check).
+#: Time-out for labctl's own short commands (stopping a command, a syntax check).
 ASIDE_SECONDS = 5.0
-NOT_UNDERSTOOD_HINT = "boards have a POSIX shell (mksh): leave out what only bash has"
+NOT_UNDERSTOOD_HINT = "boards have a POSIX shell (mksh): do not use features of bash"
 _TAIL_BYTES = 2000
-#: A longer command is not asked for its syntax: quoted, it would not fit where commands fit.
+#: The syntax of a longer command is not checked: quoted, it would be too long for the link.
 _CHECKED_BYTES = 30_000
 
 
@@ -212,15 +212,15 @@ class Shell(Protocol):
         """The reason why nothing more can be run; None while none is known."""
 
     def __call__(self, script: str, *, timeout: float) -> Generator[bytes, None, None]:
-        """Run a script; what it prints, as it comes, both streams as one.
+        """Run a script; yield its output as it arrives, both streams as one.
 
-        Closing it ends the conversation. Raises LinkError, BoardError; CommandTimeout when it does
-        not end within ``timeout`` seconds.
+        Closing the generator ends the conversation. Raises LinkError, BoardError; CommandTimeout
+        when the script does not end within ``timeout`` seconds.
         """
 
 
 class Tail:
-    """The last bytes of an output, for messages; hands everything on."""
+    """Keeps the last bytes of an output, for messages; passes everything on."""
 
     def __init__(self, write: Write):
         self._write = write
@@ -246,9 +246,9 @@ def execute(
     write: Write,
     write_error: Write | None = None,
 ) -> int:
-    """Run a framed command; its exit status. ``write`` gets its output as it comes.
+    """Run a framed command; return its exit status. ``write`` gets its output as it arrives.
 
-    When it does not end in time, or its caller gives up (Ctrl-C, ``write`` raises), the command is
+    When it does not end in time, or its caller stops it (Ctrl-C, ``write`` raises), the command is
     killed on the board with its whole process group. Raises LinkError, BoardError, ConfigError (the
     board's shell does not understand it), and what ``write`` raises.
     """
@@ -256,7 +256,7 @@ def execute(
     tail = Tail(write)
     reader = FrameReader(framed, tail, write_error)
     try:
-        # The channel is closed before anything else is asked: its backlog blocks the link.
+        # The channel is closed before anything else is sent: its backlog blocks the link.
         with closing(shell(framed.script, timeout=timeout)) as pieces:
             for piece in pieces:
                 reader.feed(piece)
@@ -284,7 +284,7 @@ def execute(
 
 def _kill(shell: Shell, framed: Framed, process_id: int | None) -> bool:
     """Kill a command's whole tree: its shell leads a process group. False if unsure."""
-    # 0 and 1 would mean our own group and every process there is.
+    # 0 and 1 would mean the shell's own group and every process.
     if process_id is None or process_id <= 1 or shell.failure is not None:
         return False
     try:
@@ -295,7 +295,7 @@ def _kill(shell: Shell, framed: Framed, process_id: int | None) -> bool:
 
 
 def _diagnosis(answer: str) -> str | None:
-    """Return what a shell finds wrong, without its name and path: ``unmatched 'if'``."""
+    """Return a shell's error message without its name and path: ``unmatched 'if'``."""
     match = re.search(r"(?i)(?:syntax error: |: )([^:\n]+)$", answer.strip())
     return match[1].strip() if match else None
 
@@ -303,7 +303,7 @@ def _diagnosis(answer: str) -> str | None:
 def _without_status(
     shell: Shell, framed: Framed, label: str, process_id: int | None, error_output: str | None
 ) -> LabctlError:
-    """Explain why a command's channel ended in good order, but without a status."""
+    """Return the error for a command whose channel ended in order, but without a status."""
     if len(framed.command) <= _CHECKED_BYTES:
         words = f"sh -n -c {remote_words(framed.command)}"
         check = f'_w=$({words} 2>&1 >/dev/null) || echo "wrong:$_w"'
@@ -330,6 +330,6 @@ def _without_status(
 
 
 def _blaming(shell: Shell, error: LinkError) -> LinkError:
-    """Blame the host where the last question to the shell showed that a host is at fault."""
+    """Attribute the error to the host if the last request to the shell failed by the host."""
     failure = shell.failure
     return error.of_host() if failure is not None and failure.is_of_host else error

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from labctl.errors import BoardError, ConfigError, LinkRefused
-from labctl.transport.base import CommandResult, HdcFeatures, Transport, Write
+from labctl.transport.base import CommandResult, HdcFeatures, TransferOptions, Transport, Write
 from labctl.transport.file_transfer import BoardHash, FileTransfer, Take
 from labctl.transport.linked import Connected, Stream
 
@@ -67,10 +67,9 @@ class ScriptedTransport(Transport):
         write(result.output)
         return result.exit_status
 
-    def file_transfer(self, *, timeout: float, compress: bool = False) -> "ScriptedFileTransfer":
+    def file_transfer(self, options: TransferOptions) -> "ScriptedFileTransfer":
         """Return the transfer to and from :attr:`files`."""
-        del compress
-        return ScriptedFileTransfer(self, timeout)
+        return ScriptedFileTransfer(self, options)
 
     @contextmanager
     def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:
@@ -86,8 +85,8 @@ class ScriptedTransport(Transport):
 class ScriptedFileTransfer(FileTransfer):
     """Copies to and from the memory of a :class:`ScriptedTransport`."""
 
-    def __init__(self, transport: ScriptedTransport, timeout: float):
-        super().__init__(transport, timeout)
+    def __init__(self, transport: ScriptedTransport, options: TransferOptions):
+        super().__init__(transport, options)
         self._files = transport.files
 
     def transmit(self, local: Path, remote: str, sent: Take) -> None:
@@ -117,10 +116,10 @@ class WrappedTransport(Transport):
         """As the other one."""
         return self.inner.stream(command, timeout=timeout, write=write)
 
-    def file_transfer(self, *, timeout: float, compress: bool = False) -> FileTransfer:
+    def file_transfer(self, options: TransferOptions) -> FileTransfer:
         """As the other one."""
         self.inner.board_hash = self.board_hash or self.inner.board_hash
-        return self.inner.file_transfer(timeout=timeout, compress=compress)
+        return self.inner.file_transfer(options)
 
     @contextmanager
     def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:

@@ -19,7 +19,7 @@ from labctl.deploy import describe
 from labctl.deploy.plan import agent_hash, plan
 from labctl.deploy.send import deploy
 from labctl.hdc import Sending, Session, receive_file, send_file, shell
-from labctl.transport import BoardHash, HdcTcpConfig, Transport, push_directory
+from labctl.transport import BoardHash, HdcTcpConfig, TransferOptions, Transport, push_directory
 from labctl.virtual import VirtualBoard, serving
 
 pytestmark = pytest.mark.bench
@@ -77,8 +77,8 @@ def test_send_and_receive(tmp_path: Path) -> None:
                 "sendfile": lambda: _sendfile(local, tmp_path / "sent"),
                 "send": send,
                 "receive": receive,
-                "push (proven)": lambda: transport.push(local, remote, timeout=60),
-                "pull (proven)": lambda: transport.pull(remote, back, timeout=60),
+                "push (proven)": lambda: transport.push(local, remote, TransferOptions(timeout=60)),
+                "pull (proven)": lambda: transport.pull(remote, back, TransferOptions(timeout=60)),
             },
         )
         session.close()
@@ -193,7 +193,10 @@ def test_directories(tmp_path: Path) -> None:
                     session, here, f"{board.workdir}/a-{next(counter)}"
                 ),
                 "ours (all proven)": lambda: push_directory(
-                    transport, here, f"{board.workdir}/b-{next(counter)}", timeout=60
+                    transport,
+                    here,
+                    f"{board.workdir}/b-{next(counter)}",
+                    TransferOptions(timeout=60),
                 ),
             },
         )

@@ -23,6 +23,7 @@ from labctl.errors import (
     ProtocolError,
 )
 from labctl.records import BoardFacts, Execution
+from labctl.transport import TransferOptions
 from labctl.transport.testing import ScriptedTransport
 
 STARTED = json.dumps(
@@ -298,7 +299,7 @@ class Losing(ScriptedTransport):
         self.name = name
         self.pulled: list[str] = []
 
-    def pull(self, remote: str, local: Path, **_: object) -> None:
+    def pull(self, remote: str, local: Path, _: TransferOptions) -> None:
         self.pulled.append(local.name)
         if local.name == self.name:
             self.name = ""

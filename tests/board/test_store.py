@@ -11,7 +11,7 @@ from labctl.board.prune import knows_leases
 from labctl.board.store import STAT
 from labctl.board.upload.transfer import PREFIX, pushing
 from labctl.errors import BoardError, ConfigError, DeviceLost, InfraError, IntegrityError, LeaseLost
-from labctl.transport import Transport, remote_words
+from labctl.transport import TransferOptions, Transport, remote_words
 from labctl.transport.testing import WrappedTransport
 
 pytestmark = pytest.mark.usefixtures("private_state")
@@ -31,9 +31,9 @@ class Watched(WrappedTransport):
         self.commands.append(command)
         return super().run(command, timeout=timeout, separate_stderr=separate_stderr)
 
-    def push(self, local, remote, *, timeout, progress=None, compress=False):  # type: ignore[no-untyped-def]
+    def push(self, local: Path, remote: str, options: TransferOptions) -> None:
         self.pushed.append(remote)
-        super().push(local, remote, timeout=timeout, progress=progress, compress=compress)
+        super().push(local, remote, options)
         self.after_push()
         if self.fail:
             raise self.fail

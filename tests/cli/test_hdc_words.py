@@ -192,7 +192,7 @@ def test_a_pseudo_file_of_this_host_is_not_sent(
     there = Path(places["dir"], "pseudo")
     assert run_cli(["hdc", "-t", places["key"], *words, name, str(there)]) == 2
     printed = capfd.readouterr()
-    assert "as files of /proc and /sys" in printed.err
+    assert "files of /proc and /sys" in printed.err
     assert (printed.out, there.exists()) == ("", False)
 
 

@@ -44,6 +44,7 @@ from labctl.retry import wait_until
 from labctl.transport import (
     HdcTcpConfig,
     OpenOptions,
+    TransferOptions,
     Transport,
     pull_directory,
     push_directory,
@@ -108,7 +109,7 @@ def shell(bench: Bench, link: Transport) -> None:
 
 def push(bench: Bench, link: Transport) -> None:
     target = bench.on_board("push")
-    link.push(bench.source, str(target), timeout=bench.retry_timeout)
+    link.push(bench.source, str(target), TransferOptions(timeout=bench.retry_timeout))
     assert target.read_bytes() == bench.content
 
 
@@ -116,7 +117,11 @@ def pull(bench: Bench, link: Transport) -> None:
     (bench.board.workdir / "there").write_bytes(bench.content)
     folder = bench.fresh("pulled")
     try:
-        link.pull(f"{bench.board.workdir}/there", folder / "file", timeout=bench.retry_timeout)
+        link.pull(
+            f"{bench.board.workdir}/there",
+            folder / "file",
+            TransferOptions(timeout=bench.retry_timeout),
+        )
     except LabctlError:
         assert not folder.exists() or not list(folder.iterdir())
         raise
@@ -125,7 +130,7 @@ def pull(bench: Bench, link: Transport) -> None:
 
 def push_a_directory(bench: Bench, link: Transport) -> None:
     target = bench.on_board("tree")
-    push_directory(link, bench.tree, str(target), timeout=bench.retry_timeout)
+    push_directory(link, bench.tree, str(target), TransferOptions(timeout=bench.retry_timeout))
     assert contents(target) == contents(bench.tree)
 
 
@@ -138,7 +143,9 @@ def pull_a_directory(bench: Bench, link: Transport) -> None:
     folder = bench.fresh("pulled")
     folder.mkdir()
     try:
-        pull_directory(link, str(there), folder / "tree", timeout=bench.retry_timeout)
+        pull_directory(
+            link, str(there), folder / "tree", TransferOptions(timeout=bench.retry_timeout)
+        )
     except LabctlError:
         assert list(folder.iterdir()) == []
         raise

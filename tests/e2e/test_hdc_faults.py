@@ -24,7 +24,9 @@ from labctl.errors import (
 )
 from labctl.files import sha256_file
 from labctl.retry import wait_until
-from labctl.transport import HdcTcpConfig, HdcTransport, OpenOptions
+from labctl.transport import HdcTcpConfig, HdcTransport, OpenOptions, TransferOptions
+
+OPTIONS = TransferOptions(timeout=60)
 
 pytestmark = pytest.mark.e2e
 
@@ -104,7 +106,7 @@ def test_a_board_killed_in_mid_push_leaves_no_success(
             kill(board)
 
     with pytest.raises(DeviceLost):
-        link.push(source, f"{board.workdir}/big", timeout=30, progress=progress)
+        link.push(source, f"{board.workdir}/big", TransferOptions(timeout=30, progress=progress))
 
 
 def test_a_board_killed_in_mid_pull_leaves_no_file(
@@ -120,7 +122,7 @@ def test_a_board_killed_in_mid_pull_leaves_no_file(
             kill(board)
 
     with pytest.raises(DeviceLost):
-        link.pull(f"{board.workdir}/big", target, timeout=30, progress=progress)
+        link.pull(f"{board.workdir}/big", target, TransferOptions(timeout=30, progress=progress))
     assert list(target.parent.iterdir()) == []
 
 
@@ -151,7 +153,7 @@ def test_a_board_frozen_in_mid_push_times_out(
     link.run("true", timeout=30)
     began = time.monotonic()
     with pytest.raises(CommandTimeout):
-        link.push(source, f"{board.workdir}/big", timeout=1, progress=progress)
+        link.push(source, f"{board.workdir}/big", TransferOptions(timeout=1, progress=progress))
     assert time.monotonic() - began < 30
     os.kill(board.process.pid, signal.SIGCONT)
     assert link.run("echo again", timeout=30).output == b"again\n"
@@ -218,8 +220,8 @@ def test_many_channels_at_once(board: BoardProcess, link: HdcTransport, tmp_path
 
     def work(number: int) -> bool:
         if number % 10 == 0:
-            link.push(source, f"{board.workdir}/{number}", timeout=60)
-            link.pull(f"{board.workdir}/{number}", tmp_path / f"back{number}", timeout=60)
+            link.push(source, f"{board.workdir}/{number}", OPTIONS)
+            link.pull(f"{board.workdir}/{number}", tmp_path / f"back{number}", OPTIONS)
             return (tmp_path / f"back{number}").read_bytes() == source.read_bytes()
         said = link.run(f"echo {number}; seq 1 {number}; exit {number}", timeout=60)
         lines = said.text.split()
@@ -242,8 +244,8 @@ def test_a_hundred_megabytes_there_and_back_in_little_memory(
     source = big_file(tmp_path / "big", 100 << 20)
     link.run("true", timeout=30)
     before, before_there = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, peak_kib(board)
-    link.push(source, f"{board.workdir}/big", timeout=60)
-    link.pull(f"{board.workdir}/big", tmp_path / "back", timeout=60)
+    link.push(source, f"{board.workdir}/big", OPTIONS)
+    link.pull(f"{board.workdir}/big", tmp_path / "back", OPTIONS)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40 << 10
     assert peak_kib(board) - before_there < 40 << 10
     assert sha256_file(tmp_path / "back") == sha256_file(source)
@@ -258,8 +260,8 @@ def test_boards_with_fewer_hash_tools_still_prove_transfers(
     for tool in missing:
         (board.directory / "system/bin" / tool).unlink()
     source = big_file(tmp_path / "f", 1 << 20)
-    link.push(source, f"{board.workdir}/f", timeout=30)
-    link.pull(f"{board.workdir}/f", tmp_path / "back", timeout=30)
+    link.push(source, f"{board.workdir}/f", TransferOptions(timeout=30))
+    link.pull(f"{board.workdir}/f", tmp_path / "back", TransferOptions(timeout=30))
     assert (tmp_path / "back").read_bytes() == source.read_bytes()
     assert link.board_hash is not None
     assert link.board_hash.algorithm == ("sha512" if len(missing) == 1 else "sha256")
@@ -275,7 +277,7 @@ def test_a_file_that_arrives_changed_is_no_success(
     liar.write_text("#!/bin/sh\necho " + "0" * 64 + "\n")
     liar.chmod(0o755)
     with pytest.raises(IntegrityError, match="the bytes differ"):
-        link.push(source, f"{board.workdir}/f", timeout=30)
+        link.push(source, f"{board.workdir}/f", TransferOptions(timeout=30))
     with pytest.raises(IntegrityError, match="the bytes differ"):
-        link.pull(f"{board.workdir}/f", tmp_path / "back", timeout=30)
+        link.pull(f"{board.workdir}/f", tmp_path / "back", TransferOptions(timeout=30))
     assert not (tmp_path / "back").exists()

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from leaks import nothing_left
 
-from labctl.transport import HdcTcpConfig, Transport
+from labctl.transport import HdcTcpConfig, TransferOptions, Transport
 from labctl.virtual import Served, VirtualBoard, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
@@ -36,7 +36,7 @@ def shell(link: Transport, board: Served, local: Path, chance: random.Random) ->
 def push(link: Transport, board: Served, local: Path, chance: random.Random) -> None:
     content, name = some_bytes(chance), secrets.token_hex(8)
     (local / name).write_bytes(content)
-    link.push(local / name, f"{board.workdir}/{name}", timeout=PATIENCE)
+    link.push(local / name, f"{board.workdir}/{name}", TransferOptions(timeout=PATIENCE))
     assert (board.workdir / name).read_bytes() == content
     (board.workdir / name).unlink()
     (local / name).unlink()
@@ -45,7 +45,7 @@ def push(link: Transport, board: Served, local: Path, chance: random.Random) -> 
 def pull(link: Transport, board: Served, local: Path, chance: random.Random) -> None:
     content, name = some_bytes(chance), secrets.token_hex(8)
     (board.workdir / name).write_bytes(content)
-    link.pull(f"{board.workdir}/{name}", local / name, timeout=PATIENCE)
+    link.pull(f"{board.workdir}/{name}", local / name, TransferOptions(timeout=PATIENCE))
     assert (local / name).read_bytes() == content
     (board.workdir / name).unlink()
     (local / name).unlink()

@@ -13,7 +13,7 @@ import yaml
 from virtual_process import virtual_board_process
 
 from labctl import process
-from labctl.transport import HdcTcpConfig
+from labctl.transport import HdcTcpConfig, TransferOptions
 
 pytestmark = pytest.mark.e2e
 
@@ -96,7 +96,7 @@ def test_arm64_programs_run_through_the_emulator(tmp_path: Path, hello_arm64: Pa
         assert Path(emulator[0]).name == EMULATOR
         assert emulator[1:] == ["-cpu", "cortex-a76"]
         remote = f"{board.workdir}/hello"
-        link.push(hello_arm64, remote, timeout=20)
+        link.push(hello_arm64, remote, TransferOptions(timeout=20))
         assert link.run(f"chmod 755 {remote}", timeout=30).exit_status == 0
         result = link.run(f"{remote} word", timeout=20)
         assert result.exit_status == 7, result.text
@@ -112,7 +112,7 @@ def test_a_board_without_an_emulator_refuses_arm64_programs(
         virtual_board_process(tmp_path / "b") as board,
         HdcTcpConfig(address=board.address).open() as link,
     ):
-        link.push(hello_arm64, f"{board.workdir}/hello", timeout=20)
+        link.push(hello_arm64, f"{board.workdir}/hello", TransferOptions(timeout=20))
         result = link.run(f"chmod 755 {board.workdir}/hello; {board.workdir}/hello", timeout=20)
         registered = Path("/proc/sys/fs/binfmt_misc/qemu-aarch64").exists()
         assert (result.exit_status == 7) == registered

@@ -151,7 +151,7 @@ boards:
     switches: {{restart_hdc: true, wait: 100ms}}
 """
         )
-        with pytest.raises(CommandTimeout, match="does not greet"):  # no board is to blame
+        with pytest.raises(CommandTimeout, match="sends no handshake"):  # no board is to blame
             climb(load(tmp_path), patience=0.5)
         events = lab_state(load(tmp_path)).events.list("b0", kinds=["recovery"])
         assert [(event.value, event.details["helped"]) for event in events] == [

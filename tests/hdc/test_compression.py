@@ -33,7 +33,7 @@ def test_a_recorded_block_is_read() -> None:
 @pytest.mark.parametrize(
     ("data", "size", "says"),
     [
-        (b"", 66_000, "without"),  # what 3.1.0e makes of data that does not shrink
+        (b"", 66_000, "holds none"),  # what 3.1.0e makes of data that does not shrink
         (b"\x50hello", 6, "holds 5"),
         (b"\x50hello", 4, "damaged"),
         (b"\xff" * 30, 1 << 40, "too many"),

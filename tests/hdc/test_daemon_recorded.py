@@ -14,7 +14,7 @@ from daemons import daemon
 from raw_hdc import RawPeer, Recorded, raw_host, recorded
 
 from labctl.hdc.daemon import Authorisation, Version
-from labctl.hdc.daemon import handshake as greeting_module
+from labctl.hdc.daemon import handshake as handshake_module
 from labctl.hdc.daemon.board import Limits
 from labctl.hdc.messages import AuthType, FileMode, SessionHandShake, TransferConfig
 from labctl.hdc.wire import Command
@@ -261,6 +261,6 @@ def test_the_recorded_host_is_asked_for_its_key(
     key = shown.decode().partition("\x0c")[2]
     tokens = [d.buf.decode() for d in dialog if d.auth_type == AuthType.SIGNATURE]
     if connection == 2:
-        monkeypatch.setattr(greeting_module.secrets, "token_hex", lambda _: tokens[0])
+        monkeypatch.setattr(handshake_module.secrets, "token_hex", lambda _: tokens[0])
     authorisation = Authorisation("accept-known", [key] if connection == 2 else [])
     play("session-3.2.0c-auth.jsonl", connection, tmp_path, "3.2.0c", authorisation=authorisation)

@@ -81,7 +81,7 @@ def free_port() -> int:
 
 @pytest.mark.parametrize("kind", ["tcp", "server"])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_who_comes_too_early_is_held_and_carried(
+def test_early_connections_are_held_and_forwarded(
     tmp_path: Path, upper: int, kind: str, reverse: bool
 ) -> None:
     port = free_port()

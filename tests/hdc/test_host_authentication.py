@@ -242,7 +242,7 @@ def test_nothing_but_tokens_is_signed(key: HostKey, token: bytes) -> None:
         ask_for_key(peer)
         ask_for_signature(peer, token)
 
-    with scripted_board(board) as port, pytest.raises(ProtocolError, match="no token"):
+    with scripted_board(board) as port, pytest.raises(ProtocolError, match="not a token"):
         connect(port, key)
 
 

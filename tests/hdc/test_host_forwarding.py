@@ -498,7 +498,7 @@ def test_a_port_of_this_host_answers_on_the_board() -> None:
 
 
 @pytest.mark.parametrize("when", [Command.WAKEUP_SLAVETASK, Command.FORWARD_CHECK, Command.ECHO])
-def test_connections_that_meet_the_start_are_held_and_carried(when: Command) -> None:
+def test_connections_that_meet_the_start_are_held_and_forwarded(when: Command) -> None:
     """The board accepts as soon as it listens, and says so whenever that is."""
     contexts = [b"%04d" % number for number in range(64)]
     answered: dict[bytes, bytes] = {}

@@ -42,10 +42,10 @@ def no_thread_is_left():
     assert {t for t in threading.enumerate() if t not in before and t.is_alive()} == set()
 
 
-def greeted(
+def after_handshake(
     script: Script, hello: bytes = HELLO, version: bytes = b"\x0d\0Ver: 3.2.0c"
 ) -> Callable[[RawPeer], None]:
-    """A server that greets, takes the answer and the command, and plays on.
+    """A server that sends its handshake, takes the answer and the command, and plays on.
 
     It says its ``version`` whatever it plays: it is well, where a board is lost.
     """
@@ -115,7 +115,7 @@ def test_a_server_that_accepts_and_stays_silent() -> None:
         struct.pack(">I", 0),
     ],
 )
-def test_a_greeting_of_something_else(handshake: bytes) -> None:
+def test_a_handshake_of_something_else(handshake: bytes) -> None:
     def script(peer: RawPeer) -> None:
         peer.socket.sendall(handshake)
         peer.ended()
@@ -126,7 +126,7 @@ def test_a_greeting_of_something_else(handshake: bytes) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0", b"\0\0\0\x2cOHOS"])
-def test_a_server_that_leaves_in_its_greeting(sent: bytes) -> None:
+def test_a_server_that_leaves_in_its_handshake(sent: bytes) -> None:
     with scripted_board(lambda peer: peer.socket.sendall(sent)) as port:
         refused(port, DeviceLost)
 
@@ -200,7 +200,7 @@ def test_no_frame_of_a_server_does_more_than_a_typed_error(
 
 
 def test_a_server_that_dies_in_a_frame() -> None:
-    with scripted_board(greeted(lambda s: s.sendall(b"\0\0\0\x09half"))) as port:
+    with scripted_board(after_handshake(lambda s: s.sendall(b"\0\0\0\x09half"))) as port:
         refused(port, DeviceLost, "middle of a frame")
 
 
@@ -209,7 +209,7 @@ def test_a_server_that_resets_the_connection() -> None:
         write(sock, b"begun\n")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
-    with scripted_board(greeted(script)) as port:
+    with scripted_board(after_handshake(script)) as port:
         refused(port, DeviceLost)
 
 
@@ -219,12 +219,12 @@ def test_a_frame_in_pieces_is_one() -> None:
             sock.sendall(bytes([byte]))
             time.sleep(0.01)  # each byte in a packet of its own
 
-    with scripted_board(greeted(script)) as port:
+    with scripted_board(after_handshake(script)) as port:
         assert run(port) == b"hello"
 
 
 def test_a_huge_frame_is_refused() -> None:
-    with scripted_board(greeted(lambda s: s.sendall(b"\x7f\xff\xff\xff"))) as port:
+    with scripted_board(after_handshake(lambda s: s.sendall(b"\x7f\xff\xff\xff"))) as port:
         refused(port, ProtocolError, "length of a frame")
 
 
@@ -233,7 +233,7 @@ def test_silence_in_mid_frame_ends_in_time() -> None:
         sock.sendall(b"\0\0\0\x09half")
         sock.recv(1)
 
-    with scripted_board(greeted(script)) as port:
+    with scripted_board(after_handshake(script)) as port:
         began = time.monotonic()
         with pytest.raises(CommandTimeout):
             run(port, timeout=0.3)
@@ -243,10 +243,10 @@ def test_silence_in_mid_frame_ends_in_time() -> None:
 @pytest.mark.parametrize(
     ("words", "error", "match"),
     [
-        ("[E001005] Device not found or connected", LinkRefused, "does not reach"),
-        ("Device not founded or connected", LinkRefused, "does not reach"),
-        ("Not match target founded, check connect-key please", LinkRefused, "does not reach"),
-        ("[E000004]:The channel is being established", LinkRefused, "does not reach"),
+        ("[E001005] Device not found or connected", LinkRefused, "cannot reach"),
+        ("Device not founded or connected", LinkRefused, "cannot reach"),
+        ("Not match target founded, check connect-key please", LinkRefused, "cannot reach"),
+        ("[E000004]:The channel is being established", LinkRefused, "cannot reach"),
         ("[E000002]:The device unauthorized.\r\nThis server's", NotAuthorised, "not accept"),
         ("[E000003]:The device unauthorized.\r\nThe user denied", NotAuthorised, "not accept"),
         ("[E000010]:Auth failed, cannt login the device.", NotAuthorised, "not accept"),
@@ -257,7 +257,7 @@ def test_refusals_have_their_types(words: str, error: type[LabctlError], match: 
     def script(sock: socket.socket) -> None:
         write(sock, f"[Fail]{words}\r\n".encode())
 
-    with scripted_board(greeted(script)) as port:
+    with scripted_board(after_handshake(script)) as port:
         raised = refused(port, error, match)
         if error is NotAuthorised:
             assert "screen" in (raised.hint or "")
@@ -269,7 +269,7 @@ def test_output_that_looks_like_a_refusal_is_output() -> None:
         write(sock, b"first\n")
         write(sock, b"[Fail][E001005] Device not found or connected\r\n")
 
-    with scripted_board(greeted(script)) as port:
+    with scripted_board(after_handshake(script)) as port:
         assert run(port).endswith(b"not found or connected\r\n")
 
 
@@ -286,7 +286,7 @@ def test_closing_the_session_ends_what_waits() -> None:
         write(sock, b"begun\n")
         sock.recv(1)
 
-    with scripted_board(greeted(script)) as port:
+    with scripted_board(after_handshake(script)) as port:
         link.append(session(port))
         pieces = shell(link[0], "x", timeout=30)
         assert next(pieces) == b"begun\n"
@@ -315,7 +315,7 @@ def begun(sock: socket.socket) -> None:
 
 def test_a_board_lost_before_a_send_begins(tmp_path: Path) -> None:
     with (
-        scripted_board(greeted(lambda _: None)) as port,
+        scripted_board(after_handshake(lambda _: None)) as port,
         pytest.raises(DeviceLost, match="broke off the transfer"),
     ):
         send(port, tmp_path)
@@ -326,7 +326,7 @@ def test_a_board_lost_in_a_send(tmp_path: Path) -> None:
         begun(sock)
         read(sock)  # one chunk, and no more
 
-    with scripted_board(greeted(script)) as port, pytest.raises(DeviceLost):
+    with scripted_board(after_handshake(script)) as port, pytest.raises(DeviceLost):
         send(port, tmp_path, 20_000_000)
 
 
@@ -337,7 +337,7 @@ def test_a_send_without_a_summary_is_no_success(tmp_path: Path) -> None:
         task(sock, Command.FILE_FINISH, b"\1")
         read(sock)
 
-    with scripted_board(greeted(script)) as port, pytest.raises(DeviceLost):
+    with scripted_board(after_handshake(script)) as port, pytest.raises(DeviceLost):
         send(port, tmp_path)
 
 
@@ -346,7 +346,10 @@ def test_a_server_that_takes_no_more_bytes(tmp_path: Path) -> None:
         begun(sock)
         time.sleep(1.5)  # it takes nothing, for longer than the client waits
 
-    with scripted_board(greeted(script)) as port, pytest.raises(CommandTimeout, match="no bytes"):
+    with (
+        scripted_board(after_handshake(script)) as port,
+        pytest.raises(CommandTimeout, match="no bytes"),
+    ):
         send(port, tmp_path, 50_000_000, timeout=0.4)
 
 
@@ -361,7 +364,7 @@ def test_old_servers_get_small_chunks(tmp_path: Path) -> None:
         write(sock, b"FileTransfer finish, Size:100000, File count = 1\r\n")
 
     old = HELLO[:11] + b"\0" + HELLO[12:]
-    with scripted_board(greeted(script, old)) as port:
+    with scripted_board(after_handshake(script, old)) as port:
         assert send(port, tmp_path, 100_000) == 100_000
     assert sizes == [2 + 64 + 49_152, 2 + 64 + 49_152, 2 + 64 + 1_696]
 
@@ -376,7 +379,7 @@ def test_a_board_lost_in_a_receive() -> None:
         read(sock)
         task(sock, Command.FILE_DATA, chunk(0, b"12345"))
 
-    with scripted_board(greeted(script)) as port, pytest.raises(DeviceLost):
+    with scripted_board(after_handshake(script)) as port, pytest.raises(DeviceLost):
         receive(port)
 
 
@@ -391,7 +394,7 @@ def test_the_client_ends_a_receive() -> None:
         task(sock, Command.FILE_FINISH, b"\0")
         last.append(read(sock))
 
-    with scripted_board(greeted(script)) as port:
+    with scripted_board(after_handshake(script)) as port:
         assert receive(port) == b"12345"
     assert last == [b"\2\0\1"]
 
@@ -402,13 +405,13 @@ def test_a_silent_board_in_a_receive() -> None:
         while sock.recv(1000):
             pass
 
-    with scripted_board(greeted(script)) as port, pytest.raises(CommandTimeout):
+    with scripted_board(after_handshake(script)) as port, pytest.raises(CommandTimeout):
         receive(port, timeout=0.3)
 
 
 @pytest.mark.parametrize("path", ['/a"b', "/a\0b"])
 def test_paths_that_hdc_cannot_name(path: str) -> None:
-    with scripted_board(greeted(lambda _: None)) as port:
+    with scripted_board(after_handshake(lambda _: None)) as port:
         with pytest.raises(ConfigError):
             receive_file(session(port), path, timeout=30, write=lambda _: None)
         with pytest.raises(ConfigError), Path("/dev/null").open("rb", buffering=0) as file:
@@ -423,7 +426,7 @@ def test_paths_that_hdc_cannot_name(path: str) -> None:
 )
 def test_a_list_that_is_none(answer: bytes) -> None:
     with (
-        scripted_board(greeted(lambda s: write(s, answer))) as port,
+        scripted_board(after_handshake(lambda s: write(s, answer))) as port,
         pytest.raises(ProtocolError, match="lists a board as"),
     ):
         HdcServer("127.0.0.1", port).list_targets(timeout=30)
@@ -435,8 +438,8 @@ def test_an_answer_without_an_end() -> None:
             write(sock, bytes(100_000))
 
     with (
-        scripted_board(greeted(script)) as port,
-        pytest.raises(ProtocolError, match="no end"),
+        scripted_board(after_handshake(script)) as port,
+        pytest.raises(ProtocolError, match="without end"),
     ):
         HdcServer("127.0.0.1", port).list_targets(timeout=30)
 
@@ -447,15 +450,15 @@ def test_empty_frames_without_an_end() -> None:
             sock.sendall(bytes(4 * 1000))
 
     with (
-        scripted_board(greeted(script)) as port,
-        pytest.raises(ProtocolError, match="no end"),
+        scripted_board(after_handshake(script)) as port,
+        pytest.raises(ProtocolError, match="without end"),
     ):
         HdcServer("127.0.0.1", port).list_targets(timeout=0.3)
 
 
 def test_a_version_that_is_none() -> None:
     with (
-        scripted_board(greeted(lambda _: None, version=b"Ver: 3")) as port,
+        scripted_board(after_handshake(lambda _: None, version=b"Ver: 3")) as port,
         pytest.raises(ProtocolError, match="checkserver"),
     ):
         HdcServer("127.0.0.1", port).version(timeout=30)
@@ -492,7 +495,7 @@ def test_no_answer_does_more_than_a_typed_error(answer: bytes) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=300))
-def test_no_greeting_does_more_than_a_typed_error(data: bytes) -> None:
+def test_no_handshake_does_more_than_a_typed_error(data: bytes) -> None:
     def script(peer: RawPeer) -> None:
         with suppress(OSError):
             peer.socket.sendall(data)

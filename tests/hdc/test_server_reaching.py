@@ -21,11 +21,11 @@ from labctl.errors import (
 from labctl.hdc import HdcServer, ServerSession, shell
 from labctl.hdc.server_client import reaching
 from labctl.hdc.server_client.keys import address_of, check_key
-from labctl.hdc.server_client.reaching import Patience
+from labctl.hdc.server_client.reaching import Timeouts
 from labctl.transport import HdcServerConfig
 from labctl.virtual import VirtualBoard, serving
 
-QUICK = Patience(probe=0.5, settle=1.0)
+QUICK = Timeouts(probe=0.5, settle=1.0)
 
 
 @pytest.fixture
@@ -35,10 +35,10 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 def reach(
-    server: StandInServer, key: str, timeout: float = 30, patience: Patience = QUICK
+    server: StandInServer, key: str, timeout: float = 30, timeouts: Timeouts = QUICK
 ) -> ServerSession:
     there = HdcServer("127.0.0.1", server.port)
-    reaching.reach(there, key, timeout=timeout, patience=patience)
+    reaching.reach(there, key, timeout=timeout, timeouts=timeouts)
     return ServerSession(there, key)
 
 
@@ -80,14 +80,14 @@ def test_a_sign_of_life_is_heard_to_its_end_before_a_command_is_sent(address: st
 def test_a_sign_of_life_without_an_end_is_one(address: str) -> None:
     with connected(address) as (server, board):
         board.loses_ends = board.was_left = True
-        assert reach(server, address, patience=replace(QUICK, end=0.2))
+        assert reach(server, address, timeouts=replace(QUICK, end=0.2))
 
 
 def test_the_end_of_a_sign_of_life_is_not_waited_for_beyond_the_time(address: str) -> None:
     with connected(address) as (server, board):
         board.loses_ends = board.was_left = True
         began = time.monotonic()
-        assert reach(server, address, timeout=1, patience=replace(QUICK, end=60.0))
+        assert reach(server, address, timeout=1, timeouts=replace(QUICK, end=60.0))
         assert time.monotonic() - began < 30
 
 
@@ -144,7 +144,7 @@ def test_connect_ok_is_no_permission(address: str) -> None:
     with stand_in_server({address: Board(address, "TCP", state="Unauthorized")}) as server:
         with pytest.raises(NotAuthorised, match="does not accept the key of") as caught:
             reach(server, address)
-        assert "look at the board's screen" in (caught.value.hint or "")
+        assert "dialog on the board's screen" in (caught.value.hint or "")
 
 
 def test_a_permission_given_since_is_noticed(address: str) -> None:

@@ -11,7 +11,7 @@ from daemons import daemon
 from scripted_endpoint import scripted_endpoint
 
 from labctl.hdc.host.nodes import Listener
-from labctl.hdc.server_client.holding import carried
+from labctl.hdc.server_client.holding import forward_connections
 from labctl.virtual import VirtualBoard, serving
 
 Server = Callable[[Path], AbstractContextManager[str]]
@@ -28,7 +28,7 @@ def holding(_folder: Path) -> Iterator[str]:
     with (
         socket.create_server(("127.0.0.1", 0), backlog=1000) as there,
         closing(Listener("tcp:0")) as listener,
-        carried(listener, there.getsockname()[1]),
+        forward_connections(listener, there.getsockname()[1]),
     ):
         yield f"127.0.0.1:{listener.node.removeprefix('tcp:')}"
 

@@ -19,7 +19,7 @@ from labctl.retry import wait_until
 from labctl.runs import BoardUse, HeldBoard
 from labctl.runs.board.in_use import LabLease, LeaseRenewer, lab_lease, lease_renewer
 from labctl.state import BoardLeases, LabState, StateLease, lab_state
-from labctl.transport import LocalConfig
+from labctl.transport import LocalConfig, TransferOptions
 from labctl.transport.registry import TRANSPORTS
 
 FACTS = BoardFacts(execution=Execution.NATIVE_HOST, machine="m", kernel="k", boot_id="b")
@@ -231,7 +231,7 @@ def test_who_cannot_renew_sends_and_records_nothing_more(
     for use in (
         held.check_lease,
         lambda: held.transport.run("touch board/late", timeout=5),
-        lambda: held.transport.push(database, str(lab.root / "late"), timeout=5),
+        lambda: held.transport.push(database, str(lab.root / "late"), TransferOptions(timeout=5)),
     ):
         with pytest.raises(LeaseLost, match="was not renewed in time: cannot use the lab's state"):
             use()

@@ -24,7 +24,9 @@ from labctl.errors import (
     RemoteExit,
 )
 from labctl.retry import wait_until
-from labctl.transport import Transport, remote_words
+from labctl.transport import TransferOptions, Transport, remote_words
+
+OPTIONS = TransferOptions(timeout=30)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_half_a_surrogate_pair_is_refused(transport: Transport, folder: str) -> 
     with pytest.raises(ConfigError, match="is not text"):
         transport.run("echo \ud800", timeout=30)
     with pytest.raises(ConfigError, match="is not text"):
-        transport.pull(f"{folder}/\ud800", Path("x"), timeout=30)
+        transport.pull(f"{folder}/\ud800", Path("x"), OPTIONS)
 
 
 @pytest.mark.parametrize("size", [0, 1, 418_611, 418_612, 3_000_000])
@@ -168,8 +170,8 @@ def test_files_go_there_and_back(
     here, back = tmp_path / "here", tmp_path / "deep" / "back"
     here.write_bytes(os.urandom(size))
     seen: list[int] = []
-    transport.push(here, f"{folder}/a b'$x", timeout=30, progress=seen.append)
-    transport.pull(f"{folder}/a b'$x", back, timeout=30)
+    transport.push(here, f"{folder}/a b'$x", TransferOptions(timeout=30, progress=seen.append))
+    transport.pull(f"{folder}/a b'$x", back, OPTIONS)
     assert back.read_bytes() == here.read_bytes()
     assert (seen[-1] if size else 0) == size
     assert seen == sorted(seen)
@@ -181,7 +183,7 @@ def test_a_push_replaces_a_longer_file(transport: Transport, folder: str, tmp_pa
     here = tmp_path / "here"
     for content in (b"a long first content", b"short"):
         here.write_bytes(content)
-        transport.push(here, f"{folder}/x", timeout=30)
+        transport.push(here, f"{folder}/x", OPTIONS)
     assert transport.run(remote_words("cat", f"{folder}/x"), timeout=30).output == b"short"
 
 
@@ -191,7 +193,7 @@ def test_a_failed_pull_leaves_nothing_and_keeps_what_was_there(
     local = tmp_path / "kept"
     local.write_bytes(b"old")
     with pytest.raises(BoardError, match="no such file"):
-        transport.pull(f"{folder}/missing", local, timeout=30)
+        transport.pull(f"{folder}/missing", local, OPTIONS)
     assert local.read_bytes() == b"old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["board", "kept"]
 
@@ -202,13 +204,13 @@ def test_errors_of_the_board_have_their_types(
     here = tmp_path / "here"
     here.write_bytes(b"x" * 100)
     with pytest.raises(BoardError, match="no such file or directory"):
-        transport.push(here, f"{folder}/no/such/x", timeout=30)
+        transport.push(here, f"{folder}/no/such/x", OPTIONS)
     with pytest.raises(BoardNoSpace, match="storage is full"):
-        transport.push(here, "/dev/full", timeout=30)
+        transport.push(here, "/dev/full", OPTIONS)
     with pytest.raises(BoardPermission, match="refuses access"):  # read-only, also for root
-        transport.push(here, "/sys/labctl-test", timeout=30)
+        transport.push(here, "/sys/labctl-test", OPTIONS)
     with pytest.raises(BoardError, match=r"directory|folder is empty"):
-        transport.pull(folder, tmp_path / "x", timeout=30)
+        transport.pull(folder, tmp_path / "x", OPTIONS)
 
 
 def test_sources_that_are_no_files_are_the_users_error(
@@ -216,7 +218,7 @@ def test_sources_that_are_no_files_are_the_users_error(
 ) -> None:
     for local in (tmp_path / "missing", tmp_path):
         with pytest.raises(ConfigError, match="not a file on this host"):
-            transport.push(local, f"{folder}/x", timeout=30)
+            transport.push(local, f"{folder}/x", OPTIONS)
 
 
 def test_unsafe_paths_are_refused_before_anything_is_done(
@@ -226,9 +228,9 @@ def test_unsafe_paths_are_refused_before_anything_is_done(
     here.write_bytes(b"x")
     for path in ("relative", f"{folder}/100%", f"{folder}/a\nb", f"{folder}/../x"):
         with pytest.raises(ConfigError, match="unsafe path"):
-            transport.push(here, path, timeout=30)
+            transport.push(here, path, OPTIONS)
         with pytest.raises(ConfigError, match="unsafe path"):
-            transport.pull(path, tmp_path / "x", timeout=30)
+            transport.pull(path, tmp_path / "x", OPTIONS)
     assert list(Path(folder).iterdir()) == []
 
 
@@ -242,8 +244,8 @@ def test_it_is_alive_and_close_can_be_called_twice(transport: Transport) -> None
 def test_compressed_files_arrive_whole(transport: Transport, folder: str, tmp_path: Path) -> None:
     here, back = tmp_path / "here", tmp_path / "back"
     here.write_bytes(b"the same again, " * 100_000 + os.urandom(500_000))
-    transport.push(here, f"{folder}/x", timeout=30, compress=True)
-    transport.pull(f"{folder}/x", back, timeout=30, compress=True)
+    transport.push(here, f"{folder}/x", TransferOptions(timeout=30, compress=True))
+    transport.pull(f"{folder}/x", back, TransferOptions(timeout=30, compress=True))
     assert back.read_bytes() == here.read_bytes() == Path(f"{folder}/x").read_bytes()
 
 

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from labctl.errors import ConfigError, IntegrityError
-from labctl.transport import Delivered, Transport, receive, send
+from labctl.transport import Delivered, TransferOptions, Transport, receive, send
 from labctl.transport.copy import appearing_on_board
+
+OPTIONS = TransferOptions(timeout=30)
 
 
 @pytest.fixture
@@ -19,7 +21,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def sent(transport: Transport, local: Path, remote: str, **options: bool) -> Delivered:
-    return send(transport, local, remote, timeout=30, **options)
+    return send(transport, local, remote, OPTIONS, **options)
 
 
 def test_a_file_goes_into_a_directory_or_gets_a_name(
@@ -46,7 +48,7 @@ def test_the_longest_name_is_carried_both_ways(
         back = tmp_path / f"{make} back"
         back.mkdir()
         assert sent(transport, local, remote).path == f"{remote}/{name}"
-        receive(transport, f"{remote}/{name}", back, timeout=30)
+        receive(transport, f"{remote}/{name}", back, OPTIONS)
         copied = back / name / "leaf" if make == "tree" else back / name
         assert copied.read_text() == "content"
         assert [path.name for path in (*Path(remote).iterdir(), *back.iterdir())] == [name, name]
@@ -60,7 +62,7 @@ def test_modes_are_kept_where_wanted(
     modes = [stat.S_IMODE(Path(f"{folder}/{name}").stat().st_mode) for name in ("plain", "kept")]
     assert modes == [0o644, 0o751]
     for keep_mode, mode in ((False, 0o644), (True, 0o751)):
-        receive(transport, f"{folder}/kept", tmp_path / "back", timeout=30, keep_mode=keep_mode)
+        receive(transport, f"{folder}/kept", tmp_path / "back", OPTIONS, keep_mode=keep_mode)
         assert stat.S_IMODE((tmp_path / "back").stat().st_mode) == mode
 
 
@@ -81,7 +83,7 @@ def test_a_link_on_the_board_is_followed_when_read_and_replaced_when_written(
 ) -> None:
     Path(f"{folder}/real").write_text("real")
     Path(f"{folder}/link").symlink_to("real")
-    receive(transport, f"{folder}/link", tmp_path / "back", timeout=30)
+    receive(transport, f"{folder}/link", tmp_path / "back", OPTIONS)
     assert (tmp_path / "back").read_text() == "real"
     sent(transport, file, f"{folder}/link")
     assert Path(f"{folder}/real").read_text() == "real"
@@ -94,11 +96,11 @@ def test_a_directory_is_received_into_one_that_exists(
     Path(f"{folder}/tree").mkdir()
     Path(f"{folder}/tree/leaf").write_text("leaf")
     (tmp_path / "there").mkdir()
-    done = receive(transport, f"{folder}/tree", tmp_path / "there", timeout=30)
+    done = receive(transport, f"{folder}/tree", tmp_path / "there", OPTIONS)
     assert done.path == str(tmp_path / "there" / "tree")
     assert (tmp_path / "there" / "tree" / "leaf").read_text() == "leaf"
     with pytest.raises(ConfigError, match="it exists"):
-        receive(transport, f"{folder}/tree", tmp_path / "there", timeout=30)
+        receive(transport, f"{folder}/tree", tmp_path / "there", OPTIONS)
 
 
 def test_what_is_not_proven_does_not_appear(transport: Transport, folder: str) -> None:

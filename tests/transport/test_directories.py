@@ -9,6 +9,7 @@ import pytest
 from labctl.errors import BoardError, ConfigError, IntegrityError, ProtocolError
 from labctl.transport import (
     HdcTcpConfig,
+    TransferOptions,
     Transport,
     directories,
     pull_directory,
@@ -18,6 +19,8 @@ from labctl.transport import (
 from labctl.transport.file_transfer import BoardHash, Digest
 from labctl.transport.testing import Answer, ScriptedTransport
 from labctl.virtual import VirtualBoard, serving
+
+OPTIONS = TransferOptions(timeout=30)
 
 
 def make_tree(root: Path) -> None:
@@ -51,12 +54,14 @@ def test_directories_go_there_and_back(transport: Transport, folder: str, tmp_pa
     make_tree(tmp_path / "here")
     seen: list[int] = []
     there = f"{folder}/not/yet"
-    pushed = push_directory(transport, tmp_path / "here", there, timeout=30, progress=seen.append)
+    pushed = push_directory(
+        transport, tmp_path / "here", there, TransferOptions(timeout=30, progress=seen.append)
+    )
     assert (pushed.files, pushed.size_bytes, pushed.skipped) == (5, 700_023, ())
     assert seen == sorted(seen)
     assert seen[-1] == 700_023
     assert content(Path(there)) == content(tmp_path / "here")
-    pulled = pull_directory(transport, there, tmp_path / "new" / "back", timeout=30)
+    pulled = pull_directory(transport, there, tmp_path / "new" / "back", OPTIONS)
     assert pulled == pushed
     assert content(tmp_path / "new" / "back") == content(tmp_path / "here")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["back"]
@@ -68,7 +73,7 @@ def test_a_link_among_the_parents_is_followed(
     make_tree(tmp_path / "here")
     Path(folder, "real").mkdir()
     Path(folder, "link").symlink_to("real")
-    push_directory(transport, tmp_path / "here", f"{folder}/link/there", timeout=30)
+    push_directory(transport, tmp_path / "here", f"{folder}/link/there", OPTIONS)
     assert content(Path(folder, "real/there")) == content(tmp_path / "here")
 
 
@@ -79,7 +84,7 @@ def test_a_directory_is_pushed_over_what_is_there(
     Path(f"{folder}/old").mkdir()
     Path(f"{folder}/old/kept").write_text("kept")
     Path(f"{folder}/old/empty").write_text("longer than before")
-    push_directory(transport, tmp_path / "here", f"{folder}/old", timeout=30)
+    push_directory(transport, tmp_path / "here", f"{folder}/old", OPTIONS)
     assert Path(f"{folder}/old/kept").read_text() == "kept"
     assert Path(f"{folder}/old/empty").read_bytes() == b""
 
@@ -95,12 +100,12 @@ def test_links_are_never_followed_out_of_a_directory(
     (here / "loop").symlink_to(".")
     (here / "nothing").symlink_to("none")
     os.mkfifo(here / "pipe")
-    pushed = push_directory(transport, here, f"{folder}/there", timeout=30)
+    pushed = push_directory(transport, here, f"{folder}/there", OPTIONS)
     assert (pushed.files, sorted(pushed.skipped)) == (2, ["folder", "loop", "nothing", "pipe"])
     assert Path(f"{folder}/there/lib.so").read_text() == "library"
     assert not Path(f"{folder}/there/lib.so").is_symlink()
     Path(f"{folder}/there/out").symlink_to("/etc/passwd")
-    pulled = pull_directory(transport, f"{folder}/there", tmp_path / "back", timeout=30)
+    pulled = pull_directory(transport, f"{folder}/there", tmp_path / "back", OPTIONS)
     assert (pulled.files, pulled.skipped) == (2, ("out",))
     assert sorted(path.name for path in (tmp_path / "back").iterdir()) == ["lib.so", "real"]
 
@@ -112,9 +117,9 @@ def test_many_files_are_proven(transport: Transport, folder: str, tmp_path: Path
     assert sum(len(f"{folder}/many/{name}") for name in names) > directories._BATCH_BYTES
     for name in names:
         (here / name).write_text(name[:4])
-    assert push_directory(transport, here, f"{folder}/many", timeout=30).files == 150
+    assert push_directory(transport, here, f"{folder}/many", OPTIONS).files == 150
     assert content(Path(f"{folder}/many")) == content(here)
-    assert pull_directory(transport, f"{folder}/many", tmp_path / "back", timeout=30).files == 150
+    assert pull_directory(transport, f"{folder}/many", tmp_path / "back", OPTIONS).files == 150
     assert content(tmp_path / "back") == content(here)
 
 
@@ -122,15 +127,15 @@ def test_nothing_appears_when_a_directory_cannot_be_pulled(
     transport: Transport, folder: str, tmp_path: Path
 ) -> None:
     with pytest.raises(BoardError, match=r"No such file|can't cd"):
-        pull_directory(transport, f"{folder}/none", tmp_path / "x", timeout=30)
+        pull_directory(transport, f"{folder}/none", tmp_path / "x", OPTIONS)
     Path(f"{folder}/odd").mkdir()
     Path(f"{folder}/odd/line\nbreak").touch()
     with pytest.raises(ProtocolError, match="not a name that can be pulled"):
-        pull_directory(transport, f"{folder}/odd", tmp_path / "x", timeout=30)
+        pull_directory(transport, f"{folder}/odd", tmp_path / "x", OPTIONS)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     with pytest.raises(ConfigError, match="it exists"):
-        pull_directory(transport, folder, tmp_path / "full", timeout=30)
+        pull_directory(transport, folder, tmp_path / "full", OPTIONS)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["board", "full"]
 
 
@@ -140,9 +145,9 @@ def test_names_that_links_do_not_carry_stop_a_push_before_it_begins(
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "100%").touch()
     with pytest.raises(ConfigError, match="unsafe path"):
-        push_directory(transport, tmp_path / "here", f"{folder}/x", timeout=30)
+        push_directory(transport, tmp_path / "here", f"{folder}/x", OPTIONS)
     with pytest.raises(ConfigError, match="not a directory on this host"):
-        push_directory(transport, tmp_path / "here" / "100%", f"{folder}/x", timeout=30)
+        push_directory(transport, tmp_path / "here" / "100%", f"{folder}/x", OPTIONS)
     assert list(Path(folder).iterdir()) == []
 
 
@@ -172,7 +177,7 @@ class Lying(ScriptedTransport):
 def test_a_board_cannot_name_a_file_outside(tmp_path: Path, listing: str) -> None:
     board = Lying(listing)
     with pytest.raises(ProtocolError):
-        pull_directory(board, "/data/x", tmp_path / "in" / "x", timeout=1)
+        pull_directory(board, "/data/x", tmp_path / "in" / "x", TransferOptions(timeout=1))
     assert list(tmp_path.rglob("*")) in ([], [tmp_path / "in"])
 
 
@@ -180,7 +185,7 @@ def test_set_id_bits_of_a_board_stay_there(tmp_path: Path) -> None:
     digest = Digest("sha256")
     digest.update(b"x")
     board = Lying("47ff 0 .\n8dff 1 ./a\n", f"{digest.hexadecimal}  a\n")
-    pull_directory(board, "/data/x", tmp_path / "x", timeout=1)
+    pull_directory(board, "/data/x", tmp_path / "x", TransferOptions(timeout=1))
     assert stat.S_IMODE((tmp_path / "x" / "a").stat().st_mode) == 0o777
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o777
 
@@ -190,7 +195,7 @@ def test_one_file_that_differs_spoils_a_directory(tmp_path: Path) -> None:
     good.update(b"x")
     answers = "41ed 0 .\n81a4 1 ./a\n81a4 1 ./b\n", f"{good.hexadecimal}  a\n{'0' * 64}  b\n"
     with pytest.raises(IntegrityError, match="/data/x/b: the bytes differ"):
-        pull_directory(Lying(*answers), "/data/x", tmp_path / "x", timeout=1)
+        pull_directory(Lying(*answers), "/data/x", tmp_path / "x", TransferOptions(timeout=1))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -206,8 +211,8 @@ def test_a_board_that_cannot_hash_reads_its_files_back(tmp_path: Path) -> None:
         for name in ("sha256sum", "sha512sum", "sha1sum", "md5sum"):
             (programs / name).unlink(missing_ok=True)
         there = str(board.workdir / "there")
-        push_directory(transport, tmp_path / "here", there, timeout=30)
-        pull_directory(transport, there, tmp_path / "back", timeout=30)
+        push_directory(transport, tmp_path / "here", there, OPTIONS)
+        pull_directory(transport, there, tmp_path / "back", OPTIONS)
         assert transport.run(remote_words("sha256sum", there), timeout=30).exit_status == 127
     assert content(tmp_path / "back") == content(tmp_path / "here")
 
@@ -220,7 +225,7 @@ def test_a_file_never_lands_in_a_directory_of_its_name(
     (tmp_path / "here" / "sub" / "it's").write_text("a file")
     (Path(folder) / "there" / "sub" / "it's").mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"a directory on the board: .*/there/sub/it's"):
-        push_directory(transport, tmp_path / "here", f"{folder}/there", timeout=30)
+        push_directory(transport, tmp_path / "here", f"{folder}/there", OPTIONS)
     assert [path.name for path in Path(folder).rglob("*")] == ["there", "sub", "it's"]
 
 
@@ -229,8 +234,8 @@ def test_a_name_may_hold_what_python_takes_for_the_end_of_a_line(
 ) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "a\u2028b\x85c").write_text("content")
-    push_directory(transport, tmp_path / "here", f"{folder}/there", timeout=30)
-    pull_directory(transport, f"{folder}/there", tmp_path / "back", timeout=30)
+    push_directory(transport, tmp_path / "here", f"{folder}/there", OPTIONS)
+    pull_directory(transport, f"{folder}/there", tmp_path / "back", OPTIONS)
     assert content(tmp_path / "back") == content(tmp_path / "here")
 
 
@@ -240,5 +245,5 @@ def test_names_that_links_do_not_carry_stop_a_pull_before_it_begins(
 ) -> None:
     (Path(folder) / name).touch()
     with pytest.raises(ConfigError, match="unsafe path"):
-        pull_directory(transport, folder, tmp_path / "back", timeout=30)
+        pull_directory(transport, folder, tmp_path / "back", OPTIONS)
     assert not (tmp_path / "back").exists()

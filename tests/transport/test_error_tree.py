@@ -26,8 +26,10 @@ from labctl.errors import (
 )
 from labctl.hdc.messages import TransferConfig
 from labctl.hdc.wire import Command
-from labctl.transport import HdcTcpConfig, OpenOptions, Transport
+from labctl.transport import HdcTcpConfig, OpenOptions, TransferOptions, Transport
 from labctl.virtual import VirtualBoard, serving
+
+OPTIONS = TransferOptions(timeout=30)
 
 Case = Callable[[Path], None]
 
@@ -117,18 +119,18 @@ def a_command_fails(folder: Path) -> None:
 def the_storage_is_full(folder: Path) -> None:
     (folder / "asked").write_bytes(os.urandom(100))
     with virtual_board(folder) as transport:
-        transport.push(folder / "asked", "/dev/full", timeout=30)
+        transport.push(folder / "asked", "/dev/full", OPTIONS)
 
 
 def access_is_refused(folder: Path) -> None:
     (folder / "asked").write_bytes(os.urandom(100))
     with virtual_board(folder) as transport:
-        transport.push(folder / "asked", "/sys/asked", timeout=30)
+        transport.push(folder / "asked", "/sys/asked", OPTIONS)
 
 
 def there_is_no_such_file(folder: Path) -> None:
     with virtual_board(folder) as transport:
-        transport.pull("/none/asked", folder / "back", timeout=30)
+        transport.pull("/none/asked", folder / "back", OPTIONS)
 
 
 def it_sends_more_than_it_said(folder: Path) -> None:
@@ -151,7 +153,7 @@ def it_sends_more_than_it_said(folder: Path) -> None:
                 peer.send(channel, Command.FILE_DATA, area + b"xy")
 
     with board(script) as transport:
-        transport.pull("/data/asked", folder / "back", timeout=30)
+        transport.pull("/data/asked", folder / "back", OPTIONS)
 
 
 def the_bytes_differ(folder: Path) -> None:
@@ -164,12 +166,12 @@ def the_bytes_differ(folder: Path) -> None:
         shadow.unlink()
         shadow.write_text(f"#!/bin/sh\necho {'0' * 64}\n")
         shadow.chmod(0o755)
-        transport.push(folder / "asked", f"{folder}/board/asked", timeout=30)
+        transport.push(folder / "asked", f"{folder}/board/asked", OPTIONS)
 
 
 def a_path_is_unsafe(folder: Path) -> None:
     with virtual_board(folder) as transport:
-        transport.pull("/data/100%/asked", folder / "back", timeout=30)
+        transport.pull("/data/100%/asked", folder / "back", OPTIONS)
 
 
 def a_quote_is_missing(folder: Path) -> None:

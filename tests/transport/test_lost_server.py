@@ -13,7 +13,7 @@ from hdc_server import Board, stand_in_server
 
 from labctl.errors import CommandTimeout, DeviceLost, InfraError, LinkError, speaks_against_board
 from labctl.retry import wait_until
-from labctl.transport import HdcServerConfig, HdcTransport, OpenOptions
+from labctl.transport import HdcServerConfig, HdcTransport, OpenOptions, TransferOptions
 from labctl.transport.hdc_server import shared
 from labctl.virtual import VirtualBoard, serving
 
@@ -109,7 +109,7 @@ def test_a_server_that_is_killed_in_a_transfer_is_its_hosts_fault(
     hitting = threading.Thread(target=hit)
     hitting.start()
     with pytest.raises(LinkError) as caught:
-        board.push(tmp_path / "big", f"{there}/big", timeout=60)
+        board.push(tmp_path / "big", f"{there}/big", TransferOptions(timeout=60))
     hitting.join()
     assert not speaks_against_board(caught.value)
 

@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 
 from labctl.errors import BoardError, BoardPermission, IntegrityError
-from labctl.transport import HdcTcpConfig, LocalTransport, Transport, receive, remote_words
+from labctl.transport import (
+    HdcTcpConfig,
+    LocalTransport,
+    TransferOptions,
+    Transport,
+    receive,
+    remote_words,
+)
 from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file, read_pseudo_files
 from labctl.virtual import VirtualBoard, serving
+
+OPTIONS = TransferOptions(timeout=30)
 
 _SYS = Path("/sys/kernel/mm/transparent_hugepage/khugepaged")
 
@@ -30,7 +39,7 @@ class Kernel(LocalTransport):
 
 
 def test_a_file_of_proc_is_received_and_not_proven(transport: Transport, tmp_path: Path) -> None:
-    seen = receive(transport, "/proc/version", tmp_path / "v", timeout=30)
+    seen = receive(transport, "/proc/version", tmp_path / "v", OPTIONS)
     assert (tmp_path / "v").read_bytes() == Path("/proc/version").read_bytes()
     assert seen.copied.size_bytes == len((tmp_path / "v").read_bytes())
     assert seen.copied.not_proven == "1 file of proc, whose content the kernel makes as it is read"
@@ -38,13 +47,13 @@ def test_a_file_of_proc_is_received_and_not_proven(transport: Transport, tmp_pat
 
 def test_it_is_received_to_its_end(transport: Transport, tmp_path: Path) -> None:
     """One read gives 4 kB of it, and hdcd would send no more."""
-    receive(transport, "/proc/kallsyms", tmp_path / "symbols", timeout=30)
+    receive(transport, "/proc/kallsyms", tmp_path / "symbols", OPTIONS)
     received = (tmp_path / "symbols").read_bytes().splitlines()
     assert len(received) == len(Path("/proc/kallsyms").read_bytes().splitlines()) > 1000
 
 
 def test_a_directory_of_sys_is_received_whole(transport: Transport, tmp_path: Path) -> None:
-    done = receive(transport, str(_SYS), tmp_path / "here", timeout=30)
+    done = receive(transport, str(_SYS), tmp_path / "here", OPTIONS)
     here = {path.name: path.read_text() for path in (tmp_path / "here").iterdir()}
     assert set(here) == {path.name for path in _SYS.iterdir()}
     assert here["defrag"] == (_SYS / "defrag").read_text()  # others count what happens
@@ -58,8 +67,8 @@ def test_an_ordinary_file_is_still_proven(
     transport: Transport, folder: str, tmp_path: Path
 ) -> None:
     Path(folder, "file").write_text("content")
-    assert receive(transport, f"{folder}/file", tmp_path, timeout=30).copied.not_proven is None
-    assert receive(transport, folder, tmp_path / "new", timeout=30).copied.not_proven is None
+    assert receive(transport, f"{folder}/file", tmp_path, OPTIONS).copied.not_proven is None
+    assert receive(transport, folder, tmp_path / "new", OPTIONS).copied.not_proven is None
 
 
 @pytest.fixture
@@ -86,7 +95,7 @@ def test_a_file_that_cannot_be_read_is_left_out_of_a_directory(
             )
 
     with AsAnother() as transport:
-        done = receive(transport, str(folder), tmp_path / "back", timeout=30)
+        done = receive(transport, str(folder), tmp_path / "back", OPTIONS)
     assert done.copied.unreadable == ("closed",)
     assert done.copied.files == 1
     assert [path.name for path in (tmp_path / "back").iterdir()] == ["made"]
@@ -99,7 +108,7 @@ def test_many_small_files_cost_one_command(tmp_path: Path) -> None:
     for name, raw in content.items():
         (there / name).write_bytes(raw)
     with Kernel() as transport:
-        done = receive(transport, str(there), tmp_path / "back", timeout=30)
+        done = receive(transport, str(there), tmp_path / "back", OPTIONS)
         assert transport.reads == 1
     assert {p.name: p.read_bytes() for p in (tmp_path / "back").iterdir()} == content
     assert done.copied.size_bytes == sum(map(len, content.values()))
@@ -119,7 +128,7 @@ def test_a_file_that_goes_meanwhile_is_left_out(tmp_path: Path) -> None:
             return result
 
     with Process() as transport:
-        done = receive(transport, str(there), tmp_path / "back", timeout=30)
+        done = receive(transport, str(there), tmp_path / "back", OPTIONS)
     assert done.copied.unreadable == ("goes",)
     assert {p.name: p.read_text() for p in (tmp_path / "back").iterdir()} == {"a": "a", "z": "z"}
 
@@ -136,7 +145,7 @@ def test_processes_that_end_while_they_are_listed_do_not_stop_it(tmp_path: Path)
             return super().run(ends if "%f %s %n" in command else command, **options)
 
     with Process() as transport:
-        receive(transport, str(there), tmp_path / "back", timeout=30)
+        receive(transport, str(there), tmp_path / "back", OPTIONS)
     assert (tmp_path / "back" / "stays").read_text() == "here"
 
 
@@ -171,7 +180,7 @@ def test_why_a_file_cannot_be_read_is_said(transport: Transport, tmp_path: Path)
     with pytest.raises(BoardError, match=r"cannot read /proc/none: .*No such file"):
         read_pseudo_file(transport, "/proc/none", lambda _: None, timeout=30)
     with pytest.raises(BoardError, match="cannot read /proc/self/mem") as refused:
-        receive(transport, "/proc/self/mem", tmp_path / "mem", timeout=30)
+        receive(transport, "/proc/self/mem", tmp_path / "mem", OPTIONS)
     assert not isinstance(refused.value, BoardPermission)
     assert list(tmp_path.iterdir()) == []
 
@@ -198,7 +207,6 @@ def test_a_file_that_is_truncated_on_its_way_is_an_error(tmp_path: Path) -> None
                 transport,
                 str(big),
                 tmp_path / "here",
-                timeout=30,
-                progress=lambda _: os.truncate(big, 1 << 20),
+                TransferOptions(timeout=30, progress=lambda _: os.truncate(big, 1 << 20)),
             )
     assert not (tmp_path / "here").exists()

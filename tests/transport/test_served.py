@@ -20,7 +20,7 @@ from labctl.errors import (
     ProtocolError,
 )
 from labctl.retry import wait_until
-from labctl.transport import HdcServerConfig, OpenOptions, Transport
+from labctl.transport import HdcServerConfig, OpenOptions, TransferOptions, Transport
 from labctl.transport.hdc_server.shared import running_server
 from labctl.virtual import VirtualBoard, serving
 
@@ -184,8 +184,9 @@ def test_what_is_lost_in_a_transfer_is_no_success(
                 _ = lose(server) if how == "board" else server.drop_clients()
 
         push, pull = partial(link.push, big, there), partial(link.pull, there, back)
+        options = TransferOptions(timeout=30, progress=fail)
         with pytest.raises(DeviceLost):
-            (push if direction == "push" else pull)(timeout=30, progress=fail)
+            (push if direction == "push" else pull)(options)
         assert not back.exists()
         assert 0 < max(done) < 200_000_000
 

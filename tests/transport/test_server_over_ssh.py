@@ -15,7 +15,7 @@ from sshd_host import SshHost, make_key, ssh_host
 
 from labctl.errors import DeviceLost, LinkError, LinkRefused, NotAuthorised, speaks_against_board
 from labctl.retry import wait_until
-from labctl.transport import HdcServerConfig, HdcTransport
+from labctl.transport import HdcServerConfig, HdcTransport, TransferOptions
 from labctl.virtual import VirtualBoard, serving
 
 KEY = "7001005458323933328a01ce1"
@@ -51,9 +51,9 @@ def test_commands_files_and_ports(board: HdcTransport, tmp_path: Path) -> None:
     content = os.urandom(3_000_000)
     (tmp_path / "file").write_bytes(content)
     there = tmp_path / "there"
-    board.push(tmp_path / "file", str(there), timeout=60)
+    board.push(tmp_path / "file", str(there), TransferOptions(timeout=60))
     assert there.read_bytes() == content
-    board.pull(str(there), tmp_path / "back", timeout=60)
+    board.pull(str(there), tmp_path / "back", TransferOptions(timeout=60))
     assert (tmp_path / "back").read_bytes() == content
     with socket.create_server(("127.0.0.1", 0)) as echoing:
 

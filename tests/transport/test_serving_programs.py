@@ -307,7 +307,7 @@ def test_a_full_server_says_so(hdc: FakeHdc, address: str) -> None:
     try:
         with pytest.raises(LinkRefused, match="knows no board") as caught:
             echo(pool.server_for("10.0.0.1:1", timeout=30), "10.0.0.1:1")
-        assert "no more than 128" in (caught.value.hint or "")
+        assert "at most 128" in (caught.value.hint or "")
     finally:
         pool.close()
 
@@ -337,7 +337,7 @@ def test_boards_on_cables_share_the_first_server(
 
 def test_the_users_server_keeps_the_cables(hdc: FakeHdc, pool: ServerPool, free_port: int) -> None:
     running_server("127.0.0.1", free_port, timeout=30)
-    with pytest.raises(HostError, match="two servers fight") as caught:
+    with pytest.raises(HostError, match="two servers would compete") as caught:
         pool.server_for("cable1", timeout=30)
     assert "private" in (caught.value.hint or "")
 

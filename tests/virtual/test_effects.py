@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from board_effects import effects_after_epoch, read_effects, unfenced_effects
 
-from labctl.transport import HdcTcpConfig, Transport
+from labctl.transport import HdcTcpConfig, TransferOptions, Transport
 from labctl.virtual import Served, VirtualBoard, serving
 
 
@@ -53,7 +53,7 @@ def test_files_are_logged_with_connection_and_epoch(
     run(link, board, "chmod 700 store/b; rm store/b")
     (tmp_path / "sent").write_bytes(b"x" * 1000)
     run(link, board, "mkdir -p incoming/8")
-    link.push(tmp_path / "sent", f"{board.workdir}/incoming/8/x", timeout=30)
+    link.push(tmp_path / "sent", f"{board.workdir}/incoming/8/x", TransferOptions(timeout=30))
     log = read_effects(file)
     assert "store/deep" in paths(log, "created")
     assert "store/deep/a" in paths(log, "created")

@@ -13,7 +13,7 @@ from labctl.cli.progress import ProgressView
 from labctl.errors import printable
 from labctl.files import host_reads
 from labctl.progress import BytesDone
-from labctl.transport import Copied, Delivered, receive, send
+from labctl.transport import Copied, Delivered, TransferOptions, receive, send
 from labctl.units import size
 
 #: A smaller file is verified by the board's own tool: that is faster than checking the agent.
@@ -67,15 +67,8 @@ def send_(
         choice.connected(agent_hashes=is_large(local)) as transport,
         shown_step(f"sending {local}", bytes_in(local)) as progress,
     ):
-        done = send(
-            transport,
-            local,
-            remote,
-            timeout=timeout,
-            progress=progress,
-            compress=compress,
-            keep_mode=mode,
-        )
+        options = TransferOptions(timeout=timeout, progress=progress, compress=compress)
+        done = send(transport, local, remote, options, keep_mode=mode)
     _tell(done, as_json=as_json)
 
 
@@ -104,15 +97,8 @@ def recv(
     verified: each is read to its end, within --timeout in total.
     """
     with choice.connected() as transport, shown_step(f"receiving {remote}") as progress:
-        done = receive(
-            transport,
-            remote,
-            local,
-            timeout=timeout,
-            progress=progress,
-            compress=compress,
-            keep_mode=mode,
-        )
+        options = TransferOptions(timeout=timeout, progress=progress, compress=compress)
+        done = receive(transport, remote, local, options, keep_mode=mode)
     _tell(done, as_json=as_json)
 
 

@@ -42,10 +42,10 @@ def forward(choice: Choice, local: str, remote: str, reverse: bool, as_json: boo
             return json.dumps(forward_document(listen, _node(connect), reverse=reverse))
         return f"{listen} of {ends[0]} goes to {_node(connect)} of {ends[1]}; Ctrl-C ends it"
 
-    carry(choice, listen, connect, reverse=reverse, ready=ready)
+    forward_until_interrupted(choice, listen, connect, reverse=reverse, ready=ready)
 
 
-def carry(
+def forward_until_interrupted(
     choice: Choice, listen: str, connect: str, *, reverse: bool, ready: Callable[[str], str]
 ) -> None:
     """Forward connections until interrupted; print ``ready`` once the port listens."""

@@ -12,14 +12,23 @@ from pathlib import Path
 import click
 
 from labctl.cli.hdc.files import STALL_SECONDS, bytes_in, is_large, shown_step, tell_left_out
-from labctl.cli.hdc.ports import carry
+from labctl.cli.hdc.ports import forward_until_interrupted
 from labctl.cli.hdc.power import ANSWER_SECONDS, mount
 from labctl.cli.hdc.target import Choice
 from labctl.cli.output import note
 from labctl.cli.root import version_line
 from labctl.errors import ConfigError, LinkRefused, ProtocolError, printable
 from labctl.hdc import HdcServer
-from labctl.transport import Delivered, HdcTcpConfig, OpenOptions, Reboot, boot_id, find_server
+from labctl.progress import BytesDone
+from labctl.transport import (
+    Delivered,
+    HdcTcpConfig,
+    OpenOptions,
+    Reboot,
+    TransferOptions,
+    boot_id,
+    find_server,
+)
 from labctl.transport import receive as receive_from
 from labctl.transport import send as send_to
 from labctl.transport.hdc import HDC_SERVER
@@ -62,6 +71,10 @@ def _transfer(words: tuple[str, ...], usage: str, least: int) -> tuple[set[str],
     return options, paths
 
 
+def _transfer_options(options: set[str], progress: BytesDone) -> TransferOptions:
+    return TransferOptions(timeout=STALL_SECONDS, progress=progress, compress="-z" in options)
+
+
 @file.command(
     "send", context_settings=_RAW, epilog="Example: labctl hdc file send -z logs /data/local/tmp/"
 )
@@ -75,15 +88,8 @@ def file_send(choice: Choice, words: tuple[str, ...]) -> None:
         choice.connected(agent_hashes=is_large(Path(local))) as transport,
         shown_step(f"sending {local}", bytes_in(Path(local))) as progress,
     ):
-        done = send_to(
-            transport,
-            Path(local),
-            remote,
-            timeout=STALL_SECONDS,
-            progress=progress,
-            compress="-z" in options,
-            keep_mode="-m" in options,
-        )
+        transfer = _transfer_options(options, progress)
+        done = send_to(transport, Path(local), remote, transfer, keep_mode="-m" in options)
     _finish(done, time.monotonic() - began)
 
 
@@ -97,15 +103,8 @@ def file_recv(choice: Choice, words: tuple[str, ...]) -> None:
     options, (remote, *local) = _transfer(words, "recv [-z] [-m] REMOTE [LOCAL]", 1)
     began = time.monotonic()
     with choice.connected() as transport, shown_step(f"receiving {remote}") as progress:
-        done = receive_from(
-            transport,
-            remote,
-            Path(*local),
-            timeout=STALL_SECONDS,
-            progress=progress,
-            compress="-z" in options,
-            keep_mode="-m" in options,
-        )
+        transfer = _transfer_options(options, progress)
+        done = receive_from(transport, remote, Path(*local), transfer, keep_mode="-m" in options)
     _finish(done, time.monotonic() - began)
 
 
@@ -135,7 +134,7 @@ def fport(choice: Choice, words: tuple[str, ...]) -> None:
         case ("rm", listen, connect):
             _remove_rule(choice, listen, connect)
         case (listen, connect):
-            carry(choice, listen, connect, reverse=False, ready=_carried)
+            forward_until_interrupted(choice, listen, connect, reverse=False, ready=_ready_line)
         case _:
             raise click.UsageError("hdc's form is: fport LOCAL REMOTE, fport ls or fport rm …")
 
@@ -146,10 +145,10 @@ def fport(choice: Choice, words: tuple[str, ...]) -> None:
 @click.pass_obj
 def rport(choice: Choice, remote: str, local: str) -> None:
     """Forward a port of the board to this host, until interrupted."""
-    carry(choice, remote, local, reverse=True, ready=_carried)
+    forward_until_interrupted(choice, remote, local, reverse=True, ready=_ready_line)
 
 
-def _carried(_listen: str) -> str:
+def _ready_line(_listen: str) -> str:
     return "Forwardport result:OK"
 
 

@@ -1,4 +1,4 @@
-"""Commands that hdcd answers with one text. A board of software has no more to offer there."""
+"""Commands that hdcd answers with one text. A virtual board implements no more of them."""
 
 import struct
 
@@ -26,8 +26,8 @@ def answer(command: int, data: bytes, parameters: Parameters) -> tuple[EchoLevel
 
 
 def _set_run_mode(text: str, parameters: Parameters) -> tuple[EchoLevel, str]:
-    """``tmode``. hdcd takes the parameters when it is started again; this one never listens
-    elsewhere than where its host started it.
+    """Answer ``tmode``. hdcd applies the parameters when it restarts; this daemon always listens
+    at the address that its host gave it.
     """
     if text == "usb":
         return (

@@ -1,9 +1,9 @@
 """``hdc install``, ``uninstall`` and ``track-jpid`` on the board's side.
 
-The texts are those that hdcd 3.2.0c gives; the wire follows the public source (``host_app.cpp``,
-``daemon_app.cpp``) and has not been compared with recordings: source, not run. A package arrives
-like a file, in /data/local/tmp; then the board's ``bm`` decides. A folder of packages comes as a
-tar archive, which ``bm`` gets as it is: hdcd would unpack it.
+The texts are those of hdcd 3.2.0c. The wire format follows the public source (``host_app.cpp``,
+``daemon_app.cpp``); it was not compared with recordings. A package arrives like a file, in
+/data/local/tmp; then the board's ``bm`` decides. A folder of packages comes as a tar archive, which
+``bm`` gets unchanged: hdcd would unpack it.
 """
 
 import os
@@ -27,13 +27,13 @@ from labctl.hdc.wire import Command
 
 _FOLDER = Path("data/local/tmp")
 _PACKAGE = re.compile(r"[-\w.]+", re.ASCII)
-#: What may stand in a command of ``bm``. hdcd's own rule is not in the public source.
+#: Characters allowed in a command of ``bm``. hdcd's own rule is not in the public source.
 _HARMLESS = re.compile(r"[-\w./]+", re.ASCII)
 _PIECE_BYTES = 65_536
 
 
 class _Mode(IntEnum):
-    """The first byte of APP_FINISH: what is finished."""
+    """The first byte of APP_FINISH: the operation that finished."""
 
     INSTALL = 1
     UNINSTALL = 2
@@ -43,7 +43,7 @@ class _ManagerTask(Dialogue):
     """Calls the board's ``bm`` and sends its output. The host closes the channel."""
 
     async def _manage(self, mode: _Mode, words: list[str], given: list[str]) -> None:
-        """Call ``bm`` with ``words``, unless what the host has given of them could do harm."""
+        """Call ``bm`` with ``words``. Refuse words from the host that could do harm."""
         if all(_HARMLESS.fullmatch(word) for word in given):
             status, message = await self._output_of(" ".join(["bm", *words]))
         else:
@@ -80,7 +80,7 @@ class _ManagerTask(Dialogue):
 
 
 class InstallTask(_ManagerTask):
-    """Packages that come and are installed, one after the other over one channel."""
+    """Receives and installs packages, one after another over one channel."""
 
     def __init__(self, link: Link, channel: int, board: Board, data: bytes):
         super().__init__(link, channel, board, data)
@@ -121,7 +121,7 @@ class InstallTask(_ManagerTask):
     async def _take(self, file: DiskFile, data: bytes) -> bool:
         payload, packed = TransferPayload.decode_packet(memoryview(data))
         if payload.offset != self._written:
-            raise ProtocolError(f"the host sent a chunk that is not due: {payload}")
+            raise ProtocolError(f"the host sent an unexpected chunk: {payload}")
         body = bytes(packed)
         if payload.compress_type:
             body = decompress_chunk(packed, payload.uncompress_size)
@@ -160,14 +160,14 @@ class UninstallTask(_ManagerTask):
 
 
 class JpidTracker(Task):
-    """``track-jpid``: the processes that can be debugged, now and whenever they change: none."""
+    """``track-jpid``: lists the processes that can be debugged, and each change. There are none."""
 
     def start(self) -> None:
-        """Say so; the channel stays open."""
+        """Report that there are none; the channel stays open."""
         self._echo(EchoLevel.OK, "0000\n")
 
     def packet(self, command: int, data: memoryview) -> None:
-        """Nothing is expected."""
+        """Ignore the packet: none is expected."""
 
     def stop(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there is nothing to release."""

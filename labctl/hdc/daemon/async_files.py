@@ -11,7 +11,7 @@ from labctl.hdc.daemon.hooks import Storage
 
 T = TypeVar("T")
 
-#: Without O_NONBLOCK a named pipe that nobody has open at the other end would keep a thread.
+#: Without O_NONBLOCK, opening a named pipe without a peer would block a thread.
 _FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 READ = os.O_RDONLY | _FLAGS
 #: A file is truncated and written in place, as hdcd does.
@@ -40,7 +40,7 @@ def cannot_open(error: OSError | ValueError, path: str) -> str:
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """Call what may have to wait for a disk."""
+    """Call a function that may wait for a disk."""
     return await asyncio.get_running_loop().run_in_executor(None, function)
 
 
@@ -65,7 +65,7 @@ class DiskFile:
             raise
 
     def fileno(self) -> int:
-        """Its descriptor, while it is open."""
+        """Its descriptor. Valid until the file is closed."""
         return self._descriptor
 
     def stat(self) -> os.stat_result:
@@ -85,11 +85,11 @@ class DiskFile:
         await self._call(partial(self._write, self._descriptor, data, offset))
 
     async def change(self, change: Callable[[int], None]) -> None:
-        """Have something done to the descriptor."""
+        """Call ``change`` with the descriptor, in a thread."""
         await self._call(partial(change, self._descriptor))
 
     def close(self) -> None:
-        """Close the file, as soon as no thread uses it any more. Idempotent."""
+        """Close the file once no thread uses it. Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
             return

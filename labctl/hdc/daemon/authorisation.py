@@ -6,12 +6,12 @@ from typing import Literal
 from labctl.hdc.keys import Scheme, fingerprint
 
 Mode = Literal["accept-known", "accept-all", "refuse", "pending"]
-#: Called with the decision about a host that waits for one.
+#: Called with the decision about a waiting host.
 Waiter = Callable[[bool], None]
 
 
 class Authorisation:
-    """The lock of one board, and the finger on its screen.
+    """The lock of one board, and the user's decisions on its screen.
 
     Hosts prove that they own the key they show in ``scheme``. Those whose public key (PEM) is
     among ``known`` are always let in. ``mode`` is for the others: ``accept-known`` and ``refuse``
@@ -33,7 +33,7 @@ class Authorisation:
         return tuple(self._waiting)
 
     def decide(self, key: str, *, allow: bool) -> bool:
-        """Allow or deny the hosts that wait with the key of this fingerprint; False: none does.
+        """Allow or deny the hosts that wait with the key of this fingerprint; False if none waits.
 
         A key that is allowed is known from then on.
         """

@@ -12,16 +12,16 @@ from labctl.hdc.daemon.version_profile import PROFILES, Version, VersionProfile
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes that a daemon takes from its hosts at most, and times (s) that it waits for them."""
+    """Limits of a daemon towards its hosts: sizes, and waiting times in s."""
 
     heartbeat_seconds: float = 5.0
-    #: A host sends first. One that has not sent a whole packet by then is dropped.
+    #: A host sends first. It is dropped if it has not sent a whole packet by then.
     silence_seconds: float = 30.0
-    #: With this many waiting bytes of answers, nothing more is read from a host that takes none.
+    #: Reading from a host stops while this many bytes of answers wait for it.
     flood_bytes: int = 32 << 20
-    #: Hosts that are connected at a time, in words or without; more are cut.
+    #: Hosts connected at once, silent ones included; further ones are cut.
     hosts: int = 512
-    #: Directories of one transfer: more than anybody sends, for their modes are kept in memory.
+    #: Directories of one transfer. Their modes are kept in memory; nobody sends this many.
     directories: int = 100_000
 
 
@@ -30,7 +30,7 @@ class Board:
     """The board that a daemon serves.
 
     ``shell`` is a program and its ``-c``: a command's text follows. ``version`` is the release of
-    hdcd that the daemon behaves like, its faults included.
+    hdcd whose behaviour, faults included, the daemon copies.
     """
 
     name: str
@@ -38,11 +38,11 @@ class Board:
     shell: tuple[str, ...] = ("/bin/sh", "-c")
     environment: Mapping[str, str] = field(default_factory=dict)
     version: Version = "3.2.0c"
-    #: Who may come in: everybody, without a key.
+    #: Hosts that may connect; by default all of them, without a key.
     authorisation: Authorisation | None = None
     #: Called when a host asks for a reboot, with ``""``, ``"bootloader"`` or ``"shutdown"``.
     on_reboot: Callable[[str], None] | None = None
-    #: What stands between the board and its hosts: nothing.
+    #: Hooks between the board and its hosts; by default none.
     interference: Interference = field(default_factory=Interference)
     limits: Limits = Limits()
 

@@ -19,17 +19,17 @@ from labctl.hdc.daemon.terminal import TerminalTask
 from labctl.hdc.messages import Buffer, EchoLevel, Heartbeat, SessionHandShake
 from labctl.hdc.wire import Command, PacketDecoder
 
-#: Taken from one host at a time, if no packet is larger: other boards wait meanwhile.
+#: Read from one host at once, if no packet is larger: other boards wait meanwhile.
 _READ_BYTES = 64 << 10
 #: Bytes that may wait for the host before a writer has to wait.
 _WRITE_BUFFER_BYTES = 1 << 20
-#: Channels that were woken for a transfer or a forward which has not begun.
+#: Channels that wait for a transfer or forward that has not begun.
 _MAX_WOKEN = 1024
-#: How often a connection that is not read is asked whether its host has gone.
+#: Interval of the checks for a lost host while its connection is not read.
 _WATCH_SECONDS = 1.0
 _TCP_CLOSE_WAIT = 8
 
-#: The work that a packet begins, if it is work that takes time.
+#: Long tasks, by the packet that begins them.
 _TASKS: dict[int, type[Task]] = {
     Command.UNITY_EXECUTE: ShellTask,
     Command.UNITY_HILOG: HilogTask,
@@ -40,7 +40,7 @@ _TASKS: dict[int, type[Task]] = {
     Command.FORWARD_INIT: ReverseTask,
     Command.APP_UNINSTALL: UninstallTask,
 }
-#: And on channels that were woken for it only.
+#: Long tasks that only a woken channel accepts.
 _WOKEN_TASKS: dict[int, type[Task]] = {
     Command.FILE_CHECK: FileReceiver,
     Command.FILE_MODE: FileReceiver,
@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             task.stop()
         self._tasks.clear()
         self._wire.lost()
-        # This object is garbage in a circle, whose collector does not know that it is a megabyte.
+        # This object is in a reference cycle, and the collector does not know that it holds 1 MB.
         del self._decoder
 
     # What the tasks of the channels use
@@ -148,7 +148,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         await self._wire.drained()
 
     def hold_back(self, holder: object, *, held: bool) -> None:
-        """Stop reading, or go on when the last holder lets go."""
+        """Stop reading, or resume when the last holder lets go."""
         before = bool(self._holders)
         if held:
             self._holders.add(holder)
@@ -163,7 +163,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             self._transport.resume_reading()
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Run ``work`` beside; the daemon ends it when it stops."""
+        """Run ``work`` concurrently; the daemon ends it when it stops."""
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
@@ -195,7 +195,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             self.hold_back(self._may_write, held=True)
 
     def hold(self, *, held: bool) -> None:
-        """Stop reading, or go on."""
+        """Stop or resume reading."""
         self.hold_back(self._wire, held=held)
 
     # What packets do
@@ -213,14 +213,14 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         elif command == Command.WAKEUP_SLAVETASK:
             self._woken.add(channel)
             if len(self._woken) > _MAX_WOKEN:
-                raise ProtocolError("the host wakes channels without end")
+                raise ProtocolError("the host wakes too many channels")
         elif task := self._tasks.get(channel):
             task.packet(command, data)
         else:
             self._begin(channel, command, data)
 
     def _hear(self) -> None:
-        """Note a sign of life from the host."""
+        """Handle a heartbeat of the host."""
         if self._silence:
             self._silence.cancel()
             self._silence = None
@@ -243,7 +243,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             self.send(channel, Command.CHANNEL_CLOSE, b"\x01")
 
     def _close(self, channel: int, counter: int) -> None:
-        if channel == 0:  # not a task: hdcd ends all of the session, and closes their channels
+        if channel == 0:  # not a task: hdcd ends all tasks of the session and closes their channels
             self._woken.clear()
             for number in list(self._tasks):
                 self.finish(number)
@@ -267,11 +267,11 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         self._woken.discard(channel)
         task = self._tasks[channel] = kind(self, channel, self._board, bytes(data))
         task.start()
-        if command in _WOKEN_TASKS:  # they begin with what is for the task itself, too
+        if command in _WOKEN_TASKS:  # the packet that begins a task is also its first input
             task.packet(command, data)
 
     def _answer(self, channel: int, command: int, data: bytes) -> None:
-        """Commands that are done with one answer. What is unknown is dropped, as hdcd does."""
+        """Handle a command that needs one answer. Drop unknown commands, as hdcd does."""
         if echo := answer(command, data, self._board.parameters):
             level, text = echo
             if text:
@@ -287,7 +287,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             self._board.on_reboot(data.decode(errors="replace"))
 
     def _watch_host(self) -> None:
-        """Notice that the host is gone while it is not read: the end of its stream is not seen."""
+        """Check for a lost host while reading is stopped: only reading shows a stream's end."""
         if not self._holders or self._transport.is_closing():
             return
         sock = self._transport.get_extra_info("socket")

@@ -1,9 +1,9 @@
-"""The board side of the hdc session protocol: what hdcd answers, for boards of software.
+"""The board side of the hdc session protocol: hdcd's answers, for virtual boards.
 
 A :class:`Daemon` is one board and its port; many share one event loop. It behaves on the wire as
 the recorded hdcd does: packet order, texts of errors, counters of CHANNEL_CLOSE, silence for
-unknown channels and commands. A host that is let in may do everything that the invoking user may,
-and without an :class:`Authorisation` everybody is.
+unknown channels and commands. A host that is let in may do everything that the invoking user may.
+Without an :class:`Authorisation`, every host is let in.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Daemon:
         return self.port
 
     def cut(self) -> None:
-        """Stop listening and cut every connection without a word, as a lost power supply does."""
+        """Stop listening and cut every connection without a message, like a loss of power."""
         self._is_listening = False
         if self._server is not None:
             close_server(self._server)
@@ -53,14 +53,14 @@ class Daemon:
             connection.abort()
 
     async def stop(self) -> None:
-        """:meth:`cut`, and wait until nothing of it runs any more."""
+        """Call :meth:`cut`, and wait until all its tasks have ended."""
         self.cut()
         if self._server is not None:
             await self._server.wait_closed()
         while self._connections:
             await asyncio.sleep(0)
         while self._background:
-            await asyncio.sleep(0)  # what is cancelled before it has begun cleans nothing up
+            await asyncio.sleep(0)  # a task that is cancelled before it starts runs no clean-up
             for task in self._background:
                 task.cancel()
             await asyncio.gather(*self._background, return_exceptions=True)
@@ -71,7 +71,7 @@ class Daemon:
         return Connection(self.board, self._admit, self._connections, self._background)
 
     def _admit(self, connection: Connection) -> bool:
-        """Decide if a host may connect: not one too many, and not one accepted during a cut."""
+        """Decide if a host may connect: refuse it above the limit, and during a cut."""
         if not self._is_listening or len(self._connections) >= self.board.limits.hosts:
             return False
         self._connections.add(connection)

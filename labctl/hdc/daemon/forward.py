@@ -18,9 +18,9 @@ from labctl.hdc.tcp import close_server
 from labctl.hdc.wire import Command
 
 _NUMBER_BYTES = 4
-#: Stands between the number and the node, in packets that name one.
+#: Between the number and the node, in packets that name a node.
 _RESERVED = bytes(8)
-#: Connections of one rule at a time: each takes a file descriptor of this process.
+#: Connections of one rule at once: each uses a file descriptor of this process.
 _MAX_CONNECTIONS = 512
 _BAD_NODE = "Forward parament failed"
 _NO_LISTENER = "Not supoort forward-type"
@@ -44,7 +44,7 @@ class _RuleTask(Task, Rule):
             connection.close()
 
     def packet(self, command: int, data: memoryview) -> None:
-        """Hand it to its connection. Raises ProtocolError."""
+        """Pass the packet to its connection. Raises ProtocolError."""
         if len(data) < _NUMBER_BYTES:
             raise ProtocolError("a forwarded packet names no connection")
         number, rest = bytes(data[:_NUMBER_BYTES]), bytes(data[_NUMBER_BYTES:])
@@ -73,7 +73,7 @@ class ForwardTask(_RuleTask):
     """``fport``: connects to a node of the board for each connection that the host accepts."""
 
     def start(self) -> None:
-        """Nothing yet: the first packet names the node."""
+        """Do nothing: the first packet names the node."""
 
     def _other(self, command: int, number: bytes, rest: bytes) -> None:
         if command not in (Command.FORWARD_CHECK, Command.FORWARD_ACTIVE_SLAVE):
@@ -108,7 +108,7 @@ class ReverseTask(_RuleTask):
         self._held: list[bytes] = []
 
     def start(self) -> None:
-        """Listen, and ask the host whether it could connect."""
+        """Listen, and ask the host to check its end."""
         self.send(Command.WAKEUP_SLAVETASK)
         if self._node is None:
             self._fail(_BAD_NODE)
@@ -118,7 +118,7 @@ class ReverseTask(_RuleTask):
             self._listening = self.link.spawn(self._listen(self._node))
 
     def stop(self) -> None:
-        """Listen no more, and close what was accepted."""
+        """Stop listening, and close accepted connections."""
         super().stop()
         if self._listening is not None and self._listening is not asyncio.current_task():
             self._listening.cancel()
@@ -156,5 +156,5 @@ class ReverseTask(_RuleTask):
         connection.accepted((reader, writer))
         if self._agreed:
             self.send(Command.FORWARD_ACTIVE_SLAVE, number, self._target)
-        else:  # hdcd drops it and ends the rule, by its source; here nobody is cut for being early
+        else:  # hdcd, by its source, drops it and ends the rule; here an early connection is kept
             self._held.append(number)

@@ -1,4 +1,4 @@
-"""One connection that is carried over a channel, at the board's end."""
+"""One connection forwarded over a channel, at the board's end."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -8,12 +8,12 @@ from labctl.hdc.daemon.nodes import Node, Streams
 from labctl.hdc.daemon.task import Inbox, Link
 from labctl.hdc.wire import Command
 
-#: Data of one packet at most.
+#: Largest data of one packet.
 _PIECE_BYTES = 65_535
 
 
 class Rule(ABC):
-    """The owner of a forwarded connection, as the connection sees it."""
+    """The rule of a forwarded connection, as the connection sees it."""
 
     link: Link
 
@@ -38,11 +38,11 @@ class Forwarded:
         self._freed = False
 
     def connect(self, node: Node) -> None:
-        """Connect to a node of the board, and tell the host whether that went well."""
+        """Connect to a node of the board, and report success or failure to the host."""
         self._work = [self._rule.link.spawn(self._open(node))]
 
     def accepted(self, streams: Streams) -> None:
-        """Take a connection that was made to the board; the host connects at its end now."""
+        """Take a connection made to the board; the host now connects at its end."""
         self._streams = streams
 
     def packet(self, command: int, data: bytes) -> None:
@@ -56,7 +56,7 @@ class Forwarded:
             self._from_host.put(command, data)
 
     def close(self) -> None:
-        """Drop the connection and what was not delivered. Idempotent."""
+        """Drop the connection and all undelivered data. Idempotent."""
         for work in self._work:
             if work is not asyncio.current_task():
                 work.cancel()

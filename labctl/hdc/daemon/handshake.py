@@ -1,7 +1,7 @@
 """The dialog that opens a session, on the board's side: handshake and authorisation.
 
-Recorded conversations of it are in ``tests/fixtures/hdc/session-3.2.0c-auth.jsonl``. What hdcd says
-after a wrong signature follows its source.
+Recorded conversations of it are in ``tests/fixtures/hdc/session-3.2.0c-auth.jsonl``. hdcd's answer
+to a wrong signature follows its source.
 """
 
 import secrets
@@ -30,22 +30,22 @@ WRONG_SIGNATURE = "[E000010]:Auth failed, cannt login the device."
 #: The number of each scheme in a handshake's ``authtype``.
 _SCHEMES = {Scheme.PKCS1: "0", Scheme.PSS: "1"}
 _TOKEN_BYTES = 10
-#: What stands between the host's name and its key.
+#: Between the host's name and its key.
 _SEPARATOR = "\x0c"
 
 
 class _Step(Enum):
     """The packet that the host must send next."""
 
-    HELLO = "its greeting"
+    HELLO = "its first handshake packet"
     KEY = "its public key"
-    DECISION = "none: its key is not accepted yet"
+    DECISION = "nothing: its key is not accepted yet"
     SIGNATURE = "the signature of the token"
-    NOTHING = "nothing: it is let in, or it is not"
+    NOTHING = "nothing: the decision is made"
 
 
 class Sender(Protocol):
-    """The way for packets to the host."""
+    """Sends packets to the host."""
 
     def __call__(self, channel: int, command: Command, *data: bytes) -> None:
         """Send one packet."""
@@ -54,7 +54,8 @@ class Sender(Protocol):
 class Handshake:
     """The dialog with one host.
 
-    ``has_begun``: it has begun; ``refusal``: why the host may run nothing now, None when it may.
+    ``has_begun`` is True after the first packet. ``refusal`` is the reason why the host may run
+    nothing now; None if it may.
     """
 
     def __init__(self, board: Board, send: Sender):
@@ -78,7 +79,7 @@ class Handshake:
         return "heartbeat" in features and "heartbeat" in self._board.profile.features
 
     def packet(self, packet: SessionHandShake) -> None:
-        """Go on with the dialog. Raises ProtocolError for what is not due."""
+        """Handle the next packet. Raises ProtocolError for an unexpected one."""
         authorisation = self._board.authorisation
         if packet.auth_type == AuthType.NONE:
             self.leave()
@@ -102,7 +103,7 @@ class Handshake:
                 self._refuse(WRONG_SIGNATURE)
         else:
             raise ProtocolError(
-                f"a handshake of type {packet.auth_type} came, and due was {self._step.value}"
+                f"unexpected handshake of type {packet.auth_type}; expected {self._step.value}"
             )
 
     def leave(self) -> None:
@@ -126,7 +127,7 @@ class Handshake:
         if decision:
             self._ask_for_signature()
             return
-        if decision is None:  # before the host knows: a decision may come at once
+        if decision is None:  # before the host is answered: a decision may come at once
             self._step = _Step.DECISION
             authorisation.wait(self._fingerprint, self._decided)
         else:
@@ -156,7 +157,7 @@ class Handshake:
 
     def _refuse(self, reason: str) -> None:
         self.refusal = reason
-        # The type is OK here too: the message and the status make the difference.
+        # The type is OK here too: the message and the status show the refusal.
         self._say(AuthType.OK, self._about(reason, "DAEMON_UNAUTH"))
         self._send(0, Command.CHANNEL_CLOSE, b"\x01")
         self._send(0, Command.ECHO, bytes([EchoLevel.FAIL]) + reason.encode())

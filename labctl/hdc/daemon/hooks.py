@@ -1,7 +1,7 @@
 """Hooks of a daemon into its packets and its files.
 
-By itself nothing is changed. Virtual boards put their faults here, so that the daemon stays a
-daemon and knows no fault.
+By default they change nothing. Virtual boards put their faults here, so that the daemon itself
+needs no code for faults.
 """
 
 import os
@@ -24,11 +24,11 @@ class Line(ABC):
 
     @abstractmethod
     def hold(self, *, held: bool) -> None:
-        """Stop reading from the host, or go on."""
+        """Stop or resume reading from the host."""
 
     @abstractmethod
     def finish(self, channel: int) -> None:
-        """End the work of a channel and close it, as if it were done."""
+        """End the work of a channel and close it, as if the work were done."""
 
     @abstractmethod
     def abort(self) -> None:
@@ -51,7 +51,7 @@ class Storage:
         return os.pread(descriptor, count, offset)
 
     def write(self, descriptor: int, data: Buffer, offset: int) -> int:
-        """Write at ``offset``; how many bytes were taken."""
+        """Write at ``offset``; return the number of bytes written."""
         return os.pwrite(descriptor, data, offset)
 
 
@@ -79,7 +79,7 @@ class Wire:
         return self._storage
 
     async def drained(self) -> None:
-        """Wait until most of what is kept back here has gone out, or the host is gone."""
+        """Wait until most of the data held back here is sent, or the host is gone."""
 
     def lost(self) -> None:
         """Note the end of the connection."""

@@ -12,14 +12,14 @@ _LAST_PORT = 65535
 #: Where each kind of Unix socket lies, below the board's directory. On a board it is /tmp for
 #: ``localfilesystem``, which would be this computer's.
 _FOLDERS = {"localabstract": "", "localfilesystem": "", "localreserved": "dev/unix/socket"}
-#: Debuggers and devices: hdcd agrees to a rule for any, and a board of software has none.
+#: Debuggers and devices: hdcd accepts a rule for any; a virtual board has none.
 _ABSENT = ("dev", "jdwp", "ark")
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Node:
-    """A TCP port on loopback, a Unix socket, or something that a board of software has not.
+    """A TCP port on loopback, a Unix socket, or something that a virtual board does not have.
 
     All boards of a host share its ports and abstract names with it.
     """
@@ -51,7 +51,7 @@ class Node:
     async def bind(
         self, accepted: Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
     ) -> asyncio.Server | None:
-        """Bind a server there that does not listen yet; None if nobody can ever connect.
+        """Bind a server there that does not listen yet; None if no client can ever connect.
 
         Raises OSError, ValueError.
         """

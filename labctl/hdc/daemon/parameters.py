@@ -10,7 +10,7 @@ from labctl.hdc.wire import Command
 #: Below a board's directory.
 PARAMETERS = Path(".labctl-parameters")
 
-#: What says "false" where nobody may; the commands as ``CheckControl`` of hdcd's ``daemon.cpp``.
+#: The parameter that controls each group of commands, as ``CheckControl`` in ``daemon.cpp``.
 _CONTROLS = (
     ("persist.hdc.control.shell", range(Command.UNITY_EXECUTE, Command.SHELL_DATA + 1)),
     ("persist.hdc.control.fport", range(Command.FORWARD_INIT, Command.FORWARD_FREE_CONTEXT + 1)),
@@ -32,11 +32,11 @@ class Parameters:
             return ""
 
     def set(self, name: str, value: str) -> None:
-        """Set a value; hdcd does not look whether it could."""
+        """Set a value; hdcd ignores a failure."""
         with suppress(HostError):
             write_atomic(self._folder / name, f"{value}\n")
 
     def allow(self, command: int) -> bool:
-        """Return True if a packet's command is permitted: no value permits, as "true" does."""
+        """Return True if a packet's command is permitted: by "true", or by no value."""
         names = [name for name, commands in _CONTROLS if command in commands]
         return all(self.get(name) in ("", "true") for name in names)

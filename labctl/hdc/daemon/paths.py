@@ -10,5 +10,5 @@ def on_disk(directory: Path, typed: str) -> str:
 
 
 def as_typed(directory: Path, typed: str, path: str) -> str:
-    """Name ``path`` as hdcd does: relative where what the host typed was relative."""
+    """Return ``path`` as hdcd names it: relative if the host typed a relative path."""
     return path if typed.startswith("/") else path.removeprefix(f"{directory}/")

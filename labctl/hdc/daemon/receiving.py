@@ -1,4 +1,4 @@
-"""``hdc file send``, on the board's side: files and directories that come."""
+"""``hdc file send``, on the board's side: files and directories that arrive."""
 
 import os
 import stat
@@ -24,18 +24,18 @@ from labctl.hdc.messages import (
 )
 from labctl.hdc.wire import Command
 
-#: How 3.1.0e says that it cannot take a block; the host counts down from there.
+#: Sent by 3.1.0e when it cannot take a block; the host counts down from there.
 _REJECTED = b"\x07"
-#: hdcd changes the owner behind the mode, by which set-id bits are lost.
+#: hdcd changes the owner after the mode, so set-id bits are lost.
 _MODE_BITS = 0o1777
 
 
 class _Refused(Exception):
-    """A file is not taken; the text is for the host."""
+    """A file is refused; the text is for the host."""
 
 
 class FileReceiver(Dialogue):
-    """Files from the host, one after the other. They are truncated first and written in place."""
+    """Receives files, one after another. They are truncated first and written in place."""
 
     def __init__(self, link: Link, channel: int, board: Board, data: bytes):
         super().__init__(link, channel, board, data)
@@ -46,7 +46,7 @@ class FileReceiver(Dialogue):
         self._written = 0
         self._mode: FileMode | None = None
         self._directory_modes: list[FileMode] = []
-        self._deaf = False  # what still comes of this file is dropped
+        self._deaf = False  # the rest of this file is dropped
         self._failure: str | None = None
         self._began = 0.0
         self._total_bytes = 0
@@ -70,7 +70,7 @@ class FileReceiver(Dialogue):
             case Command.DIR_MODE:
                 self._directory_modes.append(FileMode.decode(data))
                 if len(self._directory_modes) > self._board.limits.directories:
-                    raise ProtocolError("the host names directories without end")
+                    raise ProtocolError("the host names too many directories")
                 self._send(Command.FILE_MODE)
             case Command.FILE_CHECK if self._file is None:
                 await self._open(TransferConfig.decode(data))
@@ -100,7 +100,7 @@ class FileReceiver(Dialogue):
     async def _take(self, file: DiskFile, data: bytes) -> bool:
         payload, packed = TransferPayload.decode_packet(memoryview(data))
         if payload.offset != self._written:
-            raise ProtocolError(f"the host sent a chunk that is not due: {payload}")
+            raise ProtocolError(f"the host sent an unexpected chunk: {payload}")
         body = bytes(packed)
         if payload.compress_type:
             if not self._profile.sound_compression and packed:
@@ -108,7 +108,7 @@ class FileReceiver(Dialogue):
                 self._send(Command.FILE_FINISH, _REJECTED)
                 return True
             if payload.uncompress_size and not packed:
-                # Lost by a 3.1.0e host; hdcd then waits for it for ever.
+                # A 3.1.0e host loses it; hdcd then waits for it for ever.
                 self._deaf = True
                 return True
             body = decompress_chunk(packed, payload.uncompress_size)
@@ -129,7 +129,7 @@ class FileReceiver(Dialogue):
         else:
             self._failure = text
             self._close()  # of a directory, the next file may come
-        # The releases that say it at once send this one too, behind their CLOSE.
+        # The releases that report it at once send this one too, after their CLOSE.
         self._send(Command.FILE_FINISH, b"\x01")
         return not self._profile.fails_at_once
 
@@ -198,7 +198,7 @@ def _keep(descriptor: int, *, config: TransferConfig, mode: FileMode | None) -> 
 
 def _keep_directories(placing: Placing, typed: str, modes: list[FileMode]) -> None:
     """Give directories their modes, where hdcd does: what was typed begins their real path."""
-    # The deepest first: one that can no longer be entered hides those in it.
+    # The deepest first: a directory that can no longer be entered hides those inside.
     for mode in sorted(modes, key=lambda mode: mode.full_name.count("/"), reverse=True):
         with suppress(OSError, ValueError, ProtocolError):  # empty ones were never made
             path = placing.directory(mode.full_name)

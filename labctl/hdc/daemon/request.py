@@ -1,13 +1,13 @@
 """The request of ``hdc file recv``.
 
-hdcd looks for options among all words and takes the last two for the paths, whatever they are
+hdcd looks for options among all words and takes the last two as the paths, whatever they are
 (``src/common/file.cpp`` of developtools_hdc).
 """
 
 import re
 from dataclasses import dataclass
 
-#: A quote that is not closed joins the rest.
+#: An unclosed quote extends to the end.
 _WORD = re.compile(r'(?:[^ \t\r\n"]+|"[^"]*(?:"|\Z))+')
 _NO_BUNDLE = (
     "[E005003] The parameter is missing, correct your input by referring below:\n"
@@ -30,7 +30,7 @@ class Request:
 
     @classmethod
     def parse(cls, text: str) -> "Request":
-        """Read it; only double quotes mean something. Raises ValueError with hdcd's text."""
+        """Parse a text; only double quotes are special. Raises ValueError with hdcd's message."""
         words = [word.replace('"', "") for word in _WORD.findall(text)]
         if len(words) < 2:
             raise ValueError("Transfer path split failed")
@@ -45,7 +45,7 @@ class Request:
         return request
 
     def _take_options(self, words: list[str]) -> int:
-        """Note the options, wherever they stand; how many words hdcd counts as theirs."""
+        """Store the options, wherever they are; return the words that hdcd counts for them."""
         count = 0
         for word, following in zip(words, [*words[1:], None], strict=True):
             match word:

@@ -1,4 +1,4 @@
-"""``hdc file recv``, on the board's side: files and directories that go."""
+"""``hdc file recv``, on the board's side: files and directories to send."""
 
 import os
 import stat
@@ -24,7 +24,7 @@ from labctl.hdc.wire import Command
 
 
 class FileSender(Dialogue):
-    """Files to the host, one after the other."""
+    """Sends files to the host, one after another."""
 
     def __init__(self, link: Link, channel: int, board: Board, data: bytes):
         super().__init__(link, channel, board, data)
@@ -91,7 +91,7 @@ class FileSender(Dialogue):
         self._echo(EchoLevel.FAIL, cannot_open(error, shown))
 
     async def _offer(self, entry: Entry, file: DiskFile, directories: list[FileMode]) -> None:
-        """Tell the host of the next file, and wait until it is ready for it."""
+        """Announce the next file to the host, and wait until it is ready."""
         request, found = self._request, file.stat()
         if request.keep_mode:
             mode = FileMode(found.st_mode, found.st_uid, found.st_gid)
@@ -120,9 +120,9 @@ class FileSender(Dialogue):
         await self._expect(Command.FILE_MODE)
 
     async def _send_chunks(self, file: DiskFile) -> bool:
-        """Send what reading gives until the size is reached or nothing comes; False on an error.
+        """Send the file until its size is reached or reading returns nothing; False on an error.
 
-        As hdcd: the size of a file of /proc is 0, and what one read gives is sent nevertheless.
+        As hdcd does: a file of /proc has size 0, and the bytes of one read are sent nevertheless.
         """
         done = 0
         while True:
@@ -145,7 +145,7 @@ class FileSender(Dialogue):
         packed = await in_thread(partial(compress_chunk, body)) if body else b""
         if packed is not None:
             return LZ4, packed
-        # What does not shrink is sent as it is; 3.1.0e sends its size only.
+        # Data that LZ4 does not shrink is sent uncompressed; 3.1.0e sends only its size.
         return (STORED, body) if self._board.profile.sound_compression else (LZ4, b"")
 
     def _stopped(self, done: int, why: str) -> None:

@@ -49,10 +49,10 @@ class ShellTask(Task):
         self._pump = self._link.spawn(self._forward(self._process))
 
     def packet(self, command: int, data: memoryview) -> None:
-        """Nothing is expected: input goes to interactive shells only."""
+        """Ignore the packet: only interactive shells take input."""
 
     def stop(self) -> None:
-        """TERM to ``sh``, to it alone, and no more output."""
+        """Send TERM to ``sh`` only, and stop its output."""
         if self._pump is not None and self._pump is not asyncio.current_task():
             self._pump.cancel()
         if self._process is not None and self._pump is not None:
@@ -103,14 +103,14 @@ async def reap(
     end: Callable[[], object],
     grace: float | None = None,
 ) -> None:
-    """End ``sh`` by ``end``, politely, and wait for it; kill it after ``grace`` seconds, or when
-    the daemon ends before it.
+    """Call ``end`` to end ``sh``, and wait for it; kill it after ``grace`` seconds, or when the
+    daemon ends first.
 
     ``pumps`` have been cancelled, but still watch the ``pipes``.
     """
     try:
         await asyncio.wait(pumps)
-        watch = os.pidfd_open(running.pid)  # before anything that may collect the process
+        watch = os.pidfd_open(running.pid)  # before any code that may reap the process
         try:
             end()
             with suppress(TimeoutError):

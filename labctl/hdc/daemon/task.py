@@ -13,7 +13,7 @@ from labctl.hdc.wire import Command
 
 #: Bytes from the host that may wait for a task before the connection is not read any more.
 _INBOX_BYTES = 2 << 20
-#: What a packet in an inbox weighs beside its data: many empty ones fill it too.
+#: Counted for each packet in an inbox besides its data, so that empty packets fill it too.
 _PACKET_WEIGHT_BYTES = 256
 
 
@@ -34,11 +34,11 @@ class Link(ABC):
 
     @abstractmethod
     def hold_back(self, holder: object, *, held: bool) -> None:
-        """Stop reading from the host until every holder has let it go again."""
+        """Stop reading from the host until every holder has released it."""
 
     @abstractmethod
     def spawn(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
-        """Run ``work`` beside; it may outlive the connection, but not the daemon."""
+        """Run ``work`` concurrently; it may outlive the connection, but not the daemon."""
 
     @abstractmethod
     def finish(self, channel: int) -> None:
@@ -50,7 +50,7 @@ class Link(ABC):
 
 
 class Task(ABC):
-    """The work on one channel. ``data`` is what the packet carried that began it."""
+    """The work on one channel. ``data`` is that of the packet that began it."""
 
     def __init__(self, link: Link, channel: int, board: Board, data: bytes):
         self._link = link
@@ -64,11 +64,11 @@ class Task(ABC):
 
     @abstractmethod
     def packet(self, command: int, data: memoryview) -> None:
-        """Take a packet of this channel; ``data`` is good during the call only."""
+        """Take a packet of this channel; ``data`` is valid during the call only."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Give everything back; nothing is sent any more. Idempotent."""
+        """Release everything and send nothing more. Idempotent."""
 
     @property
     def _storage(self) -> Storage:
@@ -84,14 +84,14 @@ class Task(ABC):
         self._link.finish(self._channel)
 
     def _fail(self, text: str) -> None:
-        """Say why, and be done."""
+        """Send the reason, and finish."""
         self._echo(EchoLevel.FAIL, text)
         self._finish()
 
 
 class Inbox:
-    """Packets that wait for a coroutine. A full one holds the connection back: its other channels
-    too, since the protocol knows no flow control of a channel's own.
+    """Packets that wait for a coroutine. A full inbox stops the whole connection with all its
+    channels: the protocol has no flow control for single channels.
     """
 
     def __init__(self, link: Link):
@@ -116,7 +116,7 @@ class Inbox:
         return command, data
 
     def close(self) -> None:
-        """Forget what waits. Nobody may be waiting any more."""
+        """Drop the waiting packets. No coroutine may be waiting for one."""
         self._packets.clear()
         self._weigh(-self._waiting_bytes)
 
@@ -126,7 +126,7 @@ class Inbox:
 
 
 class Dialogue(Task):
-    """A task that is one coroutine, which takes the packets of its channel one by one."""
+    """A task in one coroutine that takes the packets of its channel one by one."""
 
     def __init__(self, link: Link, channel: int, board: Board, data: bytes):
         super().__init__(link, channel, board, data)
@@ -142,11 +142,11 @@ class Dialogue(Task):
         self._work = self._link.spawn(self._guarded())
 
     def packet(self, command: int, data: memoryview) -> None:
-        """Keep it until its turn comes."""
+        """Keep the packet until its turn."""
         self._inbox.put(command, bytes(data))
 
     def stop(self) -> None:
-        """End the work where it stands."""
+        """Cancel the work."""
         if self._work is not None and self._work is not asyncio.current_task():
             self._work.cancel()
         self._inbox.close()

@@ -15,15 +15,15 @@ from labctl.hdc.daemon.task import Inbox, Link, Task
 from labctl.hdc.wire import Command
 
 _GRACE_SECONDS = 2.0
-#: What a host sends for Ctrl-C, alone in its packet.
+#: Sent by a host for Ctrl-C, alone in its packet.
 _INTERRUPT = b"\x03"
-#: A terminal becomes a session's own when the session's leader opens it. That leader is a shell,
-#: which then becomes the interactive one.
+#: A terminal belongs to a session once the session's leader opens it. That leader is a shell, which
+#: then becomes the interactive one.
 _TAKE_TERMINAL = 'exec "$0" 0<>"$1" 1>&0 2>&0'
 
 
 class TerminalTask(Task):
-    """Runs an interactive shell; what the host types goes to it, what it shows comes back."""
+    """Runs an interactive shell: passes on the host's input and the shell's output."""
 
     def __init__(self, link: Link, channel: int, board: Board, data: bytes):
         super().__init__(link, channel, board, data)
@@ -73,7 +73,7 @@ class TerminalTask(Task):
         if self._running is not None:
             running, self._running = self._running, None
             hang_up = self._terminal.close
-            # A shell that has just started a job may wait for it, hung up or not.
+            # A shell that has just started a job may wait for it, even after SIGHUP.
             self._link.spawn(reap(running, self._pumps, [self._terminal], hang_up, _GRACE_SECONDS))
 
     async def _show(self, terminal: int) -> None:
@@ -105,7 +105,7 @@ class TerminalTask(Task):
 
 
 def _interrupt(terminal: int) -> None:
-    """SIGINT to the leader of the foreground group: hdcd types no Ctrl-C, so none is shown."""
+    """Send SIGINT to the foreground group's leader: hdcd types no Ctrl-C, so none is shown."""
     with suppress(OSError):  # nobody has the terminal open any more, or the leader has ended
         group = os.tcgetpgrp(terminal)
         if group > 1:

@@ -10,15 +10,15 @@ Version = Literal["3.1.0e", "3.2.0c", "3.2.0f"]
 class VersionProfile:
     """The differences of one release."""
 
-    #: What it says that it can do; empty: it says nothing, and neither sends nor wants heartbeats.
+    #: The features that it reports; if empty, it neither sends nor wants heartbeats.
     features: str
-    #: Takes blocks that LZ4 made smaller, and sends those that it cannot make smaller as they are.
-    #: 3.1.0e refuses the ones and loses the bytes of the others.
+    #: Accepts compressed blocks, and sends blocks uncompressed that LZ4 cannot make smaller.
+    #: 3.1.0e refuses the former and loses the bytes of the latter.
     sound_compression: bool
-    #: Tells the host at once what a write met with, and not in place of the summary.
+    #: Reports a failed write to the host at once, not in place of the summary.
     fails_at_once: bool
-    #: The largest piece of a command's output. 3.2.0f sends less, sooner: how much is not known,
-    #: a page is what a pipe takes in one piece.
+    #: The largest piece of a command's output. 3.2.0f sends smaller ones, sooner: the size is
+    #: unknown; a page is what a pipe takes in one piece.
     output_piece_bytes: int
 
 

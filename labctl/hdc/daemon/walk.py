@@ -1,7 +1,7 @@
 """The files that ``hdc file recv`` finds below a path.
 
 hdcd follows no link to a directory: it sends the link as a file, which ends the transfer. Pipes and
-character devices are left out without a word, empty directories are lost.
+character devices are left out silently, empty directories are lost.
 """
 
 import os
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
 @dataclass
 class Tree:
     """The files in the order they are sent, the modes of the directories with the deepest first,
-    and why some could not be looked into.
+    and the reasons why some could not be read.
     """
 
     files: list[Entry] = field(default_factory=list)

@@ -18,37 +18,37 @@ from labctl.hdc.host.link import expect
 from labctl.hdc.messages import ID_BYTES, Buffer, naming
 from labctl.hdc.wire import Command
 
-#: What a waiting packet costs beside its data: a peer may send empty ones without end.
+#: Counted for each waiting packet besides its data: a peer may send any number of empty ones.
 _PACKET_BYTES = 200
-#: Longest wait for room to say that a channel is over.
+#: Longest wait for room to send the end of a channel.
 _CLOSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of what may wait in a session, and of the time (s) that it may."""
+    """Limits of a session's queues, and of the time (s) that data may wait in them."""
 
     heartbeat_seconds: float = 5.0
     #: A channel whose user does not keep up stops the whole link above this many waiting bytes.
     queue_bytes: int = 8 << 20
-    #: How long a channel with a full queue may hold back all others while they wait.
+    #: Longest time that a channel with a full queue may block the others.
     stall_seconds: float = 10.0
-    #: How long a session that is closed waits for its own threads.
+    #: Longest wait of a closed session for its own threads.
     close_seconds: float = 5.0
     #: Connections of one forwarding rule at once; further ones are refused.
     connections: int = 512
-    #: What may wait for the user of one forwarded connection.
+    #: Most bytes that wait for the user of one forwarded connection.
     connection_bytes: int = 4 << 20
-    #: How long such a user may take nothing from a full queue. Its kernel announces room only once
-    #: a sixteenth of its receive buffer (6 MB at most by default) is free: some 80 kB/s is never a
-    #: stall.
+    #: Longest time that such a user may take nothing from a full queue. The user's kernel
+    #: announces room only once a sixteenth of its receive buffer (6 MB at most by default) is
+    #: free: some 80 kB/s is never a stall.
     connection_stall_seconds: float = 5.0
 
 
 LIMITS = Limits()
 
 
-class Carrier(Protocol):
+class ChannelSession(Protocol):
     """The session as its channels see it."""
 
     label: str
@@ -61,19 +61,19 @@ class Carrier(Protocol):
         """Send one packet."""
 
     def forget(self, channel: "Channel") -> None:
-        """Packets for this channel go nowhere from now on."""
+        """Drop all further packets for this channel."""
 
 
 class Channel:
     """One conversation inside a session: a command, a file. Closing it ends it on the board too.
 
     ``timeout`` (s) bounds each single wait, for room to send and for the next packet. ``parting``
-    is the counter in the CHANNEL_CLOSE that we end it with.
+    is the counter in the CHANNEL_CLOSE that labctl ends it with.
     """
 
     def __init__(
         self,
-        session: Carrier,
+        session: ChannelSession,
         number: int,
         timeout: float,
         parting: int = 1,
@@ -103,9 +103,9 @@ class Channel:
     def receive(self, timeout: float | None = None) -> tuple[int, bytes]:
         """Return the next packet's command and data, in order; CHANNEL_CLOSE is the last one.
 
-        It comes also when another thread closes the channel. Raises CommandTimeout when nothing
-        comes within ``timeout`` seconds (default: the channel's), DeviceLost or ProtocolError when
-        the link broke before, HostError when it was not called for too long.
+        It is also returned when another thread closes the channel. Raises CommandTimeout when
+        nothing comes within ``timeout`` seconds (default: the channel's), DeviceLost or
+        ProtocolError when the link broke before, HostError when it was not called for too long.
         """
         seconds = self.timeout if timeout is None else timeout
         with self._changed:
@@ -160,13 +160,13 @@ class Channel:
         return True
 
     def abandon(self, reason: HostError) -> None:
-        """Let no more come; :meth:`receive` raises ``reason`` once what came has been taken."""
+        """Accept no more packets; :meth:`receive` raises ``reason`` after the last one."""
         with self._changed:
             self._abandoned = reason
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Make everyone who waits look at the session's state again."""
+        """Wake all waiting threads to check the session's state again."""
         with self._changed:
             self._changed.notify_all()
 
@@ -181,14 +181,14 @@ class Channel:
         self._session.forget(self)
         if self._ended_by_board:
             return
-        # An end of the board's that nobody has looked at (after its refusal, say) is answered.
+        # A close by the board that nobody has read (after a refusal, for example) is answered.
         if not unseen:
             self._send_close(self._parting)
         elif unseen[0] and unseen[0][0]:
             self._send_close(unseen[0][0] - 1)
 
     def _send_close(self, counter: int) -> None:
-        # A link that is gone has ended the channel already, and what arrived before stays true.
+        # A lost link has ended the channel already; packets that arrived before stay valid.
         with suppress(LinkError):
             self._session.send(
                 self.number,
@@ -209,7 +209,7 @@ _PIECE_BYTES = 65_535
 
 
 class PortChannel:
-    """A connection that a channel carries, used as a socket is."""
+    """A connection over a channel, used as a socket is."""
 
     def __init__(self, channel: Channel, context: bytes):
         self._channel = channel
@@ -245,16 +245,16 @@ class PortChannel:
         return piece
 
     def end(self) -> None:
-        """Tell the board that this end is closed. There is no half-close."""
+        """Close this end on the board too. There is no half-close."""
         if not self.is_over:
             self.is_over = True
-            with suppress(LinkError):  # a link that is gone has ended it already
+            with suppress(LinkError):  # a lost link has ended it already
                 self._channel.send(Command.FORWARD_FREE_CONTEXT, self._context)
 
 
 @contextmanager
 def connected_port(channel: Channel, node: str) -> Iterator[PortChannel]:
-    """Connect to a node of the board over a channel that is new.
+    """Connect to a node of the board over a new channel.
 
     Raises LinkRefused (nothing listens there), another LinkError, BoardError.
     """

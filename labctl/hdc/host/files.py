@@ -27,7 +27,7 @@ from labctl.hdc.wire import Command
 
 OnChunk = Callable[[memoryview], object]
 
-#: Where a file is looked at to tell whether LZ4 makes it smaller, and how much of it.
+#: Positions and size of the samples that show if LZ4 makes a file smaller.
 _SAMPLES = (0.0, 0.5)
 _SAMPLE_BYTES = 128 << 10
 #: LZ4 must save this part of the samples: it costs both ends time.
@@ -44,13 +44,13 @@ def send_file(
     name: str | None = None,
     compress: bool = False,
 ) -> int:
-    """Send an open file to the path ``remote`` (truncated first, made 0644); its size in bytes.
+    """Send an open file to ``remote`` (truncated first, mode 0644); return its size in bytes.
 
     Where ``remote`` is a directory, the file gets ``name`` there (default: the last part of
     ``remote``). ``timeout`` (s) bounds each wait for progress. ``on_chunk`` sees the bytes, in
-    order, as they are sent. ``compress`` lets LZ4 blocks be sent, where they are smaller and the
-    board is known to take them well. The board checks nothing but the count: prove the content
-    afterwards.
+    order, as they are sent. ``compress`` permits LZ4 blocks, where they are smaller and the
+    board is known to handle them well. The board checks only the number of bytes: verify the
+    content afterwards.
     Raises LinkError, BoardError, HostError, IntegrityError.
     """
     called = remote.rpartition("/")[2] if name is None else name
@@ -68,7 +68,7 @@ class Sending:
         self.sent_bytes = 0
         self._files = 0
         self._channel = channel
-        self._remote = check_path(remote)  # hdcd takes it for a format of printf
+        self._remote = check_path(remote)  # hdcd uses it as a format of printf
         self._compress = compress
         self._counter = b""
 
@@ -97,7 +97,7 @@ class Sending:
         self.sent_bytes += size
 
     def finish(self) -> None:
-        """There are no more files: have the board's summary, which must agree with ours."""
+        """End the transfer, and compare the board's summary with what was sent."""
         self._settle(self._counter)
         data = expect(self._channel, Command.ECHO)
         raise_echo(data)
@@ -128,9 +128,9 @@ class Sending:
             done += len(chunk)
             if done == size:
                 return
-            while self._channel.pending():  # nothing is acknowledged: mostly bad news
+            while self._channel.pending():  # nothing is acknowledged: usually an error
                 command, data = self._channel.receive()
-                if command == Command.FILE_FINISH:  # 3.1.0e gives up first and says why then
+                if command == Command.FILE_FINISH:  # 3.1.0e gives the reason afterwards
                     self._stopped(data)
                 refuse(command, data, "nothing")
 
@@ -172,10 +172,10 @@ Write = Callable[[bytes | memoryview], object]
 def receive_file(
     link: HostLink, remote: str, *, timeout: float, write: Write, compress: bool = False
 ) -> int:
-    """Receive the file at ``remote`` piece by piece; its size in bytes.
+    """Receive the file at ``remote`` piece by piece; return its size in bytes.
 
     ``timeout`` (s) bounds each wait for progress. ``compress`` lets the board send LZ4 blocks,
-    where it is known to do that well. Raises LinkError, BoardError, ConfigError.
+    if it is known to handle them well. Raises LinkError, BoardError, ConfigError.
     """
     compress = compress and link.can_compress
     with link.open_receive(remote, timeout=timeout, compress=compress) as channel:
@@ -192,7 +192,7 @@ def receive_file(
 
 
 class _Receiving:
-    """One transfer: what the board announces, its content, and the end."""
+    """One transfer: the announced file, its content, and the end."""
 
     def __init__(self, channel: HostChannel, remote: str, *, compress: bool):
         self._channel = channel
@@ -203,7 +203,7 @@ class _Receiving:
         """Return the next file, to be read with :meth:`receive`; None at the end of the
         transfer.
         """
-        deadline = time.monotonic() + self._channel.timeout  # words alone are no progress
+        deadline = time.monotonic() + self._channel.timeout  # a message alone is no progress
         while True:
             command, data = self._channel.receive(deadline - time.monotonic())
             if command == Command.FILE_CHECK:
@@ -213,10 +213,10 @@ class _Receiving:
             refuse(command, data, Command.FILE_CHECK.name)
 
     def receive(self, write: Write, size: int) -> None:
-        """Take the content, of ``size`` bytes, of the file that :meth:`next_file` announced.
+        """Receive the content, of ``size`` bytes, of the file that :meth:`next_file` returned.
 
-        Raises IntegrityError when it is not as long as announced: hdcd sends what reading gives,
-        and marks an early end with an empty chunk.
+        Raises IntegrityError when its length differs: hdcd sends what it can read, and marks an
+        early end with an empty chunk.
         """
         self._channel.send(Command.FILE_BEGIN, FILE_FEATURES)
         done = 0
@@ -237,7 +237,7 @@ class _Receiving:
     def _unpack(self, data: memoryview, done: int) -> memoryview | bytes:
         payload, body = TransferPayload.decode_packet(data)
         if payload.offset != done or payload.compress_type not in self._kinds:
-            raise ProtocolError(f"the board sent a chunk that was not asked for: {payload}")
+            raise ProtocolError(f"the board sent an unexpected chunk: {payload}")
         if payload.compress_type == STORED:
             return body
         return decompress_chunk(body, payload.uncompress_size)

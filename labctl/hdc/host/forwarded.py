@@ -1,4 +1,4 @@
-"""One forwarded connection: a socket of this host, carried to a context of the board and back."""
+"""One forwarded connection: a socket of this host and a context of the board."""
 
 import logging
 import os
@@ -15,7 +15,7 @@ from labctl.errors import LinkError
 from labctl.hdc.host.channel import Channel
 from labctl.hdc.wire import Command
 
-#: The kernel tells of room in thirds of its buffer: a slow user must seem slow, not dead.
+#: The kernel reports room in thirds of its buffer: a slow user must not look dead.
 _SEND_BUFFER_BYTES = 128 << 10
 #: Data bytes of one packet, as the reference sends them.
 _PIECE_BYTES = 65_535
@@ -27,7 +27,7 @@ _log = logging.getLogger("labctl.hdc")
 class _State(Enum):
     OPENING = auto()
     OPEN = auto()
-    #: Nothing more comes, but what waits is still given to the user.
+    #: Nothing more arrives, but waiting bytes are still given to the user.
     DRAINING = auto()
     OVER = auto()
 
@@ -35,9 +35,9 @@ class _State(Enum):
 class Connection:
     """One connection: its socket here, and what waits for it.
 
-    The thread in :meth:`forward` owns the socket and sends what the user says; a second one gives
-    the user what the board sends. ``open_it`` makes both ends, or gives None when one is refused;
-    the socket is this connection's own from then on.
+    The thread in :meth:`forward` owns the socket and sends the user's bytes; a second one passes
+    the board's bytes to the user. ``open_it`` makes both ends, or returns None when one is refused;
+    from then on, the socket belongs to this connection.
     """
 
     def __init__(
@@ -53,19 +53,19 @@ class Connection:
         self._changed = threading.Condition()
         self._state = _State.OPENING
         self._is_freed_by_board = False
-        #: Readable once the wait for the user to take more is in vain.
+        #: Readable once waiting for the user is of no use.
         self._wake: int | None = None
         self._queue: deque[bytes] = deque()
         self._waiting_bytes = 0
 
     def own(self, sock: socket.socket) -> None:
-        """Take the socket of this end."""
+        """Take over the socket of this end."""
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         with self._changed:
             self._socket = sock
 
     def opened(self) -> bool:
-        """Both ends are there; False when the connection was cut before."""
+        """Note that both ends are open; False when the connection was cut before."""
         with self._changed:
             if self._state is _State.OPENING:
                 self._state = _State.OPEN
@@ -79,7 +79,7 @@ class Connection:
             return self._state in (_State.OPEN, _State.DRAINING)
 
     def deliver(self, data: bytes) -> None:
-        """Take bytes from the board; waits while too many wait for the user of this connection."""
+        """Take bytes from the board; block while too many wait for this connection's user."""
         limits = self._channel.limits
         with self._changed:
             has_room = self._changed.wait_for(
@@ -107,7 +107,7 @@ class Connection:
             self.cut()
 
     def cut(self) -> None:
-        """End at once. The user gets a reset: what it has is not all there was."""
+        """End at once. The user gets a reset, as some bytes may be missing."""
         with self._changed:
             if self._state is _State.OVER:
                 return
@@ -119,12 +119,12 @@ class Connection:
                 return
             with suppress(OSError):  # it is gone already
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-                # Wakes who reads, and tells the user nothing: the reset comes when it is closed.
-                # (Shutting the other direction would: it looks like the end of all there was.)
+                # Wakes the reading thread only: the user gets the reset when the socket is closed.
+                # Shutting the other direction would look like a complete end to the user.
                 self._socket.shutdown(socket.SHUT_RD)
 
     def forward(self) -> None:
-        """Open the connection, and carry its bytes until either end has enough."""
+        """Open the connection and forward its bytes until either end stops."""
         try:
             sock = self._open(self)
             if sock is None:
@@ -145,7 +145,7 @@ class Connection:
         giver.start()
         try:
             buffer = memoryview(bytearray(_PIECE_BYTES))
-            with suppress(OSError):  # reset by its user: as good as the end
+            with suppress(OSError):  # reset by its user: the same as the end
                 while count := sock.recv_into(buffer):
                     self._channel.send(Command.FORWARD_DATA, self.context, buffer[:count])
             self._tell_board()
@@ -167,8 +167,8 @@ class Connection:
                 self._changed.notify_all()
 
     def _give(self, sock: socket.socket) -> None:
-        """Give the user what comes from the board, then wake the reading thread for the end."""
-        with suppress(OSError):  # the user has enough
+        """Pass the board's bytes to the user, then wake the reading thread for the end."""
+        with suppress(OSError):  # the user reads no more
             while (data := self._next()) is not None:
                 if not self._push(sock, memoryview(data)):
                     break
@@ -182,7 +182,7 @@ class Connection:
                     sock.shutdown(socket.SHUT_RD)
 
     def _push(self, sock: socket.socket, data: memoryview) -> bool:
-        """Give the user all of some bytes; False when the connection was cut before."""
+        """Pass all given bytes to the user; False when the connection was cut before."""
         while data:
             try:
                 data = data[sock.send(data, socket.MSG_DONTWAIT) :]
@@ -211,7 +211,7 @@ class Connection:
             with self._changed:
                 self._wake = None
             os.close(wake)
-        return True  # cut or not is looked at before each wait
+        return True  # each wait checks first if the connection is cut
 
     def _next(self) -> bytes | None:
         with self._changed:

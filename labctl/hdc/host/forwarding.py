@@ -1,4 +1,4 @@
-"""Forwarding rules of a session: one channel each, which carries all connections of the rule."""
+"""Forwarding rules of a session: one channel each, for all connections of the rule."""
 
 import secrets
 import socket
@@ -16,7 +16,7 @@ from labctl.hdc.wire import Command
 
 #: The counter in the CHANNEL_CLOSE that removes a rule: 0 asks for no answer.
 PARTING = 0
-#: A connection that comes early is opened, and may be gone again.
+#: Packets of a connection that comes early: it is opened, and may have ended again.
 _OF_EARLY_CONNECTIONS = (Command.FORWARD_ACTIVE_SLAVE, Command.FORWARD_FREE_CONTEXT)
 
 
@@ -31,7 +31,7 @@ def forward(open_channel: Callable[[], Channel], listen: str, connect: str) -> I
         rule = secrets.token_bytes(ID_BYTES)
         channel.send(Command.WAKEUP_SLAVETASK)
         channel.send(Command.FORWARD_CHECK, rule, naming(connect))
-        # A refusal comes in two packets: the rule's context is freed, then words say why.
+        # A refusal comes in two packets: one frees the rule's context, one has the reason.
         expect(
             channel,
             Command.FORWARD_CHECK_RESULT,
@@ -45,7 +45,7 @@ def forward(open_channel: Callable[[], Channel], listen: str, connect: str) -> I
 def reverse(open_channel: Callable[[], Channel], listen: str, connect: str) -> Iterator[Forwarding]:
     """``rport``: connections to ``listen`` on the board go to ``connect`` here.
 
-    Connections that the board tells of before the rule stands are held until then. Raises
+    Connections that the board reports before the rule is ready are held until then. Raises
     ConfigError, LinkError, BoardError.
     """
     check_local_node(connect)
@@ -74,12 +74,12 @@ def ended_early(who: str, listen: str) -> DeviceLost:
     """Return the error for a rule that ended without a message while it was set up."""
     return DeviceLost(
         f"{who} ended the forwarding of {listen} without a reason",
-        hint="hdcd ends one to which something connects before it is ready: try again",
+        hint="hdcd ends a forwarding if a connection comes before it is ready: try again",
     )
 
 
 class _Held:
-    """Connections that came before the rule stands."""
+    """Connections that came before the rule is ready."""
 
     def __init__(self, listen: str, most: int):
         self.packets: list[tuple[int, bytes]] = []
@@ -101,7 +101,7 @@ def _forwarding(mux: Mux, listener: Listener | None = None) -> Iterator[None]:
     def take() -> None:
         mux.run()
         if listener is not None:
-            listener.stop()  # nobody shall connect to what is gone
+            listener.stop()  # nobody shall connect to a rule that is gone
 
     def accept(source: Listener) -> None:
         while (sock := source.accept()) is not None:
@@ -122,4 +122,4 @@ def _forwarding(mux: Mux, listener: Listener | None = None) -> Iterator[None]:
         mux.close()
         for thread in threads:
             thread.join()
-        mux.close()  # what was accepted last
+        mux.close()  # the last accepted connection

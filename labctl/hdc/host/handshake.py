@@ -1,7 +1,8 @@
-"""The host's part of the dialog that opens a session, with proof of who it is where asked.
+"""The host's part of the handshake that opens a session, with authentication on request.
 
-A board that is locked asks for the host's public key. One that it does not know it shows to its
-user in a dialog (E000002) and stays in session meanwhile; one that it knows must sign a token.
+A locked board asks for the host's public key. If it does not know the key, it asks its user in a
+dialog (E000002), and the session stays open meanwhile. If it knows the key, the host must sign a
+token.
 """
 
 import os
@@ -26,20 +27,20 @@ if TYPE_CHECKING:
     from labctl.hdc.keys import HostKey
     from labctl.hdc.server_client.way import Connection
 
-#: What this host says it is: it speaks as the official server of that version does.
+#: The version that this host reports: it speaks like the official server of that version.
 HOST_VERSION = "Ver: 3.2.0c"
 HOST_FEATURES = f"{HOST_VERSION},TCP,linux,heartbeat"
 #: Below this version (string order, as in the reference) the answer's text is the name alone.
 _TLV_SINCE = "Ver: 3.0.0b"
 #: The board's wish for a signature by RSASSA-PSS; anything else asks for the old scheme.
 _WANTS_PSS = "1"
-#: A token is text (20 hex digits). The old scheme signs it as it is, so nothing else is signed:
-#: a hostile board could have the bytes of another protocol's signature made.
+#: A token is text (20 hex digits). The old scheme signs it unchanged, so nothing else is signed:
+#: otherwise a hostile board could obtain a signature for another protocol.
 _TOKEN = re.compile(rb"[!-~]{1,256}")
 _CODE = re.compile(r"\[(E\d{6})\]")
 _PENDING, _DENIED, _BAD_SIGNATURE = "E000002", "E000003", "E000010"
 
-#: Makes the key that the board is shown, when it asks for one.
+#: Returns the key for a board that asks for one.
 FindKey = Callable[[], "HostKey"]
 
 
@@ -47,7 +48,7 @@ FindKey = Callable[[], "HostKey"]
 class Consent:
     """Time (s) to wait until somebody allows this host in the board's dialog.
 
-    ``on_waiting`` is called once with what to do, and where.
+    ``on_waiting`` is called once with instructions for the user.
     """
 
     timeout: float = 0.0
@@ -145,7 +146,7 @@ class Handshake:
         from labctl.hdc.keys import Scheme
 
         if _TOKEN.fullmatch(token) is None:
-            raise ProtocolError(f"{self._label} wants something signed that is no token: {token!r}")
+            raise ProtocolError(f"{self._label} asks to sign what is not a token: {token!r}")
         scheme = Scheme.PSS if self._wants_pss else Scheme.PKCS1
         self._answer(AuthType.SIGNATURE, self._host_key().sign_token(token, scheme))
 
@@ -154,7 +155,7 @@ class Handshake:
             return BoardHandshake(reply.buf.decode(errors="replace") or None, frozenset())
         try:
             entries = decode_tlv(reply.buf)
-        except ProtocolError:  # the official server lives with that too; the name is unknown then
+        except ProtocolError:  # the official server accepts that too; the name is then unknown
             return BoardHandshake(None, frozenset())
         words = entries.get("emgmsg", "")
         # The type is OK for refusals too: the status and the message decide.
@@ -165,7 +166,7 @@ class Handshake:
         return BoardHandshake(entries.get("devname") or None, features)
 
     def _refused(self, words: str) -> None:
-        """Wait for consent if that is wanted, else raise what the board's refusal means."""
+        """Wait for consent if requested; otherwise raise the error for the board's refusal."""
         code = found[1] if (found := _CODE.match(words)) else None
         whose = "this host's key" if self._key is None else f"the key {self._key.fingerprint}"
         what, hint = {
@@ -175,17 +176,17 @@ class Handshake:
             ),
             _DENIED: (
                 f"on the board at {self._label} somebody denied access to {whose}",
-                "try again, and press Allow in the dialog that the board's screen shows then",
+                "try again, and press Allow in the dialog on the board's screen",
             ),
             _BAD_SIGNATURE: (
-                f"the board at {self._label} did not take the signature of {whose}",
-                "remove this host from those that the board trusts, and allow it again",
+                f"the board at {self._label} rejected the signature of {whose}",
+                "remove this host from the board's trusted hosts, and allow it again",
             ),
         }.get(
             code or "",
             (
                 f"the board at {self._label} does not accept {whose}",
-                "look at the board's screen and allow this host in its dialog, then try again",
+                "allow this host in the dialog on the board's screen, then try again",
             ),
         )
         refusal = NotAuthorised(what, hint=hint, details=words or None)
@@ -197,7 +198,7 @@ class Handshake:
             self._consent.on_waiting(f"{what}: press Allow there")
 
     def _answer(self, auth_type: AuthType, buf: bytes) -> None:
-        # Session id and key of the board's packets are empty; they are copied, as by the reference.
+        # Session id and key of the board's packets are empty; they are copied, as in the reference.
         self._send(SessionHandShake(auth_type=auth_type, buf=buf, version=HOST_VERSION))
 
     def _send(self, packet: SessionHandShake) -> None:
@@ -217,7 +218,7 @@ class Handshake:
             for packet in self._packets():
                 if packet.command == Command.HANDSHAKE:
                     return SessionHandShake.decode(packet.data)
-                # What else a board says on channel 0 gets no answer, see Session._dispatch.
+                # Other packets of the board on channel 0 get no answer, see Session._dispatch.
             try:
                 self._socket.settimeout(self._left())
                 count = self._socket.recv_into(self._decoder.room())
@@ -240,7 +241,7 @@ class Handshake:
             ) from error
 
     def _left(self) -> float:
-        """Seconds until the deadline, which holds also against a peer that never stops to talk."""
+        """Seconds until the deadline, which also stops a peer that sends without end."""
         remaining = self._deadline - time.monotonic()
         if remaining <= 0:
             raise self._silent()

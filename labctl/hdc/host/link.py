@@ -2,7 +2,7 @@
 
 :class:`~labctl.hdc.host.session.Session` goes straight to the board's hdcd,
 :class:`~labctl.hdc.server_client.session.ServerSession` through an hdc server. Both speak the same
-task packets; how a conversation is opened differs, so a link opens it.
+task packets. They open conversations in different ways, so each link has methods for that.
 """
 
 import time
@@ -83,8 +83,8 @@ class PortConnection(Protocol):
 class HostLink(Protocol):
     """A connected board. ``label`` names it in messages, ``failure`` is set when it is over.
 
-    Each ``open_…`` begins a conversation that ends, on the board too, with the context; it raises
-    LinkError, BoardError, ConfigError (what hdc cannot carry).
+    Each ``open_…`` begins a conversation that ends, on the board too, with the context. It raises
+    LinkError, BoardError, ConfigError (text that hdc cannot send).
     """
 
     @property
@@ -97,7 +97,7 @@ class HostLink(Protocol):
 
     @property
     def can_compress(self) -> bool:
-        """True if the board is known to handle LZ4 in files well: hdcd 3.2 and later do."""
+        """True if the board is known to handle LZ4 in files well: hdcd 3.2 and later."""
 
     def open_task(
         self, command: Command, data: bytes, *, text: str, timeout: float
@@ -105,7 +105,7 @@ class HostLink(Protocol):
         """Open a channel and request a task: as ``command`` with ``data``, or as ``text`` of a
         server.
 
-        ECHO_RAW packets with its output follow. What is sent as SHELL_DATA is its input.
+        ECHO_RAW packets with its output follow. SHELL_DATA packets are its input.
         """
 
     def open_send(self, remote: str, *, timeout: float) -> AbstractContextManager[HostChannel]:
@@ -144,11 +144,11 @@ class HostLink(Protocol):
         """
 
     def close(self) -> None:
-        """End it, and what goes on over it. Idempotent."""
+        """End the link and all its conversations. Idempotent."""
 
 
 def check_path(path: str) -> str:
-    """``path`` itself, if hdc can carry it. Raises ConfigError."""
+    """Return ``path``. Raises ConfigError if hdc cannot name it."""
     if any(character in path for character in '"%\0'):
         raise ConfigError(
             f"hdc cannot name a path with a double quote, a percent sign or a NUL byte: {path!r}"
@@ -167,12 +167,12 @@ def expect(
     *,
     also: Callable[[int, bytes], bool] = lambda _command, _data: False,
 ) -> bytes:
-    """Return the data of the next packet, which must be ``wanted``; other packets but messages
-    fail.
+    """Return the data of the next packet, which must be ``wanted``. Skip messages; other packets
+    are errors.
 
-    ``also`` says of other packets whether it has taken them.
+    ``also`` gets other packets, and returns True for those that it has handled.
     """
-    deadline = time.monotonic() + channel.timeout  # words alone are no progress
+    deadline = time.monotonic() + channel.timeout  # a message alone is no progress
     while True:
         kind, data = channel.receive(deadline - time.monotonic())
         if kind == wanted:
@@ -182,16 +182,16 @@ def expect(
 
 
 def refuse(kind: int, data: bytes, due: str) -> None:
-    """Raise what a packet means that was not due, unless it is mere information."""
+    """Raise the error of an unexpected packet, unless it is only information."""
     if kind == Command.CHANNEL_CLOSE:
         raise DeviceLost("the board broke off the transfer without a reason")
     if kind != Command.ECHO:
-        raise ProtocolError(f"the board sent command {kind} where {due} was due")
+        raise ProtocolError(f"the board sent command {kind}; expected {due}")
     raise_echo(data)
 
 
 def raise_echo(data: bytes) -> None:
-    """Raise what an ECHO packet reports, unless it is mere information."""
+    """Raise the error of an ECHO packet, unless it is only information."""
     text = data[1:].decode(errors="replace").strip()
     if not data or data[0] != EchoLevel.FAIL:
         return
@@ -204,7 +204,7 @@ def raise_echo(data: bytes) -> None:
     raise BoardError(f"the board answers: {text}")
 
 
-#: What a board is asked to become: itself again, its bootloader, or off.
+#: hdc's command for each mode that a board restarts into.
 RebootTarget = Literal["", "bootloader", "recovery", "flashd", "shutdown"]
 _REBOOT_TEXTS = {
     "": "target boot",
@@ -216,7 +216,7 @@ _REBOOT_TEXTS = {
 
 
 def shell(link: HostLink, command: str, *, timeout: float) -> Generator[bytes, None, None]:
-    """Run ``command`` in the board's shell; its output, piece by piece, until it ends.
+    """Run ``command`` in the board's shell; yield its output, piece by piece, until it ends.
 
     Close the iterator to end the command early. The protocol carries no exit status, and the end
     of the output proves nothing by itself. ``timeout`` (s) bounds the whole command.
@@ -233,8 +233,8 @@ def hilog(link: HostLink, arguments: str = "", *, timeout: float) -> Generator[b
     """Yield the board's log, piece by piece, until ``timeout`` seconds are over or the iterator
     closes.
 
-    hdc itself passes no arguments on: with ``arguments``, text for the board's shell, its ``hilog``
-    is run as any command. It ends by itself with ``-x`` only. Raises LinkError, BoardError.
+    hdc itself passes no arguments on. With ``arguments`` (shell text), the board's ``hilog`` runs
+    as an ordinary command. It ends by itself only with ``-x``. Raises LinkError, BoardError.
     """
     command = f"hilog {arguments}" if arguments else ""
     with link.open_task(
@@ -247,9 +247,9 @@ def hilog(link: HostLink, arguments: str = "", *, timeout: float) -> Generator[b
 
 
 def reboot(link: HostLink, how: RebootTarget = "", *, timeout: float) -> None:
-    """Have the board restart; returns when it has taken the request, or is gone already.
+    """Restart the board; return when it has accepted the request, or is already gone.
 
-    Nothing tells here whether it comes back, or went at all: compare its boot id later.
+    This does not show that the board restarted or came back: compare its boot id later.
     Raises LinkError, BoardError.
     """
     with link.open_task(
@@ -259,11 +259,11 @@ def reboot(link: HostLink, how: RebootTarget = "", *, timeout: float) -> None:
             for _ in _output(channel, timeout):
                 pass
         except DeviceLost:
-            return  # as was asked
+            return  # as requested
 
 
 def remount(link: HostLink, *, timeout: float) -> str:
-    """Make the board's system partitions writable (``target mount``); what it says to that.
+    """Make the board's system partitions writable (``target mount``); return its answer.
 
     Raises LinkError, BoardError when it cannot.
     """
@@ -271,7 +271,7 @@ def remount(link: HostLink, *, timeout: float) -> str:
 
 
 def set_mode(link: HostLink, mode: str, *, timeout: float) -> str:
-    """Change how the board's hdcd listens (``tmode port 5555``, ``tmode usb``); what it says.
+    """Change how the board's hdcd listens (``tmode port 5555``, ``tmode usb``); return its answer.
 
     Raises LinkError, BoardError when it cannot.
     """
@@ -287,7 +287,7 @@ def _answer(link: HostLink, command: Command, data: bytes, text: str, timeout: f
 
 
 class InteractiveShell:
-    """A shell on a terminal of the board's. Sending and receiving may be done by two threads."""
+    """A shell on a terminal of the board. One thread may send while another receives."""
 
     def __init__(self, channel: HostChannel):
         self._channel = channel
@@ -330,7 +330,7 @@ def interactive_shell(link: HostLink, *, timeout: float) -> Iterator[Interactive
 def _output(
     channel: HostChannel, timeout: float, words: list[bytes] | None = None
 ) -> Generator[bytes, None, None]:
-    """Output of a task until it ends, within ``timeout`` seconds. ``words`` collects its
+    """Yield a task's output until it ends, within ``timeout`` seconds. ``words`` collects its
     messages."""
     deadline = time.monotonic() + timeout
     while True:

@@ -1,10 +1,10 @@
 """The connections of one forwarding rule.
 
-The protocol multiplexes connections over one channel and has no flow control, so what the board
-sends must be taken: each connection has a bounded queue and two threads, one for each direction. A
-connection whose user lets its queue fill holds the rule back, at last the whole link; when it takes
-nothing at all for some seconds, it is cut. Bytes to the board are sent by threads that take nothing
-from it, so neither direction can block the other.
+The protocol multiplexes connections over one channel and has no flow control, so labctl must take
+all that the board sends. Each connection has a bounded queue and two threads, one for each
+direction. A full queue blocks the rule, and at last the whole link; a connection whose user takes
+nothing for some seconds is cut. The threads that send to the board receive nothing from it, so
+neither direction can block the other.
 """
 
 import logging
@@ -26,11 +26,11 @@ _log = logging.getLogger("labctl.hdc")
 
 
 class Mux:
-    """Carries connections over a channel until closed.
+    """Forwards connections over a channel until closed.
 
-    ``node`` is the board's end of connections that are :meth:`adopted <adopt>` here; ``dial`` makes
-    this host's end of those that the board opens (within the seconds it is given; OSError refuses
-    one).
+    ``node`` is the board's end of each connection given to :meth:`attach`. ``dial`` makes this
+    host's end of each connection that the board opens: it gets a time-out in s, and raises OSError
+    to refuse the connection.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Mux:
         self._over = False
 
     def attach(self, sock: socket.socket) -> None:
-        """Have the board open its end for a connection that was accepted here."""
+        """Ask the board to open its end for a connection accepted here."""
 
         def open_it(connection: Connection) -> socket.socket | None:
             self._channel.send(Command.FORWARD_ACTIVE_SLAVE, connection.context, naming(self._node))
@@ -61,7 +61,7 @@ class Mux:
             sock.close()
 
     def take(self, command: int, data: bytes) -> bool:
-        """Take a packet of the rule's channel; False when it is none of a connection."""
+        """Handle a packet of the rule's channel; False if it belongs to no connection."""
         context = data[:ID_BYTES]
         connection = self._connections.get(context)
         if command == Command.FORWARD_ACTIVE_SLAVE:
@@ -80,7 +80,7 @@ class Mux:
         return True
 
     def run(self) -> None:
-        """Take what the board sends, until the channel or the link ends."""
+        """Handle the board's packets until the channel or the link ends."""
         try:
             while True:
                 command, data = self._channel.receive(threading.TIMEOUT_MAX)
@@ -109,7 +109,7 @@ class Mux:
             connection.cut()
 
     def _open_here(self, context: bytes) -> None:
-        """Connect to this host's own node: whatever the board names, it gets no other."""
+        """Connect to the rule's node on this host, whatever node the board names."""
 
         def open_it(connection: Connection) -> socket.socket | None:
             if self._dial is None:
@@ -140,10 +140,10 @@ class Mux:
             thread = threading.Thread(
                 target=self._forward, args=(connection,), name="hdc forward", daemon=True
             )
-            # Before it starts: the board may answer what it says at once.
+            # Before it starts: the board may answer its first packet at once.
             self._connections[connection.context] = connection
             try:
-                thread.start()  # under the lock: a join finds started threads only
+                thread.start()  # under the lock: only started threads can be joined
             except RuntimeError as error:
                 _log.warning("a forwarded connection is refused: %s", error)
                 del self._connections[connection.context]

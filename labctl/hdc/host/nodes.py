@@ -1,7 +1,7 @@
 """This host's ends of forwarded connections, named as hdc names them: ``KIND:ADDRESS``.
 
-A board knows more kinds than a host does (``jdwp``, ``ark``, ``dev``): what is at its end is its
-own affair, only the form is checked here.
+A board knows more kinds than a host (``jdwp``, ``ark``, ``dev``). Of its nodes, only the form is
+checked here.
 """
 
 import re
@@ -17,9 +17,8 @@ _BACKLOG = 128
 
 
 def check_node(node: str) -> str:
-    """``node`` itself, if hdc can carry it: its command lines are split at blanks.
-
-    Raises ConfigError.
+    """Return ``node``. Raises ConfigError if hdc cannot send it: hdc splits its command lines at
+    blanks.
     """
     if _FORM.fullmatch(node) is None:
         raise ConfigError(
@@ -40,9 +39,9 @@ def port_of(node: str) -> int | None:
 
 
 class Listener:
-    """A node of this host that takes connections; TCP on loopback only.
+    """A node of this host that accepts connections; TCP on loopback only.
 
-    ``node`` names it, with the port that the system chose in place of 0. Raises ConfigError
+    ``node`` is its name, with the port that the system chose in place of 0. Raises ConfigError
     (a kind that hosts do not have), HostError (taken, not allowed).
     """
 
@@ -75,16 +74,16 @@ class Listener:
             return None
 
     def detached(self) -> socket.socket:
-        """Another descriptor of the listening socket, to accept by other means; close it."""
+        """Return another descriptor of the listening socket; the caller closes it."""
         return self._socket.dup()
 
     def stop(self) -> None:
-        """Take no more connections, and wake who waits for one. Idempotent."""
+        """Accept no more connections, and wake the waiting thread. Idempotent."""
         with suppress(OSError):  # it never listened, or is stopped already
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Give everything back. Nobody may be in :meth:`accept`: its descriptor may be another's.
+        """Release the socket. No thread may be in :meth:`accept`: the descriptor may be reused.
 
         Idempotent.
         """
@@ -110,7 +109,7 @@ def dial_node(node: str, *, timeout: float) -> socket.socket:
 
 
 def check_local_node(node: str) -> str:
-    """``node`` itself, if this host can be at that end. Raises ConfigError."""
+    """Return ``node``. Raises ConfigError if this host has no such kind of node."""
     _address(node)
     return node
 

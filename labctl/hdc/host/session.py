@@ -1,6 +1,6 @@
 """The host side of one hdc session over TCP: many channels at once over one connection.
 
-One thread reads; it hands packets to the channel they belong to and sends the heartbeats. A
+One thread reads; it passes packets to their channels and sends the heartbeats. A
 caller sends on its own thread. Every wait has a time-out, and when the link breaks, each wait ends
 with the reason.
 """
@@ -88,11 +88,11 @@ class Session:
     ) -> Self:
         """Connect to a board's hdcd and shake hands, within ``timeout`` seconds in all.
 
-        ``find_key`` gives the key that a locked board is shown, ``consent`` says whether to wait
-        for somebody who allows it there.
+        ``find_key`` returns the key for a locked board. ``consent`` sets how long to wait for
+        a user who allows it there.
 
         Raises LinkRefused (nothing listens or no route), NotAuthorised, CommandTimeout (accepted,
-        but silent), DeviceLost, ProtocolError, ConfigError (no such thing as a host).
+        but silent), DeviceLost, ProtocolError, ConfigError (not a host name).
         """
         label = f"{host}:{port}"
         deadline = time.monotonic() + timeout
@@ -201,7 +201,7 @@ class Session:
         return reverse(partial(self.channel, timeout=timeout, parting=PARTING), listen, connect)
 
     def forget(self, channel: Channel) -> None:
-        """Packets for this channel go nowhere from now on."""
+        """Drop all further packets for this channel."""
         with self._state:
             self._channels.pop(channel.number, None)
 
@@ -228,7 +228,7 @@ class Session:
     def close(self) -> None:
         """End the session, its connection and its thread. Idempotent."""
         self._fail(DeviceLost(f"the link to {self.label} was closed"))
-        # Both come at once, unless Ctrl-C struck a thread while it took a lock: it was never
+        # Both end at once, unless Ctrl-C struck a thread while it took a lock: it was never
         # released then, and nobody may wait for that for ever.
         self._reader.join(self._limits.close_seconds)
         if self._sending.acquire(timeout=self._limits.close_seconds):
@@ -242,7 +242,7 @@ class Session:
             self._write(views, timeout)
         except LinkError:
             raise
-        except BaseException:  # Ctrl-C, say: what follows half a packet would be taken as its rest
+        except BaseException:  # after Ctrl-C, a new packet would be read as the rest of this one
             self._fail(lost(self.label, "a packet was cut short"))
             raise
 
@@ -281,7 +281,7 @@ class Session:
 
     def _read(self) -> None:
         try:
-            self._dispatch()  # what came together with the handshake
+            self._dispatch()  # bytes that came together with the handshake
             while True:
                 seconds = self._beat_if_due()
                 if not self._wait(select.POLLIN, seconds):
@@ -312,10 +312,10 @@ class Session:
                 self._try_send(number, Command.CHANNEL_CLOSE, bytes([data[0] - 1]))
 
     def _deliver(self, channel: Channel, command: int, data: bytes) -> None:
-        """Hand a packet over; meanwhile nothing else is read, so the board is held back too.
+        """Pass a packet to its channel; nothing else is read meanwhile, so the board must wait too.
 
-        The protocol can hold back all channels only, so one that nobody reads is given up when
-        others wait.
+        The protocol can only stop all channels together, so a channel that nobody reads is given
+        up when others wait.
         """
         began, stall = time.monotonic(), self._limits.stall_seconds
         while not channel.deliver(command, data, timeout=_STALL_LOOK_SECONDS):
@@ -338,7 +338,7 @@ class Session:
         return self._blocked_writers > 0 or any(other.is_awaited for other in others)
 
     def _beat_if_due(self) -> float | None:
-        """Send a heartbeat when it is time; the seconds until the next, None when unwanted."""
+        """Send a heartbeat when due; return the seconds until the next one, None if unwanted."""
         if not self.handshake.heartbeat:
             return None
         now = time.monotonic()
@@ -351,8 +351,8 @@ class Session:
     def _try_send(self, channel: int, command: Command, data: bytes) -> None:
         """Send a small packet from the reading thread, which must never wait for the board.
 
-        Left out when the link is full of our bytes: those say that we are alive as well as a
-        heartbeat does, and an unknown channel's close needs no answer.
+        Skip it when the link is full: the bytes under way show that this host is alive, as a
+        heartbeat would, and the close of an unknown channel needs no answer.
         """
         if self._sending.acquire(blocking=False):
             try:

@@ -1,7 +1,7 @@
 """Conversations with an hdc server: the channel protocol, one TCP connection for each.
 
-The server greets first, the client answers with the key of the board it wants, then sends one
-command as text. What comes back is text, and in file transfers also tasks: a command (u16,
+The server begins the handshake, the client answers with the board's key, then sends one
+command as text. The answer is text, and in file transfers also tasks: a command (u16,
 little-endian) and its data as in the session protocol. The end of the connection is the end of the
 answer: there is no status.
 """
@@ -23,7 +23,7 @@ from labctl.hdc.server_client.frames import Frames
 from labctl.hdc.wire import Command
 
 _TASK = struct.Struct("<H")
-#: Frames that are tasks, when a file was asked for; all others are text for people.
+#: Frames that are tasks, in a file transfer; all others are text for people.
 _TASKS = frozenset(
     {
         Command.FILE_INIT,
@@ -37,12 +37,12 @@ _TASKS = frozenset(
 )
 _LEVELS = ((b"[Fail]", EchoLevel.FAIL), (b"[Info]", EchoLevel.INFO))
 _PLAIN = (b"", EchoLevel.OK)
-#: Longest wait for room to say that a transfer is over.
+#: Longest wait for room to send the end of a transfer.
 _CLOSE_SECONDS = 5.0
 
 _CODE = re.compile(r"\[(E\d{6})\]")
 _UNAUTHORISED = frozenset({"E000002", "E000003", "E000010"})
-#: How a server says that it has no such board, or none that answers, by version.
+#: Messages of a server that has no such board, or none that answers, by version.
 _NO_BOARD = (
     "[E000004]",  # the board is being connected
     "[E001003]",  # USB
@@ -56,26 +56,25 @@ _NO_BOARD = (
 
 
 class ChannelKind(Enum):
-    """Content of a channel's frames; the frames themselves do not say."""
+    """Content of a channel's frames; the frames themselves do not show it."""
 
     #: Output of a command, and its input.
     OUTPUT = auto()
-    #: What server and board say themselves.
+    #: Messages of the server and the board.
     WORDS = auto()
-    #: Tasks, both ways, and words.
+    #: Tasks in both directions, and messages.
     FILES = auto()
 
 
 class ServerChannel:
-    """A conversation with a board behind an hdc server, as the packets that a session would give.
+    """A conversation with a board behind an hdc server, in the packets of a session.
 
     ``timeout`` (s) bounds each single wait. ``on_refusal`` is called when the server reports that
-    the board is not there or does not want us. Frames are turned into ECHO_RAW (output), ECHO
-    (words), tasks and, at the end of the connection, CHANNEL_CLOSE.
+    the board is missing or refuses this host. Frames become ECHO_RAW (output), ECHO (messages),
+    tasks and, at the end of the connection, CHANNEL_CLOSE.
 
-    The server refuses a command with a text that begins with ``[Fail]`` in place of output; output
-    that begins with the same text cannot be distinguished from it. Print something else first, as a
-    sentinel does.
+    The server refuses a command with a text that begins with ``[Fail]`` in place of output. Output
+    that begins with the same text looks identical: print something else first, as a sentinel does.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class ServerChannel:
         self._ended = False
 
     def send(self, command: Command, *data: Buffer) -> None:
-        """Send one task, or a shell's input, which goes as it is; several buffers are sent as one.
+        """Send one task, or a shell's input unchanged; several buffers are sent as one.
 
         Raises LinkError.
         """
@@ -135,13 +134,13 @@ class ServerChannel:
         return Command.ECHO, bytes([level]) + words.rstrip(b"\r\n")
 
     def cut(self) -> None:
-        """End it; threads that wait for it get an error."""
+        """Cut the connection; waiting threads get an error."""
         self._frames.cut()
 
     def close(self) -> None:
         """End the conversation; on the board, a running ``sh`` gets its TERM. Idempotent."""
         if self._kind is ChannelKind.FILES and not self._ended and self._frames.is_whole:
-            # A server that is gone has ended it already, and what arrived before stays true.
+            # A lost server has ended it already; frames that arrived before stay valid.
             with suppress(LinkError):
                 self._frames.send(
                     _TASK.pack(Command.CHANNEL_CLOSE),
@@ -159,7 +158,7 @@ class ServerChannel:
 
 
 def refusal(words: bytes, label: str) -> LinkError | None:
-    """Return the error for a server's ``[Fail]`` about the way to a board; None for other
+    """Return the error for a server's ``[Fail]`` about the link to a board; None for other
     messages.
     """
     text = words.decode(errors="replace").strip()
@@ -167,12 +166,12 @@ def refusal(words: bytes, label: str) -> LinkError | None:
     if code and code[1] in _UNAUTHORISED:
         return NotAuthorised(
             f"{label} does not accept the hdc server's key",
-            hint="look at the board's screen and allow this host in its dialog, then try again",
+            hint="allow this host in the dialog on the board's screen, then try again",
             details=text,
         )
     if text.startswith(_NO_BOARD):
         return LinkRefused(
-            f"the hdc server does not reach {label}: {text}",
+            f"the hdc server cannot reach {label}: {text}",
             hint="check power and cable; `labctl boards` shows its state",
         )
     return None

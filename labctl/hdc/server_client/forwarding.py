@@ -1,4 +1,4 @@
-"""Ports forwarded by a server: rules that it keeps, made and ended by text.
+"""Ports forwarded by a server: rules that it keeps, made and ended by text commands.
 
 The server itself listens (or connects, in a reverse rule), on the host that it is on.
 """
@@ -30,12 +30,12 @@ from labctl.retry import retry_infra, wait_until
 _SYSTEM_CHOOSES = "tcp:0"
 _LOOPBACK = "127.0.0.1"
 _MADE = "Forwardport result:OK"
-#: A server drops a rule's listener a moment (45 ms) after it has confirmed that.
+#: A server closes a rule's listener 45 ms after it has confirmed the removal.
 _ENDING_SECONDS = 5.0
 _INTERVAL_SECONDS = 0.05
 _MAX_WORDS_BYTES = 4096
 
-#: Sends a text to the server on the board's behalf; the channel has what it answers.
+#: Sends a text to the server for the board; the channel returns the answer.
 Say = Callable[[str], AbstractContextManager[ServerChannel]]
 
 _log = logging.getLogger("labctl.hdc")
@@ -45,11 +45,13 @@ _log = logging.getLogger("labctl.hdc")
 def forwarded(server: HdcServer, say: Say, wanted: Rule, *, timeout: float) -> Iterator[Forwarding]:
     """While inside, the server keeps the rule ``wanted``.
 
-    Connections that meet its start are held until it stands. A forward rule is the server's at a
-    port that is free on this host (if another host has it taken, at the next one); labctl listens
-    where ``wanted`` says, except for ``tcp:0``: such a port nobody knows before. ``timeout`` (s)
-    bounds the start and each question. Raises ConfigError (no such node; a server on another host),
-    HostError (the port is taken), BoardError, LinkError.
+    Early connections are held until the rule is ready. For a forward rule, the server listens at a
+    port that is free on this host (at the next one if the server's host has it in use), and labctl
+    listens at the port of ``wanted``. With ``tcp:0``, only the server listens: nobody knows that
+    port beforehand. ``timeout`` (s) bounds the start and each request.
+
+    Raises ConfigError (no such node; a server on another host), HostError (the port is taken),
+    BoardError, LinkError.
     """
     _check(server, wanted, timeout)
     with ExitStack() as stack:
@@ -61,15 +63,17 @@ def forwarded(server: HdcServer, say: Say, wanted: Rule, *, timeout: float) -> I
         else:
             rule = retry_infra(
                 lambda: _make(server, say, _at_free_port(wanted), timeout),
-                on=(HostError,),  # the port that was free a moment ago is not any more
+                on=(HostError,),  # the port that was free a moment ago is in use now
                 timeout=timeout,
                 interval=_INTERVAL_SECONDS,
             )
         stack.callback(_end, server, rule, timeout)
         if listener is not None:
-            from labctl.hdc.server_client.holding import carried  # asyncio is slow to load
+            # asyncio is slow to load
+            from labctl.hdc.server_client.holding import forward_connections
 
-            stack.enter_context(carried(listener, Forwarding(rule.listen, rule.connect).port))
+            port = Forwarding(rule.listen, rule.connect).port
+            stack.enter_context(forward_connections(listener, port))
         yield Forwarding(rule.listen if listener is None else listener.node, rule.connect)
 
 
@@ -105,7 +109,7 @@ def _make(server: HdcServer, say: Say, rule: Rule, timeout: float) -> Rule:
     for known in server.rules(timeout=timeout):
         if (known.listen, known.connect) == (rule.listen, rule.connect):
             raise HostError(
-                f"{server.label} forwards {rule.listen} to {rule.connect} already, for {known.key}",
+                f"{server.label} already forwards {rule.listen} to {rule.connect}, for {known.key}",
                 hint=f"take another port, or end it: `hdc fport rm {rule.listen} {rule.connect}`",
             )
     kind = "rport" if rule.is_reverse else "fport"
@@ -129,8 +133,8 @@ def _make(server: HdcServer, say: Say, rule: Rule, timeout: float) -> Rule:
 def _whole_answer(server: HdcServer, channel: ServerChannel, timeout: float) -> tuple[int, str]:
     """Return the server's whole reply until it ends the connection; a refusal ends it at once.
 
-    A server says at once that a rule is made, and ends the conversation 45 to 200 ms later, when
-    the board has agreed. A client that leaves earlier takes its reverse rule away.
+    A server confirms a rule at once, and ends the conversation 45 to 200 ms later, when the board
+    has agreed. If a client closes it earlier, its reverse rule is removed.
     """
     deadline = time.monotonic() + timeout
     level, answer = int(EchoLevel.OK), b""
@@ -155,8 +159,8 @@ def _verify(server: HdcServer, rule: Rule, timeout: float) -> None:
         return rule in server.rules(timeout=timeout)
 
     # A reverse rule is listed only once the board has answered the server, a moment later.
-    patience = min(_ENDING_SECONDS, timeout)
-    if not wait_until(listed, timeout=patience, interval=_INTERVAL_SECONDS):
+    seconds = min(_ENDING_SECONDS, timeout)
+    if not wait_until(listed, timeout=seconds, interval=_INTERVAL_SECONDS):
         raise ProtocolError(f"{server.label} confirms {rule.listen}, but does not list it")
     if not rule.is_reverse and server.way is None and not _listens_here(rule):
         raise elsewhere(server)
@@ -176,8 +180,8 @@ def _refusal(rule: Rule, words: str) -> LabctlError:
 
 
 def _listens_here(rule: Rule) -> bool:
-    """Return True if the rule's port is taken on this host: a tunnel may hide where the server
-    is.
+    """Return True if the rule's port is in use on this host. If not, the server is on another
+    host, behind a tunnel.
     """
     port = port_of(rule.listen)
     if port is None:
@@ -185,7 +189,7 @@ def _listens_here(rule: Rule) -> bool:
     try:
         with socket.socket() as sock:
             sock.bind((_LOOPBACK, port))
-    except OSError:  # taken, or a port that only root may try
+    except OSError:  # in use, or a port that only root may use
         return True
     return False
 
@@ -195,7 +199,7 @@ def _end(server: HdcServer, rule: Rule, timeout: float) -> None:
         return rule not in server.rules(timeout=timeout)
 
     answer = ""
-    # With the server or the board, the rule is gone too.
+    # Without the server or the board, the rule is gone too.
     with suppress(LinkError):
         if ended():
             return

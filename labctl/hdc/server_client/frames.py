@@ -19,7 +19,7 @@ _LENGTH = struct.Struct(">I")
 
 
 class Frames:
-    """A connection that carries frames. ``timeout`` (s) bounds a whole read and each write."""
+    """A connection for frames. ``timeout`` (s) bounds a whole read and each write."""
 
     def __init__(self, sock: "Connection", label: str):
         self.label = label
@@ -32,18 +32,18 @@ class Frames:
 
     @property
     def is_whole(self) -> bool:
-        """True if another frame may be sent: none was cut."""
+        """True if another frame may be sent: none was sent in part."""
         return self._whole
 
     def send(self, *parts: Buffer, timeout: float) -> None:
         """Send one frame. Raises CommandTimeout.
 
-        A connection that the server has ended is no error here: why it did so is to be read.
+        No error if the server has ended the connection: its reason can still be read.
         """
         if self._peer_gone:
             return
         if not self._whole:
-            raise DeviceLost(f"the link to {self.label} is not in order: a frame was cut short")
+            raise DeviceLost(f"the link to {self.label} is broken: a frame was sent in part")
         self._whole = False
         views = [memoryview(part) for part in (_LENGTH.pack(sum(map(len, parts))), *parts)]
         self._socket.settimeout(max(timeout, 0.001))
@@ -82,7 +82,7 @@ class Frames:
             (size,) = _LENGTH.unpack(whole)
             if size > at_most:
                 raise ProtocolError(
-                    f"{self.label} sent {bytes(whole)!r} where the length of a frame is due",
+                    f"{self.label} sent {bytes(whole)!r} instead of the length of a frame",
                     hint="is this the port of an hdc server (usually 8710)?",
                 )
             self._buffer = bytearray(size)
@@ -114,10 +114,10 @@ class Frames:
         return bool(self._filled or not self._in_head or poll.poll(0))
 
     def cut(self) -> None:
-        """End the connection; threads that wait for it get an error."""
+        """Cut the connection; waiting threads get an error."""
         with suppress(OSError):  # the peer may have ended it first
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Give the connection back. Idempotent."""
+        """Release the connection. Idempotent."""
         self._socket.close()

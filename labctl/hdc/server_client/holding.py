@@ -1,8 +1,8 @@
-"""A port of this host that holds connections until an hdc server carries them.
+"""A port of this host that holds connections until an hdc server forwards them.
 
-A server takes connections at a rule's port before the rule stands, and then ends the connection and
-the rule with it (``ListenCallback`` in its public source). So a port that others may know already
-is never the server's own: labctl listens there, and carries what comes to the server's port.
+A server accepts connections at a rule's port before the rule is ready, and then ends the connection
+and the rule (``ListenCallback`` in its public source). So the server never listens at a port that
+others may already know: labctl listens there, and forwards connections to the server's port.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from labctl.hdc.tcp import close_server
 
 #: Connections at once; further ones are reset.
 MAX_CONNECTIONS = 512
-#: Connections that wait until they are carried.
+#: Connections that wait until they are accepted.
 BACKLOG = 128
 _LOOPBACK = "127.0.0.1"
 _PIECE_BYTES = 1 << 16
@@ -28,10 +28,10 @@ _log = logging.getLogger("labctl.hdc")
 
 
 @contextmanager
-def carried(listener: Listener, port: int) -> Iterator[None]:
+def forward_connections(listener: Listener, port: int) -> Iterator[None]:
     """While inside, connections to ``listener`` go to ``port`` of loopback on this host.
 
-    Those that came before wait in the listener's backlog.
+    Earlier connections wait in the listener's backlog.
     """
     loop = asyncio.new_event_loop()
     forwarder = _Forwarder(port)
@@ -57,7 +57,7 @@ class _Forwarder:
         self._work: set[asyncio.Task[None]] = set()
 
     async def run(self, listening: socket.socket) -> None:
-        """Carry until it is over."""
+        """Forward connections until ``over`` is set."""
         server = await asyncio.start_server(self._accept, sock=listening, backlog=BACKLOG)
         await self.over.wait()
         close_server(server)
@@ -80,7 +80,7 @@ class _Forwarder:
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends = [writer]
-        is_whole = False  # all came over, to both ends
+        is_whole = False  # all bytes reached both ends
         try:
             there = await asyncio.open_connection(_LOOPBACK, self._port)
             ends.append(there[1])

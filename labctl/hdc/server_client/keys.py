@@ -10,15 +10,15 @@ MAX_KEY_BYTES = 31
 
 
 def check_key(key: str) -> str:
-    """``key`` itself, if a server can be asked for it. Raises ConfigError."""
+    """Return ``key``. Raises ConfigError if a server cannot take it."""
     if re.fullmatch(r"[!-~]+", key) is None:
-        reason = "it is empty or holds blanks or other characters than ASCII's"
+        reason = "it is empty, or holds blanks or characters that are not ASCII"
     elif len(key) > MAX_KEY_BYTES:
-        reason = f"hdc carries at most {MAX_KEY_BYTES} characters"
+        reason = f"hdc takes at most {MAX_KEY_BYTES} characters"
     elif key == "any":
-        reason = "to hdc it means whatever board is connected"
+        reason = "hdc reads it as any connected board"
     elif ":" in key and not is_tcp_key(key):
-        reason = "hdc takes an IPv4 address and a port, and no names of hosts"
+        reason = "hdc takes an IPv4 address and a port, not a host name"
     else:
         return key
     raise ConfigError(
@@ -32,7 +32,7 @@ def is_tcp_key(key: str) -> bool:
 
 
 def address_of(key: str) -> tuple[str, int]:
-    """Host and port of a key for which :func:`is_tcp_key` holds. Raises ConfigError."""
+    """Return host and port of a key on TCP (:func:`is_tcp_key`). Raises ConfigError."""
     address = _address(key)
     if address is None:
         raise ConfigError(f"not the key of a board on TCP: {key!r}")

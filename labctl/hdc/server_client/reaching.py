@@ -1,9 +1,9 @@
-"""Getting a board behind a server to where it can be used: connected, allowed, answering.
+"""Make a board behind a server ready for use: connected, allowed, answering.
 
-What a server says of a board is no proof. It says ``Connect OK`` of a board that refuses it, and
-``Connected`` of one that was switched off minutes ago; it never connects again to a board on TCP
-that it has lost. So the state is looked up, and a board on TCP that the server believes to have is
-asked for a sign of life.
+A server's report about a board is no proof. It reports ``Connect OK`` for a board that refuses it,
+and ``Connected`` for a board that was switched off minutes ago. It never reconnects to a board on
+TCP that it has lost. So labctl looks up the state, and sends a probe to a board on TCP that the
+server lists as connected.
 """
 
 import os
@@ -25,51 +25,53 @@ from labctl.hdc.server_client.server import HdcServer, Target
 from labctl.hdc.server_client.way import Way
 from labctl.retry import wait_until
 
-#: The most boards that a server takes, in whatever state.
+#: The most boards that a server takes, in any state.
 MAX_TARGETS = 128
 
-#: States that do not change until somebody does something.
+#: States that do not change by themselves.
 _SETTLED = ("Connected", "Unauthorized")
 _INTERVAL_SECONDS = 0.1
-#: The least time for a small question.
+#: The least time for a short request.
 _QUESTION_SECONDS = 2.0
-#: More than this is no echo of a word.
+#: A longer output is not the echo of a word.
 _MAX_ECHO_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class Patience:
-    """Seconds that are waited for a server and a board, within the time in all."""
+class Timeouts:
+    """Limits (s) for single waits for a server and a board, within the total time-out."""
 
-    #: A server that makes its key first, for 2-3 s, says that a connection failed which then
-    #: succeeds.
+    #: For a final state. A server that first makes its key, for 2-3 s, reports the failure of a
+    #: connection which then succeeds.
     settle: float = 5.0
-    #: How long a board may keep a sign of life back, and how much longer than one that came later.
+    #: For the answer to a probe, and for the first probe after a later one was answered.
     probe: float = 4.0
     grace: float = 1.0
-    #: How long the end of a sign of life is waited for: usually 45 ms.
+    #: For the end of a probe's conversation: usually 45 ms.
     end: float = 5.0
 
 
-_USUAL = Patience()
+_DEFAULT_TIMEOUTS = Timeouts()
 
 
-def reach(server: HdcServer, key: str, *, timeout: float, patience: Patience = _USUAL) -> None:
+def reach(
+    server: HdcServer, key: str, *, timeout: float, timeouts: Timeouts = _DEFAULT_TIMEOUTS
+) -> None:
     """Return once the server has the board ready for commands, within about ``timeout`` seconds.
 
-    A board on TCP that the server lost, never had, or holds by a dead connection is connected
-    again. Raises LinkRefused (board unknown or offline), NotAuthorised, CommandTimeout (it is
+    The server connects again to a board on TCP that it lost, never had, or holds by a dead
+    connection. Raises LinkRefused (board unknown or offline), NotAuthorised, CommandTimeout (it is
     connected but does not answer, or accepts connections and stays silent), another LinkError.
     """
-    _Reaching(server, key, time.monotonic() + timeout, patience).reach()
+    _Reaching(server, key, time.monotonic() + timeout, timeouts).reach()
 
 
 class _Reaching:
-    def __init__(self, server: HdcServer, key: str, deadline: float, patience: Patience):
+    def __init__(self, server: HdcServer, key: str, deadline: float, timeouts: Timeouts):
         self._server = server
         self._key = key
         self._deadline = deadline
-        self._patience = patience
+        self._timeouts = timeouts
         self._said = ""  # by the server, when it connected to the board
 
     def reach(self) -> None:
@@ -89,27 +91,27 @@ class _Reaching:
             return self._dial()
         if target.state == "Connected":
             return target
-        # Half way for ever, or refused before somebody allowed us on the board: nothing runs there.
+        # Stuck halfway, or refused before a user allowed the server's key: nothing runs there.
         return self._dial_again()
 
     def _alive(self, target: Target) -> Target | None:
-        """Return the board after a request for a sign of life; a dead connection is replaced.
+        """Return the board after a probe; replace a dead connection.
 
-        To drop a connection ends what others do over it. So a silent board must have shown that it
-        is not merely slow: by a command that it answered on another link, begun later.
+        Dropping a connection ends other users' work over it. So labctl drops it only after the
+        board has answered a later command on another link: then it is not only slow.
         """
         with self._probing() as probe:
-            if probe.answered(min(self._patience.probe, self._left() / 2)):
-                probe.wait_for_end(min(self._patience.end, self._left()))
+            if probe.answered(min(self._timeouts.probe, self._left() / 2)):
+                probe.wait_for_end(min(self._timeouts.end, self._left()))
                 return target
             now = self._look()
             if now is None or now.state != "Connected":
-                return now  # it noticed, by our asking
-            if not self._answers_on_its_own() or probe.answered(self._patience.grace):
+                return now  # the server noticed the loss, by this request
+            if not self._answers_on_its_own() or probe.answered(self._timeouts.grace):
                 raise CommandTimeout(
                     f"the board {self._key} is connected, says {self._server.label}, but it does"
                     " not answer",
-                    hint="it may be frozen, overloaded or off; if it is well, let the server drop"
+                    hint="it may be frozen, overloaded or off; if it works, let the server drop"
                     f" its connection: `hdc tconn {self._key} -remove`",
                 )
         import logging
@@ -124,21 +126,21 @@ class _Reaching:
         from labctl.hdc.host.session import Session
 
         host, port = address_of(self._key)
-        seconds = min(self._patience.probe, self._left() / 2)
+        seconds = min(self._timeouts.probe, self._left() / 2)
         try:
             if self._server.way is not None:
-                return self._greets_through(self._server.way, host, port, seconds)
+                return self._handshakes_through(self._server.way, host, port, seconds)
             with Session.connect(host, port, timeout=seconds) as session:
                 return any(shell(session, "echo alive", timeout=seconds))
-        except NotAuthorised:  # hdcd itself is well
+        except NotAuthorised:  # hdcd itself works
             return True
         except LinkError:
             return False
 
     @staticmethod
-    def _greets_through(way: Way, host: str, port: int, seconds: float) -> bool:
-        """Shake hands with the board from the server's host, which may be the only one to reach
-        it. Raises LinkError, NotAuthorised.
+    def _handshakes_through(way: Way, host: str, port: int, seconds: float) -> bool:
+        """Do the handshake with the board from the server's host, which may be the only one to
+        reach it. Raises LinkError, NotAuthorised.
         """
         from labctl.hdc.host.handshake import Consent, Handshake
         from labctl.hdc.keys import HostKey
@@ -162,14 +164,16 @@ class _Reaching:
         except CommandTimeout as error:
             if error.is_of_host:
                 raise
-            with suppress(LinkError):  # else the server waits for the board for ever
+            with suppress(LinkError):  # otherwise the server waits for the board for ever
                 self._server.remove_target(self._key, timeout=_QUESTION_SECONDS)
             raise CommandTimeout(
                 f"{self._server.label} gets no answer from the board {self._key}",
                 hint="it accepts connections but does not speak hdc, or packets to it get lost;"
                 " restart its hdcd or the board",
             ) from error
-        if self._look() is None:  # it lists even those that it does not reach: it will not have it
+        if (
+            self._look() is None
+        ):  # it lists even boards that it cannot reach: it has refused this one
             return None
         return self._settled()
 
@@ -191,7 +195,7 @@ class _Reaching:
             seen.append(self._look())
             return seen[-1] is not None and seen[-1].state in _SETTLED
 
-        seconds = min(self._patience.settle, self._deadline - time.monotonic())
+        seconds = min(self._timeouts.settle, self._deadline - time.monotonic())
         wait_until(settled, timeout=seconds, interval=_INTERVAL_SECONDS)
         return seen[-1]
 
@@ -202,7 +206,7 @@ class _Reaching:
         if target.state == "Unauthorized":
             raise NotAuthorised(
                 f"the board {key} does not accept the key of {server.label}",
-                hint="look at the board's screen and allow this host in its dialog, then try again",
+                hint="allow this host in the dialog on the board's screen, then try again",
             )
         if target.state != "Connected":
             raise LinkRefused(
@@ -215,7 +219,7 @@ class _Reaching:
         known = [target.key for target in self._server.list_targets(timeout=self._left())]
         if len(known) >= MAX_TARGETS:
             hint = (
-                f"it has {len(known)} boards, and takes no more than {MAX_TARGETS}: use another"
+                f"it has {len(known)} boards, and takes at most {MAX_TARGETS}: use another"
                 " server, or none (`link: tcp`)"
             )
         elif known:
@@ -232,7 +236,7 @@ class _Reaching:
         return self._server.find(self._key, timeout=self._left())
 
     def _left(self) -> float:
-        """Return the time (s) for a request: never so little that the server seems silent."""
+        """Return the time (s) for a request: at least enough for a working server to answer."""
         return max(self._deadline - time.monotonic(), _QUESTION_SECONDS)
 
     @contextmanager
@@ -260,17 +264,17 @@ class _Probe:
         self._over = False
 
     def answered(self, timeout: float) -> bool:
-        """Wait for the message; False if it does not arrive within ``timeout`` seconds from now."""
+        """Wait for the word; False if it does not arrive within ``timeout`` seconds."""
         self._hear(timeout, lambda: self._word in self._heard)
         return self._word in self._heard
 
     def wait_for_end(self, timeout: float) -> None:
         """Let the server end the conversation, as its own client does.
 
-        Left before, it is still being ended on the board while the next command starts there. With
-        hdcd 3.1.0e behind a server 3.2.0c, 3 of 150 such commands printed their output and never
-        ended, and none of the official client's, which always waits. That this is the reason was
-        not seen: it does not happen at will.
+        Otherwise the board is still ending it while the next command starts there. With hdcd
+        3.1.0e behind a server 3.2.0c, 3 of 150 such commands printed their output and never ended;
+        with the official client, which always waits, none did. This cause is not proven: the
+        fault cannot be reproduced at will.
         """
         self._hear(timeout, lambda: False)
 

@@ -1,4 +1,4 @@
-"""An hdc server, and what can be asked of it without a board.
+"""An hdc server, and the requests to it that need no board.
 
 The server (``hdc`` runs it, on TCP port 8710 of loopback) owns the cables of USB and UART boards,
 and the key that boards authorise. Written from recorded traffic of 3.2.0c.
@@ -20,16 +20,16 @@ from labctl.hdc.tcp import dial
 _BANNER = b"OHOS HDC"
 _BANNER_BYTES = 12
 _KEY_BYTES = 32
-#: A greeting: banner and channel id; servers that compare versions add 64 bytes with theirs.
+#: A handshake: banner and channel id; servers that compare versions add 64 bytes with theirs.
 _HANDSHAKE_SIZES = (44, 108)
 _LARGE_BUFFERS = ord("H")
 _CHECK_SERVER = b"\x0d\x00"
-#: A server sends as many frames as there is to say; more than this is no list of boards.
+#: A server's answer has any number of frames; a longer one is not a list of boards.
 _MAX_ANSWER_BYTES = 1 << 20
 #: KEY, the two nodes of a rule, and which side listens, as `fport ls` lists them.
 _RULE = re.compile(r"(\S+) {4}(\S+) (\S+) {4}\[(Forward|Reverse)\]")
 _NOTHING = "[Empty]"
-#: Time for a server that is well to say its version.
+#: Time for a working server to report its version.
 _QUESTION_SECONDS = 2.0
 _NOT_RUNNING_HINT = (
     "start it with `hdc start`; hdc is part of the OpenHarmony SDK's toolchains (for x86_64)."
@@ -49,7 +49,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Rule:
-    """A forwarding that a server keeps: what listens, and where its connections go.
+    """A forwarding that a server keeps: the node that listens, and the node it connects to.
 
     The server listens; in a reverse rule the board does.
     """
@@ -61,14 +61,14 @@ class Rule:
 
 
 class HdcServer:
-    """An hdc server that runs, and what can be asked of it without a board.
+    """A running hdc server, and the requests to it that need no board.
 
     Errors of the server itself are its host's (:meth:`labctl.errors.LabctlError.of_host`): it does
-    not listen, does not greet, or does not answer what it is asked without a board.
+    not listen, sends no handshake, or does not answer a request that needs no board.
 
-    ``is_here`` says whether it is on this host, as far as its address shows: None before the first
-    answer. The other end of a tunnel that labctl did not make seems to be here. ``way`` is one
-    that it made; the address is then that host's.
+    ``is_here`` is True if the server's address is on this host, None before the first answer. A
+    server behind a tunnel of another program also seems to be here. ``way`` is a tunnel that
+    labctl made; the address is then one of the tunnel's host.
     """
 
     def __init__(self, host: str, port: int, way: Way | None = None):
@@ -80,7 +80,7 @@ class HdcServer:
         self.is_here: bool | None = None if way is None else False
 
     def close(self) -> None:
-        """End the way to it, if there is one. Idempotent."""
+        """Close the tunnel to it, if there is one. Idempotent."""
         if self.way is not None:
             self.way.close()
 
@@ -95,7 +95,7 @@ class HdcServer:
         return answer.removeprefix(_CHECK_SERVER).decode(errors="replace")
 
     def is_gone(self) -> bool:
-        """Tell whether it does not even say its version now."""
+        """Return True if the server does not even report its version now."""
         try:
             self.version(timeout=_QUESTION_SECONDS)
         except LinkError as error:
@@ -123,18 +123,18 @@ class HdcServer:
         return next((target for target in targets if target.key == key), None)
 
     def connect_target(self, key: str, *, timeout: float) -> str:
-        """Let it connect to the board at ``HOST:PORT``; what it says. Proves nothing: look again.
+        """Let it connect to the board at ``HOST:PORT``; return its answer, which is no proof.
 
         Raises LinkError: CommandTimeout when the board accepts and stays silent, as the server
-        waits for it without an end.
+        then waits for ever.
         """
         reply = self._ask(f"tconn {key}", timeout, of_board=True)
         return reply.decode(errors="replace").strip()
 
     def remove_target(self, key: str, *, timeout: float) -> None:
-        """Let it drop its connection to a board on TCP, which it lists as Offline then.
+        """Let it drop its connection to a board on TCP; it then lists the board as Offline.
 
-        It says nothing when it has done so. Raises LinkError.
+        It does not confirm this. Raises LinkError.
         """
         self._ask(f"tconn {key} -remove", timeout)
 
@@ -152,7 +152,7 @@ class HdcServer:
         return rules
 
     def remove_rule(self, rule: Rule, *, timeout: float) -> str:
-        """Let it end a forwarding, of whichever board; what it says. Proves nothing: look again.
+        """Let it end a forwarding of any board; return its answer, which is no proof.
 
         Raises LinkError.
         """
@@ -160,7 +160,7 @@ class HdcServer:
         return reply.decode(errors="replace").strip()
 
     def open(self, key: str, command: bytes, *, label: str, timeout: float) -> tuple[Frames, bool]:
-        """Send ``command`` on a new connection; return it, and True if it carries large buffers.
+        """Send ``command`` on a new connection; return it, and True if it uses large buffers.
 
         ``timeout`` (s) bounds it in all. Raises LinkError.
         """
@@ -170,34 +170,34 @@ class HdcServer:
             undo.callback(sock.close)
             frames = Frames(sock, self.label)
             with _of_host():
-                handshake = self._greeting(frames, deadline)
+                handshake = self._read_handshake(frames, deadline)
             frames.label = label
             banner, version = handshake[:_BANNER_BYTES], handshake[min(_HANDSHAKE_SIZES) :]
-            # Its own version is a version that it accepts.
+            # It accepts its own version.
             answer = banner + key.encode().ljust(_KEY_BYTES, b"\0") + version
             frames.send(answer, timeout=deadline - time.monotonic())
             frames.send(command, b"\0", timeout=deadline - time.monotonic())
             undo.pop_all()
         return frames, banner[-1] == _LARGE_BUFFERS
 
-    def _greeting(self, frames: Frames, deadline: float) -> bytes:
-        """Return what it says first, whatever board is asked for. Raises LinkError."""
+    def _read_handshake(self, frames: Frames, deadline: float) -> bytes:
+        """Return its handshake, the same for every board. Raises LinkError."""
         seconds = deadline - time.monotonic()
         try:
-            greeting = frames.read(seconds, at_most=max(_HANDSHAKE_SIZES))
+            handshake = frames.read(seconds, at_most=max(_HANDSHAKE_SIZES))
         except CommandTimeout:
             raise CommandTimeout(
-                f"no answer from {self.label} within {seconds:.3g} s: it does not greet",
+                f"no answer from {self.label} within {seconds:.3g} s: it sends no handshake",
                 hint="it hangs, or its host is overloaded; `hdc kill` ends it",
             ) from None
-        if greeting is None:
-            raise DeviceLost(f"{self.label} closed the connection without a greeting")
-        if len(greeting) not in _HANDSHAKE_SIZES or not greeting.startswith(_BANNER):
+        if handshake is None:
+            raise DeviceLost(f"{self.label} closed the connection without a handshake")
+        if len(handshake) not in _HANDSHAKE_SIZES or not handshake.startswith(_BANNER):
             raise ProtocolError(
-                f"{self.label} greets with {greeting[:16]!r}",
+                f"{self.label} sends no hdc handshake, but {handshake[:16]!r}",
                 hint="is this the port of an hdc server (usually 8710)?",
             )
-        return greeting
+        return handshake
 
     def _connect(self, timeout: float) -> Connection:
         if self.way is None:
@@ -216,7 +216,7 @@ class HdcServer:
             ).of_host() from error
 
     def _ask(self, command: str, timeout: float, *, of_board: bool = False) -> bytes:
-        """Return its answer. Its silence is the board's where a board is asked meanwhile."""
+        """Return its answer. If ``of_board``, a missing answer is the board's fault."""
         deadline = time.monotonic() + timeout
         frames, _ = self.open("", command.encode(), label=self.label, timeout=timeout)
         try:
@@ -225,7 +225,7 @@ class HdcServer:
                 while (frame := frames.read(deadline - time.monotonic())) is not None:
                     answer += frame
                     if len(answer) > _MAX_ANSWER_BYTES or time.monotonic() > deadline:
-                        raise ProtocolError(f"{self.label} has no end of its answer to {command!r}")
+                        raise ProtocolError(f"{self.label} answers {command!r} without end")
                 return bytes(answer)
         finally:
             frames.close()
@@ -233,7 +233,7 @@ class HdcServer:
 
 @contextmanager
 def _of_host(but: type[LinkError] | None = None) -> Iterator[None]:
-    """Blame the server's host for errors meanwhile, ``but`` for those of a kind."""
+    """Attribute errors inside to the server's host, except errors of the type ``but``."""
     try:
         yield
     except LinkError as error:
@@ -245,6 +245,6 @@ def _of_host(but: type[LinkError] | None = None) -> Iterator[None]:
 def _is_on_this_host(sock: socket.socket) -> bool:
     try:
         here, there = sock.getsockname()[0], sock.getpeername()[0]
-    except OSError:  # it has hung up already
+    except OSError:  # it has closed the connection already
         return False
     return bool(here == there or ipaddress.ip_address(there).is_loopback)

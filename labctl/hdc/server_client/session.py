@@ -15,15 +15,15 @@ from labctl.hdc.server_client.server import HdcServer, Rule
 from labctl.hdc.server_client.way import Connection
 from labctl.hdc.wire import Command
 
-#: Commands that are answered in words, not with output.
+#: Commands that are answered by messages, not output.
 _SPEAKING = (Command.UNITY_REMOUNT, Command.UNITY_RUNMODE)
 
 
 class ServerSession:
     """A board behind a server. Use :meth:`connect`; safe to use from several threads.
 
-    ``failure`` is set when the server refused the board, the server or the tunnel to it was lost or
-    the session was closed. A board lost in mid-command shows as an answer that just ends.
+    ``failure`` is set when the server refused the board, the server or its tunnel was lost, or the
+    session was closed. If the board is lost during a command, its answer just ends.
     """
 
     def __init__(self, server: HdcServer, key: str):
@@ -38,8 +38,8 @@ class ServerSession:
     def connect(cls, server: HdcServer, key: str, *, timeout: float) -> Self:
         """Connect to the board of that key, if the server has it ready within ``timeout`` seconds.
 
-        A board on TCP that the server lost, never had, or holds by a dead connection is connected
-        again by it: servers do not do that by themselves.
+        Lets the server connect again to a board on TCP that it lost, never had, or holds by a dead
+        connection: servers do not do that by themselves.
 
         Raises ConfigError (no key), LinkRefused (no server; board unknown or offline),
         NotAuthorised, CommandTimeout (the board does not answer), another LinkError.
@@ -49,13 +49,13 @@ class ServerSession:
 
     @property
     def failure(self) -> LinkError | None:
-        """The reason why it is over; None while none is known."""
+        """The reason for the end of the session; None while none is known."""
         way = self._server.way
         return self._failure or (None if way is None else way.failure)
 
     @property
     def can_compress(self) -> bool:
-        """Never: a server does not tell a board's version."""
+        """False: a server does not report a board's version."""
         return False
 
     @contextmanager
@@ -103,8 +103,8 @@ class ServerSession:
         wanted, way = Rule(self._key, "tcp:0", f"tcp:{port}", is_reverse=False), self._server.way
         with self._forwarded(wanted, timeout) as rule:
             if way is not None:
-                with closing(way.connect("127.0.0.1", rule.port, timeout=timeout)) as carried:
-                    yield carried
+                with closing(way.connect("127.0.0.1", rule.port, timeout=timeout)) as channel:
+                    yield channel
                 return
             try:
                 connected = socket.create_connection(("127.0.0.1", rule.port), timeout=timeout)
@@ -146,7 +146,7 @@ class ServerSession:
     @contextmanager
     def _open(self, command: str, timeout: float, kind: ChannelKind) -> Iterator[ServerChannel]:
         if "\0" in command:
-            raise ConfigError("hdc cannot carry a command with a NUL byte")
+            raise ConfigError("hdc cannot send a command with a NUL byte")
         with self._noting_a_lost_server():
             frames, large_buffers = self._server.open(
                 self._key,
@@ -174,7 +174,7 @@ class ServerSession:
 
     @contextmanager
     def _noting_a_lost_server(self) -> Iterator[None]:
-        """Blame the host for a server that is lost meanwhile: a lost board looks alike."""
+        """Attribute the loss of a server to the host: a lost board looks the same."""
         try:
             yield
         except LinkError as error:
@@ -185,7 +185,7 @@ class ServerSession:
             raise
 
     def close(self) -> None:
-        """End every conversation with the board, and a tunnel to the server. Idempotent."""
+        """End all conversations with the board, and the tunnel to the server. Idempotent."""
         self._fail(DeviceLost(f"the link to {self.label} was closed"))
         with self._state:
             for channel in self._channels:

@@ -1,4 +1,4 @@
-"""Ways to the host of an hdc server: a tunnel that somebody else makes, and its connections."""
+"""Tunnels to the host of an hdc server, made by another package, and their connections."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -16,19 +16,19 @@ class Connection(PortConnection, Protocol):
     """A connection to a server, used as a socket is: sockets are such."""
 
     def sendmsg(self, buffers: Sequence[Buffer], /) -> int:
-        """Send what can be sent at once; return how many bytes that were. Raises OSError."""
+        """Send the bytes that can be sent at once; return their number. Raises OSError."""
 
     def recv_into(self, room: memoryview, /) -> int:
         """Receive the next bytes; return their number, 0 at the end. Raises OSError."""
 
     def fileno(self) -> int:
-        """Return what poll(2) waits for."""
+        """Return the descriptor for poll(2)."""
 
     def shutdown(self, how: int, /) -> None:
-        """End it; threads that wait for it get an error."""
+        """Cut the connection; waiting threads get an error."""
 
     def close(self) -> None:
-        """Give it back. Idempotent."""
+        """Release the connection. Idempotent."""
 
 
 class Way(Protocol):
@@ -40,10 +40,10 @@ class Way(Protocol):
 
     @property
     def failure(self) -> LinkError | None:
-        """The reason why nothing is carried any more; None while none is known."""
+        """The reason why nothing is forwarded any more; None while none is known."""
 
     def connect(self, host: str, port: int, *, timeout: float) -> Connection:
         """Connect to an address as that host sees it. Raises LinkRefused, LinkError."""
 
     def close(self) -> None:
-        """End all that goes through. Idempotent."""
+        """Close the tunnel and its connections. Idempotent."""

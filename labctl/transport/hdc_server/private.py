@@ -1,8 +1,8 @@
 """Servers that nobody else uses: with a TMPDIR, a port and a HOME of their own.
 
-They never touch the user's: not the server that may run, not ``~/.harmony``, not the pid file. They
-are as many as the boards need, and end with this labctl. What a killed labctl has left running is
-ended by the next one that starts such servers.
+They never touch the user's server, ``~/.harmony`` or pid file. Their number follows from the
+boards, and they end with this labctl. If a labctl was killed, the next one that starts such servers
+ends those left running.
 """
 
 import os
@@ -30,7 +30,7 @@ from labctl.transport.hdc_server.process import (
     start_server,
 )
 
-#: A server takes 128 boards. Those on cables, which each finds by itself, count too.
+#: A server takes 128 boards, including those on cables: each server finds these by itself.
 BOARDS_PER_SERVER = 120
 #: Address of the user's own server by default.
 USERS_PORT = 8710
@@ -43,7 +43,7 @@ _END_SECONDS = 5.0
 class ServerPool:
     """Private servers for any number of boards; a board keeps its server. Thread-safe.
 
-    Boards on cables all go to the first one: two servers would fight over the bus.
+    Boards on cables all go to the first one: two servers would compete for the bus.
     """
 
     def __init__(self, *, boards_per_server: int | None = None, users_port: int = USERS_PORT):
@@ -58,7 +58,7 @@ class ServerPool:
     def server_for(self, key: str, *, timeout: float) -> HdcServer:
         """Return the server of the board ``key``; it runs, and is restarted if it died.
 
-        ``timeout`` (s) bounds a question to one that runs; a start has its own bound.
+        ``timeout`` (s) bounds a request to a running server; a start has its own limit.
         Raises ToolMissing, HostError.
         """
         with self._lock:
@@ -97,7 +97,7 @@ class ServerPool:
 
 
 class _Member:
-    """One server of a pool. Its port is another one each time it starts."""
+    """One server of a pool. It gets a new port at each start."""
 
     def __init__(self, folder: Path, home: Path):
         self.boards = 0
@@ -110,7 +110,7 @@ class _Member:
         with self._lock:
             current = self._restarting.current
             if current is not None and current.is_running:
-                with suppress(LinkError):  # it hangs: it is ours, and replaced
+                with suppress(LinkError):  # it hangs: it is labctl's own, and is replaced
                     current.server.version(timeout=timeout)
                     return current.server
             return self._restarting.start()
@@ -147,13 +147,13 @@ def _room_of_a_server() -> int:
 
 
 def _check_bus(users_port: int) -> None:
-    """Raise HostError when the user's server has the boards on cables already."""
+    """Raise HostError when the user's server already has the boards on cables."""
     server = HdcServer(LOOPBACK, users_port)
     with suppress(LinkError):
         server.version(timeout=_QUESTION_SECONDS)
         raise HostError(
-            f"{server.label} runs, and two servers fight over the boards on cables",
-            hint="take `private` off those boards, or end that server: `hdc kill`",
+            f"{server.label} runs, and two servers would compete for the boards on cables",
+            hint="remove `private` from those boards, or end that server: `hdc kill`",
         )
 
 
@@ -180,7 +180,7 @@ def _claim_folder(undo: ExitStack) -> Path:
     HostError.
     """
     root = state_dir() / "hdc" / "private"
-    # The outer lock: nobody takes a folder for an abandoned one before it is held.
+    # The outer lock: no other labctl can think a folder abandoned before it is locked.
     with locked(root / "lock", timeout=_LOCK_SECONDS):
         _end_abandoned(root)
         folder = root / secrets.token_hex(8)
@@ -203,7 +203,7 @@ def _end_abandoned(root: Path) -> None:
 
 
 def _end_server(pid_file: Path) -> None:
-    """End the process that a pid file names, if it is the server of that very folder."""
+    """End the process that a pid file names, if it is the server of that folder."""
     with suppress(OSError, ValueError):
         pid = int(pid_file.read_text())
         process = os.pidfd_open(pid)

@@ -1,7 +1,7 @@
 """The official ``hdc`` program of this host, run as a server.
 
 ``hdc -m -s IP:PORT`` is a server in the foreground: it is watched, and ends on SIGTERM. There is
-one for each ``$TMPDIR``, whose file ``.HDCServer.pid`` it locks and writes its process number into.
+one for each ``$TMPDIR``: it locks the file ``.HDCServer.pid`` there, which has its process id.
 """
 
 import errno
@@ -33,7 +33,7 @@ _DESCRIPTORS = 2048
 _START_SECONDS = 15.0
 _QUESTION_SECONDS = 2.0
 _INTERVAL_SECONDS = 0.1
-#: A server that dies more often than this is not started again.
+#: Starts of a server within a time; a server that ends more often is not started again.
 _STARTS = 4
 _STARTS_SECONDS = 60.0
 _LOG_TAIL_BYTES = 2000
@@ -60,7 +60,7 @@ class ServerProcess:
         return self._child.poll() is None
 
     def stop(self) -> None:
-        """End it, and it only. Idempotent. Raises HostError when it does not end."""
+        """End this process only. Idempotent. Raises HostError when it does not end."""
         if self.is_running:
             process.stop(self._child)
 
@@ -72,7 +72,7 @@ class ServerProcess:
 
 
 class Restarting:
-    """Runs a server, and runs it again after its death, within reason. Not thread-safe."""
+    """Runs a server, and restarts it after its end, up to a limit. Not thread-safe."""
 
     def __init__(self, start: Callable[[], ServerProcess]):
         self._start = start
@@ -82,7 +82,7 @@ class Restarting:
     def start(self) -> HdcServer:
         """Start a new server in place of the last; return it once it answers.
 
-        Raises ToolMissing, HostError (it does not come up, or has died too often of late).
+        Raises ToolMissing, HostError (it does not start, or has ended too often lately).
         """
         now = time.monotonic()
         if len(self._starts) == _STARTS and now - self._starts[0] < _STARTS_SECONDS:
@@ -99,13 +99,13 @@ class Restarting:
         return self.current.server
 
     def stop(self) -> None:
-        """End what runs, if anything does."""
+        """End the server, if one runs."""
         if self.current is not None:
             self.current.stop()
 
 
 def is_installed() -> bool:
-    """Return True if there is a program ``hdc`` on PATH; perhaps for another machine."""
+    """Return True if there is a program ``hdc`` on PATH; it may be for another machine."""
     return shutil.which("hdc") is not None
 
 
@@ -180,7 +180,7 @@ def _await(running: ServerProcess, tmpdir: Path, timeout: float) -> None:
     came = wait_until(settled, timeout=timeout, interval=_INTERVAL_SECONDS)
     if came and running.is_running:
         return
-    with suppress(LinkError):  # another one was faster: good as well
+    with suppress(LinkError):  # another process was faster: its server serves as well
         server.version(timeout=_QUESTION_SECONDS)
         return
     holder = _holder(tmpdir / PID_FILE)
@@ -207,7 +207,7 @@ def end_server(address: str, *, timeout: float) -> None:
 
 
 def _allow_descriptors(pid: int) -> None:
-    """Let a server have as many open files as its boards take, as far as this host allows."""
+    """Raise the limit of a server's open files to what its boards need, if this host allows it."""
     with suppress(ProcessLookupError):  # it has ended already: reported elsewhere
         soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and soft < _DESCRIPTORS:
@@ -216,7 +216,7 @@ def _allow_descriptors(pid: int) -> None:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a pid file that no server holds: it would keep a new one from starting."""
+    """Remove a pid file that no server holds: it would prevent a new server from starting."""
     try:
         file = path.open("r+")
     except FileNotFoundError:

@@ -1,11 +1,11 @@
-"""The hdc server that a board is behind: a shared one, or one of our own.
+"""The hdc server of a board: a shared one, or one of labctl's own.
 
-A server is shared with everybody on the host (DevEco Studio, the user's own ``hdc``): two of them
-would fight over the boards on cables. So one that runs is used; else ``hdc -m`` is run, as a child
-that is started again when it dies, and left running at the end, as ``hdc`` itself leaves the server
-that it starts: others may have begun to use it, and labctl cannot know.
+A server is shared with all programs on the host (DevEco Studio, the user's own ``hdc``): two
+servers would compete for the boards on cables. So labctl uses a running server; otherwise it runs
+``hdc -m`` as a child, and restarts it when it ends. The child is left running at the end, as
+``hdc`` itself leaves the server that it starts: other programs may use it by then.
 
-What runs servers is imported when one has to be run: most commands find one.
+The code that runs servers is imported when needed: most commands find a running server.
 """
 
 import atexit
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from labctl.transport.hdc_server.process import Restarting
 
 _LOOPBACK = ("localhost", "127.0.0.1")
-#: Another labctl has its server up within this time.
+#: Another labctl starts its server within this time.
 _LOCK_SECONDS = 60.0
 #: A new server finds the boards on cables a moment after its start, if there are any.
 _DISCOVERY_SECONDS = 2.0
 _INTERVAL_SECONDS = 0.1
-#: A server that ends hangs up on its last clients for so long.
+#: A server that ends closes its last connections within this time.
 _ENDING_SECONDS = 1.0
 
 _shared: "dict[int, Restarting]" = {}
@@ -42,15 +42,15 @@ _pool_lock = threading.Lock()
 def running_server(host: str, port: int, *, timeout: float) -> HdcServer:
     """Return the shared server at an address; one of this host is started if none listens.
 
-    ``timeout`` (s) bounds the question whether it runs; a start has its own bound.
-    Raises LinkRefused (it does not run, and is elsewhere or there is no hdc), another LinkError
-    (something else listens), HostError (it cannot be run).
+    ``timeout`` (s) bounds the check for a running server; a start has its own limit.
+    Raises LinkRefused (it does not run, and is on another host or there is no hdc), another
+    LinkError (something else listens), HostError (it cannot be started).
     """
     server = HdcServer(host, port)
     try:
         retry_infra(
             lambda: server.version(timeout=timeout),
-            on=(DeviceLost,),  # it is just ending
+            on=(DeviceLost,),  # it is about to end
             timeout=_ENDING_SECONDS,
             interval=_INTERVAL_SECONDS,
         )
@@ -76,7 +76,7 @@ def private_server(key: str, *, timeout: float) -> HdcServer:
 def attached_boards(host: str, port: int, *, timeout: float) -> list[Target]:
     """Return the boards that the hdc server of an address knows; none if this host has no hdc.
 
-    Raises LinkError, HostError when there is something that does not answer as a server does.
+    Raises LinkError, HostError when what listens there does not answer as a server does.
     """
     try:
         server = running_server(host, port, timeout=timeout)

@@ -1,4 +1,4 @@
-"""The place and the user of a log-in over ssh, as devices.yaml says it: a board, or its host."""
+"""Host and user of a log-in over ssh, as in devices.yaml: for a board, or for its host."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +71,7 @@ class SshConfig(UsualConfig):
 
     @property
     def login(self) -> str:
-        """The host and who logs in there, for people."""
+        """The host and the user there, for people."""
         return f"{'' if self.user is None else f'{self.user}@'}{self.location}"
 
     def log_in(self, name: str, timeout: float) -> "SshLink":

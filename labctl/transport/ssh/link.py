@@ -1,4 +1,4 @@
-"""An open ssh connection to a host, watched."""
+"""An open ssh connection to a host, monitored by keepalive requests."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -11,24 +11,24 @@ from paramiko.ssh_exception import ChannelException, SSHException
 from labctl.errors import DeviceLost, LinkError, LinkRefused
 
 LOOPBACK = "127.0.0.1"
-#: For opening a channel.
+#: Time-out to open a channel.
 OPEN_SECONDS = 15.0
-#: Between the end of a channel and that of the connection that it was lost with.
+#: Longest time between the end of a channel and the end of its lost connection.
 TEARDOWN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Watch:
-    """A host is asked this often (s) whether it is there; silent for that long, it is given up."""
+    """Keepalive of a host: the interval between requests, and the limit for each answer, in s."""
 
     every: float = 15.0
-    patience: float = 30.0
+    timeout: float = 30.0
 
 
 class SshLink:
     """An open connection to a host, and the proof that the host is still there.
 
-    ``name`` is what messages call the host; ``closing`` ends what the connection goes through.
+    ``name`` is the host's name in messages; ``closing`` closes jump hosts and a ProxyCommand.
     """
 
     def __init__(self, name: str, transport: paramiko.Transport, closing: ExitStack, watch: Watch):
@@ -53,7 +53,7 @@ class SshLink:
         """The reason why the host accepts no more requests; None while none is known."""
         if self._silent:
             return DeviceLost(
-                f"{self.name} is gone: no answer for {self._watch.patience:.0f} s",
+                f"{self.name} is gone: no answer for {self._watch.timeout:.0f} s",
                 hint="see whether it is up and its network works, then try again",
             )
         if not self._transport.is_active():
@@ -77,7 +77,7 @@ class SshLink:
     def connect_port(
         self, port: int, *, timeout: float, address: str = LOOPBACK
     ) -> paramiko.Channel:
-        """Open a channel to a port of an address as the host sees it; close it.
+        """Open a channel to a port of an address as the host sees it; the caller closes it.
 
         Raises LinkRefused (nobody listens there), another LinkError.
         """
@@ -102,13 +102,13 @@ class SshLink:
             raise failure
 
     def check_after_break(self) -> None:
-        """As :meth:`check`, for a channel that broke: the connection may be about to end too."""
+        """Check as :meth:`check` after a channel broke: the connection may be about to end too."""
         self._transport.join(TEARDOWN_SECONDS)
         self.check()
 
     @contextmanager
     def pulsing(self, on_pulse: Callable[[], None]) -> Iterator[None]:
-        """Have something done, in another thread, each time that the host has answered."""
+        """While inside, call ``on_pulse`` in another thread each time that the host answers."""
         self._on_pulse = on_pulse
         try:
             yield
@@ -116,17 +116,17 @@ class SshLink:
             self._on_pulse = None
 
     def close(self) -> None:
-        """End the connection, and those that it goes through. Idempotent."""
+        """Close the connection, its jump hosts and its ProxyCommand. Idempotent."""
         self._closing.set()
         self._transport.close()
         self._pulse.join()
         self._through.close()
 
     def _keep_asking(self) -> None:
-        # Transport.set_keepalive asks for no answer: it would not notice a frozen host. Nor do all
-        # waits of paramiko have a time-out: closing the connection ends them.
+        # Transport.set_keepalive requests no answer, so it would not notice a frozen host. Some
+        # waits of paramiko have no time-out: closing the connection ends them.
         while not self._closing.wait(self._watch.every):
-            giving_up = threading.Timer(self._watch.patience, self._give_up)
+            giving_up = threading.Timer(self._watch.timeout, self._give_up)
             giving_up.start()
             try:
                 self._transport.global_request("keepalive@openssh.com", wait=True)

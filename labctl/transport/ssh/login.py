@@ -1,7 +1,7 @@
-"""A way to a host over ssh that is proven to be the right host.
+"""Log-in over ssh at a host that is proven to be the right one.
 
 Fabric reads ``~/.ssh/config`` (HostName, Port, User, IdentityFile, ProxyJump, ProxyCommand); the
-host's key has to be in ``known_hosts``, for each host on the way, and is never added by itself.
+host's key must be in ``known_hosts``, also for each jump host, and is never added automatically.
 """
 
 import logging
@@ -32,20 +32,20 @@ from labctl.errors import ConfigError, LinkRefused, NotAuthorised
 from labctl.transport.ssh.known_hosts import KeyRevoked, KeyUnknown, KnownHosts
 from labctl.transport.ssh.link import SshLink, Watch
 
-#: For each of: the TCP connection, the greeting, the log-in.
+#: Time-out of each step: the TCP connection, the banner, the log-in.
 CONNECT_SECONDS = 15.0
 SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 _USUAL = Watch()
 
 _ssh_says = logging.getLogger("paramiko")
-_ssh_says.addHandler(logging.NullHandler())  # what matters of it is in the errors raised here
+_ssh_says.addHandler(logging.NullHandler())  # the errors raised here have all that matters
 
 
 @dataclass(frozen=True)
 class Login:
-    """A host to log in at. None stands for what ssh's own configuration says.
+    """A host to log in at. None means the value of ssh's own configuration.
 
-    ``name`` is what messages call the host, ``through`` another host on the way to it.
+    ``name`` is the host's name in messages, ``through`` a jump host.
     """
 
     name: str
@@ -58,14 +58,14 @@ class Login:
 
     @property
     def label(self) -> str:
-        """The name and where that is."""
+        """The name and the address."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.name} ({host}{'' if self.port is None else f':{self.port}'})"
 
 
 @dataclass(frozen=True)
 class _Hop:
-    """One host on the way, and at the end of it."""
+    """One host of a connection: a jump host, or the last one."""
 
     label: str
     known_hosts: Path | None
@@ -74,7 +74,7 @@ class _Hop:
 
 
 class _Connection(Connection):  # type: ignore[misc]  # Fabric has no types
-    """Reads ``ProxyJump`` as ssh does: `none` is no host, and the first host comes first."""
+    """Reads ``ProxyJump`` as ssh does: `none` means no host, and the first host is the nearest."""
 
     def get_gateway(self) -> Connection | str | None:
         """Return the connection or the command to go through; see Fabric."""
@@ -92,10 +92,10 @@ class _Connection(Connection):  # type: ignore[misc]  # Fabric has no types
 
 
 def log_in(login: Login, *, timeout: float = CONNECT_SECONDS, watch: Watch = _USUAL) -> SshLink:
-    """Open a link to a host. ``timeout`` (s) bounds the TCP connection, the greeting, the log-in.
+    """Open a link to a host. ``timeout`` (s) bounds the TCP connection, the banner, the log-in.
 
-    Raises LinkRefused for a host that is not there, NotAuthorised for one that is not proven or
-    does not let us in; ConfigError for a key or configuration of ssh that cannot be read.
+    Raises LinkRefused for a missing host, NotAuthorised for one that is not proven or refuses
+    the log-in; ConfigError for a key or configuration of ssh that cannot be read.
     """
     way = _way(login, timeout)
     with ExitStack() as stack:
@@ -108,7 +108,7 @@ def log_in(login: Login, *, timeout: float = CONNECT_SECONDS, watch: Watch = _US
 
 
 def _start_proxy_command(connection: Connection, stack: ExitStack) -> None:
-    """Talk to a host through a program, where ssh's configuration says so.
+    """Connect to a host through a program (ProxyCommand) if ssh's configuration has one.
 
     Fabric would start it too, but not end it.
     """
@@ -164,7 +164,7 @@ def _connection(login: Login, gateway: Connection | None, timeout: float) -> Con
             raise ConfigError(f"{login.name}: no key file {key}")
         options = {"key_filename": [str(key)], "look_for_keys": False}
     try:
-        # Only ssh's own configuration counts: `lazy` keeps fabric.yaml and FABRIC_* out.
+        # Only ssh's own configuration counts: `lazy` ignores fabric.yaml and FABRIC_*.
         config = Config(lazy=True)
         config.load_ssh_config()
         connection = _Connection(
@@ -178,7 +178,7 @@ def _connection(login: Login, gateway: Connection | None, timeout: float) -> Con
     except (ConfigParseError, UnicodeDecodeError) as error:
         raise ConfigError(f"ssh's configuration cannot be read: {error}") from error
     for hop in (connection, *_through(connection)):
-        # ssh passes over key files of its configuration that are not there.
+        # ssh ignores missing key files of its configuration.
         keys = hop.connect_kwargs.get("key_filename", [])
         hop.connect_kwargs = {
             **hop.connect_kwargs,
@@ -192,7 +192,7 @@ def _connection(login: Login, gateway: Connection | None, timeout: float) -> Con
 
 
 def _through(connection: Connection) -> Iterator[Connection]:
-    """Yield the connections that one goes through, the nearest first."""
+    """Yield the connections to jump hosts, the nearest first."""
     hop = connection.gateway
     while isinstance(hop, Connection):
         yield hop
@@ -200,7 +200,7 @@ def _through(connection: Connection) -> Iterator[Connection]:
 
 
 def _enforce_host_key(hop: _Hop) -> None:
-    """Replace Fabric's own policy, which lets every host in."""
+    """Replace Fabric's own policy, which accepts every host."""
     client: paramiko.SSHClient = hop.connection.client
     known = KnownHosts()
     client.set_missing_host_key_policy(known)
@@ -225,8 +225,8 @@ def _transport(
 ) -> paramiko.Transport:
     """Return a transport that sends each packet at once.
 
-    A program's start is several small packets, and without this each waits for the delayed
-    acknowledgement of the one before: 40 ms for every command and every file.
+    A program's start takes several small packets. Without this, each waits for the delayed
+    acknowledgement of the previous one: 40 ms for every command and every file.
     """
     if isinstance(sock, socket.socket) and sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -235,12 +235,12 @@ def _transport(
 
 @contextmanager
 def _explained(hop: _Hop) -> Iterator[None]:
-    """Say what went wrong on the way to a host, and what to do about it."""
+    """Raise the error of a failed connection to a host, with a hint."""
     try:
         yield
     except KeyRevoked as error:
         raise NotAuthorised(
-            f"{hop.label} shows the key {error.key.fingerprint}, which known_hosts has as revoked",
+            f"{hop.label} shows the key {error.key.fingerprint}, which is revoked in known_hosts",
             hint="the connection may be intercepted: ask who revoked the key, and why",
         ) from error
     except (KeyUnknown, BadHostKeyException) as error:
@@ -260,7 +260,7 @@ def _explained(hop: _Hop) -> Iterator[None]:
     except ChannelException as error:
         raise LinkRefused(
             f"{hop.label}: its jump host cannot reach it: {error.text}",
-            hint="is it up, and its address right as seen from there?",
+            hint="is it up, and is its address correct as seen from there?",
         ) from error
     except NoValidConnectionsError as error:
         raise LinkRefused(
@@ -302,7 +302,7 @@ def _not_let_in(hop: _Hop, why: str) -> NotAuthorised:
 
 
 def _name_and_port(host: str) -> tuple[str, int]:
-    """From known_hosts' own way to write it, ``name`` or ``[name]:port``."""
+    """Return host and port from known_hosts' notation, ``name`` or ``[name]:port``."""
     if not host.startswith("["):
         return host, paramiko.config.SSH_PORT
     name, _, port = host[1:].rpartition("]:")

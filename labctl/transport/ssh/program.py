@@ -1,6 +1,6 @@
 """Programs on a host: one ssh channel each, with a time-out, ended with the link.
 
-What a host says is data: bounded in size, and never trusted to be what was asked for.
+A host's output is data: bounded in size, and never trusted to be the expected answer.
 """
 
 import secrets
@@ -16,12 +16,12 @@ from labctl.errors import CommandTimeout, DeviceLost, ProtocolError
 from labctl.transport.base import remote_words
 from labctl.transport.ssh.link import SshLink
 
-#: How often a wait looks whether the host is still there and the time is over.
+#: Interval of the checks of the host and the time-out during a wait.
 TICK_SECONDS = 0.5
 PIECE_BYTES = 1 << 16
-#: The most that a short answer may have.
+#: Largest short answer.
 ANSWER_BYTES = 1 << 20
-#: The most of standard error that is kept, for messages.
+#: Largest part of standard error that is kept, for messages.
 ERRORS_BYTES = 1 << 14
 
 #: Before every script: its own output begins with a word that nobody else knows. A shell's start-up
@@ -101,7 +101,7 @@ class SshProgram:
     def send(self, block: bytes) -> bool:
         """Send to standard input; False when the script reads no more."""
         while block:
-            self._channel.settimeout(self._patience)
+            self._channel.settimeout(self._wait_seconds)
             try:
                 sent = self._channel.send(block)
             except TimeoutError:
@@ -115,14 +115,14 @@ class SshProgram:
         return True
 
     def end_input(self) -> None:
-        """Tell the script that no more input comes."""
+        """Close the script's standard input."""
         with suppress(OSError, EOFError):
             self._channel.shutdown_write()
 
     def read(self) -> bytes:
         """Return the next piece of output; empty at its end. Raises LinkError."""
         while True:
-            self._channel.settimeout(self._patience)
+            self._channel.settimeout(self._wait_seconds)
             try:
                 piece = self._channel.recv(PIECE_BYTES)
             except TimeoutError:
@@ -137,7 +137,7 @@ class SshProgram:
                 return rest
 
     def _begin(self, piece: bytes) -> bytes:
-        """Pass over what is not the script's own output."""
+        """Skip output that is not the script's own."""
         self._before += piece
         before, mark, rest = self._before.partition(self._nonce + b"\n")
         if mark:
@@ -146,7 +146,8 @@ class SshProgram:
             return rest
         if len(before) > ANSWER_BYTES:
             raise ProtocolError(
-                f"{self._link.name} runs no scripts, but prints much", hint=_RUNS_NOTHING_HINT
+                f"{self._link.name} runs no scripts, but prints much output",
+                hint=_RUNS_NOTHING_HINT,
             )
         return b""
 
@@ -155,15 +156,15 @@ class SshProgram:
         status = self.status()
         if status is None:
             raise DeviceLost(
-                f"{self._link.name} broke off a command without its exit status",
-                hint="something there has killed it: out of memory?",
+                f"{self._link.name} ended a command without its exit status",
+                hint="something on the host killed it: out of memory?",
                 details=self.errors or None,
             )
         return status
 
     def status(self) -> int | None:
         """As :meth:`finish`; None when a signal has ended the script."""
-        while not self._channel.status_event.wait(self._patience):
+        while not self._channel.status_event.wait(self._wait_seconds):
             self._tick()
         self._keep_errors()
         status = self._channel.recv_exit_status()
@@ -179,8 +180,8 @@ class SshProgram:
         return status
 
     @property
-    def _patience(self) -> float:
-        """The seconds until the next look whether the host is there and the time is over."""
+    def _wait_seconds(self) -> float:
+        """The time (s) until the next check of the host and the time-out."""
         return min(max(self._deadline - time.monotonic(), 0.01), TICK_SECONDS)
 
     def _keep_errors(self) -> None:

@@ -1,7 +1,7 @@
-"""A board over ssh: what has sshd, or dropbear, and a POSIX shell.
+"""A board over ssh: any with sshd or dropbear, and a POSIX shell.
 
-Files go through ``cat``, not sftp, which small servers lack; hashes prove them. Host keys have to
-be known: see :mod:`labctl.transport.ssh.login`.
+Files go through ``cat``, as small servers have no sftp; hashes prove them. Host keys must be known:
+see :mod:`labctl.transport.ssh.login`.
 """
 
 from collections.abc import Generator, Iterator
@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labctl.transport.base import file_error
+from labctl.transport.base import TransferOptions, file_error
 from labctl.transport.file_transfer import FileTransfer, Take, open_source
 from labctl.transport.linked import LinkedTransport, Stream
 
@@ -52,10 +52,9 @@ class SshTransport(LinkedTransport["SshLink"]):
 
         return command_line(_MERGE + script, "0" * 2 * NONCE_BYTES)
 
-    def file_transfer(self, *, timeout: float, compress: bool = False) -> "SshFileTransfer":
+    def file_transfer(self, options: TransferOptions) -> "SshFileTransfer":
         """Return the transfer; a connection compresses as a whole or not at all."""
-        del compress
-        return SshFileTransfer(self, timeout)
+        return SshFileTransfer(self, options)
 
     @contextmanager
     def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:
@@ -80,15 +79,15 @@ class _Port:
 class SshFileTransfer(FileTransfer):
     """Moves files through ``cat``."""
 
-    def __init__(self, transport: SshTransport, timeout: float):
-        super().__init__(transport, timeout)
+    def __init__(self, transport: SshTransport, options: TransferOptions):
+        super().__init__(transport, options)
         self._connected = transport.connected
 
     def transmit(self, local: Path, remote: str, sent: Take) -> None:
         """Send a file; see :class:`FileTransfer`."""
         with open_source(local) as source, self._program(_RECEIVE, remote) as program:
             while block := source.read(_BLOCK_BYTES):
-                program.limit(self.timeout)
+                program.limit(self.options.timeout)
                 if not program.send(block):
                     break  # it reads no more, and says why
                 sent(block)
@@ -103,13 +102,13 @@ class SshFileTransfer(FileTransfer):
             program.end_input()
             while piece := program.read():
                 came(piece)
-                program.limit(self.timeout)
+                program.limit(self.options.timeout)
             _require(program)
 
     def _program(self, script: str, remote: str) -> "SshProgram":
         from labctl.transport.ssh.program import SshProgram
 
-        return SshProgram(self._connected(), script, remote, timeout=self.timeout)
+        return SshProgram(self._connected(), script, remote, timeout=self.options.timeout)
 
 
 def _require(program: "SshProgram") -> None:
