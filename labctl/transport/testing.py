@@ -1,6 +1,6 @@
-"""A transport without a board, for tests: what is answered stands in a script.
+"""A transport without a board, for tests: its answers come from a script.
 
-As httpx ships ``MockTransport``. Commands are answered by a function or in turn; files lie in
+Like ``MockTransport`` of httpx. A function answers commands, or a list does in turn; files are in
 memory::
 
     board = ScriptedTransport("aarch64\\n", (1, "no such file"), DeviceLost("gone"))
@@ -16,22 +16,22 @@ from labctl.transport.base import CommandResult, HdcFeatures, TransferOptions, T
 from labctl.transport.file_transfer import BoardHash, FileTransfer, Take
 from labctl.transport.linked import Connected, Stream
 
-#: What a command is answered with: its output (status 0), status and output, or an error raised.
+#: Answer to a command: its output (status 0), status and output, or an error to raise.
 Answer = str | bytes | tuple[int, str] | tuple[int, bytes] | Exception
 #: Answers a command.
 Handler = Callable[[str], Answer]
-#: Makes the board's end of a connection to a port, which is used as a socket is.
+#: Makes the board's end of a connection to a port, used like a socket.
 Dial = Callable[[int], Connected]
 
 
 class ScriptedTransport(Transport):
-    """Gives its answers in turn, the last one again and again, or what a function answers.
+    """Gives its answers in turn and repeats the last one, or calls a function for each command.
 
     Args:
         answers: the answers, or one function from a command to its answer.
-        dial: what :meth:`connect` connects to; None: nothing listens at any port.
+        dial: makes the connections of :meth:`connect`; None: nothing listens at any port.
 
-    ``commands`` is what was asked, ``files`` what is on the board, by path.
+    ``commands`` has the commands that were run, ``files`` the board's files by path.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ScriptedTransport(Transport):
         self.label = label
         self.commands: list[str] = []
         self.files: dict[str, bytes] = {}
-        # Nothing here hashes: files are proven by being read back.
+        # No hash program here: files are proven by reading them back.
         self.board_hash = BoardHash("sha256", None)
         self._answers = list(answers)
         self._dial = dial
@@ -73,13 +73,13 @@ class ScriptedTransport(Transport):
 
     @contextmanager
     def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:
-        """Connect to what ``dial`` makes."""
+        """Connect to the result of ``dial``."""
         if self._dial is None:
             raise LinkRefused(f"nothing listens at port {port} of {self.label}")
         yield Stream(self.label, self._dial(port), timeout=timeout)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to release."""
 
 
 class ScriptedFileTransfer(FileTransfer):
@@ -102,34 +102,34 @@ class ScriptedFileTransfer(FileTransfer):
 
 
 class WrappedTransport(Transport):
-    """Another transport, so that a test can watch or bend some of what crosses it."""
+    """Wraps another transport, so that a test can watch or change some of its operations."""
 
     def __init__(self, inner: Transport):
         self.inner = inner
         self.label = inner.label
 
     def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
-        """As the other one."""
+        """Call the other one."""
         return self.inner.run(command, timeout=timeout, separate_stderr=separate_stderr)
 
     def stream(self, command: str, *, timeout: float, write: Write) -> int:
-        """As the other one."""
+        """Call the other one."""
         return self.inner.stream(command, timeout=timeout, write=write)
 
     def file_transfer(self, options: TransferOptions) -> FileTransfer:
-        """As the other one."""
+        """Call the other one."""
         self.inner.board_hash = self.board_hash or self.inner.board_hash
         return self.inner.file_transfer(options)
 
     @contextmanager
     def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:
-        """As the other one."""
+        """Call the other one."""
         with self.inner.connect(port, timeout=timeout) as stream:
             yield stream
 
     def over_hdc(self, purpose: str) -> HdcFeatures:
-        """As the other one."""
+        """Call the other one."""
         return self.inner.over_hdc(purpose)
 
     def close(self) -> None:
-        """Leave the other one open: it belongs to who made it."""
+        """Leave the other one open: its maker closes it."""
