@@ -26,8 +26,9 @@ def watch(invocation: Invocation, run: str | None) -> int:
     """Show a run that another process drives.
 
     RUN is a run's id, the start or end of one, the path of its directory, or `latest`; default: the
-    newest run in progress. Reads only the run's events.jsonl: disturbs neither the board nor the
-    run. Ends with the run and its exit status, or with 3 if its controller died.
+    newest run in progress. Reads the run's events.jsonl, and its records at the end: disturbs
+    neither the board nor the run. Ends with the run and its exit status, or with 3 if its
+    controller died.
     """
     directory = find_watched(runs_folder(invocation, run or "latest"), run)
     watched = Watch(directory)

@@ -15,7 +15,7 @@ from sshd_host import ssh_host
 
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
 from labctl.errors import LinkRefused
-from labctl.transport import HdcTcpConfig, Stream, Transport
+from labctl.transport import HdcTcpConfig, Stream, TransferOptions, Transport
 from labctl.transport.file_transfer import FileTransfer
 from labctl.transport.testing import WrappedTransport
 from labctl.virtual import VirtualBoard, serving
@@ -43,9 +43,9 @@ class Watched(WrappedTransport):
         with self.inner.connect(port, timeout=timeout) as stream:
             yield stream
 
-    def file_transfer(self, *, timeout: float, compress: bool = False) -> FileTransfer:
+    def file_transfer(self, options: TransferOptions) -> FileTransfer:
         self.transfers += 1
-        return super().file_transfer(timeout=timeout, compress=compress)
+        return super().file_transfer(options)
 
 
 @pytest.fixture
