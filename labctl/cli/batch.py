@@ -20,12 +20,12 @@ from labctl.errors import Blame, ConfigError, ExitStatus, LabctlError, printable
 from labctl.farm.batch import Batch
 from labctl.farm.batch_plan import BatchPlan, PlannedBatch, plan_batch, without_agent
 from labctl.farm.database_retry import retry_database
+from labctl.farm.dispatcher import Dispatcher
 from labctl.farm.expected import expected_seconds
 from labctl.farm.health import require_health
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_executor import READY_AT_ONCE, RunExecutor
 from labctl.farm.schedule import Schedule
-from labctl.farm.scheduler import Scheduler
 from labctl.state import BoardHealth, Health, lab_state
 from labctl.units import counted, duration
 
@@ -142,7 +142,7 @@ def _run(lab: LabFile, current: Batch, lacking: Mapping[str, ConfigError]) -> No
             current.note_result(job, board, result)
         _tell(current, job, board, attempt, again=result is None)
 
-    Scheduler(schedule, executor, on_end=ended).run()
+    Dispatcher(schedule, executor, on_end=ended).run()
     for job in schedule.stranded:
         why = next((f": {lacking[one].message}" for one in job.boards if one in lacking), "")
         result = JobResult(ExitStatus.INFRA, blame=Blame.INFRA, reason=f"{NO_BOARD}{why}")

@@ -10,11 +10,11 @@ from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.cli.run import comparing_with
 from labctl.errors import ExitStatus, printable_line
+from labctl.farm.dispatcher import Dispatcher
 from labctl.farm.health import require_health
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_source import QueueSource
 from labctl.farm.run_executor import RunExecutor
-from labctl.farm.scheduler import Scheduler
 from labctl.state import Job, lab_state, this_user
 from labctl.units import counted, duration, local_time
 
@@ -128,7 +128,7 @@ def serve(invocation: Invocation, *, until_empty: bool) -> int:
 
     while True:
         try:
-            Scheduler(source, executor, on_begin=begun, on_end=ended).run()
+            Dispatcher(source, executor, on_begin=begun, on_end=ended).run()
         finally:
             source.close()
         if not source.has_work():  # from here on, the submitter of a job starts another process

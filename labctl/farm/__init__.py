@@ -1,1 +1,1 @@
-"""A farm of boards: queue, scheduler, health, workers of several hosts, nightly jobs."""
+"""A farm of boards: queue, schedule, health, workers of several hosts, nightly jobs."""

@@ -1,4 +1,4 @@
-"""Jobs of a scheduler, their results, and the interface that runs them."""
+"""Jobs of a dispatcher, their results, and the interface that runs them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol

@@ -1,4 +1,4 @@
-"""The lab's queue as a source of a scheduler: one host, the database that the lab has.
+"""The lab's queue as a source of a dispatcher: one host, the database that the lab has.
 
 A job is claimed when its board is free, its health and holds allow the job's user, and its shared
 limits have room. If this process counts as dead and its jobs went to another process, its later

@@ -13,7 +13,7 @@ from labctl.errors import Blame
 from labctl.files import user_name
 from labctl.state.job_order import Waiting
 
-#: ``run``: a scheduler runs it. ``untrusted``: it does so as ``labctl run --untrusted`` does; a
+#: ``run``: a dispatcher runs it. ``untrusted``: it does so as ``labctl run --untrusted`` does; a
 #: separate kind, so that a labctl that does not know it leaves the job alone. ``foreground``: a
 #: ``labctl run`` that waits for a board itself.
 JobKind = Literal["run", "untrusted", "foreground", "health", "nightly"]

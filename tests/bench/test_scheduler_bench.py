@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from labctl.farm.dispatcher import simulate
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.schedule import Schedule
-from labctl.farm.scheduler import simulate
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(600)]
 BOARDS, JOBS, SEED = 200, 2000, 15

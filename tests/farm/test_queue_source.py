@@ -1,4 +1,4 @@
-"""The queue of one host as the source of its scheduler."""
+"""The queue of one host as the source of its dispatcher."""
 
 from dataclasses import replace
 from pathlib import Path

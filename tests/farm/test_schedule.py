@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labctl.errors import Blame, BoardOutOfService, ConfigError, HostError, ToolMissing
+from labctl.farm.dispatcher import AWAY_SECONDS, simulate
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.schedule import MOST_ATTEMPTS, Schedule
-from labctl.farm.scheduler import AWAY_SECONDS, simulate
 
 GOOD = JobResult(0)
 NO_LIMITS: Mapping[str, int] = {}

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from labctl import process
+from labctl.farm.dispatcher import Dispatcher
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.schedule import Schedule
-from labctl.farm.scheduler import Scheduler
 
 
 class Blocking:
@@ -41,7 +41,7 @@ def made(*names: str) -> Schedule:
 
 
 def test_jobs_of_several_boards_run_at_once() -> None:
-    results = Scheduler(made("a", "b", "c"), Blocking(3)).run()
+    results = Dispatcher(made("a", "b", "c"), Blocking(3)).run()
     assert {job: result.run for job, result in results.items()} == {
         "j0": "j0 on rk0",
         "j1": "j1 on rk1",
@@ -53,7 +53,7 @@ def test_a_bug_breaks_off_its_own_job_alone_and_is_not_hidden() -> None:
     executor = Blocking(1)
     source = made("bug", "a")
     attempts: list[JobResult] = []
-    scheduler = Scheduler(
+    scheduler = Dispatcher(
         source,
         executor,
         on_end=lambda _j, _b, one, _r: attempts.append(one),
@@ -75,7 +75,7 @@ def test_ctrl_c_ends_the_running_jobs_before_it_is_passed_on() -> None:
         raise KeyboardInterrupt
 
     ended: list[JobResult] = []
-    scheduler = Scheduler(
+    scheduler = Dispatcher(
         source, executor, on_begin=interrupt, on_end=lambda _j, _b, one, _r: ended.append(one)
     )
     with pytest.raises(KeyboardInterrupt):
@@ -87,7 +87,7 @@ def test_ctrl_c_ends_the_running_jobs_before_it_is_passed_on() -> None:
 
 def test_ctrl_c_at_the_end_of_the_last_job_is_passed_on() -> None:
     """The queue would go on with the next job, and stop it at once, again and again."""
-    scheduler = Scheduler(
+    scheduler = Dispatcher(
         made("a"),
         Blocking(1),
         on_end=lambda _j, _b, _one, _r: os.kill(os.getpid(), signal.SIGINT),
@@ -105,7 +105,7 @@ def test_an_error_of_the_caller_ends_the_running_jobs_and_all_of_them_are_noted(
         ended.append(job.id)
         raise OSError(f"no space for {job.id}")
 
-    scheduler = Scheduler(made("a", "waits", "waits"), executor, on_end=full)
+    scheduler = Dispatcher(made("a", "waits", "waits"), executor, on_end=full)
     with pytest.raises(OSError, match="no space for j0"):
         scheduler.run()
     assert sorted(ended) == ["j0", "j1", "j2"]
@@ -118,7 +118,7 @@ def test_an_error_while_ctrl_c_ends_the_jobs_is_not_hidden() -> None:
     def full(_job: FarmJob, _board: str, _attempt: JobResult, _result: JobResult | None) -> None:
         raise OSError("no space")
 
-    scheduler = Scheduler(made("a"), Blocking(1), on_begin=interrupt, on_end=full)
+    scheduler = Dispatcher(made("a"), Blocking(1), on_begin=interrupt, on_end=full)
     with pytest.raises(OSError, match="no space"):
         scheduler.run()
 
@@ -128,7 +128,7 @@ def test_a_program_that_ends_its_thread_is_a_bug_and_is_not_waited_for() -> None
         def run(self, job: FarmJob, board: str) -> JobResult:
             sys.exit(5)
 
-    scheduler = Scheduler(made("a"), Leaving(1), away_seconds=0.01, look_seconds=0.01)
+    scheduler = Dispatcher(made("a"), Leaving(1), away_seconds=0.01, look_seconds=0.01)
     with pytest.raises(RuntimeError, match="SystemExit in job j0"):
         scheduler.run()
     assert scheduler.results["j0"].blame == "infra"
@@ -138,7 +138,7 @@ INTERRUPTED = """
 import os, random, signal, threading, time
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.schedule import Schedule
-from labctl.farm.scheduler import Scheduler
+from labctl.farm.dispatcher import Dispatcher
 
 class Short:
     def __init__(self):
@@ -158,7 +158,7 @@ for _ in range(300):
     source = Schedule(boards, {})
     source.add(*(FarmJob(str(n), "any", tuple(boards)) for n in range(60)))
     open_ = set()
-    scheduler = Scheduler(
+    scheduler = Dispatcher(
         source,
         Short(),
         on_begin=lambda job, _board: open_.add(job.id),

@@ -40,7 +40,7 @@ class Source(Protocol):
         """Allow the use of a board that failed, or that somebody else had."""
 
 
-class Scheduler:
+class Dispatcher:
     """Runs the jobs of a source until it is over; ``run`` may be called once.
 
     ``on_begin`` and ``on_end`` are called in the caller's thread. A job that they add runs too. A
