@@ -26,9 +26,10 @@ def make_bundle(
     """Write the bundle of a run; its manifest lists what was left out and what is missing.
 
     Args:
-        directory: a run that is not in progress. output: the file; it appears when it is complete.
-        with_identity: leave nothing out. key: signs the manifest; see
-        :func:`labctl.bundle.signature.sign`.
+        directory: a run that is not in progress.
+        output: the file; it appears when it is complete.
+        with_identity: leave nothing out.
+        key: signs the manifest; see :func:`labctl.bundle.signature.sign`.
 
     The same run in the same lab gives the same bytes. Raises ConfigError (a run in progress, an
     imported or a damaged one, a devices.yaml that is not YAML, a key that cannot sign), HostError.

@@ -90,10 +90,12 @@ def plan_reproduction(
     """Plan the reproduction of a bundle's run; everything in the bundle is checked.
 
     Args:
-        bundle: an open bundle. signer: its signer, as far as the caller verified it. lab: whose
-        board and builds are used. board: the board to measure on; another target than the bundle's
-        is allowed. files: the user's own model files, by the models' keys. program: the user's own
-        file for a program that labctl did not build.
+        bundle: an open bundle.
+        signer: its signer, as far as the caller verified it.
+        lab: whose board and builds are used.
+        board: the board to measure on; another target than the bundle's is allowed.
+        files: the user's own model files, by the models' keys.
+        program: the user's own file for a program that labctl did not build.
 
     Raises NotABundle, ConfigError (something is missing, with a hint; a recipe that could start a
     program chosen by the bundle), HostError.

@@ -74,10 +74,13 @@ def trusted_recipe(
     """Return a bundle's recipe with none of its paths and programs.
 
     Args:
-        bundle: where prompt, files and the models' sources are. known: its records. board: runs it;
-        its target replaces the recipe's. folder: where the caller puts the inputs before the run.
-        files: the user's own files for models, by their keys. program: the user's own file for a
-        program that labctl did not build. lab_root: whose references.yaml counts.
+        bundle: where prompt, files and the models' sources are.
+        known: its records.
+        board: runs it; its target replaces the recipe's.
+        folder: where the caller puts the inputs before the run.
+        files: the user's own files for models, by their keys.
+        program: the user's own file for a program that labctl did not build.
+        lab_root: whose references.yaml counts.
 
     Raises NotABundle for a recipe that this labctl cannot read; ConfigError for a key that it does
     not take from others, a program chosen by the recipe, and a user's file with another hash.

@@ -30,10 +30,11 @@ def write_zip(
     """Write a bundle; it appears at ``path`` when it is complete.
 
     Args:
-        path: the file; an existing one is replaced. entries: names with contents, in the order in
-        which they are written. manifest: called with the written entries; its result is the last
-        entry. sign: makes the signature of the manifest's bytes. most_bytes: size that a reader
-        accepts for all contents together.
+        path: the file; an existing one is replaced.
+        entries: names with contents, in the order in which they are written.
+        manifest: called with the written entries; its result is the last entry.
+        sign: makes the signature of the manifest's bytes.
+        most_bytes: size that a reader accepts for all contents together.
 
     Raises ConfigError if it would be larger than a reader accepts, HostError.
     """

@@ -23,7 +23,7 @@ def run_in_turn(
 ) -> int:
     """Wait in the queue, run on the first free one of equal boards; return its exit status.
 
-    Raises what ``run_on`` raises, but BoardBusy.
+    Raises what ``run_on`` raises; BoardBusy only if that broke off a run.
     """
     state, names = lab_state(lab), tuple(board.name for board in pool)
     expected = expected_seconds(lab, recipe, names, untrusted=untrusted)

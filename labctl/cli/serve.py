@@ -44,8 +44,8 @@ class Lasting(click.ParamType[float]):
     metavar="ADDRESS",
     default="127.0.0.1",
     show_default=True,
-    help="Address of this host, or unix:PATH for a proxy. Any other than loopback opens it to"
-    " the network, without encryption: put a proxy with TLS in front.",
+    help="Address of this host, or unix:PATH for a proxy. Any other than loopback opens the"
+    " dashboard to the network, without encryption: put a proxy with TLS in front.",
 )
 @click.option(
     "--port",

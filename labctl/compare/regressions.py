@@ -40,11 +40,12 @@ class Change:
     """A step of a series.
 
     Args:
-        step: its place among the nights, and its levels. slower: True for a regression, False for
-        an improvement. repaired: True if a later change reversed it. status: proof, by new
-        measurements, that it is the source; ``reason`` says why. row: that comparison; None: there
-        is none yet. rounds: alternating measurements of both that would settle it; None: no useful
-        number.
+        step: its place among the nights, and its levels.
+        slower: True for a regression, False for an improvement.
+        repaired: True if a later change reversed it.
+        status: proof, by new measurements, that it is the source; ``reason`` says why.
+        row: that comparison; None: there is none yet.
+        rounds: alternating measurements of both that would settle it; None: no useful number.
     """
 
     series: Series

@@ -40,17 +40,20 @@ class Row:
     """One figure of one pair of sides.
 
     Args:
-        left: name of the reference; ``right`` is what is compared with it. figure: its name in
-        FIGURES; ``label`` is for people. reason: why it has this verdict, in a sentence.
-        left_value: median over the repeats: ns, or tokens/s. None: no good repeat has one. ratio:
-        right over left, the geometric mean; None: not comparable, or one side has no value.
-        interval: of the ratio, with its level; it decides. None: there is none. p_different:
-        p-value of "no difference"; ``p_same`` that of "not the same", uncorrected. noise: of a
-        single repeat; 0.02 is 2 %. repeats: interleaved rounds of one run that would settle it or,
-        if no run can contain both, alternating runs of each. None: it is settled, no allowed number
-        would settle it, or too little is known about the noise or the run-to-run variation. check:
-        p-value of the distribution-free test, from ten repeats on. differences: all of them,
-        including allowed ones. moved: boards of a side that has several, in their order; else none.
+        left: name of the reference; ``right`` is what is compared with it.
+        figure: its name in FIGURES; ``label`` is for people.
+        reason: why it has this verdict, in a sentence.
+        left_value: median over the repeats: ns, or tokens/s. None: no good repeat has one.
+        ratio: right over left, the geometric mean; None: not comparable, or one side has no value.
+        interval: of the ratio, with its level; it decides. None: there is none.
+        p_different: p-value of "no difference"; ``p_same`` that of "not the same", uncorrected.
+        noise: of a single repeat; 0.02 is 2 %.
+        repeats: interleaved rounds of one run that would settle it or, if no run can contain both,
+            alternating runs of each. None: it is settled, no allowed number would settle it, or too
+            little is known about the noise or the run-to-run variation.
+        check: p-value of the distribution-free test, from ten repeats on.
+        differences: all of them, including allowed ones.
+        moved: boards of a side that has several, in their order; else none.
         fits_one_run: False if no run can contain both: a recipe varies only models and parameters.
     """
 

@@ -19,7 +19,7 @@ def unlike(refused: Sequence[Difference]) -> str:
     """Name the differences that forbid a comparison, and how to compare nevertheless."""
     named = "; ".join(map(str, refused))
     if any(one.key == EXECUTION for one in refused):
-        return f"{named}: results of a board are never compared with results of another machine"
+        return f"{named}: results of a real board are never compared with emulated or host results"
     allow = " ".join(f"--allow {one.key}" for one in refused)
     return f"{named} ({allow} compares them)"
 

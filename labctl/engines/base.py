@@ -193,6 +193,10 @@ class RawOutput:
             raise HostError(f"cannot read {error.filename}: {error.strerror}") from error
 
 
+#: Usual names of parameters that say what is done, and not how fast a token is.
+USUAL_WORKLOAD = ("tokens", "prompt_tokens", "context", "seed", "temperature", "warmup")
+
+
 class EngineBase(ABC, Generic[P]):
     """One task of one kind of inference program.
 
@@ -211,9 +215,9 @@ class EngineBase(ABC, Generic[P]):
     #: Roles of its parameters.
     roles: Roles = Roles()
     #: Further parameters that say what is done or shown, and not how fast a token is.
-    workload_parameters: ClassVar[tuple[str, ...]] = ()
-    #: Parameters with the types of the KV cache, with the default of each; empty: unknown.
-    cache_types: ClassVar[Mapping[str, str]] = {}
+    workload_parameters: ClassVar[tuple[str, ...]] = USUAL_WORKLOAD
+    #: Parameters with the types of the KV cache, with the default of each; None: not known.
+    cache_types: ClassVar[Mapping[str, str | None]] = {}
     #: Source of its program; None: a tool of its product.
     program: ProgramSource | None = None
     #: True if its models must be GGUF files.

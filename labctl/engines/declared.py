@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from labctl.engines.base import USUAL_WORKLOAD
 from labctl.engines.registry import engine_tasks
 from labctl.errors import ConfigError
 
@@ -20,17 +21,17 @@ class Declared:
     the KV cache, with the type where one is not set.
     """
 
-    workload: frozenset[str] = frozenset()
-    cache_types: Mapping[str, str] = field(default_factory=dict)
+    workload: frozenset[str] = frozenset(USUAL_WORKLOAD)
+    cache_types: Mapping[str, str | None] = field(default_factory=dict)
 
     def cache_type(self, parameters: Mapping[str, JsonValue]) -> str | None:
         """Return the types of keys and values, as ``q8_0/f16``; None if they are not known."""
-        types = [str(parameters.get(name) or usual) for name, usual in self.cache_types.items()]
-        return "/".join(dict.fromkeys(types)) or None
+        types = [parameters.get(name) or usual for name, usual in self.cache_types.items()]
+        return "/".join(dict.fromkeys(str(one) for one in types if one)) or None
 
 
 def declared(engine: str | None) -> Declared:
-    """Return what an engine declares; of one that cannot be used here, nothing is known."""
+    """Return what an engine declares; for one that is not installed here, what is usual."""
     try:
         tasks = engine_tasks(engine or _UNNAMED).values()
     except ConfigError:

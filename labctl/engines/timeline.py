@@ -125,9 +125,11 @@ class TokenTimes:
         """Count tokens in the gaps between arrivals, and divide only observed gaps.
 
         Args:
-            times_ns: at least one arrival. generated: tokens, no fewer than arrivals. first: tokens
-            before the first arrival, or in it before its last token. last: tokens that came after
-            the last arrival. held: the tokens of gaps that are known to contain several, by index.
+            times_ns: at least one arrival.
+            generated: tokens, no fewer than arrivals.
+            first: tokens before the first arrival, or in it before its last token.
+            last: tokens that came after the last arrival.
+            held: the tokens of gaps that are known to contain several, by index.
         """
         held = held or {}
         gaps = tuple(late - early for early, late in pairwise(times_ns))

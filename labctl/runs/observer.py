@@ -283,7 +283,7 @@ class RunSession:
             self._observer.tell(_end(error, self._exit_status))
             if isinstance(error, Exception):  # readers have the file of events open
                 self.directory.forget_if_refused(error)
-            if isinstance(error, LabctlError) and self.directory.is_planned:
+            if isinstance(error, LabctlError) and self.directory.is_resumable:
                 error.run = self.directory.path.name
 
 

@@ -24,8 +24,10 @@ def repeats_for_same(
 
     Args:
         noise: standard deviation of a single repeat's logarithm; that of a pair is √2 times it.
-        margin: of the logarithm. difference: the true one, of logarithms. error: of each of the two
-        one-sided tests. most: None is returned if even this number is not enough.
+        margin: of the logarithm.
+        difference: the true one, of logarithms.
+        error: of each of the two one-sided tests.
+        most: None is returned if even this number is not enough.
     """
 
     def power(count: int) -> float:

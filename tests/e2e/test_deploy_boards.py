@@ -232,11 +232,11 @@ def test_what_was_not_used_for_long_goes_and_pins_stay(lab: Lab) -> None:
     left = lab.store() / f".part-{'a' * 64}"
     left.write_bytes(b"half")
     os.utime(left, (long_ago, long_ago))
-    assert "pinned: tiny.gguf" in lab.run("store", "pin", "tiny.gguf").text
+    assert "pinned tiny.gguf" in lab.run("store", "pin", "tiny.gguf").text
     listed = lab.run("store", "list").text
     assert re.search(r"vb0: llama-completion  [\d.]+ MB, unused for 40 days$", listed, re.M)
     assert re.search(r"vb0: tiny.gguf  [\d.]+ kB, unused for 40 days, pinned$", listed, re.M)
-    assert "not whole" in listed
+    assert "incomplete" in listed
     planned = lab.run("store", "prune", "--dry-run").text
     assert "would remove: llama-completion" in planned
     assert "unused for 40 days" in planned

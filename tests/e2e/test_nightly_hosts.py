@@ -74,7 +74,7 @@ def test_a_slow_head_is_found_on_boards_of_both_hosts_and_a_kill_repeats_no_run(
 
     done = hosts.nightly("--junit", "junit.xml", "--write", "summary=night.md")
     assert done.exit_status == 1, said(done)
-    assert "goes on" in said(done)
+    assert "continues" in said(done)
     for board in ("b-1", "b-2"):
         assert f"SLOWER         ticker/ticking@{board}" in done.text
     assert "NATIVE-HOST" in done.text

@@ -35,7 +35,9 @@ def test_who_comes_after_the_end_of_a_run_writes_nothing_into_it(tmp_path: Path)
 def test_an_error_names_the_run_that_it_broke_off(tmp_path: Path) -> None:
     planned, refused = planned_run(tmp_path, run(), plan()), RunDirectory(tmp_path / "other")
     refused.begin()
-    for directory, expected in ((planned, planned.path.name), (refused, None)):
+    untrusted = planned_run(tmp_path / "untrusted", run(untrusted_recipe=True), plan())
+    runs = ((planned, planned.path.name), (refused, None), (untrusted, None))  # it begins anew
+    for directory, expected in runs:
         error = BoardBusy("board b is reserved for ann")
         with suppress(BoardBusy), RunSession(Observer()) as session:
             session.begin(directory)

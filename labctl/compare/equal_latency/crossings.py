@@ -46,9 +46,11 @@ def locate(
     """Return the crossings of a difference with 0, in order; else one entry with the reason.
 
     Args:
-        times: ascending, s. difference: at each time. draws: of it, a row each. questions: number
-        of them. A question that only one side answers counts as more frequent than observed;
-        otherwise the first few answers of a model would look certain.
+        times: ascending, s.
+        difference: at each time.
+        draws: of it, a row each.
+        questions: number of them. A question that only one side answers counts as more frequent
+            than observed; otherwise the first few answers of a model would look certain.
     """
     import numpy as np
 

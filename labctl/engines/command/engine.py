@@ -1,6 +1,6 @@
 """The engine of programs that labctl does not know."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Self
 
@@ -68,8 +68,8 @@ class Command(Engine[CommandParameters]):
     product = "any"
     reads_gguf = False
     keys_model: ClassVar[type[EngineKeys]] = CommandKeys
-    #: By their usual names: a recipe calls its placeholders as it likes.
-    workload_parameters = (TOKENS, "prompt_tokens", "context", "seed", "temperature", "warmup")
+    #: Without a default: what the program takes when they are not set is its own business.
+    cache_types: ClassVar[Mapping[str, str | None]] = {"cache_type_k": None, "cache_type_v": None}
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Command(Engine[CommandParameters]):
             return Resolved(parameters)
         note = (
             "no token is timed: name the parameter with their number (engine.tokens.count), or"
-            " read {GENERATED} from the output"
+            f" read {GENERATED} from the output"
         )
         return Resolved(parameters, (note,))
 

@@ -8,6 +8,7 @@ from typing import Any
 from labctl.compare.words import percent
 from labctl.config.types import format_duration
 from labctl.errors import Blame, ExitStatus, LabctlError
+from labctl.farm.nightly.budget import LOOKS
 from labctl.farm.nightly.executor import GOOD, HEAD
 from labctl.farm.nightly.hosts import NightHost
 from labctl.farm.nightly.night import Night
@@ -136,8 +137,8 @@ def plan_lines(record: NightRecord) -> Iterator[str]:
         known = "time unknown" if not row.seconds else f"about {_minutes(row)} to screen"
         found = "MDE unknown: no history" if row.mde is None else f"MDE {percent(row.mde)}"
         yield (
-            f"{row.name}: {row.screen} pairs to screen; {row.look} pairs for each confirmation;"
-            f" {known}, {found}"
+            f"{row.name}: {row.screen} pairs to screen; {row.look} pairs for each of up to"
+            f" {LOOKS} looks of a confirmation; {known}, {found}"
         )
 
 

@@ -1,7 +1,7 @@
 """Preview of a deploy: what it would send to a board, before the first byte is sent."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -59,7 +59,7 @@ class DeployPreview:
     @property
     def warnings(self) -> list[str]:
         """Say what will be slow, or fail, for want of memory."""
-        return [text for fit in self.fits if (text := fit.warning())]
+        return warnings(self.fits)
 
     @property
     def seconds(self) -> float | None:
@@ -78,16 +78,20 @@ def preview_deploy(
         _ = held.agent_object
     except ConfigError as error:
         found.append(error)
-    fits = [
-        fit
-        for one in prepared
-        if one.tells_memory
-        for fit in make_forecast(one, held.facts, held.rates).fits
-    ]
-    known = known_rate(held.rate_file)
-    return DeployPreview(
-        held.board, wanted, tuple(fits), tuple(found), known, limit_bytes_per_second
-    )
+    fits, known = tuple(memory_fits(held, prepared)), known_rate(held.rate_file)
+    return DeployPreview(held.board, wanted, fits, tuple(found), known, limit_bytes_per_second)
+
+
+def memory_fits(held: HeldBoard, prepared: Iterable[Prepared]) -> Iterator[Fit]:
+    """Yield the memory that each variant needs on a board, where enough of its model is known."""
+    for one in prepared:
+        if one.tells_memory:
+            yield from make_forecast(one, held.facts, held.rates).fits
+
+
+def warnings(fits: Iterable[Fit]) -> list[str]:
+    """Say what will be slow, or fail, for want of memory."""
+    return [text for fit in fits if (text := fit.warning())]
 
 
 def missing_on(

@@ -21,11 +21,12 @@ from labctl.deploy import (
 )
 from labctl.errors import ConfigError, HostError, LabctlError, speaks_against_board
 from labctl.runs.board.deploy_preview import (
+    memory_fits,
     missing_on,
-    preview_deploy,
     send,
     sending,
     wanted_on,
+    warnings,
 )
 from labctl.runs.board.held_board import HeldBoard, hold_board
 from labctl.runs.board.in_use import BoardUse
@@ -107,10 +108,10 @@ def open_board(
         warned: list[str] = []
         ready = all(one.models_are_ready for one in files)
         if not ready:
+            expected = [one.expected(observer.step) for one in files]
+            refuse(missing_on(held, expected)[1], board.name)
             held.bring_agent(sending(observer))  # whose facts count, and which may be missing here
-            expected = preview_deploy(held, [one.expected(observer.step) for one in files])
-            refuse(expected.problems, board.name)
-            warned = expected.warnings
+            warned = warnings([*memory_fits(held, expected)])
             for warning in warned:
                 observer.note(f"note: before anything is fetched: {warning}")
             ending.close()
@@ -135,6 +136,6 @@ def _blaming_board(board: Board, lab: LabFile, use: BoardUse, observer: Observer
                 lab_state(lab).health.want_check(board.name, reason)
             except (ConfigError, HostError) as away:
                 observer.note(
-                    f"note: board {board.name} is to be checked, which is not kept: {away.message}"
+                    f"note: cannot record that board {board.name} needs a check: {away.message}"
                 )
         raise

@@ -13,7 +13,7 @@ from labctl.deploy import Object
 from labctl.engines import ServerEngine, make_server
 from labctl.errors import ConfigError
 from labctl.models import ModelFile, find_quantizer
-from labctl.models.expected import are_ready
+from labctl.models.expected import are_ready, check_files
 from labctl.models.resolve import resolve
 from labctl.progress import Progress
 from labctl.records import ArtifactIdentity
@@ -77,6 +77,7 @@ def find_server(
     engine = make_server(recipe.engine)
     engine.parameters(parameters)
     program = _program(engine, recipe, lab)
+    check_files(recipe.models, [model], root=lab.root, gguf_only=engine.reads_gguf)
     if not are_ready(recipe.models, [model], lab.root):
         before_fetch()
     found = resolve(

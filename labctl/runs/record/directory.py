@@ -110,6 +110,16 @@ class RunDirectory:
         return any((self.path / name).is_file() for name in KINDS)
 
     @property
+    def is_resumable(self) -> bool:
+        """True if it can be continued: planned, and not of an untrusted recipe."""
+        if not (self.path / RUN).is_file():
+            return self.is_planned
+        try:
+            return not self.run().untrusted_recipe
+        except ConfigError:
+            return False
+
+    @property
     def is_evaluation(self) -> bool:
         """True if it is an evaluation; False: it measures times."""
         return (self.path / EVALUATION).is_file()
