@@ -195,4 +195,4 @@ def test_a_lab_whose_state_is_away_keeps_the_error_of_the_board(
     observer = Observer(lambda event: said.append(getattr(event, "text", "")))
     with pytest.raises(DeviceLost, match="the cable moved"):
         run_with_failover(asked, (), broken, observer)
-    assert "note: board rk1 is to be checked, which is not kept: the database is away" in said
+    assert "note: cannot record that board rk1 needs a check: the database is away" in said
