@@ -246,7 +246,10 @@ def _break_off(
     except HostError as error:
         context.observer.note(f"note: {error.message}")
     run = context.directory.path.name
-    context.observer.note(f"finished trials are kept; to continue: labctl resume {run}")
+    way = f"to continue: labctl resume {run}"
+    if context.run.untrusted_recipe:
+        way = "an untrusted recipe is not resumed: a new run measures all trials"
+    context.observer.note(f"finished trials are kept; {way}")
     last, context.last = context.last, None
     if last is not None:
         context.stop_job(last)

@@ -174,6 +174,16 @@ def test_no_trial_begins_in_the_time_of_another(setting: Setting) -> None:
     assert setting.states == ["ok", "ok"]
 
 
+@pytest.mark.parametrize("untrusted", [False, True])
+def test_only_a_run_that_can_be_resumed_says_how(setting: Setting, *, untrusted: bool) -> None:
+    setting.is_untrusted = untrusted
+    setting.kept_for_another = BoardBusy("board b is reserved for ann")
+    with pytest.raises(BoardBusy):
+        setting.run()
+    (advice,) = [note for note in setting.observer.notes if "finished trials are kept" in note]
+    assert ("labctl resume" in advice) is not untrusted
+
+
 def test_a_trial_that_the_board_cut_is_begun_again_and_says_so(setting: Setting) -> None:
     setting.infra_retries = 1
     setting.agent.events[2] = fail(BoardRebooted("it restarted"))

@@ -229,11 +229,15 @@ class PlayedConditions:
 
 
 class LossesSeen(Observer):
-    """Keeps why the link was lost."""
+    """Keeps why the link was lost, and the notes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.losses: list[InfraError] = []
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     def link_lost(self, error: InfraError) -> None:
         self.losses.append(error)
@@ -249,6 +253,7 @@ class Setting:
         self.over: LeaseLost | None = None
         self.kept_for_another: BoardBusy | None = None
         self.observer = LossesSeen()
+        self.is_untrusted = False
         self.limits = {"m": TrialLimit(seconds=60, source=MAX_TIME)}
         self.waits: list[float] = []
         #: Whether an earlier controller left settings, and whether they were put back.
@@ -318,7 +323,7 @@ class Setting:
                 models={"m": file},
             ),
             forecast=self.forecast(),
-            run=run(),
+            run=run(untrusted_recipe=self.is_untrusted),
             directory=self.directory,
             journal=self.journal,
             clock=RunClock(60, self.limits, lambda _trial: None),
