@@ -4,31 +4,6 @@ An error in a file is a ConfigError with a line ``FILE:LINE:COLUMN: key: what`` 
 and the nearest known name.
 """
 
-from typing import TYPE_CHECKING
+import lazy_loader
 
-from labctl.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from labctl.config.lab import Board, Lab, LabFile, find_lab
-    from labctl.config.recipe import Recipe, find_recipe, load_recipe
-    from labctl.config.recipe_parts import Variant
-else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "lab": "Board Lab LabFile find_lab",
-            "recipe": "Recipe find_recipe load_recipe",
-            "recipe_parts": "Variant",
-        },
-    )
-
-__all__ = [
-    "Board",
-    "Lab",
-    "LabFile",
-    "Recipe",
-    "Variant",
-    "find_lab",
-    "find_recipe",
-    "load_recipe",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,32 +1,5 @@
 """Plan the files that a board needs, send them, verify them."""
 
-from typing import TYPE_CHECKING
+import lazy_loader
 
-from labctl.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from labctl.deploy.plan import DeployPlan, Object, agent_object, describe, problems, refuse
-    from labctl.deploy.send import DeployOptions, OnProgress, Pace, Sources, Stopwatch, known_rate
-else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "send": "DeployOptions OnProgress Sources Pace Stopwatch known_rate",
-            "plan": "DeployPlan Object agent_object describe problems refuse",
-        },
-    )
-
-__all__ = [
-    "DeployOptions",
-    "DeployPlan",
-    "Object",
-    "OnProgress",
-    "Pace",
-    "Sources",
-    "Stopwatch",
-    "agent_object",
-    "describe",
-    "known_rate",
-    "problems",
-    "refuse",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

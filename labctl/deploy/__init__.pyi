@@ -1,0 +1,12 @@
+from .plan import DeployPlan as DeployPlan
+from .plan import Object as Object
+from .plan import agent_object as agent_object
+from .plan import describe as describe
+from .plan import problems as problems
+from .plan import refuse as refuse
+from .send import DeployOptions as DeployOptions
+from .send import OnProgress as OnProgress
+from .send import Pace as Pace
+from .send import Sources as Sources
+from .send import Stopwatch as Stopwatch
+from .send import known_rate as known_rate

@@ -1,0 +1,13 @@
+from .base import EndpointClient as EndpointClient
+from .base import Generation as Generation
+from .base import GenerationRequest as GenerationRequest
+from .base import Message as Message
+from .base import ServerIdentity as ServerIdentity
+from .counting import CountCheck as CountCheck
+from .counting import check_count as check_count
+from .errors import Refused as Refused
+from .errors import TryAgain as TryAgain
+from .opening import Api as Api
+from .opening import open_client as open_client
+from .retries import Answered as Answered
+from .retries import generate_with_retries as generate_with_retries

@@ -1,0 +1,10 @@
+from .filters import Filter as Filter
+from .index import Index as Index
+from .index import IndexedRun as IndexedRun
+from .index import IndexedTrial as IndexedTrial
+from .rows import SCHEMA_VERSION as SCHEMA_VERSION
+from .rows import Entry as Entry
+from .rows import ModelRow as ModelRow
+from .rows import ProbeRow as ProbeRow
+from .rows import RunRow as RunRow
+from .rows import TrialRow as TrialRow

@@ -1,0 +1,17 @@
+from .catalogue import add_model as add_model
+from .catalogue import parse_entry as parse_entry
+from .expected import are_here as are_here
+from .expected import are_ready as are_ready
+from .expected import check_files as check_files
+from .expected import expect as expect
+from .file import ModelFile as ModelFile
+from .lock import LockedModel as LockedModel
+from .lock import ModelsLock as ModelsLock
+from .lock import ModelState as ModelState
+from .lock import reference as reference
+from .lock import state_of as state_of
+from .quantizer import FindQuantizer as FindQuantizer
+from .quantizer import Quantizer as Quantizer
+from .quantizer import find_quantizer as find_quantizer
+from .references import find_reference as find_reference
+from .references import parse_reference as parse_reference

@@ -1,0 +1,10 @@
+from .catalogue import figures_of as figures_of
+from .figure import Figure as Figure
+from .figure import Figures as Figures
+from .figure import Missing as Missing
+from .files import write_figure as write_figure
+from .measured import MeasuredRun as MeasuredRun
+from .measured import measured_run as measured_run
+from .theme import Theme as Theme
+from .theme import config as config
+from .words import Language as Language

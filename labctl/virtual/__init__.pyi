@@ -1,0 +1,10 @@
+from .board import Served as Served
+from .board import VirtualBoard as VirtualBoard
+from .board import serve as serve
+from .board import serving as serving
+from .control import Control as Control
+from .fault_injector import FaultInjector as FaultInjector
+from .fault_script import FAULTS as FAULTS
+from .fault_script import Fault as Fault
+from .fault_script import FaultScript as FaultScript
+from .fault_script import load_script as load_script
