@@ -31,8 +31,14 @@
 
 A missed gate is no error but a verdict on a finished run; its exit status is a job's.
 Anything else that escapes is a bug in labctl and is shown as one.
+
+A full disk and a refused access are recognised by one table of the texts that operating systems and
+programs have for them. The texts are ``strerror``'s, the same in musl, bionic and glibc; zig has
+its own.
 """
 
+import errno
+import re
 from enum import StrEnum
 from typing import ClassVar, Self
 
@@ -315,3 +321,21 @@ class ProgramTimeout(JobError):
 
 class OutputNotUnderstood(JobError):
     """The program ended well, but its output is not what the engine knows."""
+
+
+FULL_NUMBERS = frozenset({errno.ENOSPC, errno.EDQUOT})
+REFUSED_NUMBERS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_FULL = re.compile(r"no space left on device|NoSpaceLeft|quota exceeded", re.IGNORECASE)
+_REFUSED = re.compile(
+    r"permission denied|operation not permitted|read-only file system", re.IGNORECASE
+)
+
+
+def tells_full_disk(text: str) -> bool:
+    """Return True if a program's output says that a disk or a quota is full."""
+    return bool(_FULL.search(text))
+
+
+def tells_refusal(text: str) -> bool:
+    """Return True if a program's output says that it had no permission."""
+    return bool(_REFUSED.search(text))

@@ -21,10 +21,9 @@ from typing import BinaryIO
 
 import platformdirs
 
-from labctl.errors import ConfigError, HostError, HostTimeout
+from labctl.errors import FULL_NUMBERS, ConfigError, HostError, HostTimeout
 from labctl.progress import BytesDone
 from labctl.retry import wait_until
-from labctl.system_errors import FULL_NUMBERS
 
 HASH_BLOCK_BYTES = 1 << 20
 

@@ -6,8 +6,7 @@ pip knows the user's index, mirror, proxy and certificates; labctl knows no addr
 import re
 import sys
 
-from labctl.errors import HostError, ToolMissing
-from labctl.system_errors import tells_full_disk
+from labctl.errors import HostError, ToolMissing, tells_full_disk
 
 _NETWORK = re.compile(
     r"Retrying \(Retry|NewConnectionError|ConnectionError|ConnectTimeout|ReadTimeout|ProxyError"

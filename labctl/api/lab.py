@@ -6,8 +6,8 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
-from labctl.api.frames import data_frame
 from labctl.api.run import Run, Trial, Trials
+from labctl.api.telemetry import data_frame
 from labctl.checked import unknown
 from labctl.config.lab import FILE_NAME, LabFile, find_lab, find_lab_root
 from labctl.errors import ConfigError
@@ -130,7 +130,7 @@ class Lab:
         Raises ConfigError for a missing run, and HostError.
         """
         from labctl.compare import board_history, compare
-        from labctl.compare.figures import checked_names
+        from labctl.compare.estimates import checked_names
         from labctl.compare.selecting import find_pairs
 
         names = [side if isinstance(side, str) else side.id for side in sides] or ["latest"]

@@ -7,8 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from labctl.api.frames import data_frame
-from labctl.api.telemetry import Telemetry
+from labctl.api.telemetry import Telemetry, data_frame
 from labctl.index import IndexedRun, IndexedTrial, RunRow, TrialRow
 from labctl.records import RunEnd, RunRecord, TrialRecord
 from labctl.results.telemetry import read_telemetry

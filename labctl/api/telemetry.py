@@ -1,15 +1,37 @@
-"""Telemetry of a trial as arrays."""
+"""Telemetry of a trial as arrays, and rows as a pandas table.
+
+labctl itself does not need pandas.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from labctl.api.frames import data_frame
+from labctl.errors import ConfigError
 from labctl.records import TelemetrySample
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from pandas import DataFrame
+
+
+def data_frame(rows: Sequence[Mapping[str, object]], moments: Sequence[str] = ()) -> "DataFrame":
+    """Return rows as a table; the columns ``moments`` become times in UTC.
+
+    Unknown values are missing there too. Raises ConfigError if pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise ConfigError(
+            "to_pandas() needs pandas, which is not installed", hint="pip install pandas"
+        ) from error
+    table = pandas.DataFrame(list(rows)).convert_dtypes()
+    for name in moments:
+        if name in table:
+            table[name] = pandas.to_datetime(table[name], utc=True, format="ISO8601")
+    return table
+
 
 _TIME = "mono_ns"
 

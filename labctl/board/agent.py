@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from labctl.board.agent_errors import DirectoryUsed, refusal
 from labctl.board.facts import tells_facts
 from labctl.board.job import (
     JOB_FILES,
@@ -19,11 +18,13 @@ from labctl.board.job import (
     STDERR,
     STDOUT,
     BroughtFiles,
+    DirectoryUsed,
     JobProgress,
     JobSpec,
     JobState,
     Started,
     bring_files,
+    refusal,
 )
 from labctl.board.lease import Fence
 from labctl.errors import (

@@ -1,4 +1,7 @@
-"""Jobs on a board as the agent reports them: their start, state and files."""
+"""Jobs on a board as the agent reports them: their start, state, files and refusals.
+
+A refusal becomes an error with the right blame.
+"""
 
 import re
 from collections.abc import Mapping
@@ -10,11 +13,63 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 
-from labctl.errors import ProtocolError
+from labctl.errors import (
+    BoardError,
+    ConfigError,
+    LabctlError,
+    LeaseLost,
+    ProgramFailed,
+    ProtocolError,
+)
 from labctl.files import appearing, host_writes, sync_directory
 from labctl.records import JobStatus, TelemetrySample
 from labctl.records.base import Record
-from labctl.transport import CommandResult, remote_words
+from labctl.transport import CommandResult, board_error, remote_words
+
+
+class DirectoryUsed(BoardError):
+    """The directory has a job already, or a job is being started there."""
+
+
+#: Class, message and hint for an error of the agent, by its ``error``; else its own message.
+_KNOWN: Mapping[str, tuple[type[LabctlError], str, str]] = {
+    "stale-epoch": (
+        LeaseLost,
+        "another controller has taken the board: {}",
+        "wait until the board is free, then run again",
+    ),
+    "exec-format": (
+        ConfigError,
+        "the board cannot execute this program: {}",
+        "was it built for the board's target?",
+    ),
+    "cpus": (
+        ConfigError,
+        "the board refused the job's setting: {}",
+        "`labctl boards --json` shows its number of CPUs; they count from 0",
+    ),
+    "nice": (
+        ConfigError,
+        "the board refused the job's setting: {}",
+        "only root may raise a priority",
+    ),
+    "directory-used": (DirectoryUsed, "{}", "a job's directory serves one job, ever"),
+    "spawn-failed": (ProgramFailed, "{}", "`labctl deploy` sends programs to the board"),
+    "usage": (
+        ProtocolError,
+        "the agent on the board has another version: {}",
+        "`labctl build --target TARGET --product agent`, then `labctl deploy`",
+    ),
+}
+
+
+def refusal(kind: str, message: str, what: str) -> LabctlError:
+    """Convert the agent's refusal (``error`` in its JSON) to an error with the right blame."""
+    if kind not in _KNOWN:
+        return board_error(message, what)
+    error, sentence, hint = _KNOWN[kind]
+    return error(sentence.format(message), hint=hint)
+
 
 #: Files of a job's directory, as the agent writes them (toolchains/agent/README.md).
 STARTED, STATUS = "started.json", "status.json"

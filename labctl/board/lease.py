@@ -26,8 +26,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
-from labctl.board.agent_errors import refusal
 from labctl.board.facts import SECTION, sections
+from labctl.board.job import refusal
 from labctl.errors import BoardError, LeaseLost
 from labctl.transport import CommandResult, Transport, last_object, remote_words, require
 from labctl.virtual.marks import BOOT_ID

@@ -1,14 +1,18 @@
-"""Status of a board now: a line of ``labctl boards``."""
+"""Status of a board now: a line of ``labctl boards``.
 
-from collections.abc import Callable
+The board says if it answers; the lab's state says who has it, and its health.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from labctl.board.facts import probe
-from labctl.config.lab import Board
-from labctl.errors import LabctlError
+from labctl.config.lab import Board, LabFile
+from labctl.errors import LabctlError, printable_line
 from labctl.records import Execution
+from labctl.state import BoardHealth, Reservation, StateLease, lab_state
 from labctl.transport import Transport, board_state
-from labctl.units import size
+from labctl.units import local_time, size
 
 _TIMEOUT_SECONDS = 15.0
 
@@ -53,3 +57,75 @@ def board_status(board: Board, connect: Callable[[Board], Transport]) -> BoardSt
 
 def _with_hint(error: LabctlError) -> str:
     return f"{error.message}; {error.hint}" if error.hint else error.message
+
+
+@dataclass(frozen=True)
+class BoardUsage:
+    """State of one board, its health, and its user."""
+
+    #: ``idle``, ``leased``, ``offline``; None: not known.
+    state: str | None = None
+    health: BoardHealth | None = None
+    lease: StateLease | None = None
+    kept: Reservation | None = None
+
+    def document(self) -> dict[str, object]:
+        """Return it for machines; times in s since 1970. ``state`` is that of the link."""
+        lease, kept, health = self.lease, self.kept, self.health
+        holder = lease.holder if lease else kept.holder if kept else None
+        return {
+            "use": self.state,
+            "health": health.health.value if health else None,
+            "health_reason": health.reason if health else None,
+            "holder": holder,
+            "purpose": lease.purpose if lease else kept.reason if kept else None,
+            "since": lease.since if lease else kept.begins if kept else None,
+            "until": lease.expires if lease else kept.ends if kept else None,
+            "kept": kept.kind if kept else None,
+        }
+
+    @property
+    def text(self) -> str:
+        """Return text for people; none for a board that is idle and good, or was never checked."""
+        parts = []
+        if lease := self.lease:
+            since, until = local_time(lease.since), local_time(lease.expires)
+            parts.append(
+                f"leased by {lease.holder} since {since}: {lease.purpose}"
+                f" (until {until}, then renewed)"
+            )
+        if kept := self.kept:
+            words = {"hold": "held by", "reservation": "reserved for", "maintenance": "maintenance"}
+            who = "" if kept.kind == "maintenance" else f" {kept.holder}"
+            why = f": {kept.reason}" if kept.reason else ""
+            times = f"since {local_time(kept.begins)} until {local_time(kept.ends)}"
+            parts.append(f"{words[kept.kind]}{who} {times}{why}")
+        if (self.health is not None and self.health.checked_at) or not self._is_fine:
+            assert self.health is not None
+            why = f" ({self.health.reason})" if self.health.reason else ""
+            parts.append(f"health {self.health.health}{why}")
+        return printable_line("; ".join(parts))
+
+    @property
+    def _is_fine(self) -> bool:
+        return self.health is None or self.health.may_work
+
+
+def board_usages(lab: LabFile, answers: Mapping[str, bool]) -> dict[str, BoardUsage]:
+    """Return the use of boards by name; ``answers`` has True for each board that was reached.
+
+    Raises HostError, ConfigError as the lab's state does.
+    """
+    state = lab_state(lab)
+    leases = {one.board: one for one in state.leases.list()}
+    kept = {one.board: one for one in state.reservations.in_force()}
+    healths = {one.board: one for one in state.health.list()}
+    return {
+        name: BoardUsage(
+            "leased" if name in leases or name in kept else "idle" if is_there else "offline",
+            healths.get(name, BoardHealth(name)),
+            leases.get(name),
+            kept.get(name),
+        )
+        for name, is_there in answers.items()
+    }

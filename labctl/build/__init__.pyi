@@ -19,5 +19,5 @@ from .progress import BuildProgress as BuildProgress
 from .progress import OnProgress as OnProgress
 from .progress import Step as Step
 from .spec import BuildSpec as BuildSpec
+from .spec import GitSource as GitSource
 from .spec import find_spec as find_spec
-from .spec_source import GitSource as GitSource

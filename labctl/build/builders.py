@@ -1,4 +1,7 @@
-"""Choice of the machine that builds: the requested one, or the first that can."""
+"""Choice of the machine that builds: the requested one, or the first that can.
+
+A build host of devices.yaml builds over ssh.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,11 +9,46 @@ from pathlib import Path
 from labctl.build.local import LocalBuilder
 from labctl.build.manifest import BuilderKind
 from labctl.build.progress import OnProgress, ignore
-from labctl.build.ssh import ssh_builder
 from labctl.build.toolchain import Needs, Toolchain
 from labctl.build.workspace import Builder
+from labctl.checked import listed, unknown
+from labctl.config.lab import FILE_NAME, find_lab
 from labctl.config.target import Target
 from labctl.errors import ConfigError, HostError, ToolMissing
+from labctl.transport.registry import TRANSPORTS
+
+
+def ssh_builder(host: str | None, lab_root: Path | None) -> Builder:
+    """Return the builder on a build host of the lab; without a name, on its only one.
+
+    Raises ConfigError, ToolMissing when the ssh library is not installed.
+    """
+    lab = find_lab(lab_root or Path(), TRANSPORTS)
+    hosts = lab.lab.build_hosts
+    if not hosts:
+        raise ConfigError(
+            f"{lab.path} names no build host",
+            hint="add one: build_hosts: {NAME: {address: HOST, user: USER}}",
+        )
+    if host is None:
+        if len(hosts) > 1:
+            raise ConfigError(
+                f"{FILE_NAME} has several build hosts", hint=f"name one: --host {listed(hosts)}"
+            )
+        host = next(iter(hosts))
+    if host not in hosts:
+        raise ConfigError(unknown("build host", host, hosts))
+    try:
+        from labctl.build.remote import SshBuilder
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "labctl":
+            raise
+        raise ToolMissing(
+            f"builds over ssh need the Python package {error.name!r}",
+            hint="pip install 'labctl[ssh]'",
+        ) from error
+    return SshBuilder(host, hosts, lab.root)
+
 
 #: What ``auto`` tries, in this order.
 AUTO = (BuilderKind.LOCAL, BuilderKind.CONTAINER, BuilderKind.SSH)

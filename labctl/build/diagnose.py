@@ -5,9 +5,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from labctl.errors import CompileError, ConfigError, HostError, LabctlError
+from labctl.errors import CompileError, ConfigError, HostError, LabctlError, tells_full_disk
 from labctl.process import Completed
-from labctl.system_errors import tells_full_disk
 
 _ERROR = re.compile(
     r"\berror:|undefined (?:reference|symbol)|^CMake Error|ninja: error:|multiple definition"

@@ -18,8 +18,16 @@ from labctl.build.source import Folder, Patched, Sdk, Source, find_patches
 from labctl.build.source_archive import Archive
 from labctl.build.source_git import Repository
 from labctl.build.source_package import Package
-from labctl.build.spec import BuildSpec, Definition, Version, find_spec
-from labctl.build.spec_source import ArchiveSource, FolderSource, GitSource, SdkSource
+from labctl.build.spec import (
+    ArchiveSource,
+    BuildSpec,
+    Definition,
+    FolderSource,
+    GitSource,
+    SdkSource,
+    Version,
+    find_spec,
+)
 from labctl.build.toolchain import Needs
 from labctl.build.untrusted import LABEL as UNTRUSTED_LABEL
 from labctl.build.untrusted import check_untrusted, untrusted_source

@@ -17,7 +17,7 @@ from urllib.request import url2pathname
 from labctl.build.manifest import SourceIdentity
 from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.source import Source, fetching, keep
-from labctl.build.spec_source import ArchiveSource
+from labctl.build.spec import ArchiveSource
 from labctl.errors import ConfigError, HostError, HostTimeout, IntegrityError
 from labctl.files import host_reads, host_writes, sha256_file
 from labctl.http import Unreachable, request

@@ -9,9 +9,8 @@ from labctl import process
 from labctl.build.manifest import SourceIdentity
 from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.source import GIT_SECONDS, Source, commit_time, fetching, keep
-from labctl.errors import ConfigError, HostError
+from labctl.errors import ConfigError, HostError, tells_full_disk
 from labctl.process import without_password
-from labctl.system_errors import tells_full_disk
 
 FETCH_SECONDS = 1800.0
 

@@ -12,7 +12,7 @@ from labctl.build.manifest import SourceIdentity
 from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.source import Source, fetching, keep
 from labctl.build.source_archive import unpack
-from labctl.build.spec_source import PackageSource
+from labctl.build.spec import PackageSource
 from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.files import sha256_file
 

@@ -2,7 +2,7 @@
 
 A spec is ``toolchains/<target>/<product>.yaml``, for this target alone, or
 ``toolchains/products/<product>.yaml``, for every target without its own file. A lab's own folder
-wins over the one that comes with labctl.
+wins over the one that comes with labctl. ``source:`` says where its source comes from.
 """
 
 import re
@@ -10,15 +10,79 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from labctl.build.spec_source import AnySource, SdkSource
 from labctl.checked import HostPath, Word, unknown
 from labctl.config.target import toolchain_folders
-from labctl.config.types import Duration, Line, Name
+from labctl.config.types import Duration, Line, Name, Sha256
 from labctl.config.yaml.document import StrictModel, load, refuse_all
 from labctl.errors import ConfigError
+
+Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+
+
+def _archive_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("https", "http", "file") or not parts.path.strip("/"):
+        raise ValueError("must be the address of a file: https://..., http://... or file:///...")
+    if "@" in parts.netloc:
+        raise ValueError("must hold no user name or password: manifests would show it")
+    return text
+
+
+class PackageSource(StrictModel):
+    """A source archive of the Python package index, pinned by its hash."""
+
+    package: Word
+    """Name of the package."""
+    release: Word
+    """Its release."""
+    sha256: Sha256
+    """SHA-256 of the release's source archive."""
+    subdirectory: HostPath | None = None
+    """The part of the archive that is the source."""
+    commit: Commit | None = None
+    """Git commit that the archive's own .git must prove."""
+
+
+class ArchiveSource(StrictModel):
+    """An archive at an address, pinned by its hash: tar (gzip, bzip2, xz) or zip."""
+
+    archive: Annotated[Line, AfterValidator(_archive_url)]
+    """Address of the archive."""
+    sha256: Sha256
+    """SHA-256 of the archive."""
+    subdirectory: HostPath | None = None
+    """The part of it that is the source, below its one top folder."""
+
+
+class GitSource(StrictModel):
+    """A git repository at one commit, tag or branch."""
+
+    git: Line
+    """Address of the repository."""
+    ref: Line
+    """Tag, branch or full commit."""
+
+
+class FolderSource(StrictModel):
+    """A folder that lies beside the spec."""
+
+    folder: HostPath
+    """The folder; a relative path begins at the spec's own folder."""
+
+
+class SdkSource(StrictModel):
+    """A source tree that the user supplies, on the machine that builds."""
+
+    kit: Word
+    """The parameter that names it."""
+
+
+AnySource = PackageSource | ArchiveSource | GitSource | FolderSource | SdkSource
+
 
 #: The folder of specs that suit every target.
 SHARED = "products"

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from labctl.build.source import Folder, Source
 from labctl.build.source_git import Repository
-from labctl.build.spec import BuildSpec
-from labctl.build.spec_source import GitSource
+from labctl.build.spec import BuildSpec, GitSource
 from labctl.errors import ConfigError
 
 if TYPE_CHECKING:

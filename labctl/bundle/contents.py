@@ -1,6 +1,10 @@
-"""Collect the content of a bundle: a run's files, and all that a stranger needs beside them."""
+"""Collect the content of a bundle: a run's files, and all that a stranger needs beside them.
+
+The programs that ran are described by their manifests, bills of materials, specs and patches.
+"""
 
 import hashlib
+import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,7 +14,10 @@ import yaml
 from pydantic import ValidationError
 
 from labctl.board.probe_files import all_probes, probe_path
-from labctl.bundle.builds import build_entries
+from labctl.build import Artifact, other_source
+from labctl.build.artifact import list_artifacts
+from labctl.build.source import find_patches
+from labctl.build.spec import find_spec
 from labctl.bundle.form import name_problem
 from labctl.bundle.models import model_origins
 from labctl.bundle.redact import Redactor
@@ -19,7 +26,7 @@ from labctl.config.recipe import Recipe
 from labctl.config.references import REFERENCES_FILE
 from labctl.errors import ConfigError
 from labctl.files import host_writes
-from labctl.records import BoardProbe, PlanRecord, RunRecord
+from labctl.records import ArtifactIdentity, BoardProbe, PlanRecord, RunRecord
 from labctl.report.formats import result_text
 from labctl.report.page.build import build_report
 from labctl.report.page.html import html
@@ -28,6 +35,44 @@ from labctl.report.references import reference_rows
 from labctl.runs.record.directory import ANNOTATIONS, LINES, RECIPE, RECORD, RunDirectory
 from labctl.runs.record.disk import COMPRESSED, reading
 from labctl.units import size
+
+
+def build_entries(
+    identity: ArtifactIdentity, lab_root: Path, missing: list[str]
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of one build, below ``build/``; add unavailable ones to ``missing``.
+
+    The spec and the patches are the present ones: they are included only if a build would still use
+    the same source.
+    """
+    artifact = next((a for a in list_artifacts() if a.manifest.key == identity.key), None)
+    what = f"{identity.product} {identity.version} for {identity.target}"
+    if artifact is None:
+        missing.append(f"the manifest of {what} is no longer on the host that made the bundle")
+        return
+    below = f"build/{identity.product}"
+    manifest = artifact.manifest
+    yield f"{below}/manifest.json", manifest.model_dump_json(indent=2).encode()
+    materials = [one.model_dump(mode="json") for one in manifest.materials]
+    yield f"{below}/bill-of-materials.json", json.dumps({"materials": materials}).encode()
+    try:
+        if changed := other_source(artifact, lab_root):
+            missing.append(f"{what} was built {changed}: its build spec is left out")
+            return
+        yield from _spec(below, artifact, lab_root)
+    except ConfigError as error:
+        missing.append(f"the build spec of {what} is left out: {error.message}")
+
+
+def _spec(below: str, artifact: Artifact, lab_root: Path) -> Iterator[tuple[str, bytes]]:
+    manifest = artifact.manifest
+    _, path = find_spec(manifest.target, manifest.product, lab_root)
+    yield f"{below}/spec.yaml", path.read_bytes()
+    known = {patch.sha256 for patch in manifest.source.patches}
+    for patch in find_patches(manifest.target, manifest.product, manifest.version, lab_root):
+        if patch.sha256 in known:
+            yield f"{below}/patches/{patch.sha256[:12]}-{patch.path.name}", patch.path.read_bytes()
+
 
 #: Files of the run directory that are part of the run; the others belong to this host.
 _RUN_FILES = ("run.json", "plan.json", "end.json", "events.jsonl", "records.jsonl")

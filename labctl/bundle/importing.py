@@ -9,8 +9,7 @@ from labctl.bundle.signature import Signer
 from labctl.errors import ConfigError
 from labctl.files import host_writes, sync_directory
 from labctl.records import Origin
-from labctl.runs.record.directory import RECIPE, RunDirectory
-from labctl.runs.record.importing import importing
+from labctl.runs.record.directory import RECIPE, RunDirectory, importing
 
 
 def import_bundle(bundle: Bundle, runs: Path, signer: Signer | None = None) -> RunDirectory:

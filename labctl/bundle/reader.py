@@ -1,7 +1,7 @@
 """Open a bundle from an unknown source: the only reader of bundles, which trusts nothing.
 
 The zip format (PKWARE's APPNOTE 6.3.10) leaves room for files that two programs read differently.
-Only the output of :mod:`labctl.bundle.writer` is accepted, which is unambiguous: plain entries, one
+Only the output of :mod:`labctl.bundle.make` is accepted, which is unambiguous: plain entries, one
 directly after the other from the first byte on, then the directory that repeats their headers, then
 its end as the last 22 bytes. Nothing can overlap, hide between entries or have the same name twice;
 sizes are known and bounded before anything is decompressed. Python's zipfile accepts more,

@@ -63,7 +63,7 @@ def batch(
     """
     lab, workspace = lab_of(invocation), None
     if untrusted:
-        from labctl.runs.inputs.untrusted import Workspace
+        from labctl.runs.inputs.untrusted_recipe import Workspace
 
         workspace = Workspace.of(plan, lab.root)
     planned = plan_batch(

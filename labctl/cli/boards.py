@@ -11,8 +11,7 @@ from textwrap import wrap
 
 import click
 
-from labctl.board.status import BoardStatus, board_status
-from labctl.board.usage import BoardUsage, board_usages
+from labctl.board.status import BoardStatus, BoardUsage, board_status, board_usages
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation, LazyGroup
@@ -35,7 +34,7 @@ COMMANDS = {
         "Measure a board's memory, storage and compute rates.",
     ),
     "probes": (
-        "labctl.cli.boards_probes",
+        "labctl.cli.boards_probe",
         "probes",
         "List the probes of all boards or of one, newest first.",
     ),

@@ -158,6 +158,6 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "schema": ("labctl.cli.schema", "schema", "Print the JSON Schema of a file format."),
     "docs": ("labctl.cli.docs", "docs", "Print a page of the documentation."),
-    "completion": ("labctl.cli.completion", "completion", "Print a shell completion script."),
+    "completion": ("labctl.cli.complete", "completion", "Print a shell completion script."),
     "help": ("labctl.cli.help", "help_", "Show the help of labctl or of a command."),
 }

@@ -106,11 +106,11 @@ def compare(
     """
     if markdown and as_json:
         raise click.UsageError("give either --json or --markdown")
-    from labctl.compare.figures import checked_names
-    from labctl.compare.judging import compare as judge
+    from labctl.compare.estimates import checked_names
     from labctl.compare.selecting import find_pairs
     from labctl.compare.session_noise import board_history
     from labctl.compare.thresholds import Thresholds
+    from labctl.compare.verdicts import compare as judge
     from labctl.report.comparison import (
         comparison_document,
         comparison_markdown,

@@ -1,6 +1,6 @@
-"""Completion candidates for the shell: names in the lab, and files.
+"""``labctl completion``, and the shell's candidates: names in the lab, and files.
 
-Nothing here fails: an unreadable lab offers no candidates.
+No candidate fails: an unreadable lab offers none.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 from labctl.errors import ConfigError, LabctlError
 
@@ -135,7 +135,7 @@ def compared(ctx: click.Context) -> Iterable[str]:
 
 def figures(_ctx: click.Context) -> Iterable[str]:
     """Name the figures that can be compared."""
-    from labctl.compare.figures import FIGURES
+    from labctl.compare.estimates import FIGURES
 
     return FIGURES
 
@@ -242,3 +242,14 @@ def _root(ctx: click.Context) -> Path | None:
     from labctl.config.lab import find_lab_root
 
     return find_lab_root(_folder(ctx))
+
+
+@click.command(epilog='Example: eval "$(labctl completion bash)"')
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a shell completion script."""
+    completer = get_completion_class(shell)
+    assert completer is not None
+    root = ctx.find_root().command
+    click.echo(completer(root, {}, "labctl", "_LABCTL_COMPLETE").source())

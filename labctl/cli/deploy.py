@@ -6,12 +6,11 @@ from typing import Any
 
 import click
 
-from labctl.cli.board_options import choose_boards, several_boards
 from labctl.cli.complete import RECIPE
 from labctl.cli.deploy_view import BoardsView, preview_lines, result_text
 from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.options import RATE, choose_boards, several_boards
 from labctl.cli.output import confirm, json_option
-from labctl.cli.parameters import RATE
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.store import old_store_flags, run_old_flags

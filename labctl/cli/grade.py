@@ -6,7 +6,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from labctl.cli.complete import RUN
-from labctl.cli.eval_view import show_evaluation
+from labctl.cli.eval import show_evaluation
 from labctl.cli.lab import find_only_run
 from labctl.cli.output import json_option, output_console
 from labctl.cli.progress import ProgressView

@@ -10,8 +10,8 @@ import click
 
 from labctl.cli.complete import BOARD
 from labctl.cli.lab import lab_of
+from labctl.cli.options import DURATION
 from labctl.cli.output import json_option, note
-from labctl.cli.parameters import DURATION
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
 from labctl.config.types import format_duration

@@ -75,7 +75,7 @@ def _print(run: RunDirectory, form: str, output: Path | None, *, wide: bool) -> 
 
 def facts_of_load_test(run: RunDirectory, *, as_json: bool) -> None:
     """Print the record of a load test, one line for each fact."""
-    from labctl.cli.eval_view import print_facts
+    from labctl.cli.eval import print_facts
 
     record = run.serving().model_dump(mode="json", exclude_none=True)
     print_facts(run, "serving", record, as_json=as_json)

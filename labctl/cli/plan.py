@@ -9,8 +9,8 @@ from rich.markup import escape
 
 from labctl.cli.complete import BOARD, RECIPE, TARGET
 from labctl.cli.lab import connect_board, lab_and_board, lab_or_own
+from labctl.cli.options import SIZE
 from labctl.cli.output import json_option, output_console
-from labctl.cli.parameters import SIZE
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
@@ -97,7 +97,7 @@ def _plan_evaluation(
     invocation: Invocation, recipe: str, set_values: tuple[str, ...], *, as_json: bool
 ) -> bool:
     """Show the plan of an evaluation's recipe; return False if it is none."""
-    from labctl.cli.eval_view import names_evaluation, read_evaluation, show_plan
+    from labctl.cli.eval import names_evaluation, read_evaluation, show_plan
 
     lab = lab_or_own(invocation)
     if not names_evaluation(recipe, lab.root):

@@ -19,8 +19,7 @@ from labctl.cli.output import (
     write_page,
 )
 from labctl.cli.root import Invocation
-from labctl.cli.run_list import print_runs
-from labctl.cli.runs import LIMIT
+from labctl.cli.runs import LIMIT, print_runs
 from labctl.errors import ConfigError
 from labctl.index import Filter
 from labctl.runs.record.directory import RunDirectory
@@ -138,7 +137,7 @@ def _print_other(directory: RunDirectory, result_format: str, output: Path | Non
         return True
     if not directory.is_evaluation or result_format == PAGE:
         return False
-    from labctl.cli.eval_view import check_format, show_evaluation
+    from labctl.cli.eval import check_format, show_evaluation
 
     as_json = check_format(result_format, output)
     show_evaluation(directory, as_json=as_json, wide=result_format == "wide")

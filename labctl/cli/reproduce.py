@@ -71,7 +71,7 @@ def reproduce(
     from labctl.bundle.reproduce import reproduce as make_again
     from labctl.bundle.verdicts import Judgement
     from labctl.cli.build import BuildView
-    from labctl.cli.bundle_view import signer_of
+    from labctl.cli.bundle import signer_of
     from labctl.cli.progress import ProgressView, Steps
     from labctl.cli.run_view import RunView
     from labctl.runs import Observer

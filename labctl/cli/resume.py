@@ -16,8 +16,7 @@ from labctl.cli.run_view import RunView
 from labctl.errors import LabctlError
 from labctl.runs import Observer, ResumeRequest
 from labctl.runs.record.directory import RunDirectory
-from labctl.runs.record.lookup import find_run
-from labctl.runs.record.unfinished import find_unfinished
+from labctl.runs.record.lookup import find_run, find_unfinished
 from labctl.runs.resume import last_board
 from labctl.runs.resume import resume as resume_run
 from labctl.state import lab_state, this_user
@@ -78,7 +77,7 @@ def _resume_evaluation(
     invocation: Invocation, directory: RunDirectory, result_format: str, output: Path | None
 ) -> int:
     """Resume an evaluation; return its exit status."""
-    from labctl.cli.eval_view import check_format, tell_outcome
+    from labctl.cli.eval import check_format, tell_outcome
     from labctl.evaluation.run import resume_evaluation
 
     as_json = check_format(result_format, output)

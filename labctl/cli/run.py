@@ -112,7 +112,7 @@ def run(
     root = lab_or_own(invocation).root
     workspace = None
     if untrusted:
-        from labctl.runs.inputs.untrusted import Workspace
+        from labctl.runs.inputs.untrusted_recipe import Workspace
 
         if build or spares:
             raise ConfigError(
@@ -215,7 +215,7 @@ def run_and_tell(
                 request = replace(request, build=BuildView(view).build)
             observer = Observer(RunView(view).show, remember)
             if request.untrusted:
-                from labctl.farm.untrusted import run_untrusted
+                from labctl.farm.untrusted_run import run_untrusted
 
                 outcome = run_untrusted(request, connect_board, observer)
             elif spares:

@@ -17,7 +17,7 @@ from labctl.farm.batch_plan import without_agent
 from labctl.farm.expected import expected_seconds, longest_seconds
 from labctl.farm.run_content import RunContent
 from labctl.files import host_writes
-from labctl.runs.inputs.untrusted import check_board
+from labctl.runs.inputs.untrusted_recipe import check_board
 from labctl.state import LabState, NewJob, lab_state
 from labctl.state.job import new_job_id
 
@@ -56,7 +56,7 @@ def submit(
     names, state, job_id = tuple(board.name for board in pool), lab_state(lab), new_job_id()
     expected = expected_seconds(lab, recipe, names, untrusted=untrusted)
     if untrusted:
-        from labctl.farm.untrusted_files import discard_ended, take_files
+        from labctl.farm.untrusted_run import discard_ended, take_files
 
         discard_ended(lab.root, state)
         recipe = take_files(recipe, lab.root, job_id)

@@ -22,7 +22,7 @@ def schema(kind: Kind) -> None:
     """
     model: type[BaseModel] | None = None
     if kind == "recipe":
-        from labctl.engines.schema import recipe_model  # imports all engines
+        from labctl.engines.registry import recipe_model  # imports all engines
 
         model, unusable = recipe_model()
         for error in unusable:

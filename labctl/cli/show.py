@@ -35,7 +35,7 @@ def show(invocation: Invocation, name: str, *, as_json: bool, allowed_signers: P
     value. Unknown facts are left out. BUNDLE is a file of `labctl bundle`: its hashes and its
     signature are checked, and nothing in it is run; FILE/ENTRY prints one of its files.
     """
-    from labctl.cli.bundle_view import as_bundle, show_bundle
+    from labctl.cli.bundle import as_bundle, show_bundle
 
     if (bundle := as_bundle(name)) is not None:
         show_bundle(*bundle, allowed_signers, as_json=as_json)
@@ -47,7 +47,7 @@ def show(invocation: Invocation, name: str, *, as_json: bool, allowed_signers: P
     trial = None if (Path(name) / "run.json").is_file() else _TRIAL.fullmatch(name)
     directory = find_only_run(invocation, trial["run"] if trial else name)
     if directory.is_evaluation and not trial:
-        from labctl.cli.eval_view import facts_of_evaluation
+        from labctl.cli.eval import facts_of_evaluation
 
         facts_of_evaluation(directory, as_json=as_json)
         return

@@ -14,8 +14,8 @@ from labctl.checked import split_endpoint
 from labctl.cli.build import BuildView
 from labctl.cli.complete import TARGET
 from labctl.cli.init import check_board_folder
+from labctl.cli.options import SIZE
 from labctl.cli.output import json_option
-from labctl.cli.parameters import SIZE
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.virtual_faults import allow, inject

@@ -1,8 +1,11 @@
+from .comparison import Basis as Basis
+from .comparison import Comparison as Comparison
+from .comparison import Row as Row
+from .comparison import Verdict as Verdict
+from .estimates import DEFAULT_FIGURES as DEFAULT_FIGURES
+from .estimates import FIGURES as FIGURES
+from .estimates import Figure as Figure
 from .estimates import History as History
-from .figures import DEFAULT_FIGURES as DEFAULT_FIGURES
-from .figures import FIGURES as FIGURES
-from .figures import Figure as Figure
-from .judging import compare as compare
 from .likeness import Difference as Difference
 from .likeness import differences as differences
 from .selecting import find_pairs as find_pairs
@@ -14,7 +17,4 @@ from .sides import Side as Side
 from .sides import match_sides as match_sides
 from .sides import run_sides as run_sides
 from .thresholds import Thresholds as Thresholds
-from .verdicts import Basis as Basis
-from .verdicts import Comparison as Comparison
-from .verdicts import Row as Row
-from .verdicts import Verdict as Verdict
+from .verdicts import compare as compare

@@ -5,15 +5,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from labctl.checked import LAST_GOOD
-from labctl.compare.estimates import History
-from labctl.compare.figures import FIGURES
-from labctl.compare.judging import compare
+from labctl.compare.comparison import Row, Verdict
+from labctl.compare.estimates import FIGURES, History
 from labctl.compare.likeness import differences
 from labctl.compare.selecting import baseline_sides, directory_sides
 from labctl.compare.session_noise import board_history
 from labctl.compare.sides import Side, is_good, match_sides, pool_sides, run_sides
 from labctl.compare.thresholds import Thresholds
-from labctl.compare.verdicts import Row, Verdict
+from labctl.compare.verdicts import compare
 from labctl.compare.words import change, interval_text, percent
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Gate, Recipe

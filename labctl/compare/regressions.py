@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from labctl.compare.comparison import Row, Verdict
 from labctl.compare.estimates import Sessions
-from labctl.compare.judging import compare
 from labctl.compare.series import Night, Series, Unmeasured, contradicted, series_of, unmeasured
 from labctl.compare.sides import Session, Side
 from labctl.compare.thresholds import Thresholds
-from labctl.compare.verdicts import Row, Verdict
+from labctl.compare.verdicts import compare
 from labctl.index import Filter, IndexedTrial
 from labctl.index.rows import moment
 from labctl.records import Execution

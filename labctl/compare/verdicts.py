@@ -1,101 +1,183 @@
-"""Results of a comparison: rows, each with its verdict and the deciding interval."""
+"""Verdicts of a comparison: not comparable, same, slower, faster or unclear; in this order.
 
-from dataclasses import dataclass
-from enum import StrEnum
+Tests for a difference and for sameness are two families, each with one error over all rows (Holm).
+The interval of a row decides.
+"""
 
-from labctl.compare.likeness import Difference
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from labctl.compare import words
+from labctl.compare.comparison import Basis, Comparison, Row, Verdict
+from labctl.compare.estimates import Estimate, Figure, History, estimate, figures_of, other_sessions
+from labctl.compare.likeness import MODEL_CACHE, Difference, differences, fits_one_run
+from labctl.compare.sides import Pair, Side
 from labctl.compare.thresholds import Thresholds
-from labctl.stats import Interval
-
-#: Fewest repeats for an estimate of noise: from two repeats its interval spans a factor of 70.
-_LEAST = 3
-
-
-class Verdict(StrEnum):
-    """Judgement of a row."""
-
-    UNLIKE = "unlike"
-    SAME = "same"
-    SLOWER = "slower"
-    FASTER = "faster"
-    SUSPECTED = "suspected"
-    CANT_TELL = "can't tell"
+from labctl.index import TrialRow
+from labctl.stats import LogRatio, holm, median
+from labctl.stats.power import repeats_for_difference, repeats_for_same
 
 
-class Basis(StrEnum):
-    """Measurements on which the interval of a row is based."""
-
-    PAIRED = "paired"
-    """Variants of one run that took turns: pairs by round."""
-    UNPAIRED = "unpaired"
-    """Variants of one run, one after the other."""
-    SESSIONS = "sessions"
-    """Different runs; the run-to-run variation of this board is known."""
-    UNKNOWN_SESSIONS = "unknown-sessions"
-    """Different runs; the run-to-run variation is unknown: there is no honest interval."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One figure of one pair of sides.
+def compare(
+    pairs: Iterable[Pair],
+    *,
+    figures: Sequence[str] = (),
+    thresholds: Thresholds | None = None,
+    allow: Collection[str] = (),
+    history: History | None = None,
+) -> Comparison:
+    """Compare the sides of each pair, the reference first.
 
     Args:
-        left: name of the reference; ``right`` is what is compared with it.
-        figure: its name in FIGURES; ``label`` is for people.
-        reason: why it has this verdict, in a sentence.
-        left_value: median over the repeats: ns, or tokens/s. None: no good repeat has one.
-        ratio: right over left, the geometric mean; None: not comparable, or one side has no value.
-        interval: of the ratio, with its level; it decides. None: there is none.
-        p_different: p-value of "no difference"; ``p_same`` that of "not the same", uncorrected.
-        noise: of a single repeat; 0.02 is 2 %.
-        repeats: interleaved rounds of one run that would settle it or, if no run can contain both,
-            alternating runs of each. None: it is settled, no allowed number would settle it, or too
-            little is known about the noise or the run-to-run variation.
-        check: p-value of the distribution-free test, from ten repeats on.
-        differences: all of them, including allowed ones.
-        moved: boards of a side that has several, in their order; else none.
-        fits_one_run: False if no run can contain both: a recipe varies only models and parameters.
+        pairs: what is compared.
+        figures: names in FIGURES; by default the usual ones that were measured.
+        thresholds: by default those of the recipe of the first reference.
+        allow: keys in which two sides may differ.
+        history: other sessions of the board; without it different runs are at best suspected.
     """
-
-    left: str
-    right: str
-    figure: str
-    label: str
-    more_is_faster: bool
-    verdict: Verdict
-    reason: str
-    left_value: float | None = None
-    right_value: float | None = None
-    left_repeats: int = 0
-    right_repeats: int = 0
-    ratio: float | None = None
-    interval: Interval | None = None
-    basis: Basis | None = None
-    p_different: float | None = None
-    p_same: float | None = None
-    noise: float | None = None
-    repeats: int | None = None
-    check: float | None = None
-    differences: tuple[Difference, ...] = ()
-    warnings: tuple[str, ...] = ()
-    fits_one_run: bool = True
-    moved: tuple[str, ...] = ()
-
-    @property
-    def is_rough(self) -> bool:
-        """True if too little is known about the noise to give a number of rounds."""
-        vague = self.interval is not None and self.interval.is_vague
-        return vague or min(self.left_repeats, self.right_repeats) < _LEAST
+    known = list(pairs)
+    asked = thresholds or next((left.thresholds for left, _ in known if left.thresholds), None)
+    judged_by = asked or Thresholds.of_recipe({})
+    open_rows: list[tuple[Row, Estimate | None]] = []
+    for pair in known:
+        found = tuple(differences(*pair, allow))
+        others = [] if _refused(found) else other_sessions(pair, history)
+        rows = [*pair[0].repeats, *pair[1].repeats]
+        for figure in figures_of(rows, figures):
+            row = _row(pair, figure, found)
+            if refused := _refused(found, figure):
+                row = replace(row, verdict=Verdict.UNLIKE, reason=words.unlike(refused))
+                open_rows.append((row, None))
+            elif row.left_repeats and row.right_repeats:
+                open_rows.append((row, estimate(pair, figure, others)))
+            else:
+                open_rows.append((replace(row, reason=words.no_values(row)), None))
+    execution = {str(row.execution) for pair in known for side in pair for row in side.repeats}
+    return Comparison(tuple(judged(open_rows, judged_by)), judged_by, frozenset(execution))
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """All rows, their thresholds, and the kinds of machine that were measured."""
+def _refused(found: Iterable[Difference], figure: Figure | None = None) -> list[Difference]:
+    """Return the differences that forbid a comparison, for one figure or for all."""
+    return [
+        one
+        for one in found
+        if one.allowed is None
+        or (one.key == MODEL_CACHE and one.allowed == "resolved" and figure and figure.has_loading)
+    ]
 
-    rows: tuple[Row, ...]
-    thresholds: Thresholds
-    execution: frozenset[str]
 
-    def having(self, *verdicts: Verdict) -> list[Row]:
-        """Return the rows with one of these verdicts."""
-        return [row for row in self.rows if row.verdict in verdicts]
+def _row(pair: Pair, figure: Figure, found: tuple[Difference, ...]) -> Row:
+    left, right = pair
+    mine, theirs = _values(right.repeats, figure), _values(left.repeats, figure)
+    return Row(
+        left=left.name,
+        right=right.name,
+        figure=figure.name,
+        label=figure.label,
+        more_is_faster=figure.more_is_faster,
+        verdict=Verdict.CANT_TELL,
+        reason="",
+        left_value=median(theirs) if theirs else None,
+        right_value=median(mine) if mine else None,
+        left_repeats=len(theirs),
+        right_repeats=len(mine),
+        differences=found,
+        moved=_moved(left) or _moved(right),
+        fits_one_run=fits_one_run(left, right, found),
+        warnings=(*words.failed_checks(left), *words.failed_checks(right)),
+    )
+
+
+def _moved(side: Side) -> tuple[str, ...]:
+    """Return the boards of a side if it has several: its run moved when one broke."""
+    boards = dict.fromkeys(row.board or "not known" for row in side.repeats)
+    return tuple(boards) if len(boards) > 1 else ()
+
+
+def _values(rows: Iterable[TrialRow], figure: Figure) -> list[float]:
+    return [value for row in rows if (value := figure.value(row))]
+
+
+def judged(rows: Sequence[tuple[Row, Estimate | None]], limits: Thresholds) -> list[Row]:
+    """Return rows with verdicts, judged as one family; rows without an estimate are unchanged."""
+    different = _family(
+        [one.found.p_different() if one and one.found else None for _, one in rows], limits.error
+    )
+    same = _family(
+        [
+            one.found.p_beyond(limits.same_log)
+            if one and one.found and one.basis is not Basis.UNKNOWN_SESSIONS
+            else None
+            for _, one in rows
+        ],
+        limits.error,
+    )
+    judged = []
+    for (row, one), error, same_error in zip(rows, different, same, strict=True):
+        if one is None:
+            judged.append(row)
+        elif one.found is None or error is None:
+            judged.append(replace(row, basis=one.basis, reason=words.too_few(one)))
+        else:
+            judged.append(_judge(row, one, one.found, limits, error=error, same_error=same_error))
+    return judged
+
+
+def _family(probabilities: Sequence[float | None], error: float) -> list[float | None]:
+    """Return the error at which each member is judged; None for rows outside the family."""
+    members = [index for index, p in enumerate(probabilities) if p is not None]
+    errors = holm([p for p in probabilities if p is not None], error)
+    found: list[float | None] = [None] * len(probabilities)
+    for index, one in zip(members, errors, strict=True):
+        found[index] = one
+    return found
+
+
+def _judge(
+    row: Row,
+    one: Estimate,
+    found: LogRatio,
+    limits: Thresholds,
+    *,
+    error: float,
+    same_error: float | None,
+) -> Row:
+    p_different = found.p_different()
+    p_same = None if same_error is None else found.p_beyond(limits.same_log)
+    differs = p_different <= error
+    matters = abs(found.mean) > limits.practical_log
+    row = replace(
+        row,
+        basis=one.basis,
+        ratio=found.ratio,
+        interval=None if one.basis is Basis.UNKNOWN_SESSIONS else found.interval(1 - error),
+        p_different=p_different,
+        p_same=p_same,
+        noise=found.noise,
+        check=one.check,
+        warnings=(*row.warnings, *words.warnings(row.label, one, differs=differs, error=error)),
+    )
+    if same_error is not None and p_same is not None and p_same <= same_error:
+        row = replace(row, verdict=Verdict.SAME, interval=found.interval(1 - 2 * same_error))
+    elif differs and matters:
+        slower = (found.mean > 0) is not row.more_is_faster
+        verdict = Verdict.SLOWER if slower else Verdict.FASTER
+        known = one.basis is not Basis.UNKNOWN_SESSIONS
+        row = replace(row, verdict=verdict if known else Verdict.SUSPECTED)
+    if row.verdict in (Verdict.CANT_TELL, Verdict.SUSPECTED) and not row.is_rough:
+        noise = found.noise if row.fits_one_run else found.run_noise
+        if noise is not None:
+            settling = _settling(noise, found.mean, limits, error, same_error or error)
+            row = replace(row, repeats=settling)
+    return replace(row, reason=words.reason(row, limits, one.sessions))
+
+
+def _settling(
+    noise: float, difference: float, limits: Thresholds, error: float, same_error: float
+) -> int | None:
+    """Return the fewest pairs that settle it, if the difference is as observed."""
+    same = repeats_for_same(noise, limits.same_log, difference=difference, error=same_error)
+    different = repeats_for_difference(
+        noise, difference, threshold=limits.practical_log, error=error
+    )
+    return min((count for count in (same, different) if count is not None), default=None)

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from labctl.compare.comparison import Basis, Row, Verdict
 from labctl.compare.estimates import Estimate
 from labctl.compare.likeness import EXECUTION, Difference
 from labctl.compare.sides import Side
 from labctl.compare.thresholds import Thresholds
-from labctl.compare.verdicts import Basis, Row, Verdict
 from labctl.stats import Interval
 from labctl.stats.log_ratio import LEAST_SESSIONS
 from labctl.stats.power import MOST_REPEATS

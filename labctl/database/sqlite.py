@@ -18,8 +18,7 @@ from labctl.database.base import (
     DatabaseAway,
     UnwritableDatabase,
 )
-from labctl.errors import HostError
-from labctl.system_errors import FULL_NUMBERS
+from labctl.errors import FULL_NUMBERS, HostError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine

@@ -1,4 +1,4 @@
-"""The contract of an engine: run an inference program and read its output.
+"""The contract of an engine: its program, how to run it, how to read its output.
 
 An engine knows programs and flags by version, and turns the raw files of a job into a
 :class:`~labctl.records.TimingRecord`. It starts nothing, touches no board, and trusts nothing: a
@@ -11,15 +11,44 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, model_validator
 
+from labctl.checked import HostPath, Word, listed
 from labctl.config.recipe import EngineChoice
+from labctl.config.types import BoardPath
+from labctl.config.yaml.document import StrictModel, refuse
 from labctl.config.yaml.loader import Value
 from labctl.config.yaml.messages import explain, path_text
-from labctl.engines.program import ProgramSource
 from labctl.engines.progress import ProgramProgress, Seen, printed
 from labctl.errors import ConfigError, HostError, LabctlError
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord, Workload
+
+_SOURCES = ("product", "file", "board")
+
+
+class ProgramSource(StrictModel):
+    """Source of a program: exactly one of product, file and board."""
+
+    product: Word | None = None
+    """A product that labctl builds; with `tool`."""
+    tool: Word | None = None
+    """One of the product's tools."""
+    file: HostPath | None = None
+    """A program for the board, in a file of this host; a relative path begins at the lab's
+    folder."""
+    board: BoardPath | None = None
+    """A program that is already on the board."""
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        given = [name for name in _SOURCES if getattr(self, name) is not None]
+        if len(given) != 1:
+            what = f"has {listed(given, joiner='and')}" if given else "has none"
+            raise refuse(f"a program comes from exactly one of {listed(_SOURCES)}; this one {what}")
+        if (self.product is None) != (self.tool is None):
+            raise refuse("give product and tool together")
+        return self
+
 
 #: Name of a program that was built without a revision.
 _UNTOLD = "unknown"

@@ -1,26 +1,30 @@
 """Engines by their names in recipes: those of labctl, and those of installed packages.
 
 Names are looked at without importing any engine; a package is imported when a recipe asks for it,
-and its engines are checked against the contract then.
+and its engines are checked against the contract then. From the engines come the meaning of the
+parameters in a record, the keys in a recipe's schema, and the benchmark of ``boards probe``.
 """
 
 import inspect
 import json
 import sys
 import traceback
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, reduce
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from operator import or_
+from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError, create_model
 from pydantic_core import PydanticCustomError
 
 from labctl.checked import listed, unknown
-from labctl.config.recipe import EngineChoice
+from labctl.config.recipe import EngineChoice, Recipe
+from labctl.config.recipe_parts import Scalar
 from labctl.config.yaml.document import refuse, refuse_explained
 from labctl.config.yaml.messages import explain, path_text
-from labctl.engines.base import Engine, EngineBase, EngineKeys
+from labctl.engines.base import USUAL_WORKLOAD, Engine, EngineBase, EngineKeys
 from labctl.engines.server import ServerEngine
 from labctl.errors import ConfigError
 
@@ -199,3 +203,97 @@ def _resolved(choice: EngineChoice, kind: type[Any]) -> tuple[EngineClass, Engin
     except ValidationError as failure:
         problems = explain(failure.errors(include_url=False), written, engine.keys_model)
         raise refuse_explained(problems) from None
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Parts of a recipe: ``engine`` and ``parameters``; its record has ``tests``."""
+
+    engine: Mapping[str, str]
+    parameters: Mapping[str, Scalar]
+
+
+#: Short: a board with a phone's CPU needs a second per token for a model of a billion weights.
+COMPUTE_BENCHMARK = Benchmark(
+    {"name": "llama_cpp", "task": "bench"},
+    {"prompt_tokens": 64, "tokens": 16, "repetitions": 3},
+)
+
+
+#: Records of an import name no engine, and neither do those of servers: they are llama.cpp's.
+_UNNAMED = "llama_cpp"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """Meaning of parameters, of all tasks of an engine.
+
+    ``workload`` says what is done, and not how fast; ``cache_types`` are those with the types of
+    the KV cache, with the type where one is not set.
+    """
+
+    workload: frozenset[str] = frozenset(USUAL_WORKLOAD)
+    cache_types: Mapping[str, str | None] = field(default_factory=dict)
+
+    def cache_type(self, parameters: Mapping[str, JsonValue]) -> str | None:
+        """Return the types of keys and values, as ``q8_0/f16``; None if they are not known."""
+        types = [parameters.get(name) or usual for name, usual in self.cache_types.items()]
+        return "/".join(dict.fromkeys(str(one) for one in types if one)) or None
+
+
+def declared(engine: str | None) -> Declared:
+    """Return what an engine declares; for one that is not installed here, what is usual."""
+    try:
+        tasks = engine_tasks(engine or _UNNAMED).values()
+    except ConfigError:
+        return Declared()
+    workload = {
+        name
+        for one in tasks
+        for name in (
+            *(one.roles.tokens, one.roles.prompt_tokens, one.roles.warm_up),
+            *one.workload_parameters,
+        )
+        if name is not None
+    }
+    types = {name: usual for one in tasks for name, usual in one.cache_types.items()}
+    return Declared(frozenset(workload), types)
+
+
+def recipe_model() -> tuple[type[Recipe], list[ConfigError]]:
+    """Return the model of recipes, and the reasons why unusable engines are left out.
+
+    No recipe runs a server.
+    """
+    blocks: list[type[EngineKeys]] = []
+    unusable: list[ConfigError] = []
+    for name in engine_names():
+        try:
+            tasks = [e for e in engine_tasks(name).values() if issubclass(e, Engine)]
+        except ConfigError as error:
+            unusable.append(error)
+            continue
+        blocks += [_block(engine, is_usual=engine is tasks[0]) for engine in tasks]
+    engine: Any = reduce(or_, blocks)
+    return _with(Recipe, "Recipe", engine=(engine, ...)), unusable
+
+
+def _block(engine: EngineClass, *, is_usual: bool) -> type[EngineKeys]:
+    """Make the model of ``engine`` for one task; the usual one may be left out."""
+    task: Any = Literal[engine.task]
+    block: type[EngineKeys] = _with(
+        engine.keys_model,
+        f"{engine.name}_{engine.task}",
+        name=(Literal[engine.name], ...),
+        task=(task | None, None) if is_usual else (task, ...),
+    )
+    return block
+
+
+def _with(base: Any, model_name: str, **fields: tuple[Any, Any]) -> Any:
+    late = {"defer_build": True}  # no validator for each block: only the whole is described
+    made = create_model(  # type: ignore[call-overload]
+        model_name, __base__=base, __cls_kwargs__=late, **fields
+    )
+    made.__doc__ = base.__doc__
+    return made

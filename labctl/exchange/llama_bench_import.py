@@ -45,8 +45,7 @@ from labctl.records import (
     TrialState,
     Workload,
 )
-from labctl.runs.record.directory import LINES, RECORD, RunDirectory
-from labctl.runs.record.importing import importing
+from labctl.runs.record.directory import LINES, RECORD, RunDirectory, importing
 from labctl.runs.record.repository import RunRepository
 
 KIND = "llama-bench"

@@ -35,7 +35,7 @@ from labctl.farm.selector import BoardSelector
 from labctl.files import cached_sha256
 from labctl.runs.inputs.prepare import read_recipe
 from labctl.runs.inputs.programs import lacking_agent
-from labctl.runs.inputs.untrusted import Workspace, check_board
+from labctl.runs.inputs.untrusted_recipe import Workspace, check_board
 
 MOST_JOBS = 100_000
 #: For a plan that nobody vouches for: there are few boards for such plans.

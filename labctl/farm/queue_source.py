@@ -18,8 +18,8 @@ from threading import Event
 from labctl.errors import HostError, LeaseLost
 from labctl.farm.database_retry import retry_database
 from labctl.farm.job import QUEUED_KINDS, FarmJob, JobResult
+from labctl.farm.queue_ledger import RunsOfJobs
 from labctl.farm.run_content import RunContent
-from labctl.farm.runs_of_jobs import RunsOfJobs
 from labctl.state import Job, LabState
 from labctl.state.health import BoardHealth
 from labctl.state.job import worker_name

@@ -101,7 +101,7 @@ class RunExecutor:
         if not result.is_final:
             return result
         if job.untrusted and job.submitter is not None:
-            from labctl.farm.untrusted_files import discard_files
+            from labctl.farm.untrusted_run import discard_files
 
             discard_files(self._lab.root, job.id)
         with suppress(KeyboardInterrupt):  # the job has ended
@@ -174,8 +174,7 @@ class RunExecutor:
         self, job: FarmJob, board: Board, noted: str | None, observer: Observer
     ) -> Outcome:
         """Run a job that nobody vouches for; an interrupted one starts again."""
-        from labctl.farm.untrusted import look_if_due, run_untrusted
-        from labctl.farm.untrusted_files import check_paths
+        from labctl.farm.untrusted_run import check_paths, look_if_due, run_untrusted
 
         ended = None if noted is None else _finished(self._directory(noted))
         if ended is not None:  # its files may be gone

@@ -1,17 +1,20 @@
-"""Rows of a run, made from its records."""
+"""Rows of a run, an evaluation or a load test, made from its records."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
 from labctl.errors import Blame
-from labctl.index.rows import Entry, ModelRow, RunRow, TrialRow, moment
+from labctl.index.rows import Entry, ModelRow, RunRow, TrialRow, moment, verdict_of
 from labctl.records import (
     Annotations,
     ArtifactIdentity,
+    EvaluationEnd,
+    EvaluationRecord,
     Execution,
     Origin,
     RunEnd,
     RunRecord,
+    ServingRecord,
     TrialRecord,
     TrialState,
 )
@@ -212,3 +215,100 @@ def _mapping(value: object) -> dict[str, object]:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def evaluation_entry(
+    run_id: str,
+    record: EvaluationRecord,
+    end: EvaluationEnd | None,
+    *,
+    annotations: Annotations,
+    stamp: str,
+    recorded: int,
+) -> Entry:
+    """Return the rows of an evaluation. ``run_id`` is the name of its directory.
+
+    ``recorded``: number of generations in its journal.
+    """
+    shares = [
+        one.correct / one.graded
+        for one in (end.accuracies if end else ())
+        if one.grader == record.graders[0] and one.graded
+    ]
+    boards = {one.board for one in record.endpoints if one.board}
+    executions = {one.execution for one in record.endpoints if one.execution}
+    gates = [gate.passed for gate in end.gates] if end else []
+    row = RunRow(
+        id=run_id,
+        stamp=stamp,
+        state=end.state if end else "unfinished",
+        recipe=record.recipe,
+        started=moment(record.started),
+        kind="evaluation",
+        finished=moment(end.finished) if end else None,
+        board=boards.pop() if len(boards) == 1 else None,
+        execution=executions.pop() if len(executions) == 1 else None,
+        verdict=verdict_of(end, failed=end is not None and (end.failed > 0 or not end.accuracies)),
+        failure=end.failure.kind if end and end.failure else None,
+        gates_passed=gates.count(True),
+        gates_missed=gates.count(False),
+        trials_planned=record.planned,
+        trials_recorded=recorded,
+        trials_ok=end.answered if end else recorded,
+        trials_failed=end.failed if end else 0,
+        accuracy_low=min(shares, default=None),
+        accuracy_high=max(shares, default=None),
+        labctl_version=record.labctl_version or None,
+        lab_revision=record.lab_revision,
+        host=record.host or None,
+        note=annotations.note,
+    )
+    models = tuple(
+        ModelRow(
+            run_id, model.key, model.file, model.sha256 or None, model.name, model.quantization
+        )
+        for model in record.models
+    )
+    return Entry(row, models, tuple(dict.fromkeys(annotations.tags)))
+
+
+def load_test_entry(
+    run_id: str,
+    record: ServingRecord,
+    end: RunEnd | None,
+    *,
+    annotations: Annotations,
+    stamp: str,
+) -> Entry:
+    """Return the rows of a load test. ``run_id`` is the name of its directory."""
+    gates = [gate.passed for gate in end.gates] if end else []
+    row = RunRow(
+        id=run_id,
+        stamp=stamp,
+        state=end.state if end else "unfinished",
+        recipe=record.recipe,
+        started=moment(record.started),
+        kind="load-test",
+        finished=moment(end.finished) if end else None,
+        board=record.endpoint.board,
+        execution=record.endpoint.execution,
+        verdict=verdict_of(end),
+        failure=end.failure.kind if end and end.failure else None,
+        gates_passed=gates.count(True),
+        gates_missed=gates.count(False),
+        labctl_version=record.labctl_version or None,
+        lab_revision=record.lab_revision,
+        host=record.host or None,
+        note=annotations.note,
+    )
+    model = record.model
+    models = (
+        ()
+        if model is None
+        else (
+            ModelRow(
+                run_id, model.key, model.file, model.sha256 or None, model.name, model.quantization
+            ),
+        )
+    )
+    return Entry(row, models, tuple(dict.fromkeys(annotations.tags)))

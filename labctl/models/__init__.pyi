@@ -1,10 +1,10 @@
+from .cache import ModelFile as ModelFile
 from .catalogue import add_model as add_model
 from .catalogue import parse_entry as parse_entry
 from .expected import are_here as are_here
 from .expected import are_ready as are_ready
 from .expected import check_files as check_files
 from .expected import expect as expect
-from .file import ModelFile as ModelFile
 from .lock import LockedModel as LockedModel
 from .lock import ModelsLock as ModelsLock
 from .lock import ModelState as ModelState

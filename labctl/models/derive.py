@@ -6,16 +6,14 @@ from os import PathLike
 from pathlib import Path
 
 from labctl.config.models import DerivedModel
-from labctl.errors import ConfigError, HostError, LabctlError, ProgramFailed
+from labctl.errors import ConfigError, HostError, LabctlError, ProgramFailed, tells_full_disk
 from labctl.files import locked, publish, scratch
 from labctl.gguf.inspect import inspect
-from labctl.models.cache import Derivation
-from labctl.models.file import ModelFile
+from labctl.models.cache import Derivation, ModelFile
 from labctl.models.quantizer import FindQuantizer
 from labctl.process import Completed, run_streaming
 from labctl.progress import Progress
 from labctl.records import ModelIdentity
-from labctl.system_errors import tells_full_disk
 
 #: An 8B model behind an emulator takes hours.
 _QUANTIZE_SECONDS = 12 * 3600.0

@@ -18,14 +18,13 @@ from labctl.gguf import GoesOn, identify, identify_beginning, is_gguf
 from labctl.gguf.inspect import inspect
 from labctl.http import Unreachable
 from labctl.models import hub, pypi
-from labctl.models.cache import Derivation
+from labctl.models.cache import Derivation, ModelFile
 from labctl.models.derive import (
     derived_name,
     refuse_requantizing,
     requantized_from,
 )
 from labctl.models.download import beginning, file_name
-from labctl.models.file import ModelFile
 from labctl.models.lock import LockedModel, ModelsLock, reference, state_of
 from labctl.models.quantizer import FindQuantizer
 from labctl.models.resolve import lab_models, resolve

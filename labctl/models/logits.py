@@ -14,7 +14,7 @@ from pathlib import Path
 
 from labctl.errors import ConfigError, HostError, ProgramFailed
 from labctl.files import cached_sha256, publish, scratch, sha256_file, write_atomic
-from labctl.models.file import ModelFile
+from labctl.models.cache import ModelFile
 from labctl.models.quantizer import Quantizer
 from labctl.process import run_streaming
 from labctl.progress import Progress

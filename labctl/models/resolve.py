@@ -10,10 +10,9 @@ from labctl.errors import ConfigError
 from labctl.gguf import identify, identify_file, is_gguf
 from labctl.gguf.inspect import inspect
 from labctl.models import hub, pypi
-from labctl.models.cache import Derivation, cached
+from labctl.models.cache import Derivation, ModelFile, cached
 from labctl.models.derive import derive, requantized_from
 from labctl.models.download import fetch_file
-from labctl.models.file import ModelFile
 from labctl.models.lock import LockedModel, ModelsLock, hub_reference, reference, state_of
 from labctl.models.quantizer import FindQuantizer
 from labctl.progress import Progress, silent

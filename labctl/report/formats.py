@@ -1,9 +1,13 @@
-"""The result of a run as text: a table, Markdown, CSV, JSON, or a line of JSON for each trial."""
+"""The result of a run as text: a table, Markdown, CSV, JSON, or a line of JSON for each trial.
+
+The JSON is that of ``--json`` of ``run``, ``resume`` and ``report``.
+"""
 
 import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -12,7 +16,6 @@ from labctl.errors import printable_line
 from labctl.records import GateRecord, RunRecord, TrialRecord
 from labctl.report.ci import CI_FORMATS, ci_text, run_suite
 from labctl.report.details import detail_tables
-from labctl.report.document import run_document
 from labctl.report.markdown import cell, table
 from labctl.report.references import COLUMNS, HEADLINE, ReferenceRow
 from labctl.report.tables import (
@@ -25,6 +28,30 @@ from labctl.report.tables import (
 from labctl.report.trial_export import csv_cell
 from labctl.results.summary import VariantSummary, summarise, wanted_precision
 from labctl.runs.record.directory import RunDirectory
+
+
+def run_document(
+    run: RunRecord,
+    trials: Sequence[TrialRecord],
+    directory: Path,
+    references: Sequence[ReferenceRow] = (),
+) -> dict[str, object]:
+    """Return a run as JSON: its place, its record, the rows of its table, its trials, and published
+    figures where they are asked for.
+
+    Keys are those of the records.
+    """
+    return {
+        "directory": str(directory.resolve()),
+        "run": run.model_dump(mode="json"),
+        "rows": [
+            {**asdict(row), "model": row.model.model_dump(mode="json")}
+            for row in summarise(trials, run.variants, wanted_precision(run))
+        ],
+        **({"references": [row.document() for row in references]} if references else {}),
+        "trials": [trial.model_dump(mode="json") for trial in trials],
+    }
+
 
 _WIDTH = 120
 

@@ -17,10 +17,16 @@ from labctl.runs.inputs.prepare import Prepared, prepare, recipe_files
 from labctl.runs.inputs.programs import agent_notes
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import Forecast, make_forecast, plan_trials
-from labctl.runs.planning.repeats import RepeatsNeeded
+from labctl.runs.planning.needed_repeats import RepeatsNeeded
 from labctl.runs.planning.trials import Plan, PlannedTrial
-from labctl.runs.record.history import Measured, SeenBoard, Wanted, last_measured, last_seen
-from labctl.runs.record.repeat_noise import known_noise
+from labctl.runs.record.history import (
+    Measured,
+    SeenBoard,
+    Wanted,
+    known_noise,
+    last_measured,
+    last_seen,
+)
 from labctl.runs.record.repository import RunRepository
 from labctl.runs.run import RunRequest
 from labctl.transport import Transport

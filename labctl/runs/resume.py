@@ -1,25 +1,33 @@
-"""Going on with a run whose controller, link or board died, where it stopped.
+"""Continue a run whose controller, link or board died, where it stopped.
 
 What is on disk stays as it is. A job that was under way is taken over from the board, where it ran
 on or ended by itself; only what provably came to nothing is measured again.
+
+A run can continue on another board, equal to the one that failed. Numbers of two boards are two
+samples, so variants are compared on one board only: a round of repeats that the first board did not
+finish is measured again completely on the second. Each record names its board, and tables say where
+a run moved.
 """
 
 import importlib.metadata
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pydantic import ValidationError
 
+from labctl.board.probe_files import latest_probe
 from labctl.build import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
-from labctl.errors import Blame, ConfigError, LeaseLost
-from labctl.records import SCHEMA_VERSION, PlanRecord, RunRecord, TrialRecord
+from labctl.errors import Blame, BoardError, ConfigError, LeaseLost
+from labctl.records import SCHEMA_VERSION, BoardFacts, Execution, PlanRecord, RunRecord, TrialRecord
 from labctl.results.gates import CompareGates, leave_open
+from labctl.runs.board.conditions import BoardConditions
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.board.in_use import BoardUse
-from labctl.runs.board.opening import open_board
+from labctl.runs.board.opening import Opened, open_board
 from labctl.runs.context import (
     RunContext,
     artifact_identities,
@@ -28,7 +36,6 @@ from labctl.runs.context import (
     program_sha256,
 )
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles, find_files
-from labctl.runs.moved_run import leave_board, try_board, unlike_in_speed
 from labctl.runs.observer import Observer, RunSession
 from labctl.runs.planning.forecast import make_forecast
 from labctl.runs.planning.time_limits import RunClock
@@ -38,6 +45,85 @@ from labctl.runs.record.journal import Attempt, Journal
 from labctl.runs.runner import Judge, Outcome, remaining, run_trials, usual_status
 from labctl.runs.trial.energy import working_meter
 from labctl.transport import Transport
+from labctl.units import size
+
+#: Two boards of one kind are this far apart at most, and so are two probes of one of them.
+TOLERANCE = 0.1
+
+
+def unlike_in_speed(run: RunRecord, board: str, facts: BoardFacts, lab_root: Path) -> Iterator[str]:
+    """Yield why a board's numbers do not belong to the same run, by the probes of both.
+
+    A virtual board has no speed.
+    """
+    if facts.execution is not Execution.BOARD:
+        return
+    probes = {name: latest_probe(lab_root, name, Execution.BOARD) for name in (run.board, board)}
+    for name, probe in probes.items():
+        if probe is None:
+            yield f"board {name} was never probed, so the speeds of both cannot be compared"
+            return
+    one, other = (probe for probe in probes.values() if probe is not None)
+    for what, was, now in (
+        ("memory", one.memory_bytes_per_second(), other.memory_bytes_per_second()),
+        ("storage", one.storage_bytes_per_second(), other.storage_bytes_per_second()),
+    ):
+        if was is None and now is None:
+            continue
+        if was is None or now is None or abs(was - now) > TOLERANCE * max(was, now):
+            yield f"its {what} reads {_rate_text(now)}, that of board {run.board} {_rate_text(was)}"
+
+
+def _rate_text(rate: int | None) -> str:
+    return "at a rate that was not measured" if rate is None else f"{size(rate)}/s"
+
+
+def try_board(opened: Opened, prepared: Prepared) -> dict[str, str]:
+    """Send a run's files to a board that it moves to; their paths there, by SHA-256.
+
+    Raises ConfigError when the board cannot be as the recipe strictly wants it, and what
+    :meth:`Opened.take` raises. Nothing of the run is changed by then.
+    """
+    held = opened.held
+    _, paths = opened.take()
+    wanted = prepared.recipe.conditions
+    conditions = BoardConditions(held.transport, held.fence, wanted, opened.observer.note)
+    with conditions.held(held.check_lease):
+        return paths
+
+
+def leave_board(
+    directory: RunDirectory,
+    journal: Journal,
+    trials: Sequence[PlannedTrial],
+    done: Mapping[int, TrialRecord],
+    *,
+    board: str,
+    clock: RunClock,
+) -> dict[int, TrialRecord]:
+    """Return the finished trials that stay when a run moves to a board; archive the others.
+
+    Warm-ups are made again, too: they warmed the other board. The time that all of it took is over.
+    """
+    last = max(done, default=0)
+    undone = (trial.number for trial in trials if trial.number not in done)
+    # A repeat that was left out, because it would have shown nothing new, tears no round.
+    first = next((n for n in undone if n > last or journal.attempt(n).open), None)
+    moved = BoardError(f"the run moved to board {board}, and compares on one board only")
+    torn = {trial.repeat for trial in trials if first is not None and trial.number >= first} | {0}
+    stay: dict[int, TrialRecord] = {}
+    for trial in trials:
+        attempt, record = journal.attempt(trial.number), done.get(trial.number)
+        if record is not None and trial.repeat not in torn:
+            stay[trial.number] = record
+            continue
+        if attempt.open:
+            journal.cut(trial.number, attempt, moved)
+        if record is not None:
+            clock.remember(record)
+        if record is not None or attempt.open:
+            directory.set_aside(trial.number, trial.slug, attempt.number)
+    return stay
 
 
 @dataclass(frozen=True)

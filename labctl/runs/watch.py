@@ -7,8 +7,7 @@ from pathlib import Path
 from labctl.errors import ConfigError, ExitStatus
 from labctl.records.events import AnyEvent, Contact, End, Evaluation
 from labctl.runs.record.directory import RUN, RunDirectory, all_directories
-from labctl.runs.record.event_log import EVENTS
-from labctl.runs.record.event_reader import EventReader, follow
+from labctl.runs.record.event_log import EVENTS, EventReader, follow
 from labctl.runs.record.lookup import find_directory
 from labctl.runs.runner import Outcome
 

@@ -11,6 +11,7 @@ from .energy import NoEnergy as NoEnergy
 from .energy import Reading as Reading
 from .energy import energy_of_counter as energy_of_counter
 from .energy import energy_of_power as energy_of_power
+from .hypothesis_tests import holm as holm
 from .intervals import STOPPING_COST as STOPPING_COST
 from .intervals import Interval as Interval
 from .intervals import geometric_interval as geometric_interval
@@ -24,7 +25,6 @@ from .log_ratio import known_sessions as known_sessions
 from .log_ratio import paired as paired
 from .log_ratio import unpaired as unpaired
 from .log_ratio import within_run as within_run
-from .many_tests import holm as holm
 from .paired_answers import McNemar as McNemar
 from .paired_answers import always_valid_p as always_valid_p
 from .paired_answers import count_wins as count_wins

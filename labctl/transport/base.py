@@ -22,9 +22,10 @@ from labctl.errors import (
     ConfigError,
     LinkError,
     RemoteExit,
+    tells_full_disk,
+    tells_refusal,
 )
 from labctl.progress import BytesDone
-from labctl.system_errors import tells_full_disk, tells_refusal
 
 if TYPE_CHECKING:
     from labctl.hdc import Consent

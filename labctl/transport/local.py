@@ -9,6 +9,8 @@ from typing import Any, BinaryIO, ClassVar, Literal
 
 from labctl import process
 from labctl.errors import (
+    FULL_NUMBERS,
+    REFUSED_NUMBERS,
     BoardError,
     BoardNoSpace,
     BoardPermission,
@@ -17,7 +19,6 @@ from labctl.errors import (
     HostTimeout,
     LinkRefused,
 )
-from labctl.system_errors import FULL_NUMBERS, REFUSED_NUMBERS
 from labctl.transport.base import (
     CommandResult,
     OpenOptions,

@@ -28,8 +28,7 @@ from labctl.files import host_writes
 from labctl.hdc.daemon import Authorisation
 from labctl.hdc.tcp import close_server
 from labctl.virtual.fault_injector import FaultInjector
-from labctl.virtual.fault_script import ANY_FAULT, Fault
-from labctl.virtual.injected_fault import FaultState
+from labctl.virtual.fault_script import ANY_FAULT, Fault, FaultState
 
 _NAME = ".labctl-control"
 _MOST_BYTES = 1 << 16

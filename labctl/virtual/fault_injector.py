@@ -11,9 +11,11 @@ from labctl.virtual.fault_script import (
     Drop,
     Fault,
     FaultScript,
+    FaultState,
     Freeze,
     Garbage,
     HangUp,
+    Injected,
     KillProcesses,
     Kind,
     OomKill,
@@ -22,7 +24,6 @@ from labctl.virtual.fault_script import (
     Timed,
 )
 from labctl.virtual.faulty_wire import FaultyWire
-from labctl.virtual.injected_fault import FaultState, Injected
 
 T = TypeVar("T")
 

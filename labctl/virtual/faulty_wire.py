@@ -16,13 +16,13 @@ from labctl.virtual.fault_script import (
     Duplicate,
     Freeze,
     HalfFrame,
+    Injected,
     Kind,
     Lie,
     Slow,
     Timed,
     Truncate,
 )
-from labctl.virtual.injected_fault import Injected
 from labctl.virtual.operation import FaultMatch, Operation, begun_by
 from labctl.virtual.storage import FaultyStorage
 

@@ -5,8 +5,7 @@ from typing import TypeVar
 
 from labctl.hdc.messages import TransferConfig
 from labctl.hdc.wire import Command
-from labctl.virtual.fault_script import Fault, Kind
-from labctl.virtual.injected_fault import Injected
+from labctl.virtual.fault_script import Fault, Injected, Kind
 
 F = TypeVar("F", bound=Fault)
 

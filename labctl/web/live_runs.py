@@ -20,8 +20,7 @@ from labctl.records.events import (
     Trial,
 )
 from labctl.runs.record.directory import RunDirectory
-from labctl.runs.record.event_log import EVENTS
-from labctl.runs.record.event_reader import EventReader
+from labctl.runs.record.event_log import EVENTS, EventReader
 from labctl.units import duration
 
 

@@ -15,8 +15,7 @@ from labctl.index import IndexedRun
 from labctl.records.base import NewerRecord
 from labctl.report.figures import Language as Code
 from labctl.runs.record.directory import RunDirectory
-from labctl.runs.record.event_log import EVENTS
-from labctl.runs.record.event_reader import EventReader
+from labctl.runs.record.event_log import EVENTS, EventReader
 from labctl.runs.record.repository import stamp_of
 from labctl.units import duration, size
 from labctl.web.dashboard import dashboard_of, may_read, page, still_reads

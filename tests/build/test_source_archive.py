@@ -14,7 +14,7 @@ import pytest
 
 from labctl.build.progress import ignore
 from labctl.build.source_archive import Archive, download, unpack
-from labctl.build.spec_source import ArchiveSource
+from labctl.build.spec import ArchiveSource
 from labctl.errors import ConfigError, HostError, HostTimeout, IntegrityError, LabctlError
 from labctl.files import sha256_file
 

@@ -9,7 +9,7 @@ import pytest
 
 from labctl.build.progress import ignore
 from labctl.build.source_package import Package, head_commit, unpack
-from labctl.build.spec_source import PackageSource
+from labctl.build.spec import PackageSource
 from labctl.errors import ConfigError, HostError, IntegrityError, LabctlError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

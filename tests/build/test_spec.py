@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from labctl.build.spec import SHARED, ElfKind, find_spec
-from labctl.build.spec_source import PackageSource
+from labctl.build.spec import SHARED, ElfKind, PackageSource, find_spec
 from labctl.config.target import target_names, toolchain_folders
 from labctl.errors import ConfigError
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from labctl.build.builders import ssh_builder
 from labctl.build.remote.builder import _jobs, _machine, _system
-from labctl.build.ssh import ssh_builder
 from labctl.config.lab import BuildHost
 from labctl.errors import ConfigError, HostError, ToolMissing
 

@@ -16,17 +16,16 @@ from labctl.board import Lease
 from labctl.board.probe_files import save_probe
 from labctl.bundle.form import NotABundle
 from labctl.bundle.importing import import_bundle
-from labctl.bundle.make import make_bundle
+from labctl.bundle.make import make_bundle, write_zip
 from labctl.bundle.reader import open_bundle
-from labctl.bundle.writer import write_zip
 from labctl.cli.root import run_cli
 from labctl.errors import ConfigError
 from labctl.records import BoardFacts, BoardProbe, Execution, PlanRecord, RunEnd
 from labctl.runs.record.annotations import set_note
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Journal
+from labctl.runs.record.lookup import find_unfinished
 from labctl.runs.record.repository import RunRepository
-from labctl.runs.record.unfinished import find_unfinished
 
 SERIAL = "7001005458323933"
 FACTS = BoardFacts(

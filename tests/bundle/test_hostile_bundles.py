@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from labctl.bundle.form import BundleManifest, Entry, NotABundle, name_problem
+from labctl.bundle.make import write_zip
 from labctl.bundle.reader import open_bundle
-from labctl.bundle.writer import write_zip
 from labctl.errors import ConfigError
 
 LOCAL = struct.Struct("<4s5H3L2H")

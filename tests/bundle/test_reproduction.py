@@ -13,12 +13,11 @@ from compared import side_of
 from records_made import BEGAN, model, planned_run, run, timing, trial
 
 from labctl.bundle.form import NotABundle
-from labctl.bundle.make import make_bundle
+from labctl.bundle.make import make_bundle, write_zip
 from labctl.bundle.reader import open_bundle
 from labctl.bundle.records import bundled_run
 from labctl.bundle.trusted_recipe import TrustedRecipe, trusted_recipe
 from labctl.bundle.verdicts import Judgement, Measured, Number, judge, texts
-from labctl.bundle.writer import write_zip
 from labctl.compare import Side
 from labctl.config.lab import Board
 from labctl.errors import ConfigError

@@ -7,9 +7,8 @@ import pytest
 from records_made import plan, planned_run, run, trial
 
 from labctl.bundle.importing import import_bundle
-from labctl.bundle.make import make_bundle
+from labctl.bundle.make import make_bundle, write_zip
 from labctl.bundle.reader import open_bundle
-from labctl.bundle.writer import write_zip
 from labctl.errors import ConfigError
 from labctl.report.formats import result_text
 from labctl.runs.record.repository import RunRepository

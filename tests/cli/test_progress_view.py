@@ -21,7 +21,7 @@ from labctl.cli import build, progress
 from labctl.cli.deploy_view import BoardsView, result_text
 from labctl.cli.progress import ProgressView
 from labctl.cli.run_view import RunView, progress_text
-from labctl.cli.store_work import age_text
+from labctl.cli.store import age_text
 from labctl.errors import Blame, HostError
 from labctl.records import Failure
 from labctl.records.events import Deploy, Fetch, Loss, Note, Progress, Trial

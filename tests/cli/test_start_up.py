@@ -32,7 +32,7 @@ HEAVY = CONFIGURATION | {
     "labctl.hdc.daemon",
     "labctl.hdc.server_client",
     "labctl.hdc.host.files",
-    "labctl.hdc.host.mux",
+    "labctl.hdc.host.forwarding",
     "labctl.transport.copy",
     "labctl.transport.local",
 }

@@ -16,7 +16,7 @@ from labctl.config.schema import KINDS, Kind, document_model
 from labctl.config.schema import json_schema as schema_of
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Value, read_yaml
-from labctl.engines.schema import recipe_model
+from labctl.engines.registry import recipe_model
 from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.farm.batch_plan import BatchPlan

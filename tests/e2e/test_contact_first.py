@@ -19,8 +19,7 @@ from labctl.records.events import Fetch
 from labctl.runs import BoardUse, Observer, ResumeRequest, find_files, hold_board, read_recipe
 from labctl.runs.board.opening import open_board
 from labctl.runs.record.directory import RunDirectory
-from labctl.runs.record.event_log import EVENTS
-from labctl.runs.record.event_reader import EventReader
+from labctl.runs.record.event_log import EVENTS, EventReader
 from labctl.runs.resume import resume
 from labctl.transport import HdcTcpConfig, Transport
 from labctl.transport.registry import TRANSPORTS

@@ -3,12 +3,12 @@
 import pytest
 
 from labctl.engines import Seen
+from labctl.engines.base import ProgramSource
 from labctl.engines.command.engine import Command
 from labctl.engines.command.schema import TokenStream
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.engines.llama_cpp.bench import LlamaBench
 from labctl.engines.llama_cpp.perplexity import LlamaPerplexity
-from labctl.engines.program import ProgramSource
 from labctl.engines.progress import ProgramProgress
 from labctl.records import StreamSoFar
 

@@ -9,7 +9,7 @@ from evaluations import boxed, evaluate, no_board, number_of, recipe_of, recipe_
 from scripted_answers import Answer, Asked
 from scripted_endpoint import scripted_endpoint
 
-from labctl.cli.eval_view import show_evaluation
+from labctl.cli.eval import show_evaluation
 from labctl.errors import Blame, ConfigError, ExitStatus, HostError
 from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.results import table_of

@@ -9,7 +9,7 @@ import pytest
 from labctl.config.lab import Lab, LabFile
 from labctl.errors import Blame
 from labctl.farm.health import suspicion
-from labctl.farm.nightly.flips import keep_flips
+from labctl.farm.nightly.judge import keep_flips
 from labctl.farm.nightly.lab_executor import LabExecutor
 from labctl.farm.nightly.nights import RESULT, begin_night
 from labctl.farm.nightly.page import night_markdown, night_page, trend_page

@@ -12,7 +12,7 @@ from labctl.cli.root import run_cli
 from labctl.config.lab import LabFile, find_lab
 from labctl.config.yaml.document import load
 from labctl.errors import ConfigError, InfraError, JobError, LabctlError
-from labctl.farm import untrusted
+from labctl.farm import untrusted_run
 from labctl.farm.batch_plan import BatchPlan, PlannedBatch, plan_batch
 from labctl.farm.job import FarmJob
 from labctl.farm.queue_ledger import QueueLedger, share_inputs
@@ -20,10 +20,10 @@ from labctl.farm.queue_source import QueueSource
 from labctl.farm.run_content import RunContent
 from labctl.farm.run_executor import RunExecutor
 from labctl.farm.store import SharedStore
-from labctl.farm.untrusted_files import check_paths, discard_ended, discard_files, take_files
+from labctl.farm.untrusted_run import check_paths, discard_ended, discard_files, take_files
 from labctl.records import RunEnd
 from labctl.runs import read_recipe
-from labctl.runs.inputs.untrusted import Workspace
+from labctl.runs.inputs.untrusted_recipe import Workspace
 from labctl.state import NewJob, lab_state
 from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED, Health, untrusted_use
 from labctl.transport.registry import TRANSPORTS
@@ -164,7 +164,7 @@ def test_files_stay_until_no_attempt_needs_them(
     def fail(*_words: object) -> None:
         raise error
 
-    monkeypatch.setattr(untrusted, "run_untrusted", fail)
+    monkeypatch.setattr(untrusted_run, "run_untrusted", fail)
     content, state = taken(lab, "a1"), lab_state(lab)
     (job,) = state.jobs.submit(NewJob("pull", content.document(), ("spare",), "untrusted", id="a1"))
     ledger = QueueLedger(lab, state, SharedStore(str(tmp_path / "store")), print)

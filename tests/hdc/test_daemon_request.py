@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from labctl.hdc.daemon.request import Request
+from labctl.hdc.daemon.sending import Request
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ from labctl.errors import (
     ProtocolError,
 )
 from labctl.hdc import Sending, Session, receive_file, send_file
-from labctl.hdc.compression import compress_chunk
 from labctl.hdc.host import files
 from labctl.hdc.messages import (
     FILE_FEATURES,
     TransferConfig,
     TransferPayload,
 )
+from labctl.hdc.transfer import compress_chunk
 from labctl.hdc.wire import Command
 
 CLOSE = Command.CHANNEL_CLOSE

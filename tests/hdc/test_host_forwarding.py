@@ -21,7 +21,7 @@ from labctl.errors import (
     LabctlError,
 )
 from labctl.hdc import Session
-from labctl.hdc.host import mux
+from labctl.hdc.host import forwarding
 from labctl.hdc.host.channel import LIMITS, Limits
 from labctl.hdc.host.nodes import Listener, check_node, dial_node
 from labctl.hdc.wire import Command
@@ -178,7 +178,7 @@ def test_an_answer_that_is_faster_than_the_thread_that_asks_is_not_lost(
             time.sleep(0.2)  # how far it is ahead
 
     with scripted_board(shouting) as port, connect(port) as session:
-        monkeypatch.setattr(mux.threading, "Thread", SlowlyStarting)
+        monkeypatch.setattr(forwarding.threading, "Thread", SlowlyStarting)
         with session.forward("tcp:0", "tcp:7", timeout=30) as rule:
             assert ask(rule.port, b"hello") == b"HELLO"
 
@@ -196,7 +196,7 @@ def test_a_host_without_another_thread_refuses_and_serves_on(
         session.forward("tcp:0", "tcp:7", timeout=30) as rule,
     ):
         with monkeypatch.context() as full:
-            full.setattr(mux.threading, "Thread", CannotStart)
+            full.setattr(forwarding.threading, "Thread", CannotStart)
             with socket.create_connection(("127.0.0.1", rule.port)) as sock:
                 assert sock.recv(1) == b""
         assert ask(rule.port, b"again") == b"AGAIN"

@@ -24,7 +24,6 @@ from labctl.hdc import (
     send_file,
     shell,
 )
-from labctl.hdc.compression import compress_chunk
 from labctl.hdc.host.handshake import BoardHandshake, Consent, Handshake
 from labctl.hdc.host.nodes import Listener
 from labctl.hdc.keys import HostKey
@@ -37,6 +36,7 @@ from labctl.hdc.messages import (
     TransferPayload,
     encode_tlv,
 )
+from labctl.hdc.transfer import compress_chunk
 from labctl.hdc.wire import Command, PacketDecoder, encode_packet
 
 NAMES = st.sampled_from(

@@ -29,7 +29,6 @@ from labctl.hdc import (
     send_file,
     shell,
 )
-from labctl.hdc.compression import decompress_chunk
 from labctl.hdc.host import files
 from labctl.hdc.host.nodes import Listener
 from labctl.hdc.messages import (
@@ -37,6 +36,7 @@ from labctl.hdc.messages import (
     TransferConfig,
     TransferPayload,
 )
+from labctl.hdc.transfer import decompress_chunk
 from labctl.hdc.wire import Command
 
 CLOSE = Command.CHANNEL_CLOSE

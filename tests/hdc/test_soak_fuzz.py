@@ -17,7 +17,6 @@ from daemons import daemon
 from raw_hdc import RECORDINGS, raw_host, recorded
 
 from labctl.errors import CommandTimeout, LinkError, ProtocolError
-from labctl.hdc.compression import decompress_chunk
 from labctl.hdc.messages import (
     FileMode,
     Heartbeat,
@@ -27,6 +26,7 @@ from labctl.hdc.messages import (
     decode_tlv,
 )
 from labctl.hdc.server_client.frames import Frames
+from labctl.hdc.transfer import decompress_chunk
 from labctl.hdc.wire import Command, PacketDecoder, encode_packet
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]

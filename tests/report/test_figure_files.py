@@ -8,7 +8,7 @@ import pytest
 from measured_runs import PAIR, measured
 
 from labctl.errors import ConfigError, HostError
-from labctl.report.figures import Figure, figures_of, fonts, write_figure
+from labctl.report.figures import Figure, figures_of, files, write_figure
 
 
 def figure(language: str = "en") -> Figure:
@@ -20,7 +20,7 @@ def figure(language: str = "en") -> Figure:
 def bare_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A host without fontconfig, whose one folder of fonts is this one."""
     monkeypatch.setattr(shutil, "which", lambda _name: None)
-    monkeypatch.setattr(fonts, "_folders", lambda: [tmp_path / "fonts", tmp_path / "none"])
+    monkeypatch.setattr(files, "_folders", lambda: [tmp_path / "fonts", tmp_path / "none"])
     (tmp_path / "fonts").mkdir()
     return tmp_path / "fonts"
 
@@ -41,13 +41,13 @@ def test_chinese_needs_a_font_and_the_error_names_its_package(
 def test_a_font_is_found_by_its_name_without_fontconfig(bare_host: Path) -> None:
     (bare_host / "noto").mkdir()
     (bare_host / "noto" / "NotoSansCJK-Regular.ttc").touch()
-    assert fonts.chinese_font("每词元时间") == bare_host / "noto"
-    assert fonts.chinese_font("time per token (µs) ▲ ±") is None
+    assert files.chinese_font("每词元时间") == bare_host / "noto"
+    assert files.chinese_font("time per token (µs) ▲ ±") is None
 
 
 def test_a_name_in_chinese_needs_the_font_in_an_english_figure_too(bare_host: Path) -> None:
     with pytest.raises(ConfigError, match="no font with Chinese characters"):
-        fonts.chinese_font(str({"series": "模型"}))
+        files.chinese_font(str({"series": "模型"}))
 
 
 def test_without_vl_convert_the_error_names_the_extra(

@@ -25,7 +25,7 @@ from labctl.records import (
 )
 from labctl.report import print_experiment, print_timing_table
 from labctl.report.details import print_fitting, shortened
-from labctl.report.document import run_document
+from labctl.report.formats import run_document
 from labctl.results.summary import summarise
 from labctl.units import digits, duration, size
 

@@ -10,8 +10,7 @@ from labctl.errors import ConfigError, HostTimeout
 from labctl.records import Origin, RunEnd
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.disk import directory_bytes
-from labctl.runs.record.lookup import find_run
-from labctl.runs.record.unfinished import find_unfinished
+from labctl.runs.record.lookup import find_run, find_unfinished
 
 FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
 

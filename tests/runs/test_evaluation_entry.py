@@ -7,7 +7,7 @@ from evaluations_made import made_evaluation
 
 from labctl.errors import ConfigError, ExitStatus, HostError, LabctlError, ProgramFailed
 from labctl.evaluation.run import status_of
-from labctl.index.evaluation_entry import evaluation_entry
+from labctl.index.entry import evaluation_entry
 from labctl.records import AccuracyRecord, Annotations, Failure
 from labctl.runs.record.repository import RunRepository
 

@@ -9,8 +9,7 @@ from small_disk import fill, small_disk
 from labctl.errors import ConfigError, DeviceLost
 from labctl.records import Execution, Failure
 from labctl.records.events import AnyEvent, Contact, Deploy, End, Fetch, Loss, Note, Progress
-from labctl.runs.record.event_log import EventLog
-from labctl.runs.record.event_reader import EventReader
+from labctl.runs.record.event_log import EventLog, EventReader
 
 
 class Clock:

@@ -20,11 +20,11 @@ from labctl.records import (
     StorageRate,
 )
 from labctl.runs.context import differences, differences_in_kind
-from labctl.runs.moved_run import leave_board, unlike_in_speed
 from labctl.runs.planning.time_limits import RunClock
 from labctl.runs.planning.trials import Amount, Order, PlannedTrial, make_plan
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Journal
+from labctl.runs.resume import leave_board, unlike_in_speed
 
 BOARD = BoardFacts(
     execution=Execution.BOARD,

@@ -8,9 +8,8 @@ from records_made import BEGAN, model, plan, planned_run, run, timing, trial
 
 from labctl.config.recipe import ComparisonLimits
 from labctl.records import Execution, RunEnd, TrialState
-from labctl.runs.planning.repeats import Noise, RepeatsNeeded
-from labctl.runs.record.history import Wanted
-from labctl.runs.record.repeat_noise import known_noise
+from labctl.runs.planning.needed_repeats import Noise, RepeatsNeeded
+from labctl.runs.record.history import Wanted, known_noise
 from labctl.runs.record.repository import RunRepository
 
 LIKE = {"threads": 4, "build_key": "old"}

@@ -10,7 +10,7 @@ import pytest
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
 from labctl.runs import read_recipe
-from labctl.runs.inputs.untrusted import Workspace
+from labctl.runs.inputs.untrusted_recipe import Workspace
 
 GOOD = """\
 name: pull
@@ -120,15 +120,15 @@ def test_what_is_refused(read: Read, text: str, said: str) -> None:
 def test_a_key_that_nobody_looked_at_is_refused(
     read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from labctl.runs.inputs import untrusted
+    from labctl.runs.inputs import untrusted_recipe
 
-    monkeypatch.setattr(untrusted, "_HARMLESS", untrusted._HARMLESS - {"name"})
+    monkeypatch.setattr(untrusted_recipe, "_HARMLESS", untrusted_recipe._HARMLESS - {"name"})
     with pytest.raises(ConfigError, match="cannot have this key"):
         read(GOOD)
 
 
 def test_each_key_of_a_recipe_was_looked_at() -> None:
-    from labctl.runs.inputs.untrusted import _CHECKED, _HARMLESS
+    from labctl.runs.inputs.untrusted_recipe import _CHECKED, _HARMLESS
 
     assert set(Recipe.model_fields) == _HARMLESS | _CHECKED
     assert not _HARMLESS & _CHECKED

@@ -18,8 +18,7 @@ from labctl.records import Execution, Failure, RunEnd, TrialState
 from labctl.records.events import AnyEvent, Contact, End, Fetch, Note, Progress, Trial
 from labctl.runs.observer import Observer, RunSession
 from labctl.runs.record.directory import RunDirectory
-from labctl.runs.record.event_log import EVENTS, EventLog
-from labctl.runs.record.event_reader import EventReader
+from labctl.runs.record.event_log import EVENTS, EventLog, EventReader
 from labctl.runs.record.lookup import find_run
 from labctl.runs.record.repository import RunRepository
 from labctl.runs.watch import Watch, find_watched
@@ -39,7 +38,7 @@ from labctl.records import Execution
 from labctl.records.events import Contact, Progress, Trial
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
-from labctl.runs.record.event_reader import EventReader
+from labctl.runs.record.event_log import EventReader
 from labctl.runs.observer import RunSession
 
 directory = RunDirectory(Path(sys.argv[1]))

@@ -16,7 +16,7 @@ from labctl.config.lab import Lab, LabFile
 from labctl.database import Schema
 from labctl.errors import ConfigError, HostError, ToolMissing
 from labctl.state import LabState, lab_state
-from labctl.state import backup as backup_module
+from labctl.state import state as backup_module
 from labctl.state import state as state_module
 
 RUN, OTHER = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labctl.stats import holm, paired
+from labctl.stats.hypothesis_tests import mann_whitney, sign_flip
 from labctl.stats.power import POWER, repeats_for_difference, repeats_for_same
-from labctl.stats.rank_tests import mann_whitney, sign_flip
 
 
 def test_the_smallest_of_several_has_the_strictest_test() -> None:

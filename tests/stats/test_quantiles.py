@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from labctl.stats.quantiles import quantile_interval
+from labctl.stats.intervals import quantile_interval
 
 
 def test_a_p99_has_an_upper_end_from_368_values_on() -> None:

@@ -7,7 +7,7 @@ import pytest
 from labctl.errors import ConfigError
 from labctl.virtual import FAULTS, load_script
 from labctl.virtual import fault_script as f
-from labctl.virtual.injected_fault import Injected
+from labctl.virtual.fault_script import Injected
 
 
 def test_a_script_says_what_goes_wrong(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Self
 
 from labctl.errors import (
+    FULL_NUMBERS,
+    REFUSED_NUMBERS,
     BoardError,
     BoardNoSpace,
     BoardPermission,
@@ -31,7 +33,6 @@ from labctl.errors import (
     ProtocolError,
 )
 from labctl.progress import BytesDone
-from labctl.system_errors import FULL_NUMBERS, REFUSED_NUMBERS
 from labctl.transport import Stream
 from labctl.units import size
 

@@ -16,9 +16,8 @@ from labctl.build.container.engine import Engine
 from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.spec import SHARED
 from labctl.config.target import toolchain_folders
-from labctl.errors import ConfigError, HostError, HostTimeout
+from labctl.errors import ConfigError, HostError, HostTimeout, tells_full_disk
 from labctl.files import cache_dir, host_writes, locked
-from labctl.system_errors import tells_full_disk
 
 FILE_NAME = "Containerfile"
 #: Names the base image, instead of the Containerfile's ``ARG BASE=``.

@@ -7,8 +7,7 @@ from typing import TypeAlias
 
 from labctl.checked import split_endpoint
 from labctl.config.lab import BuildHost
-from labctl.errors import CommandTimeout, HostError, HostTimeout, LinkError
-from labctl.system_errors import tells_full_disk
+from labctl.errors import CommandTimeout, HostError, HostTimeout, LinkError, tells_full_disk
 from labctl.transport.ssh.link import SshLink
 from labctl.transport.ssh.login import Login, log_in
 from labctl.transport.ssh.program import Answer, Take, call

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pydantic import JsonValue
 
 from labctl.compare.likeness import short_hash
-from labctl.engines.declared import Declared, declared
+from labctl.engines.registry import Declared, declared
 from labctl.errors import ConfigError
 from labctl.records import TrialRecord
 

@@ -22,10 +22,9 @@ from labctl.compare.equal_latency.conditions import (
     unlike,
 )
 from labctl.compare.equal_latency.sources import Evaluation, Sources, TimingRun
-from labctl.compare.equal_latency.timing import AnswerTimes, answer_times
-from labctl.compare.equal_latency.timing_notes import timing_notes
+from labctl.compare.equal_latency.timing import AnswerTimes, answer_times, timing_notes
 from labctl.compare.equal_latency.words import sentence
-from labctl.engines.declared import declared
+from labctl.engines.registry import declared
 from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import Accuracy
 from labctl.records import (

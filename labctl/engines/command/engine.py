@@ -14,6 +14,7 @@ from labctl.engines.base import (
     EngineParameters,
     Inputs,
     MemoryNeed,
+    ProgramSource,
     RawOutput,
     Resolved,
     Roles,
@@ -32,7 +33,6 @@ from labctl.engines.command.matching import find_all
 from labctl.engines.command.reading import read
 from labctl.engines.command.schema import Reader, Success, TokenStream
 from labctl.engines.outcome import diagnose_outcome
-from labctl.engines.program import ProgramSource
 from labctl.engines.progress import RUNNING, ProgramProgress, Seen, generated
 from labctl.engines.timeline import arrivals_check
 from labctl.errors import ConfigError, LabctlError, ProgramFailed

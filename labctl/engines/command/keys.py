@@ -8,11 +8,10 @@ from labctl.checked import listed
 from labctl.config.types import Argument
 from labctl.config.yaml.document import refuse
 from labctl.config.yaml.loader import Path
-from labctl.engines.base import EngineKeys
+from labctl.engines.base import EngineKeys, ProgramSource
 from labctl.engines.command.arguments import MODEL, PROMPT, placeholders
 from labctl.engines.command.numbers import FIELDS, UNITS
 from labctl.engines.command.schema import Reader, Success, TokenStream
-from labctl.engines.program import ProgramSource
 
 
 def _with_placeholders(arguments: tuple[str, ...]) -> tuple[str, ...]:

@@ -14,11 +14,10 @@ from typing import ClassVar, Self
 from pydantic import Field
 from typing_extensions import override
 
-from labctl.engines.base import EngineKeys, RawOutput, Resolved
+from labctl.engines.base import EngineKeys, ProgramSource, RawOutput, Resolved
 from labctl.engines.command import Command, CommandParameters
 from labctl.engines.command.keys import ProgramKeys
 from labctl.engines.command.schema import Reader
-from labctl.engines.program import ProgramSource
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood, ProgramFailed
 from labctl.records import BoardFacts, JobStatus, Measure, ModelIdentity, TimingRecord
 

@@ -27,7 +27,7 @@ from typing import TypeVar
 
 from labctl.records import LatencyLimits, RequestRecord
 from labctl.stats import percentile
-from labctl.stats.quantiles import quantile_interval
+from labctl.stats.intervals import quantile_interval
 
 N = TypeVar("N", int, float)
 

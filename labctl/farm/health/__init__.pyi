@@ -1,8 +1,8 @@
-from .between_jobs import checks_before_jobs as checks_before_jobs
-from .between_jobs import require_health as require_health
 from .checking import CheckResult as CheckResult
 from .checking import check as check
 from .checking import check_if_due as check_if_due
+from .checking import checks_before_jobs as checks_before_jobs
+from .checking import require_health as require_health
 from .checks_due import Due as Due
 from .checks_due import due as due
 from .checks_due import suspicion as suspicion

@@ -1,4 +1,7 @@
-"""A health check of one board: contact, probe, recipe, verdict, and the ladder where it fails."""
+"""A health check of one board: contact, probe, recipe, verdict, and the ladder where it fails.
+
+Checks between the jobs of users are the same for worker, queue and batch.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,6 +20,7 @@ from labctl.errors import (
     ConfigError,
     InfraError,
     IntegrityError,
+    LabctlError,
     LeaseLost,
     LinkError,
 )
@@ -26,9 +30,10 @@ from labctl.farm.health.verdict import Finding, Verdict, firmware, judge, next_h
 from labctl.farm.recovery.host_fault import find_host_fault
 from labctl.farm.recovery.ladder import Climb, recover, require_secrets
 from labctl.records import BoardProbe
+from labctl.records.events import AnyEvent, Note
 from labctl.runs.observer import Observer
 from labctl.runs.probe import probe_board
-from labctl.state import BoardHealth, LabState, lab_state
+from labctl.state import BoardHealth, LabState, lab_state, this_user
 from labctl.state.health import BY_PEOPLE, UNTRUSTED, Health
 from labctl.transport import Transport
 
@@ -267,3 +272,46 @@ def _keep(
     if again is not None:
         state.health.want_check(board, f"{verdict.finding}: {verdict.reason}", after_s=again)
     return CheckResult(board, verdict, after, tuple(files), climb, changed)
+
+
+def checks_before_jobs(
+    lab: LabFile,
+    connect: Connect,
+    note: Callable[[str], None],
+    *,
+    hosted: Sequence[Board] | None = None,
+) -> Callable[[str], None]:
+    """Return a function that checks a board's health if a check is due.
+
+    It does nothing in a lab without health checks. ``hosted`` are the boards of this host; None:
+    all of the lab.
+    """
+
+    def show(event: AnyEvent) -> None:
+        if isinstance(event, Note):
+            note(event.text)
+
+    def look(board: str) -> None:
+        try:
+            check_if_due(lab, lab.board(board), connect, Observer(show), hosted=hosted)
+        except LabctlError as error:  # this says nothing about the board: its jobs continue
+            note(f"the health of {board} cannot be checked: {error.message}")
+
+    return look if "health" in lab.lab.model_fields_set else lambda _board: None
+
+
+def require_health(
+    lab: LabFile, connect: Connect, note: Callable[[str], None]
+) -> Callable[[str, str | None], None]:
+    """Return a function that checks a board for a user if a check is due.
+
+    It raises BoardOutOfService if the board is sick, unless the user (``USER@HOST``; None: who runs
+    this process) holds it, and BoardBusy while an untrusted recipe has it.
+    """
+    look, state = checks_before_jobs(lab, connect, note), lab_state(lab)
+
+    def ready(board: str, by: str | None) -> None:
+        look(board)
+        state.health.require_work(board, by or this_user())
+
+    return ready

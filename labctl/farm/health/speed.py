@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from labctl.stats import holm
-from labctl.stats.next_value import NextValue, predict_next
+from labctl.stats.hypothesis_tests import NextValue, predict_next
 
 #: Probability that a probe of a board that has not changed shows a slowdown somewhere.
 ERROR = 0.02

@@ -11,7 +11,7 @@ from statistics import median
 from threading import Event
 
 from labctl.build import build as build_artifact
-from labctl.compare.figures import FIGURES, figures_of
+from labctl.compare.estimates import FIGURES, figures_of
 from labctl.compare.sides import is_good
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
@@ -20,7 +20,7 @@ from labctl.farm.database_retry import retry_database
 from labctl.farm.health import suspicion
 from labctl.farm.interrupts import on_interrupt, raise_first
 from labctl.farm.nightly.executor import Built, Measured
-from labctl.farm.nightly.flips import NIGHTLY
+from labctl.farm.nightly.judge import NIGHTLY
 from labctl.farm.nightly.planning import recipe_with
 from labctl.farm.nightly.queued_runs import BUSY_SECONDS, QueuedRuns
 from labctl.farm.nightly.sources import Sources

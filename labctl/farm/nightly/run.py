@@ -11,8 +11,8 @@ from threading import Event
 from labctl.config.lab import Board, LabFile
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
-from labctl.farm.nightly.flips import keep_flips, night_before
 from labctl.farm.nightly.hosts import check_reach
+from labctl.farm.nightly.judge import keep_flips, night_before
 from labctl.farm.nightly.lab_executor import LabExecutor
 from labctl.farm.nightly.night import Night
 from labctl.farm.nightly.nights import RESULT, begin_night, unfinished_night

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from labctl.compare.verdicts import Verdict
+from labctl.compare.comparison import Verdict
 from labctl.errors import ConfigError, HostError
 from labctl.farm.nightly.bisection import PAIRS, Bisection, Places
 from labctl.farm.nightly.executor import GOOD, HEAD

@@ -1,25 +1,102 @@
 """The recovery ladder of a failing board: one step after the other, until one helps.
 
 A rung is taken only if devices.yaml names it, and under both leases. After each rung the board is
-contacted and checked. Every rung is in the board's history.
+contacted and checked. Every rung is in the board's history. A switch acts through a program of this
+host, or a request to a device in its network.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from labctl import process
 from labctl.board import BoardLease, survey
 from labctl.board.power import BoardPower
 from labctl.config.lab import Board, LabFile
 from labctl.config.switches import Action, CommandAction, HttpAction, Switch
-from labctl.errors import BoardBusy, BoardError, InfraError, LeaseLost, LinkError
-from labctl.farm.recovery.actions import act, check_secrets
+from labctl.errors import (
+    BoardBusy,
+    BoardError,
+    ConfigError,
+    HostError,
+    InfraError,
+    LeaseLost,
+    LinkError,
+)
+from labctl.http import Unreachable, read_body, request
 from labctl.retry import retry_infra
 from labctl.runs.board.held_board import hold_board
 from labctl.runs.observer import Observer
 from labctl.state import StateLease, lab_state
 from labctl.transport import Transport, reboot
+
+#: Maximum length of an answer. Its content does not matter.
+_MOST_BYTES = 64 << 10
+
+
+def act(action: Action, folder: Path) -> None:
+    """Do an action; programs run in ``folder``. Raises HostError if it does not succeed."""
+    if isinstance(action, CommandAction):
+        _run(action, folder)
+    else:
+        _ask(action)
+
+
+def check_secrets(actions: list[Action]) -> None:
+    """Raise ConfigError for a secret that is not in the environment."""
+    for action in actions:
+        if isinstance(action, HttpAction):
+            _headers(action)
+
+
+def _run(action: CommandAction, folder: Path) -> None:
+    done = process.run(action.command, timeout=action.timeout, cwd=folder)
+    if done.exit_status != 0:
+        raise HostError(
+            f"{Path(action.command[0]).name} ended with status {done.exit_status}",
+            details=done.tail() or None,
+        )
+
+
+def _ask(action: HttpAction) -> None:
+    place = urlsplit(action.address).netloc
+    content = None if action.body is None else action.body.encode()
+    try:
+        with request(
+            action.method,
+            action.address,
+            headers=_headers(action),
+            content=content,
+            connect_s=action.timeout,
+            silence_s=action.timeout,
+            follow=False,
+            direct=True,  # a switch is in this network: no proxy, no ~/.netrc
+        ) as answer:
+            read_body(answer, within_s=action.timeout, most_bytes=_MOST_BYTES)
+            status = answer.status_code
+    except Unreachable as error:
+        why = f"not within {action.timeout:g} s" if error.timed_out else error.message
+        raise HostError(f"the switch at {place} does not answer: {why}") from error
+    if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        raise HostError(f"the switch at {place} answers with status {status}")
+
+
+def _headers(action: HttpAction) -> dict[str, str]:
+    headers = {} if action.body is None else {"Content-Type": "application/json"}
+    if (name := action.authorization_env) is not None:
+        if not (value := os.environ.get(name)):
+            raise ConfigError(
+                f"the environment variable {name}, which a switch needs, is not set",
+                hint="set it for the user who runs labctl; devices.yaml has only its name",
+            )
+        headers["Authorization"] = value
+    return headers
+
 
 #: The lab's lease beyond what a rung may take.
 _MARGIN_SECONDS = 60.0

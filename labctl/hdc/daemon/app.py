@@ -17,12 +17,12 @@ from pathlib import Path
 
 from labctl import process
 from labctl.errors import HostError, ProtocolError
-from labctl.hdc.compression import decompress_chunk
 from labctl.hdc.daemon.async_files import WRITE, DiskFile, cannot_open, in_thread, reason
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.shell import readable
 from labctl.hdc.daemon.task import Dialogue, Link, Task
 from labctl.hdc.messages import FILE_FEATURES, EchoLevel, TransferConfig, TransferPayload
+from labctl.hdc.transfer import decompress_chunk
 from labctl.hdc.wire import Command
 
 _FOLDER = Path("data/local/tmp")

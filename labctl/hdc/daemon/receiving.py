@@ -9,12 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from labctl.errors import ProtocolError
-from labctl.hdc.compression import decompress_chunk
 from labctl.hdc.daemon.async_files import WRITE, DiskFile, cannot_open, in_thread, reason
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.paths import as_typed, on_disk
 from labctl.hdc.daemon.task import Dialogue, Link
-from labctl.hdc.destination import Placing, make_parents
 from labctl.hdc.messages import (
     FILE_FEATURES,
     EchoLevel,
@@ -22,6 +20,7 @@ from labctl.hdc.messages import (
     TransferConfig,
     TransferPayload,
 )
+from labctl.hdc.transfer import Placing, decompress_chunk, make_parents
 from labctl.hdc.wire import Command
 
 #: Sent by 3.1.0e when it cannot take a block; the host counts down from there.

@@ -1,17 +1,26 @@
-"""``hdc file recv``, on the board's side: files and directories to send."""
+"""``hdc file recv``, on the board's side: its request, the files it finds, and their sending.
+
+hdcd follows no link to a directory: it sends the link as a file, which ends the transfer. Pipes and
+character devices are left out silently, empty directories are lost.
+
+hdcd looks for options among all words and takes the last two as the paths, whatever they are
+(``src/common/file.cpp`` of developtools_hdc).
+"""
 
 import os
+import re
 import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import NamedTuple
 
-from labctl.hdc.compression import LZ4, STORED, compress_chunk
 from labctl.hdc.daemon.async_files import READ, DiskFile, cannot_open, in_thread, reason
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.paths import as_typed, on_disk
-from labctl.hdc.daemon.request import Request
 from labctl.hdc.daemon.shell import readable
 from labctl.hdc.daemon.task import Dialogue, Link
-from labctl.hdc.daemon.walk import Entry, Tree, walk
 from labctl.hdc.messages import (
     LARGE_CHUNK_BYTES,
     SMALL_CHUNK_BYTES,
@@ -20,7 +29,128 @@ from labctl.hdc.messages import (
     TransferConfig,
     TransferPayload,
 )
+from labctl.hdc.transfer import LZ4, STORED, compress_chunk, is_directory
 from labctl.hdc.wire import Command
+
+#: An unclosed quote extends to the end.
+_WORD = re.compile(r'(?:[^ \t\r\n"]+|"[^"]*(?:"|\Z))+')
+_NO_BUNDLE = (
+    "[E005003] The parameter is missing, correct your input by referring below:\n"
+    "Usage: hdc file recv [-b bundlename] remote local"
+)
+
+
+@dataclass
+class Request:
+    """The request in a FILE_INIT text: ``[-cwd DIR] [OPTION…] REMOTE [LOCAL]``."""
+
+    remote: str = ""
+    local: str = "."
+    cwd: str = ""
+    bundle: str = ""
+    keep_times: bool = False
+    keep_mode: bool = False
+    update_if_new: bool = False
+    compress: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> "Request":
+        """Parse a text; only double quotes are special. Raises ValueError with hdcd's message."""
+        words = [word.replace('"', "") for word in _WORD.findall(text)]
+        if len(words) < 2:
+            raise ValueError("Transfer path split failed")
+        request = cls()
+        options = request._take_options(words)
+        if options == len(words):
+            raise ValueError("There is no local and remote path")
+        if options == len(words) - 1:
+            request.remote = words[-1]
+        else:
+            request.remote, request.local = words[-2:]
+        return request
+
+    def _take_options(self, words: list[str]) -> int:
+        """Store the options, wherever they are; return the words that hdcd counts for them."""
+        count = 0
+        for word, following in zip(words, [*words[1:], None], strict=True):
+            match word:
+                case "-cwd" if following is not None:
+                    self.cwd = following
+                    count += 1
+                case "-b":
+                    if following is None or len(words) == count + 1:
+                        raise ValueError(_NO_BUNDLE)
+                    self.bundle = following
+                    count += 1
+                case "-a":
+                    self.keep_times = True
+                case "-m":
+                    self.keep_mode = True
+                case "-sync":
+                    self.update_if_new = True
+                case "-z":
+                    self.compress = True
+                case "remote":  # a word of the protocol between client and server
+                    pass
+                case _ if word.startswith("-"):
+                    raise ValueError(f"Unknown file option: {word}")
+                case _:
+                    continue
+            count += 1
+        return count
+
+
+class Entry(NamedTuple):
+    """A file or directory: where it is, and its name for the host."""
+
+    path: str
+    name: str
+
+
+@dataclass
+class Tree:
+    """The files in the order they are sent, the modes of the directories with the deepest first,
+    and the reasons why some could not be read.
+    """
+
+    files: list[Entry] = field(default_factory=list)
+    directories: list[FileMode] = field(default_factory=list)
+    failures: list[tuple[str, OSError]] = field(default_factory=list)
+
+
+def walk(path: str) -> Tree:
+    """Return the one file at ``path``, or all files below that directory."""
+    top = Entry(path, Path(path).name)
+    if not is_directory(path):
+        return Tree(files=[top])
+    tree = Tree()
+    found: list[list[Entry]] = []
+    waiting = [top]
+    while waiting:
+        directory = waiting.pop()
+        try:
+            status = os.stat(directory.path)  # noqa: PTH116 - as it was typed
+            entries = sorted(_entries(directory))
+        except OSError as error:
+            tree.failures.append((directory.path, error))
+            continue
+        tree.directories.append(
+            FileMode(status.st_mode, status.st_uid, status.st_gid, full_name=directory.name)
+        )
+        found.append([entry for is_folder, entry in entries if not is_folder])
+        waiting += [entry for is_folder, entry in entries if is_folder]
+    tree.directories.reverse()
+    tree.files = [entry for files in reversed(found) for entry in files]
+    return tree
+
+
+def _entries(directory: Entry) -> Iterator[tuple[bool, Entry]]:
+    with os.scandir(directory.path) as entries:
+        for entry in entries:
+            mode = entry.stat(follow_symlinks=False).st_mode
+            if not stat.S_ISFIFO(mode) and not stat.S_ISCHR(mode):
+                name = f"{directory.name}/{entry.name}"
+                yield stat.S_ISDIR(mode), Entry(entry.path, name)
 
 
 class FileSender(Dialogue):

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from labctl.errors import BoardError, HostError, IntegrityError, ProtocolError
-from labctl.hdc.compression import LZ4, STORED, compress_chunk, decompress_chunk
 from labctl.hdc.host.link import (
     HostChannel,
     HostLink,
@@ -23,6 +22,7 @@ from labctl.hdc.messages import (
     TransferConfig,
     TransferPayload,
 )
+from labctl.hdc.transfer import LZ4, STORED, compress_chunk, decompress_chunk
 from labctl.hdc.wire import Command
 
 OnChunk = Callable[[memoryview], object]

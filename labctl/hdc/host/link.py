@@ -20,10 +20,11 @@ from labctl.errors import (
     DeviceLost,
     LinkError,
     ProtocolError,
+    tells_full_disk,
+    tells_refusal,
 )
 from labctl.hdc.messages import Buffer, EchoLevel
 from labctl.hdc.wire import Command
-from labctl.system_errors import tells_full_disk, tells_refusal
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from labctl.records import TrialRecord
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
-from labctl.report.figures.marks import only, row_axis, series_colour, series_dash
+from labctl.report.figures.marks import TimeScale, only, row_axis, series_colour, series_dash
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.moments import single_tokens
-from labctl.report.figures.scale import TimeScale
 from labctl.report.figures.words import Words
 from labctl.results.summary import token_time
 from labctl.stats import mean, median, percentile

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from labctl.config.recipe import Precision
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
-from labctl.report.figures.marks import only, row_axis, series_colour, series_shape
+from labctl.report.figures.marks import TimeScale, only, row_axis, series_colour, series_shape
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
-from labctl.report.figures.scale import TimeScale
 from labctl.report.figures.theme import MOST_SERIES
 from labctl.report.figures.words import Words
 from labctl.report.references import ReferenceRow

@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
-from labctl.report.figures.marks import interval_lines
+from labctl.report.figures.marks import TimeScale, interval_lines
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
-from labctl.report.figures.scale import TimeScale
 from labctl.report.figures.words import Words
 from labctl.results.summary import interval_of, token_time, wanted_precision
 from labctl.stats import median

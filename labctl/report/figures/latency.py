@@ -6,8 +6,7 @@ from labctl.compare.equal_latency.result import Axis, Crossing, Curve, LatencyMa
 from labctl.errors import printable_line
 from labctl.report.figures.accuracy import share_axis
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
-from labctl.report.figures.marks import only, series_colour, series_shape, text_at
-from labctl.report.figures.scale import TimeScale
+from labctl.report.figures.marks import TimeScale, only, series_colour, series_shape, text_at
 from labctl.report.figures.theme import MOST_SERIES
 from labctl.report.figures.words import Words
 from labctl.units import duration

@@ -8,9 +8,8 @@ from itertools import islice
 from labctl.errors import printable_line
 from labctl.records import TrialRecord, TrialState
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
-from labctl.report.figures.marks import only
+from labctl.report.figures.marks import TimeScale, only
 from labctl.report.figures.measured import MeasuredRun
-from labctl.report.figures.scale import TimeScale
 from labctl.report.figures.sweep_lines import sweep_line
 from labctl.report.figures.theme import DARK_FROM, MOST_SERIES, RAMP_STEPS
 from labctl.report.figures.words import Words

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from labctl.errors import printable_line
 from labctl.records import RunRecord, TrialRecord
 from labctl.report.figures.figure import Figure, Row, Spec
-from labctl.report.figures.marks import interval_lines
-from labctl.report.figures.scale import TimeScale
+from labctl.report.figures.marks import TimeScale, interval_lines
 from labctl.report.figures.words import Words
 from labctl.results.summary import good_trials, interval_of, token_time, wanted_precision
 from labctl.stats import median

@@ -7,9 +7,9 @@ from itertools import islice
 from labctl.errors import printable_line
 from labctl.records import TelemetrySample, TrialRecord
 from labctl.report.figures.figure import Figure, Missing, Row
+from labctl.report.figures.marks import TimeScale
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.moments import Span, throttled_spans, token_spans
-from labctl.report.figures.scale import TimeScale
 from labctl.report.figures.timeline_chart import NAME, timeline_chart
 from labctl.report.figures.tracks import Track, tracks_of
 from labctl.report.figures.words import Words

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from labctl.report.figures.figure import Spec
-from labctl.report.figures.marks import only
-from labctl.report.figures.scale import TimeScale
+from labctl.report.figures.marks import TimeScale, only
 from labctl.report.figures.theme import DASHES
 from labctl.report.figures.tracks import Track
 from labctl.report.figures.words import Words

@@ -39,7 +39,7 @@ from labctl.runs.inputs.programs import find_or_name_program, find_program
 from labctl.units import size
 
 if TYPE_CHECKING:
-    from labctl.runs.inputs.untrusted import Workspace
+    from labctl.runs.inputs.untrusted_recipe import Workspace
 
 
 def parameter_problems(

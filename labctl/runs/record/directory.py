@@ -29,6 +29,7 @@ from labctl.files import (
     host_writes,
     is_locked,
     locked,
+    scratch,
     sync_directory,
     write_atomic,
 )
@@ -352,3 +353,13 @@ def run_directories(runs: Path) -> list[RunDirectory]:
 def unfinished_runs(runs: Path) -> list[RunDirectory]:
     """Return all unfinished planned runs, oldest first, without those in progress."""
     return [found for found in run_directories(runs) if found.is_unfinished and not found.is_held()]
+
+
+@contextmanager
+def importing(runs: Path) -> Iterator[Path]:
+    """Hold the lock of imports, and give a folder in which to make a run before it has its name.
+
+    What a killed import left is removed. Raises HostError.
+    """
+    with locked(runs / ".import-lock", timeout=60), scratch(runs, ".import-new-") as aside:
+        yield aside

@@ -1,17 +1,25 @@
-"""History of a board in a lab, without contact to it: its probes and runs."""
+"""History of a board in a lab, without contact to it: its probes, runs and noise.
 
+Noise is how much the repeats inside its runs differ.
+"""
+
+import math
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from statistics import variance
 
 from pydantic import JsonValue
 
-from labctl.board.probe_files import latest_probe
+from labctl.board.probe_files import all_probe_files, latest_probe, probe_moment
 from labctl.errors import ConfigError
-from labctl.index import Filter, TrialRow
-from labctl.records import BoardFacts, Execution, TrialState
+from labctl.index import Filter, ProbeRow, TrialRow
+from labctl.index.rows import moment
+from labctl.records import BoardFacts, BoardProbe, Execution, TrialState, read_record
+from labctl.results.comparability import REVISION
+from labctl.runs.planning.needed_repeats import Noise
 from labctl.runs.planning.time_limits import trial_seconds
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
@@ -108,3 +116,64 @@ def runs_on(repository: RunRepository, board: str, limit: int = _RUNS) -> list[s
         # Another lab's board of this name is another board.
         if one.run.board == board and one.run.imported_from is None
     ]
+
+
+def probe_files(lab_root: Path) -> dict[str, Path]:
+    """Return ``BOARD/FILE`` -> path of all probes; a file is written once and never changed."""
+    return {f"{path.parent.name}/{path.name}": path for path in all_probe_files(lab_root)}
+
+
+def probe_row(path: Path) -> ProbeRow:
+    """Return the row of a probe. One that cannot be read has the moment of its name, and why."""
+    board, file = path.parent.name, f"{path.parent.name}/{path.name}"
+    try:
+        probe = read_record(BoardProbe, path.read_bytes(), path)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        return ProbeRow(file, board, moment(probe_moment(path)), damage=reason)
+    facts = probe.facts
+    return ProbeRow(
+        file=file,
+        board=board,
+        taken=moment(probe.taken),
+        execution=probe.execution,
+        machine=facts.machine,
+        kernel=facts.kernel,
+        os_version=facts.os_version,
+        agent_version=probe.agent_version,
+        memory_bytes_per_second=probe.memory_bytes_per_second(),
+        mapping_bytes_per_second=probe.storage_bytes_per_second(),
+        sequential_bytes_per_second=probe.storage_bytes_per_second("sequential"),
+        random_bytes_per_second=probe.storage_bytes_per_second("random"),
+        slower="; ".join(one.what for one in probe.slower),
+    )
+
+
+#: Number of a board's last runs whose repeats are read for its noise.
+_RUNS_FOR_NOISE = 30
+
+
+def known_noise(
+    repository: RunRepository, board: str, wanted: Mapping[str, Wanted]
+) -> dict[str, Noise]:
+    """Return the noise of trials like each wanted one, by their keys; what is not known is absent.
+
+    The variance of the logarithm of token times inside runs, pooled. The source's revision may
+    differ. Raises HostError.
+    """
+    ids = tuple(runs_on(repository, board, _RUNS_FOR_NOISE))
+    trials = repository.trials(Filter(ids=ids, board=board)) if ids else []
+    found = {}
+    for key, one in wanted.items():
+        runs: dict[tuple[str, str], list[float]] = {}
+        for row in (indexed.trial for indexed in trials):
+            good = row.state == TrialState.OK and row.repeat > 0
+            if good and row.mean_ns and is_like(row, one, without=REVISION):
+                runs.setdefault((row.run, row.variant), []).append(math.log(row.mean_ns))
+        repeated = [logs for logs in runs.values() if len(logs) > 1]
+        if repeated:
+            squares = sum(variance(logs) * (len(logs) - 1) for logs in repeated)
+            count = sum(map(len, repeated))
+            sigma = math.sqrt(squares / (count - len(repeated)))
+            found[key] = Noise(sigma, count, len(repeated))
+    return found

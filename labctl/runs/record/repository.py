@@ -127,7 +127,7 @@ class RunRepository:
         return self._ask_again(lambda: self._probes(board))
 
     def _probes(self, board: str | None) -> list[ProbeRow]:
-        from labctl.runs.record.probes import probe_files, probe_row
+        from labctl.runs.record.history import probe_files, probe_row
 
         version = self._index.version()
         known = self._index.probe_files() if version == SCHEMA_VERSION else Stamps({}, frozenset())
@@ -272,7 +272,7 @@ def _facts(directory: RunDirectory, stamp: str) -> Entry:
         if directory.is_evaluation:
             return _evaluation_facts(directory, stamp, annotations)
         if directory.is_load_test:
-            from labctl.index.load_test_entry import load_test_entry
+            from labctl.index.entry import load_test_entry
 
             return load_test_entry(
                 name, directory.serving(), directory.end(), annotations=annotations, stamp=stamp
@@ -299,7 +299,7 @@ def _facts(directory: RunDirectory, stamp: str) -> Entry:
 
 
 def _evaluation_facts(directory: RunDirectory, stamp: str, annotations: Annotations) -> Entry:
-    from labctl.index.evaluation_entry import evaluation_entry
+    from labctl.index.entry import evaluation_entry
 
     end = directory.path / "end.json"
     recorded = 0

@@ -1,7 +1,10 @@
-"""Paths on the board of the files that a host sends.
+"""What both ends of a file transfer share: LZ4, and the paths of files on the board.
 
-The rules are those of the reference. Paths are strings, not :class:`pathlib.Path`: a final slash
-matters here. Bytes that are not UTF-8 are kept as surrogates.
+Each compressed chunk is one raw block, whose sizes are sent separately. Format:
+https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md
+
+The rules of the paths are those of the reference. Paths are strings, not :class:`pathlib.Path`: a
+final slash matters here. Bytes that are not UTF-8 are kept as surrogates.
 """
 
 import os
@@ -10,6 +13,50 @@ from contextlib import suppress
 from pathlib import Path
 
 from labctl.errors import ProtocolError
+from labctl.hdc.messages import Buffer
+from labctl.hdc.wire import MAX_DATA_BYTES
+
+#: ``compress_type`` of a transfer and of each of its chunks.
+STORED, LZ4 = 0, 1
+
+
+def compress_chunk(data: Buffer) -> bytes | None:
+    """Compress ``data`` to an LZ4 block. Return None if that is not smaller: the chunk is sent as
+    it is.
+    """
+    from lz4 import block
+
+    packed: bytes = block.compress(data, store_size=False)
+    return packed if len(packed) < len(data) else None
+
+
+def decompress_chunk(data: Buffer, uncompressed_bytes: int) -> bytes:
+    """Decompress an LZ4 block to ``uncompressed_bytes`` bytes; at most 4 MiB, the largest chunk.
+
+    Raises ProtocolError.
+    """
+    if not data and not uncompressed_bytes:  # an empty file is sent as type 1 with sizes 0 too
+        return b""
+    if not data:
+        raise ProtocolError(
+            f"a chunk announces {uncompressed_bytes} bytes and holds none",
+            hint="hdc 3.1.0e loses data that compression does not shrink: do not compress with it",
+        )
+    if uncompressed_bytes > MAX_DATA_BYTES:
+        raise ProtocolError(f"a compressed chunk announces {uncompressed_bytes} bytes, too many")
+    from lz4 import block
+
+    try:
+        # At least one byte: the library takes a size of 0 as unknown.
+        unpacked: bytes = block.decompress(data, uncompressed_size=max(uncompressed_bytes, 1))
+    except block.LZ4BlockError as error:
+        raise ProtocolError(f"a compressed chunk is damaged: {error}") from error
+    if len(unpacked) != uncompressed_bytes:
+        raise ProtocolError(
+            f"a compressed chunk holds {len(unpacked)} bytes and announces {uncompressed_bytes}"
+        )
+    return unpacked
+
 
 #: Mode of directories that a transfer makes, before the process's umask.
 DIRECTORY_MODE = 0o750

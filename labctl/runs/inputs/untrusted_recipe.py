@@ -18,7 +18,7 @@ from labctl.config.models import ModelSource
 from labctl.config.recipe import Recipe
 from labctl.config.types import format_duration
 from labctl.config.yaml.loader import Path as DocumentPath
-from labctl.engines.program import ProgramSource
+from labctl.engines.base import ProgramSource
 from labctl.engines.registry import OWN_ENGINES, is_own
 from labctl.errors import ConfigError
 from labctl.units import size

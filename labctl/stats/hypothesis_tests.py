@@ -1,0 +1,139 @@
+"""Hypothesis tests: of ranks, of one new value, and the correction for several tests at once.
+
+Tests of ranks assume no distribution: a check on those that do, from LEAST repeats on. A new value
+is compared with the prediction from earlier ones of the same source. Each more test is one more
+chance to be wrong.
+"""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from labctl.stats.describe import mad, median
+from labctl.stats.intervals import student_cdf, student_quantile
+
+
+def holm(probabilities: Sequence[float], error: float = 0.05) -> list[float]:
+    """Return for each p-value the error at which it is judged, so that ``error`` holds for all.
+
+    S. Holm's step-down procedure (Scandinavian Journal of Statistics 6(2), 1979): the smallest of
+    ``m`` is judged at ``error / m``, the next at ``error / (m - 1)``, up to the first that fails;
+    the rest is judged as that one, and fails too. A test holds where its p-value is at most its
+    own error, which is just where the interval of the level ``1 - error`` excludes what it tests.
+    """
+    errors = [0.0] * len(probabilities)
+    judged: float | None = None
+    for rank, index in enumerate(sorted(range(len(probabilities)), key=probabilities.__getitem__)):
+        if judged is None:
+            errors[index] = error / (len(probabilities) - rank)
+            if probabilities[index] > errors[index]:
+                judged = errors[index]
+        else:
+            errors[index] = judged
+    return errors
+
+
+#: Fewer repeats reach no small p-value, so that disagreeing would mean nothing.
+LEAST = 10
+#: Up to this many pairs all signs are tried; of more, a sample of them.
+_ALL_SIGNS = 16
+_SAMPLE = 20_000
+
+
+def sign_flip(differences: Sequence[float]) -> float:
+    """Return the p-value of "differences are as often positive as negative", two-sided.
+
+    R. A. Fisher's test by randomisation (The Design of Experiments, 1935, section 21): how many of
+    all assignments of signs have a sum as far from 0 as the one seen. Of more than 16 pairs 20,000
+    are drawn, always the same ones.
+    """
+    import numpy as np  # only where there are enough repeats
+
+    count = len(differences)
+    if count <= _ALL_SIGNS:
+        bits = np.arange(2**count)[:, None] >> np.arange(count)
+        signs = 1 - 2 * (bits & 1)
+    else:
+        signs = np.random.default_rng(1).choice((-1, 1), size=(_SAMPLE, count))
+        signs[0] = 1  # the one seen is one of them
+    values = np.asarray(differences, dtype=float)
+    seen = abs(float(values.sum()))
+    # Sums of the same numbers in another order differ by rounding.
+    return float(np.mean(np.abs(signs @ values) >= seen * (1 - 1e-12)))
+
+
+def mann_whitney(values: Sequence[float], references: Sequence[float]) -> float:
+    """Return the p-value of "neither side tends to be larger", two-sided.
+
+    H. B. Mann and D. R. Whitney (Annals of Mathematical Statistics 18(1), 1947), by the normal
+    approximation with corrections for ties and continuity, which is close from ten values on.
+    """
+    both = sorted([*values, *references])
+    ranks: dict[float, float] = {}
+    start = 0
+    ties = Counter(both)
+    for value, count in sorted(ties.items()):
+        ranks[value] = start + (count + 1) / 2
+        start += count
+    n, m = len(values), len(references)
+    above = sum(ranks[value] for value in values) - n * (n + 1) / 2
+    tied = sum(count**3 - count for count in ties.values())
+    spread = n * m / 12 * (n + m + 1 - tied / ((n + m) * (n + m - 1)))
+    if spread <= 0:
+        return 1.0
+    distance = max(0.0, abs(above - n * m / 2) - 0.5) / math.sqrt(spread)
+    return math.erfc(distance / math.sqrt(2))
+
+
+#: Robust standard deviations from the median beyond which a value is an outlier.
+_DEVIATIONS = 3.5
+
+
+@dataclass(frozen=True)
+class NextValue:
+    """A new value and its prediction by earlier ones, all positive."""
+
+    #: New value over the geometric mean of the earlier ones, minus 1: -0.1 is 10 % lower.
+    change: float
+    #: Probability of a value this low or lower if nothing has changed.
+    probability: float
+    #: Standard deviation of the earlier values' logarithms.
+    scatter: float
+    count: int
+
+    def lowest_expected(self, error: float) -> float:
+        """Return the change below which a value that has not changed falls with ``error``."""
+        limit = student_quantile(1 - error, self.count - 1)
+        return math.expm1(-limit * self.scatter * math.sqrt(1 + 1 / self.count))
+
+
+def predict_next(new: float, earlier: Sequence[float], *, least_scatter: float) -> NextValue:
+    """Compare a new value with at least two earlier ones.
+
+    The logarithms are taken for normal: ``(new - mean) / (s * sqrt(1 + 1/n))`` has Student's
+    distribution with ``n - 1`` degrees of freedom (the prediction interval of a further value; G.
+    Hahn and W. Meeker, Statistical Intervals, 1991, 4.7). ``least_scatter`` stands in for a smaller
+    ``s``: a few values may agree by chance. Earlier values that are outliers are left out: a moment
+    in which the source was disturbed must not hide all later changes.
+    """
+    logs = _without_outliers([math.log(value) for value in earlier])
+    count, mean = len(logs), statistics.fmean(logs)
+    scatter = max(statistics.stdev(logs), least_scatter)
+    change = math.log(new) - mean
+    t = change / (scatter * math.sqrt(1 + 1 / count))
+    return NextValue(math.expm1(change), student_cdf(t, count - 1), scatter, count)
+
+
+def _without_outliers(logs: Sequence[float]) -> list[float]:
+    """Leave out what is too far from the median (B. Iglewicz and D. Hoaglin, 1993).
+
+    At most a fifth, the farthest: more of them are no outliers, but how the source is.
+    """
+    middle, spread = median(logs), mad(logs)
+    if not spread:
+        return list(logs)
+    far = [log for log in logs if abs(log - middle) > _DEVIATIONS * spread]
+    far = sorted(far, key=lambda log: -abs(log - middle))[: len(logs) // 5]
+    return [log for log in logs if log not in far]
