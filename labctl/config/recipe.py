@@ -32,11 +32,11 @@ from labctl.config.recipe_parts import (
     check_kind,
     expand,
 )
+from labctl.config.set_values import apply_settings
 from labctl.config.types import Duration, Interval, Line, Name, Share
 from labctl.config.yaml.document import (
     Document,
     StrictModel,
-    apply_settings,
     read_text,
     refuse,
     refuse_all,
@@ -331,7 +331,7 @@ def load_recipe(
 
     Args:
         source: the file, or its document, which the overrides change.
-        set_values: as ``labctl run --set`` takes them; see ``document.apply_settings``.
+        set_values: as ``labctl run --set`` takes them; see ``set_values.apply_settings``.
         engine_check: reads the keys of ``engine``; without it, only those of all engines are.
         check: further checks of a recipe whose keys are valid.
 

@@ -12,8 +12,9 @@ from pydantic import Field, ValidationError, model_validator
 from labctl.checked import did_you_mean, unknown
 from labctl.config.models import ancestors
 from labctl.config.recipe_parts import WrittenRecipe, check_kind
+from labctl.config.set_values import apply_settings
 from labctl.config.types import Duration, Line, Name
-from labctl.config.yaml.document import Document, apply_settings, refuse_all
+from labctl.config.yaml.document import Document, refuse_all
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.errors import ConfigError
 from labctl.evaluation.datasets.source import DatasetSource

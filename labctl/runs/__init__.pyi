@@ -15,7 +15,7 @@ from .inputs.prepare import find_files as find_files
 from .inputs.prepare import read_recipe as read_recipe
 from .observer import Observer as Observer
 from .observer import TrialProgress as TrialProgress
-from .planning.forecast import Fit as Fit
+from .planning.memory_fit import MemoryFit as MemoryFit
 from .planning.trials import PlannedTrial as PlannedTrial
 from .resume import ResumeRequest as ResumeRequest
 from .run import RunRequest as RunRequest

@@ -16,7 +16,8 @@ from labctl.performance.prediction import (
     tells_reading,
 )
 from labctl.records import BoardFacts, Execution
-from labctl.runs.planning.trials import Amount, make_plan
+from labctl.runs.planning.max_time import Amount
+from labctl.runs.planning.trials import make_plan
 
 #: Meta-Llama-3.1-8B-Instruct: of its bytes, all but the looked-up embedding move for each token.
 LLAMA_Q8 = model("q8_0", "Q8_0", size_bytes=8_540_000_000, tensor_bytes=8_530_000_000,

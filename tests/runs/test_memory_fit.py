@@ -1,11 +1,11 @@
 from labctl.engines import MemoryNeed
-from labctl.runs.planning.forecast import Fit
+from labctl.runs.planning.memory_fit import MemoryFit
 
 GB = 1_000_000_000
 
 
-def fit(need: MemoryNeed, memory: int | None, seconds: float | None = None) -> Fit:
-    return Fit("q8", need, 3_200_000_000, memory, memory, seconds, 175e6)
+def fit(need: MemoryNeed, memory: int | None, seconds: float | None = None) -> MemoryFit:
+    return MemoryFit("q8", need, 3_200_000_000, memory, memory, seconds, 175e6)
 
 
 def test_a_model_larger_than_memory_is_told_with_what_it_costs() -> None:
@@ -22,12 +22,12 @@ def test_a_model_larger_than_memory_is_told_with_what_it_costs() -> None:
 def test_near_the_border_both_times_are_told() -> None:
     """20 MB decide for an 8B Q2_K on a board of 4 GB."""
     need = MemoryNeed(3_000_000_000, 0, 268_000_000, 10_000_000, program_bytes=51_000_000)
-    near = Fit("q2", need, 3_000_000_000, 3_340_000_000, 4 * GB, 17.1, 175e6, 0.6)
+    near = MemoryFit("q2", need, 3_000_000_000, 3_340_000_000, 4 * GB, 17.1, 175e6, 0.6)
     assert near.warning() == (
         "q2 needs 3.33 GB of 3.34 GB, within 15% of what fits: expect 600 ms a token, or to re-read"
         " 3.00 GB from storage for every token, about 17.1 s a token at 175 MB/s"
     )
-    unknown = Fit("q2", need, 3_000_000_000, 3_300_000_000, 4 * GB)
+    unknown = MemoryFit("q2", need, 3_000_000_000, 3_300_000_000, 4 * GB)
     assert unknown.warning() == (
         "q2 needs 3.33 GB of 3.30 GB, within 15% of what fits: it may re-read 3.00 GB from"
         " storage for every token"
@@ -69,7 +69,7 @@ def test_weights_that_were_copied_need_no_second_place() -> None:
 
 def test_what_is_free_no_more_may_kill() -> None:
     need = MemoryNeed(GB, 0, 3 * GB, 0)
-    tight = Fit("q8", need, GB, 2 * GB, 4 * GB)
+    tight = MemoryFit("q8", need, GB, 2 * GB, 4 * GB)
     assert tight.warning() == (
         "q8 needs 3.00 GB that the kernel cannot drop, 2.00 GB is available: it may be killed"
     )

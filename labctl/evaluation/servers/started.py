@@ -34,7 +34,7 @@ from labctl.runs.board.server_host import BoardServers
 from labctl.runs.context import renew_board
 from labctl.runs.inputs.servers import ServerFiles, find_server
 from labctl.runs.observer import Observer
-from labctl.runs.planning.forecast import Fit
+from labctl.runs.planning.memory_fit import MemoryFit
 from labctl.transport import LocalTransport, Transport
 
 #: Loading may read gigabytes from a slow card, and warm up.
@@ -285,7 +285,7 @@ def _fitting(
     if need is None or model.bytes_per_token is None:
         return resolved.parameters, (*resolved.notes, f"{model.key}: memory need unknown")
     workload = engine.roles.workload(resolved.parameters.model_dump())
-    fit = Fit.of(request.name, ModelWorkload.of(model, need, workload), None, facts, rates)
+    fit = MemoryFit.of(request.name, ModelWorkload.of(model, need, workload), None, facts, rates)
     warning = fit.warning()
     if fit.total_bytes is not None and need.anonymous_bytes > fit.total_bytes:
         raise ConfigError(

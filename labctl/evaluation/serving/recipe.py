@@ -11,8 +11,9 @@ from pydantic import BeforeValidator, Field, JsonValue, ValidationError, model_v
 
 from labctl.checked import did_you_mean, listed, unknown
 from labctl.config.recipe_parts import WrittenRecipe, check_kind
+from labctl.config.set_values import apply_settings
 from labctl.config.types import Duration, Line, Name
-from labctl.config.yaml.document import Document, StrictModel, apply_settings, refuse, refuse_all
+from labctl.config.yaml.document import Document, StrictModel, refuse, refuse_all
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.errors import ConfigError
 from labctl.evaluation.datasets.source import DatasetSource

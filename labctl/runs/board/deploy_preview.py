@@ -22,7 +22,8 @@ from labctl.records import ModelIdentity
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.observer import Observer
-from labctl.runs.planning.forecast import Fit, make_forecast
+from labctl.runs.planning.forecast import make_forecast
+from labctl.runs.planning.memory_fit import MemoryFit
 
 #: Between two signs of life while something is sent; silence of ALIVE_SECONDS is a death.
 SIGN_SECONDS = 60.0
@@ -39,7 +40,7 @@ class DeployPreview:
 
     board: Board
     plan: DeployPlan
-    fits: tuple[Fit, ...]
+    fits: tuple[MemoryFit, ...]
     problems: tuple[LabctlError, ...]
     known_bytes_per_second: float | None
     limit_bytes_per_second: float | None = None
@@ -82,14 +83,14 @@ def preview_deploy(
     return DeployPreview(held.board, wanted, fits, tuple(found), known, limit_bytes_per_second)
 
 
-def memory_fits(held: HeldBoard, prepared: Iterable[Prepared]) -> Iterator[Fit]:
+def memory_fits(held: HeldBoard, prepared: Iterable[Prepared]) -> Iterator[MemoryFit]:
     """Yield the memory that each variant needs on a board, where enough of its model is known."""
     for one in prepared:
         if one.tells_memory:
             yield from make_forecast(one, held.facts, held.rates).fits
 
 
-def warnings(fits: Iterable[Fit]) -> list[str]:
+def warnings(fits: Iterable[MemoryFit]) -> list[str]:
     """Say what will be slow, or fail, for want of memory."""
     return [text for fit in fits if (text := fit.warning())]
 
