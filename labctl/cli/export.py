@@ -12,8 +12,7 @@ from labctl.cli.complete import COMPARED
 from labctl.cli.lab import find_runs, runs_folder
 from labctl.cli.output import note, output_option, write_result
 from labctl.cli.root import Invocation
-from labctl.cli.run_filters import filter_options
-from labctl.cli.runs import unknown_names
+from labctl.cli.run_filters import filter_options, unknown_names
 from labctl.errors import printable
 from labctl.index import Filter, IndexedTrial
 from labctl.runs.record.repository import RunRepository

@@ -8,7 +8,7 @@ from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.lab import runs_folder
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
-from labctl.cli.run_filters import filter_options
+from labctl.cli.run_filters import filter_options, unknown_names
 from labctl.compare.estimates import FIGURES
 from labctl.errors import ConfigError, ExitStatus, printable_line
 from labctl.index import Filter
@@ -42,7 +42,6 @@ def regressions(
     nights are read too. Exit status 1: a confirmed regression that still exists; with --strict,
     also a suspected one.
     """
-    from labctl.cli.runs import unknown_names
     from labctl.compare.regressions import lab_changes
     from labctl.report.ci.regressions import regressions_suite
     from labctl.report.regressions import regressions_document, series_lines

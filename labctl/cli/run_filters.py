@@ -1,15 +1,20 @@
 """Options that choose runs, for every command that takes several."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from labctl.checked import unknown
 from labctl.cli.complete import BOARD, PARAMETER, TAG
 from labctl.index import Filter
 from labctl.index.filters import KINDS, STATES, VERDICTS, no_state, parse_moment
+
+if TYPE_CHECKING:
+    from labctl.runs.record.repository import RunRepository
 
 
 class Moment(click.ParamType[datetime]):
@@ -105,3 +110,17 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         decorated = option(decorated)
     return decorated
+
+
+def unknown_names(repository: "RunRepository", wanted: Filter) -> Iterator[str]:
+    """Yield names in a filter that no run has, with the nearest existing name."""
+    if not (known := repository.query()):
+        return
+    for kind in ("recipe", "board"):
+        word = getattr(wanted, kind)
+        if word is not None and not repository.query(replace(Filter(), **{kind: word})):
+            names = {name for one in known if (name := getattr(one.run, kind)) is not None}
+            yield unknown(kind, word, names, where=" in any run")
+    names = {name for name, _ in repository.parameters()}
+    for name in dict(wanted.parameters).keys() - names:
+        yield unknown("parameter", name, names, where=" in any run")

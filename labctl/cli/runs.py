@@ -3,19 +3,17 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
-from labctl.checked import unknown
 from labctl.cli.complete import RUN, TAG
 from labctl.cli.lab import runs_folder
 from labctl.cli.output import confirm, json_option, note
 from labctl.cli.root import Invocation
-from labctl.cli.run_filters import filter_options
+from labctl.cli.run_filters import filter_options, unknown_names
 from labctl.cli.runs_prune import prune, trash
 from labctl.errors import printable_line
 from labctl.index import Filter, IndexedRun
@@ -32,170 +30,6 @@ _GAP = "  "
 _CUT = (("tags", 6), ("recipe", 10), ("board", 6), ("recipe", 4), ("tags", 4))
 
 Column = tuple[str, Callable[[IndexedRun], str]]
-
-
-def print_runs(
-    runs: Path, wanted: Filter, *, limit: int | None, wide: bool = False, as_json: bool = False
-) -> None:
-    """Print the runs that meet a filter, newest first.
-
-    Names on standard error damaged runs, and the last newer run that ended before its first trial.
-    """
-    repository = RunRepository(runs, note)
-    found = repository.query(wanted, limit=limit)
-    states = {one.run.id: _state(runs, one) for one in found}
-    if as_json:
-        documents = [one.document(states[one.run.id]) for one in found]
-        click.echo(json.dumps(documents, indent=2))
-    elif found:
-        for line in _lines(found, _columns(states, wide=wide), None if wide else _width()):
-            click.echo(line)
-    else:
-        note(f"no runs in {runs}" if wanted.is_empty else f"no such runs in {runs}")
-        for line in unknown_names(repository, wanted):
-            note(line)
-    _name_damaged(found, repository, wanted)
-    if wanted.is_empty:
-        _name_unlisted(runs)
-
-
-def _name_unlisted(runs: Path) -> None:
-    """Name the newest run if it ended before its first trial: such runs are not in the list."""
-    from labctl.runs.record.lookup import ended_before_trials
-
-    if not (ended := ended_before_trials(runs)):
-        return
-    from labctl.runs.record.event_log import EVENTS
-
-    last = ended[0].path
-    count = f" (as {len(ended) - 1} before it)" if len(ended) > 1 else ""
-    how = f"`labctl watch {last.name}` shows why" if (last / EVENTS).exists() else f"see {last}"
-    note(f"not listed: {last.name} ended before its first trial{count}; {how}")
-
-
-def _name_damaged(found: Sequence[IndexedRun], repository: RunRepository, wanted: Filter) -> None:
-    """Name damaged runs: those in the list with the reason, and those that no filter can read."""
-    for one in found:
-        if one.run.damage:
-            note(f"damaged: {one.run.id}: {printable_line(one.run.damage)}")
-    if wanted.is_empty or "damaged" in wanted.states:
-        return
-    if hidden := repository.query(Filter(states=("damaged",))):
-        names = ", ".join(one.run.id for one in hidden)
-        note(f"not searched, damaged: {names} (reasons: `labctl runs --state damaged`)")
-
-
-def unknown_names(repository: RunRepository, wanted: Filter) -> Iterator[str]:
-    """Yield names in a filter that no run has, with the nearest existing name."""
-    if not (known := repository.query()):
-        return
-    for kind in ("recipe", "board"):
-        word = getattr(wanted, kind)
-        if word is not None and not repository.query(replace(Filter(), **{kind: word})):
-            names = {name for one in known if (name := getattr(one.run, kind)) is not None}
-            yield unknown(kind, word, names, where=" in any run")
-    names = {name for name, _ in repository.parameters()}
-    for name in dict(wanted.parameters).keys() - names:
-        yield unknown("parameter", name, names, where=" in any run")
-
-
-def _state(runs: Path, one: IndexedRun) -> str:
-    """Return the state; only the lock shows that a controller drives the run."""
-    if one.run.state == "unfinished" and RunDirectory(runs / one.run.id).is_held():
-        return "running"
-    return one.run.state
-
-
-def _columns(states: dict[str, str], *, wide: bool) -> list[Column]:
-    def state(one: IndexedRun) -> str:
-        return one.run.verdict or states[one.run.id]
-
-    def mark(one: IndexedRun) -> str:
-        words = [] if one.run.kind == "timing" else [one.run.kind.replace("-", " ")]
-        words += ["imported"] if one.run.imported_from is not None else []
-        words += [one.run.execution] if one.run.execution in ("emulated", "native-host") else []
-        return " ".join(words).upper()
-
-    shown: list[Column] = [
-        ("run", lambda one: one.run.id if wide else one.run.id[-6:]),
-        ("date", lambda one: one.run.started[: 16 if wide else 10].replace("T", " ")),
-        ("recipe", lambda one: one.run.recipe),
-        ("board", lambda one: one.run.board or "-"),
-        ("state", state),
-        ("ok", _trials),
-        ("token", lambda one: between(one.run.token_low_ns, one.run.token_high_ns)),
-        ("right", _accuracy),
-    ]
-    if wide:
-        shown += [
-            ("TTFT", lambda one: between(one.run.ttft_low_ns, one.run.ttft_high_ns)),
-            ("failed", lambda one: str(one.run.trials_failed)),
-            ("models", lambda one: " ".join(m.quantization or m.key for m in one.models)),
-            ("build", lambda one: " ".join(filter(None, (one.run.product, one.run.version)))),
-            ("commit", lambda one: (one.run.build_commit or "-")[:9]),
-            ("size", lambda one: size(one.run.size_bytes)),
-        ]
-    shown += [("", mark), ("tags", lambda one: " ".join(one.tags))]
-    if wide:
-        shown.append(("note", lambda one: one.run.note or ""))
-    return shown
-
-
-def _trials(one: IndexedRun) -> str:
-    """Return ``3/4``; nothing for a load test, which has no trials."""
-    is_load_test = one.run.kind == "load-test"
-    return "" if is_load_test else f"{one.run.trials_ok}/{one.run.trials_planned}"
-
-
-def _accuracy(one: IndexedRun) -> str:
-    """Return ``51.6-85.6 %`` for an evaluation, nothing for a run that measured times."""
-    low, high = one.run.accuracy_low, one.run.accuracy_high
-    if low is None or high is None:
-        return ""
-    first, last = f"{100 * low:.1f}", f"{100 * high:.1f}"
-    return f"{first} %" if first == last else f"{first}-{last} %"
-
-
-def between(low: int | None, high: int | None) -> str:
-    """Return ``18.2-49.7 s``; one figure where both are the same."""
-    first, last = duration(low), duration(high)
-    if first == last:
-        return first
-    number, _, unit = first.partition(" ")
-    return f"{number if last.endswith(f' {unit}') else first}-{last}"
-
-
-def _width() -> int:
-    return shutil.get_terminal_size((_WIDTH, 24)).columns if sys.stdout.isatty() else _WIDTH
-
-
-def _lines(found: Sequence[IndexedRun], columns: Sequence[Column], width: int | None) -> list[str]:
-    """Return a heading and a line for each run, cut to ``width``; empty columns are left out.
-
-    A damaged run shows no figures.
-    """
-    cells = {name or "mark": [printable_line(cell(one)) for one in found] for name, cell in columns}
-    cells = {name: column for name, column in cells.items() if any(column)}
-    sizes = {
-        name: max(map(len, [name if name != "mark" else "", *column]))
-        for name, column in cells.items()
-    }
-    over = 0 if width is None else sum(sizes.values()) + len(_GAP) * (len(sizes) - 1) - width
-    for name, least in _CUT:
-        if over > 0 and name in sizes:
-            cut = min(over, max(0, sizes[name] - least))
-            sizes[name] -= cut
-            over -= cut
-    headings = [name if name != "mark" else "" for name in cells]
-    rows = [headings, *map(list, zip(*cells.values(), strict=True))]
-    return [
-        _GAP.join(_fit(cell, size) for cell, size in zip(row, sizes.values(), strict=True)).rstrip()
-        for row in rows
-    ]
-
-
-def _fit(cell: str, size: int) -> str:
-    return cell.ljust(size) if len(cell) <= size else f"{cell[: size - 1]}…"
 
 
 #: Number of runs in a list by default.
@@ -305,9 +139,159 @@ def remove(invocation: Invocation, names: Sequence[str], *, yes: bool) -> None:
         click.echo(f"moved to {move_to_trash(directory)}")
 
 
-runs.add_command(prune)
-runs.add_command(trash)
-
-
 def _find(invocation: Invocation, name: str) -> RunDirectory:
     return find_run(runs_folder(invocation, name), name)
+
+
+def print_runs(
+    runs: Path, wanted: Filter, *, limit: int | None, wide: bool = False, as_json: bool = False
+) -> None:
+    """Print the runs that meet a filter, newest first.
+
+    Names on standard error damaged runs, and the last newer run that ended before its first trial.
+    """
+    repository = RunRepository(runs, note)
+    found = repository.query(wanted, limit=limit)
+    states = {one.run.id: _state(runs, one) for one in found}
+    if as_json:
+        documents = [one.document(states[one.run.id]) for one in found]
+        click.echo(json.dumps(documents, indent=2))
+    elif found:
+        for line in _lines(found, _columns(states, wide=wide), None if wide else _width()):
+            click.echo(line)
+    else:
+        note(f"no runs in {runs}" if wanted.is_empty else f"no such runs in {runs}")
+        for line in unknown_names(repository, wanted):
+            note(line)
+    _name_damaged(found, repository, wanted)
+    if wanted.is_empty:
+        _name_unlisted(runs)
+
+
+def _name_unlisted(runs: Path) -> None:
+    """Name the newest run if it ended before its first trial: such runs are not in the list."""
+    from labctl.runs.record.lookup import ended_before_trials
+
+    if not (ended := ended_before_trials(runs)):
+        return
+    from labctl.runs.record.event_log import EVENTS
+
+    last = ended[0].path
+    count = f" (as {len(ended) - 1} before it)" if len(ended) > 1 else ""
+    how = f"`labctl watch {last.name}` shows why" if (last / EVENTS).exists() else f"see {last}"
+    note(f"not listed: {last.name} ended before its first trial{count}; {how}")
+
+
+def _name_damaged(found: Sequence[IndexedRun], repository: RunRepository, wanted: Filter) -> None:
+    """Name damaged runs: those in the list with the reason, and those that no filter can read."""
+    for one in found:
+        if one.run.damage:
+            note(f"damaged: {one.run.id}: {printable_line(one.run.damage)}")
+    if wanted.is_empty or "damaged" in wanted.states:
+        return
+    if hidden := repository.query(Filter(states=("damaged",))):
+        names = ", ".join(one.run.id for one in hidden)
+        note(f"not searched, damaged: {names} (reasons: `labctl runs --state damaged`)")
+
+
+def _state(runs: Path, one: IndexedRun) -> str:
+    """Return the state; only the lock shows that a controller drives the run."""
+    if one.run.state == "unfinished" and RunDirectory(runs / one.run.id).is_held():
+        return "running"
+    return one.run.state
+
+
+def _columns(states: dict[str, str], *, wide: bool) -> list[Column]:
+    def state(one: IndexedRun) -> str:
+        return one.run.verdict or states[one.run.id]
+
+    def mark(one: IndexedRun) -> str:
+        words = [] if one.run.kind == "timing" else [one.run.kind.replace("-", " ")]
+        words += ["imported"] if one.run.imported_from is not None else []
+        words += [one.run.execution] if one.run.execution in ("emulated", "native-host") else []
+        return " ".join(words).upper()
+
+    shown: list[Column] = [
+        ("run", lambda one: one.run.id if wide else one.run.id[-6:]),
+        ("date", lambda one: one.run.started[: 16 if wide else 10].replace("T", " ")),
+        ("recipe", lambda one: one.run.recipe),
+        ("board", lambda one: one.run.board or "-"),
+        ("state", state),
+        ("ok", _trials),
+        ("token", lambda one: between(one.run.token_low_ns, one.run.token_high_ns)),
+        ("right", _accuracy),
+    ]
+    if wide:
+        shown += [
+            ("TTFT", lambda one: between(one.run.ttft_low_ns, one.run.ttft_high_ns)),
+            ("failed", lambda one: str(one.run.trials_failed)),
+            ("models", lambda one: " ".join(m.quantization or m.key for m in one.models)),
+            ("build", lambda one: " ".join(filter(None, (one.run.product, one.run.version)))),
+            ("commit", lambda one: (one.run.build_commit or "-")[:9]),
+            ("size", lambda one: size(one.run.size_bytes)),
+        ]
+    shown += [("", mark), ("tags", lambda one: " ".join(one.tags))]
+    if wide:
+        shown.append(("note", lambda one: one.run.note or ""))
+    return shown
+
+
+def _trials(one: IndexedRun) -> str:
+    """Return ``3/4``; nothing for a load test, which has no trials."""
+    is_load_test = one.run.kind == "load-test"
+    return "" if is_load_test else f"{one.run.trials_ok}/{one.run.trials_planned}"
+
+
+def _accuracy(one: IndexedRun) -> str:
+    """Return ``51.6-85.6 %`` for an evaluation, nothing for a run that measured times."""
+    low, high = one.run.accuracy_low, one.run.accuracy_high
+    if low is None or high is None:
+        return ""
+    first, last = f"{100 * low:.1f}", f"{100 * high:.1f}"
+    return f"{first} %" if first == last else f"{first}-{last} %"
+
+
+def between(low: int | None, high: int | None) -> str:
+    """Return ``18.2-49.7 s``; one figure where both are the same."""
+    first, last = duration(low), duration(high)
+    if first == last:
+        return first
+    number, _, unit = first.partition(" ")
+    return f"{number if last.endswith(f' {unit}') else first}-{last}"
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((_WIDTH, 24)).columns if sys.stdout.isatty() else _WIDTH
+
+
+def _lines(found: Sequence[IndexedRun], columns: Sequence[Column], width: int | None) -> list[str]:
+    """Return a heading and a line for each run, cut to ``width``; empty columns are left out.
+
+    A damaged run shows no figures.
+    """
+    cells = {name or "mark": [printable_line(cell(one)) for one in found] for name, cell in columns}
+    cells = {name: column for name, column in cells.items() if any(column)}
+    sizes = {
+        name: max(map(len, [name if name != "mark" else "", *column]))
+        for name, column in cells.items()
+    }
+    over = 0 if width is None else sum(sizes.values()) + len(_GAP) * (len(sizes) - 1) - width
+    for name, least in _CUT:
+        if over > 0 and name in sizes:
+            cut = min(over, max(0, sizes[name] - least))
+            sizes[name] -= cut
+            over -= cut
+    headings = [name if name != "mark" else "" for name in cells]
+    rows = [headings, *map(list, zip(*cells.values(), strict=True))]
+    return [
+        _GAP.join(_fit(cell, size) for cell, size in zip(row, sizes.values(), strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _fit(cell: str, size: int) -> str:
+    return cell.ljust(size) if len(cell) <= size else f"{cell[: size - 1]}…"
+
+
+runs.add_command(prune)
+runs.add_command(trash)
