@@ -22,7 +22,8 @@ from labctl.index import Filter, IndexedTrial
 from labctl.index.rows import moment
 from labctl.records import Execution
 from labctl.runs.record.directory import RunDirectory
-from labctl.runs.record.repository import Note, RunRepository, silent
+from labctl.runs.record.index_refresh import Note, silent
+from labctl.runs.record.repository import RunRepository
 from labctl.stats.power import repeats_for_difference
 from labctl.stats.steps import LEAST_SERIES, Step, find_steps, noise
 

@@ -11,8 +11,8 @@ from labctl.config.lab import LabFile
 from labctl.errors import ConfigError
 from labctl.runs.record.baselines import find_named
 from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.index_refresh import Note, silent
 from labctl.runs.record.lookup import find_run
-from labctl.runs.record.repository import Note, silent
 from labctl.state import Baseline
 
 #: Separators between a run and a variant: ``latest:q2_k``, ``latest/q2_k``.

@@ -301,7 +301,7 @@ class HdcServerConfig(UsualConfig):
         locked boards its own key. Raises ConfigError.
         """
         from labctl.hdc import ServerSession
-        from labctl.hdc.server_client.keys import check_key
+        from labctl.hdc.server_client.connect_key import check_key
         from labctl.transport.hdc_server.shared import private_server, running_server
 
         key, timeout = check_key(self.key), options.timeout

@@ -15,7 +15,7 @@ from labctl.errors import ConfigError, HostError, HostTimeout
 from labctl.files import host_writes, locked
 from labctl.hdc.daemon import Authorisation, Board, Daemon, Version, allow_boards
 from labctl.virtual.control import ControlSocket
-from labctl.virtual.effects import EffectsLog
+from labctl.virtual.effects_log import EffectsLog
 from labctl.virtual.fault_injector import FaultInjector
 from labctl.virtual.fault_script import FaultScript
 from labctl.virtual.sandbox import WORKDIR, Sandbox, boot, kill_boot, kill_process, most_wasteful
@@ -45,7 +45,7 @@ class VirtualBoard:
     #: Memory size that it reports; None: this host's.
     memory_bytes: int | None = None
     #: File to which every change below its workdir is logged, with connection and epoch; see
-    #: :mod:`labctl.virtual.effects`. Several boards may share it.
+    #: :mod:`labctl.virtual.effects_log`. Several boards may share it.
     effects: Path | None = None
 
 

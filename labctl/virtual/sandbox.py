@@ -21,7 +21,7 @@ from labctl.errors import ConfigError, HostError
 from labctl.files import write_atomic
 from labctl.hdc.daemon import PARAMETERS
 from labctl.retry import wait_until
-from labctl.virtual.fakes import Fakes
+from labctl.virtual.fake_sensors import Fakes
 from labctl.virtual.marks import EMULATOR, FAKES, MARK
 
 #: Where labctl works on a board, below the board's directory here.

@@ -13,7 +13,7 @@ from labctl.config.lab import LabFile
 from labctl.errors import Blame, BoardBusy, LabctlError
 from labctl.web import api, changes, metrics, pages, run_pages, trends
 from labctl.web.dashboard import Dashboard, Listening, SignInNeeded, dashboard_of, page
-from labctl.web.guard import Guard, Limits, Refused
+from labctl.web.request_checks import Guard, Limits, Refused
 
 _DESCRIPTION = """Boards, queue, runs and audit log of a lab. Changes need the header
 `Authorization: Bearer TOKEN`; `labctl serve token add NAME` makes a token."""

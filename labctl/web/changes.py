@@ -12,7 +12,7 @@ from labctl.state.job import Job
 from labctl.state.reservations import is_same_user
 from labctl.web.authentication import SESSION_SECONDS, User
 from labctl.web.dashboard import Dashboard, dashboard_of, form_of, must_be, page
-from labctl.web.guard import Refused
+from labctl.web.request_checks import Refused
 
 router = APIRouter(include_in_schema=False)
 VIA = "web"

@@ -15,9 +15,9 @@ from labctl.config.secrets import read_secret
 from labctl.config.web import Role
 from labctl.errors import ConfigError, LabctlError
 from labctl.web.authentication import Access, User
-from labctl.web.guard import Limits, Refused
 from labctl.web.lab_view import LabView
 from labctl.web.render import Renderer, language_of
+from labctl.web.request_checks import Limits, Refused
 from labctl.web.watcher import Watcher
 
 #: Reports made at a time; each may use a processor for seconds.

@@ -10,8 +10,8 @@ from labctl.errors import ConfigError
 from labctl.index import IndexedRun
 from labctl.index.filters import KINDS, STATES, VERDICTS
 from labctl.web.dashboard import dashboard_of, may_read, page, still_reads, user_of
-from labctl.web.guard import Refused
 from labctl.web.render import FILES, file_of
+from labctl.web.request_checks import Refused
 from labctl.web.run_filter import filter_words, page_number, pages
 from labctl.web.run_pages import accuracy_words, run_facts, spread
 

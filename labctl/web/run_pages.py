@@ -16,12 +16,12 @@ from labctl.records.base import NewerRecord
 from labctl.report.figures import Language as Code
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS, EventReader
-from labctl.runs.record.repository import stamp_of
+from labctl.runs.record.index_refresh import stamp_of
 from labctl.units import duration, size
 from labctl.web.dashboard import dashboard_of, may_read, page, still_reads
-from labctl.web.guard import Refused
 from labctl.web.live_runs import event_line
 from labctl.web.render import language_of
+from labctl.web.request_checks import Refused
 
 router = APIRouter(include_in_schema=False)
 #: The report runs its own script but cannot reach the dashboard: it has an opaque origin.

@@ -15,7 +15,7 @@ from labctl.config.lab import LabFile
 from labctl.errors import ConfigError, HostError
 from labctl.web.app import make_app
 from labctl.web.dashboard import Listening
-from labctl.web.guard import Guard
+from labctl.web.request_checks import Guard
 
 _MOST_HEAD_BYTES = 16 * 1024
 _IDLE_SECONDS = 20

@@ -15,9 +15,9 @@ from labctl.errors import LabctlError
 from labctl.farm.news import LabNews
 from labctl.farm.webhooks import notify
 from labctl.index import Filter
-from labctl.web.guard import Limits
 from labctl.web.lab_view import LabView
 from labctl.web.live_runs import LiveRun, LiveRuns
+from labctl.web.request_checks import Limits
 
 _LOOK_SECONDS = 1.0
 #: The index of 100,000 runs takes seconds to compare with its folders: at most this share of time.

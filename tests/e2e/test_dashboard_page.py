@@ -17,7 +17,7 @@ from labctl.records import Execution, PlanRecord
 from labctl.records.events import Contact, Progress, Trial
 from labctl.runs.record.event_log import EVENTS
 from labctl.state import Health, NewJob, lab_state
-from labctl.web.guard import Limits
+from labctl.web.request_checks import Limits
 
 pytestmark = pytest.mark.e2e
 

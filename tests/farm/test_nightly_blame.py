@@ -8,7 +8,8 @@ from simulated_farm import HEAD, SimulatedFarm, Truth, night_of, plan_rows
 
 from labctl.errors import Blame, ProgramFailed
 from labctl.farm.nightly.executor import Measured
-from labctl.farm.nightly.results import exit_status, new_good_runs
+from labctl.farm.nightly.last_good import new_good_runs
+from labctl.farm.nightly.results import exit_status
 from labctl.records.night import NightVerdict
 
 QUIET = realistic(0.01)

@@ -20,7 +20,7 @@ from labctl.errors import (
 )
 from labctl.hdc import HdcServer, ServerSession, shell
 from labctl.hdc.server_client import reaching
-from labctl.hdc.server_client.keys import address_of, check_key
+from labctl.hdc.server_client.connect_key import address_of, check_key
 from labctl.hdc.server_client.reaching import Timeouts
 from labctl.transport import HdcServerConfig
 from labctl.virtual import VirtualBoard, serving

@@ -23,7 +23,7 @@ from virtual_process import BoardProcess
 
 from labctl import process
 from labctl.hdc.daemon import Board, Daemon
-from labctl.virtual.fakes import Fakes
+from labctl.virtual.fake_sensors import Fakes
 from labctl.virtual.marks import FAKES
 
 TARGET = f"host-{platform.machine()}"

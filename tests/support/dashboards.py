@@ -17,7 +17,7 @@ from labctl.transport.registry import TRANSPORTS
 from labctl.web import server
 from labctl.web.app import make_app
 from labctl.web.dashboard import Listening
-from labctl.web.guard import Limits
+from labctl.web.request_checks import Limits
 
 
 def board_names(count: int) -> list[str]:

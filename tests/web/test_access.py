@@ -11,7 +11,7 @@ from labctl.config.web import Proxy, Web
 from labctl.records import PlanRecord
 from labctl.state import lab_state
 from labctl.web.authentication import Access
-from labctl.web.guard import Limits
+from labctl.web.request_checks import Limits
 
 
 @pytest.fixture

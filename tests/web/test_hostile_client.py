@@ -15,7 +15,7 @@ from records_made import planned_run, run
 
 from labctl.records import PlanRecord
 from labctl.state import Health, lab_state
-from labctl.web.guard import Limits
+from labctl.web.request_checks import Limits
 
 HOLD = {"reason": "mine now", "time": "8h"}
 

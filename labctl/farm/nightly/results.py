@@ -171,26 +171,3 @@ def plan_document(
 
 def _minutes(row: NightRow) -> str:
     return format_duration(round(2 * row.seconds * row.screen))
-
-
-def new_good_runs(night: Night, build: str) -> tuple[str, ...]:
-    """Return head's runs if the night shows that a build's head is good; else none.
-
-    All variants of all rows must be good, except rows that are too noisy for any night: a row that
-    was not measured may be slow. Head must be another program.
-    """
-    sides = night.state.sides(build)
-    if GOOD not in sides or HEAD not in sides or sides[GOOD].key == sides[HEAD].key:
-        return ()
-    states = [one for one in night.state.rows.values() if one.row.build == build]
-    names = {one.row.name for one in states if not one.row.is_too_noisy}
-    verdicts = {one.verdict for one in night.findings() if one.row in names}
-    if verdicts != {NightVerdict.GOOD}:
-        return ()
-    runs = {
-        state.row.name: entry.run
-        for state in states
-        for (_, _, side), entry in state.done.items()
-        if side == HEAD and entry.run
-    }
-    return tuple(runs.values())

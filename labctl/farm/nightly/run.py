@@ -14,6 +14,7 @@ from labctl.errors import ConfigError
 from labctl.farm.nightly.hosts import check_reach
 from labctl.farm.nightly.judge import keep_flips, night_before
 from labctl.farm.nightly.lab_executor import LabExecutor
+from labctl.farm.nightly.last_good import keep_good
 from labctl.farm.nightly.night import Night
 from labctl.farm.nightly.nights import RESULT, begin_night, unfinished_night
 from labctl.farm.nightly.page import (
@@ -26,13 +27,12 @@ from labctl.farm.nightly.page import (
 from labctl.farm.nightly.plan_file import NightPlan
 from labctl.farm.nightly.planning import Planned, make_plan, plan_digest, recipe_with, recipes_of
 from labctl.farm.nightly.queued_runs import QueuedRuns
-from labctl.farm.nightly.results import new_good_runs, result_of
+from labctl.farm.nightly.results import result_of
 from labctl.farm.nightly.search import search_commits
 from labctl.farm.nightly.sources import Sources, sources_of
 from labctl.farm.nightly.state import NightState
 from labctl.files import locked, write_atomic
 from labctl.records.night import CommitSearch, NightRecord, NightResult
-from labctl.state import lab_state
 from labctl.transport import Transport
 
 
@@ -65,7 +65,7 @@ def run_night(request: NightRequest) -> tuple[NightResult, Path]:
         try:
             night.run()
             for build in dict.fromkeys(row.build for row in planned.record.rows):
-                _keep_good(request, night, build, sources.baseline(build))
+                keep_good(request.lab, night, build, sources.baseline(build), request.say)
             searches = search_commits(night) if planned.record.bisect else []
         finally:
             night.withdraw()
@@ -151,13 +151,3 @@ def _cut_off(request: NightRequest) -> tuple[Path, NightRecord] | None:
             raise
         request.say(f"the last night gets no result: {error.message}")
         return None
-
-
-def _keep_good(request: NightRequest, night: Night, build: str, name: str) -> None:
-    """Make head the last good build, if the night shows that it is good."""
-    runs = new_good_runs(night, build)
-    if not runs:
-        return
-    note = f"the last good build of {build}, by night {night.record.id}"
-    lab_state(request.lab).baselines.set(name, runs, note=note)
-    request.say(f"the last good build of {build} is head now: baseline {name}")

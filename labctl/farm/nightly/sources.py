@@ -21,6 +21,7 @@ from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError, HostError, LabctlError
 from labctl.farm.nightly.executor import GOOD, HEAD, Built
+from labctl.farm.nightly.last_good import baseline_name
 from labctl.farm.nightly.plan_file import NightBuild, NightPlan, NightSource
 from labctl.farm.nightly.planning import Planned
 from labctl.files import cache_dir, locked
@@ -30,14 +31,6 @@ from labctl.state import lab_state
 
 _GIT_SECONDS = 600.0
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-
-
-def baseline_name(plan: str, build: str) -> str:
-    """Return the name of the baseline that keeps a plan's last good build."""
-    name = f"nightly-{plan}-{build.replace('/', '-')}"
-    return (
-        name if len(name) <= 63 else f"{name[:52]}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
-    )
 
 
 @dataclass(frozen=True)

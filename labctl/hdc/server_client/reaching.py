@@ -19,8 +19,8 @@ from labctl.errors import (
     LinkRefused,
     NotAuthorised,
 )
+from labctl.hdc.server_client.connect_key import address_of, is_tcp_key
 from labctl.hdc.server_client.frames import Frames
-from labctl.hdc.server_client.keys import address_of, is_tcp_key
 from labctl.hdc.server_client.server import HdcServer, Target
 from labctl.hdc.server_client.way import Way
 from labctl.retry import wait_until

@@ -9,7 +9,7 @@ from typing import Self
 from labctl.errors import ConfigError, DeviceLost, LinkError, LinkRefused
 from labctl.hdc.host.link import Forwarding, expect, quoted
 from labctl.hdc.server_client.channel import ChannelKind, ServerChannel
-from labctl.hdc.server_client.keys import check_key
+from labctl.hdc.server_client.connect_key import check_key
 from labctl.hdc.server_client.reaching import reach
 from labctl.hdc.server_client.server import HdcServer, Rule
 from labctl.hdc.server_client.way import Connection

@@ -1,9 +1,4 @@
-"""The repository of a lab's runs: run directories, and the index made from them.
-
-The directories decide. Before every answer their stamps are compared with those in the index, and
-changed runs are read again: a run in progress, or one that was tagged, removed, copied from
-elsewhere, or measured while the index could not be written.
-"""
+"""The repository of a lab's runs: queries over their index, which is up to date at each answer."""
 
 import os
 import secrets
@@ -11,8 +6,6 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -27,11 +20,10 @@ from labctl.database import (
     lab_database,
 )
 from labctl.database.base import together
-from labctl.errors import ConfigError, LabctlError
+from labctl.errors import LabctlError
 from labctl.files import host_reads, host_writes, locked, write_atomic
 from labctl.index import (
     SCHEMA_VERSION,
-    Entry,
     Filter,
     Index,
     IndexedRun,
@@ -40,30 +32,14 @@ from labctl.index import (
     RunRow,
 )
 from labctl.index.index import Stamps
-from labctl.records import Annotations, EvaluationEnd
 from labctl.runs.record.directory import (
-    EVALUATION,
-    GENERATIONS,
-    RUN,
-    SERVING,
     RunDirectory,
-    is_run_id,
 )
-from labctl.runs.record.disk import directory_bytes, read_file
-from labctl.units import counted
+from labctl.runs.record.index_refresh import Note, entry_with_size, refresh_index, silent, stamp_of
 
-#: Runs that are added in one transaction: others write in between, and a kill loses little.
-_BATCH = 50
-#: Reading more changed runs than these is a wait that needs a word.
-_MANY = 200
 _LOCK_SECONDS = 10.0
 
 T = TypeVar("T")
-Note = Callable[[str], None]
-
-
-def silent(_text: str) -> None:
-    """Say nothing."""
 
 
 class RunRepository:
@@ -85,7 +61,7 @@ class RunRepository:
         """Read one run into the index. Raises HostError when the index cannot be written."""
         stamp = stamp_of(directory.path)
         if stamp is not None:
-            together(self._runs.absolute(), _entry(directory, stamp), self._index.add)
+            together(self._runs.absolute(), entry_with_size(directory, stamp), self._index.add)
 
     def get(self, run_id: str) -> IndexedRun | None:
         """Return a run by its id; None if there is none."""
@@ -152,7 +128,11 @@ class RunRepository:
         return self.query()
 
     def _ask(self, question: Callable[[Index], list[T]]) -> list[T]:
-        return self._ask_again(lambda: question(self._index) if self._is_current() else [])
+        return self._ask_again(
+            lambda: (
+                question(self._index) if refresh_index(self._index, self._runs, self._note) else []
+            )
+        )
 
     def _ask_again(self, question: Callable[[], list[T]]) -> list[T]:
         try:
@@ -175,29 +155,6 @@ class RunRepository:
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         weakref.finalize(self, database.close)  # before: the last one is the first to be called
         return Index(database)
-
-    def _is_current(self) -> bool:
-        """Bring the index up to date. Return False if there is no run, and maybe no index."""
-        version = self._index.version()
-        none = Stamps({}, frozenset())
-        known = self._index.stamps() if version == SCHEMA_VERSION else none
-        there = _stamps(self._runs)
-        changed = sorted(
-            name
-            for name, stamp in there.items()
-            if known.own.get(name) != stamp and name not in known.others
-        )
-        number = counted(len(changed), "run")
-        if version not in (None, SCHEMA_VERSION):
-            self._note(f"the index is of another version of labctl: made again from {number}")
-        elif len(changed) > _MANY:
-            self._note(f"reading {number} into the index")
-        for first in range(0, len(changed), _BATCH):
-            batch = changed[first : first + _BATCH]
-            self._index.add(_entry(RunDirectory(self._runs / n), there[n]) for n in batch)
-        if gone := sorted(known.own.keys() - there.keys()):
-            self._index.remove(gone)
-        return bool(there or known.others)
 
 
 def _shared_database(runs: Path) -> Database | None:
@@ -252,109 +209,3 @@ def newest_elsewhere(runs: Path) -> RunRow | None:
     if _shared_database(runs) is None:
         return None
     return next((one.run for one in RunRepository(runs).query(limit=1)), None)
-
-
-def _entry(directory: RunDirectory, stamp: str) -> Entry:
-    entry = _facts(directory, stamp)
-    with suppress(ConfigError):  # of a folder that nobody here may read no size is known
-        size = directory_bytes(directory.path)
-        return replace(entry, run=replace(entry.run, size_bytes=size))
-    return entry
-
-
-def _facts(directory: RunDirectory, stamp: str) -> Entry:
-    from labctl.index.entry import damaged_entry, entry_of  # a list that is up to date needs none
-
-    name = directory.path.name
-    annotations = Annotations()
-    try:
-        annotations = directory.annotations()
-        if directory.is_evaluation:
-            return _evaluation_facts(directory, stamp, annotations)
-        if directory.is_load_test:
-            from labctl.index.entry import load_test_entry
-
-            return load_test_entry(
-                name, directory.serving(), directory.end(), annotations=annotations, stamp=stamp
-            )
-        run, trials, end = directory.run(), directory.trials(), directory.end()
-        origin = directory.origin()
-        warm_ups = sum(trial.repeat == 0 for trial in directory.plan().trials)
-    except ConfigError as error:
-        return damaged_entry(name, error.message, annotations, stamp)
-    entry = entry_of(
-        name,
-        run,
-        trials,
-        end,
-        annotations=annotations,
-        stamp=stamp,
-        warm_ups=warm_ups,
-        origin=origin,
-    )
-    if not entry.is_storable:
-        damage = "a record has a number of more than 64 bits"
-        return damaged_entry(name, damage, annotations, stamp)
-    return entry
-
-
-def _evaluation_facts(directory: RunDirectory, stamp: str, annotations: Annotations) -> Entry:
-    from labctl.index.entry import evaluation_entry
-
-    end = directory.path / "end.json"
-    recorded = 0
-    answers = directory.path / GENERATIONS
-    with host_reads(directory.path), suppress(FileNotFoundError), answers.open("rb") as file:
-        recorded = sum(map(_is_answer, file))
-    return evaluation_entry(
-        directory.path.name,
-        directory.evaluation(),
-        read_file(end, EvaluationEnd) if end.exists() else None,
-        annotations=annotations,
-        stamp=stamp,
-        recorded=recorded,
-    )
-
-
-def _is_answer(line: bytes) -> bool:
-    """Return True for a whole answer; False for a limit check, a failure or a torn line.
-
-    Not parsed, since there may be many. Quotes in a text are escaped: only keys are found.
-    """
-    others = (key in line and key + b"null" not in line for key in (b'"check":', b'"failure":'))
-    return line.endswith(b"\n") and not any(others)
-
-
-def _stamps(runs: Path) -> dict[str, str]:
-    """Return the stamp of every run by its id."""
-    with host_reads(runs):
-        if not runs.is_dir():
-            return {}
-        stamps = {name: stamp_of(runs / name) for name in os.listdir(runs) if is_run_id(name)}
-    return {name: stamp for name, stamp in stamps.items() if stamp is not None}
-
-
-def stamp_of(directory: Path) -> str | None:
-    """Return what changes with a run directory; None if it is no planned run.
-
-    Files that are replaced change the time of the directory, lines that are appended that of
-    records.jsonl, or generations.jsonl. A kill may have come between a trial's record and its line:
-    of a run without an end the records are counted too.
-    """
-    folder = str(directory)
-    try:
-        times, lines_in = [os.stat(folder).st_mtime_ns], "records.jsonl"
-        try:
-            times.append(os.stat(f"{folder}/{RUN}").st_mtime_ns)
-        except FileNotFoundError:
-            other = EVALUATION if os.path.exists(f"{folder}/{EVALUATION}") else SERVING
-            times.append(os.stat(f"{folder}/{other}").st_mtime_ns)
-            lines_in = GENERATIONS
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    with suppress(FileNotFoundError):
-        lines = os.stat(f"{folder}/{lines_in}")
-        times += [lines.st_mtime_ns, lines.st_size]
-    if not os.path.exists(f"{folder}/end.json"):
-        times.append(len(RunDirectory(directory).records()))
-    return " ".join(map(str, times))
