@@ -1,4 +1,4 @@
-"""What both ends of a file transfer share: LZ4, and the paths of files on the board.
+"""LZ4 and the paths of files on the board, for both ends of a file transfer.
 
 Each compressed chunk is one raw block, whose sizes are sent separately. Format:
 https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md
