@@ -10,11 +10,10 @@ import click
 
 from labctl.cli.complete import RECIPE
 from labctl.cli.lab import connect_board, lab_or_own
-from labctl.cli.output import TABLES, json_option, output_console
+from labctl.cli.output import TABLES, json_option, lead_nowhere, output_console
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
-from labctl.cli.streams import lead_nowhere
 from labctl.config.lab import LabFile
 from labctl.config.recipe import find_recipe
 from labctl.config.recipe_parts import is_evaluation

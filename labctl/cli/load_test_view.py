@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from labctl.cli.output import TABLES, note, output_console, write_result
-from labctl.cli.streams import lead_nowhere
+from labctl.cli.output import TABLES, lead_nowhere, note, output_console, write_result
 from labctl.errors import ConfigError
 from labctl.runs.record.directory import RunDirectory
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from labctl.cli.streams import lead_nowhere
 from labctl.errors import ConfigError, ExitStatus, HostError, printable
 
 if TYPE_CHECKING:
@@ -339,3 +338,10 @@ def write_result(result: str | bytes, output: Path | None) -> None:
         click.echo(shown, nl=False)
         message = f"{error.message}; the result is on standard output instead"
         raise HostError(message, hint=error.hint) from error
+
+
+def lead_nowhere(descriptor: int) -> None:
+    """Discard everything that is still written to a file descriptor."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

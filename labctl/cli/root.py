@@ -1,23 +1,111 @@
-"""The root command, and the one place where every error ends.
+"""The root command, its standard streams, and the one place where every error ends.
 
 Commands are loaded only when used: ``labctl --help`` must cost little more than importing click.
+Standard output reports write errors; standard error never ends a command.
 """
 
 import importlib
+import io
+import os
+import select
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from labctl.cli.commands import COMMANDS
 from labctl.cli.error_output import print_error
-from labctl.cli.output import Invocation, print_command
-from labctl.cli.streams import explaining, lead_nowhere, unfailing
-from labctl.errors import ExitStatus
+from labctl.cli.output import Invocation, lead_nowhere, print_command
+from labctl.errors import ExitStatus, HostError
 from labctl.progress import reading_commands
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class _Unfailing(io.FileIO):
+    """A file descriptor that discards everything after the first failed write."""
+
+    def write(self, piece: "ReadableBuffer", /) -> int:
+        """Write as much as possible at once; discard all of it when nobody reads any more."""
+        try:
+            while (written := super().write(piece)) is None:  # somebody made it non-blocking
+                select.select([], [self], [])
+        except OSError:  # a closed pipe, a terminal that vanished, a full disk
+            lead_nowhere(self.fileno())
+            return memoryview(piece).nbytes
+        return written
+
+
+class _Explaining(io.BufferedWriter):
+    """Standard output: a failed write is an error of this host. Later writes are discarded.
+
+    This is not done in the raw file below: an interrupt as it returns would write bytes twice.
+    """
+
+    def write(self, piece: "ReadableBuffer", /) -> int:
+        """Write, or keep until there is more. Raises HostError, or OSError when nobody reads."""
+        with self._explained():
+            return super().write(piece)
+
+    def flush(self) -> None:
+        """Write what was kept. Raises as :meth:`write` does."""
+        with self._explained():
+            super().flush()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            lead_nowhere(self.fileno())  # also for what Python writes as it ends
+            raise HostError(f"cannot write standard output: {error.strerror}") from error
+
+
+def explaining(stream: TextIO | None) -> TextIO:
+    """Return a stream to the same file whose failures are errors of this host.
+
+    A stream that was closed from the start (None) discards everything.
+    """
+    if stream is None:
+        return Path(os.devnull).open("w", encoding="utf-8")
+    try:
+        descriptor = stream.fileno()
+    except io.UnsupportedOperation:
+        return stream
+    raw = io.FileIO(descriptor, "w", closefd=False)
+    return io.TextIOWrapper(
+        _Explaining(raw),
+        stream.encoding,
+        stream.errors,
+        line_buffering=stream.isatty(),
+    )
+
+
+def unfailing(stream: TextIO | None) -> TextIO | None:
+    """Return a stream to the same file that discards everything when nobody reads it any more.
+
+    A stream that was closed from the start (None), or has no file descriptor, is returned as it is.
+    """
+    if stream is None:
+        return None
+    with suppress(OSError):  # its remaining text is discarded with the descriptor
+        stream.flush()
+    try:
+        descriptor = stream.fileno()
+    except io.UnsupportedOperation:
+        return stream
+    raw = _Unfailing(descriptor, "w", closefd=False)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), stream.encoding, stream.errors, line_buffering=True
+    )
+
 
 __all__ = ["Invocation", "LazyGroup", "cli", "main", "run_cli", "version_line"]
 

@@ -198,6 +198,10 @@ class ModelWorkload:
         """
         return round((self.need.kv_bytes_per_position or 0) * positions)
 
+    def bytes_at(self, positions: float) -> int:
+        """Return the bytes that a token after ``positions`` positions reads: weights and cache."""
+        return self.bytes_per_token + self.kv_bytes(positions)
+
     def seconds(self, rate: Rate | None) -> float | None:
         """Return the time in s of one pass through its weights; None if the rate is unknown."""
         return self.bytes_per_token / rate.value if rate else None

@@ -17,9 +17,9 @@ from labctl.records import (
 )
 from labctl.report.details import detail_tables, plain, print_lines, print_table, reasons
 from labctl.report.references import COLUMNS, HEADLINE, ReferenceRow
-from labctl.results.lateness import single_gaps
 from labctl.results.repeats import vague
 from labctl.results.summary import LEVEL, VariantSummary, good_trials, summarise, wanted_precision
+from labctl.results.timing_checks import single_gaps
 from labctl.stats import median
 from labctl.units import digits, duration, plus_minus, ranges, size
 

@@ -16,7 +16,7 @@ from labctl.records import (
     TelemetrySummary,
     TimingRecord,
 )
-from labctl.results.lateness import quarters, single_gaps
+from labctl.results.timing_checks import quarters, single_gaps
 from labctl.units import duration, size
 
 

@@ -241,7 +241,7 @@ def test_a_run_whose_table_cannot_be_written_names_the_command_that_prints_it(
         from pathlib import Path
         from records_made import run, timing, trial
         from labctl.cli.output import tell
-        from labctl.cli.streams import explaining
+        from labctl.cli.root import explaining
         from labctl.errors import HostError
         from labctl.records import TrialState
         from labctl.runs import Outcome

@@ -16,7 +16,7 @@ from labctl.performance.prediction import (
     tells_reading,
 )
 from labctl.records import BoardFacts, Execution
-from labctl.runs.planning.max_time import Amount
+from labctl.runs.planning.time_limits import Amount
 from labctl.runs.planning.trials import make_plan
 
 #: Meta-Llama-3.1-8B-Instruct: of its bytes, all but the looked-up embedding move for each token.

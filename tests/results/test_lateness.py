@@ -6,7 +6,7 @@ import pytest
 from records_made import timing
 
 from labctl.records import BenchTest, Check, ClockCheck, Execution, JobStatus, TimingRecord
-from labctl.results.lateness import judged_on, stamped, stamps_check
+from labctl.results.timing_checks import judged_on, stamped, stamps_check
 
 MS = 1_000_000
 

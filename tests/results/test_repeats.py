@@ -14,7 +14,7 @@ from labctl.config.recipe_parts import Variant
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.records import TrialState
 from labctl.results.repeats import fewest_repeats, is_enough, trend_verdict, verdict
-from labctl.runs.planning.max_time import Amount
+from labctl.runs.planning.time_limits import Amount
 from labctl.runs.planning.trials import Order, make_plan
 
 WANTED = Precision(confidence_interval=0.02)

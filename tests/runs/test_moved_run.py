@@ -20,8 +20,7 @@ from labctl.records import (
     StorageRate,
 )
 from labctl.runs.context import differences, differences_in_kind
-from labctl.runs.planning.max_time import Amount
-from labctl.runs.planning.time_limits import RunClock
+from labctl.runs.planning.time_limits import Amount, RunClock
 from labctl.runs.planning.trials import Order, PlannedTrial, make_plan
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Journal

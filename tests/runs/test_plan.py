@@ -3,7 +3,7 @@ import pytest
 from labctl.config.recipe_parts import Variant
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.errors import ConfigError
-from labctl.runs.planning.max_time import Amount
+from labctl.runs.planning.time_limits import Amount
 from labctl.runs.planning.trials import Plan, make_plan
 
 FAST = Variant("q2_k", "q2_k", {})

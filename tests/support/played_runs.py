@@ -33,8 +33,7 @@ from labctl.runs.context import RunContext
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import Forecast
-from labctl.runs.planning.max_time import Amount
-from labctl.runs.planning.time_limits import MAX_TIME, RunClock
+from labctl.runs.planning.time_limits import MAX_TIME, Amount, RunClock
 from labctl.runs.planning.time_limits import RECIPE as BY_RECIPE
 from labctl.runs.planning.trials import PlannedTrial, make_plan
 from labctl.runs.record.journal import Journal

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from labctl.records import TelemetrySample, TrialRecord
-from labctl.results.lateness import Gap, single_gaps
 from labctl.results.telemetry import held_down
+from labctl.results.timing_checks import Gap, single_gaps
 
 
 def single_tokens(trial: TrialRecord) -> list[Gap]:

@@ -9,7 +9,7 @@ from labctl.report.figures.marks import TimeScale, only, series_colour, series_d
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.moments import Span, single_tokens, throttled_spans, token_spans
 from labctl.report.figures.words import Words
-from labctl.results.lateness import Gap
+from labctl.results.timing_checks import Gap
 from labctl.stats import median, percentile
 from labctl.units import duration
 

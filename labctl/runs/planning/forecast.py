@@ -17,8 +17,8 @@ from labctl.performance.prediction import (
 from labctl.records import BoardFacts, TrialPrediction
 from labctl.results.repeats import fewest_repeats
 from labctl.runs.inputs.prepare import Prepared
-from labctl.runs.planning.max_time import Amount
 from labctl.runs.planning.memory_fit import MemoryFit
+from labctl.runs.planning.time_limits import Amount
 from labctl.runs.planning.trials import Plan, PlannedTrial, cut, make_plan
 from labctl.stats import Prediction
 from labctl.units import duration, ranges

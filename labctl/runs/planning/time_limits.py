@@ -1,19 +1,30 @@
-"""Time limits of trials and their origin, and ``max_time``.
+"""Time limits: that of a trial, with its origin, and the run's ``max_time``.
 
-A prediction is a lower bound, so the limit is many times as long: it ends hanging trials, never
-slow ones. Too long a limit costs little, since no trial lasts longer than the run's ``max_time``.
+A prediction is a lower bound, so a trial's limit is many times as long: it ends hanging trials,
+never slow ones. Too long a limit costs little, since no trial lasts longer than ``max_time``.
+
+When a prediction says that the trials do not fit into ``max_time``, they are cut down in this
+order, and every cut is reported before anything runs: warm-ups go first, then repeats down to one,
+then tokens down to ``min_tokens`` (not at all without it). If they still do not fit, the run is
+refused. While it runs, :class:`RunClock` holds it to ``max_time``.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from labctl.config.recipe import Recipe
-from labctl.errors import ProgramTimeout
+from labctl.config.recipe_parts import Variant
+from labctl.errors import ConfigError, ProgramTimeout
 from labctl.records import TrialLimit, TrialPrediction, TrialRecord, TrialState
-from labctl.runs.planning.forecast import Forecast
-from labctl.runs.planning.trials import PlannedTrial
 from labctl.units import duration
+
+if TYPE_CHECKING:
+    from labctl.runs.planning.forecast import Forecast
+    from labctl.runs.planning.trials import PlannedTrial
+
 
 #: Minimum of the limits that labctl chooses.
 LEAST_SECONDS = 600.0
@@ -36,7 +47,7 @@ _LEAST_SECONDS = 1.0
 
 
 def planned_limits(
-    recipe: Recipe, trials: Sequence[PlannedTrial], forecast: Forecast, max_seconds: float
+    recipe: Recipe, trials: "Sequence[PlannedTrial]", forecast: "Forecast", max_seconds: float
 ) -> dict[str, TrialLimit]:
     """Return the limit of each variant's trials, by slug."""
     return {
@@ -46,7 +57,7 @@ def planned_limits(
 
 
 def _planned(
-    wanted: float | None, trial: PlannedTrial, forecast: Forecast, max_seconds: float
+    wanted: float | None, trial: "PlannedTrial", forecast: "Forecast", max_seconds: float
 ) -> TrialLimit:
     if wanted is not None:
         return TrialLimit(seconds=wanted, source=RECIPE)
@@ -112,7 +123,7 @@ class RunClock:
 
     max_seconds: float
     limits: Mapping[str, TrialLimit]
-    predicted: Callable[[PlannedTrial], TrialPrediction | None]
+    predicted: "Callable[[PlannedTrial], TrialPrediction | None]"
     _began: float = field(init=False)
     _took: dict[str, float] = field(default_factory=dict)
 
@@ -139,11 +150,11 @@ class RunClock:
         if record.state is TrialState.OK:
             self._took[record.variant] = trial_seconds(record, looked_s)
 
-    def took(self, trial: PlannedTrial) -> float | None:
+    def took(self, trial: "PlannedTrial") -> float | None:
         """Return the time in s of the last trial of its variant, if there was one."""
         return self._took.get(trial.variant.slug)
 
-    def expected(self, trial: PlannedTrial) -> float | None:
+    def expected(self, trial: "PlannedTrial") -> float | None:
         """Return the expected time of a trial in s: of the variant's last one, else the predicted
         minimum.
         """
@@ -152,7 +163,7 @@ class RunClock:
         prediction = self.predicted(trial)
         return prediction.trial_ns / 1e9 if prediction else None
 
-    def remaining(self, trials: Iterable[PlannedTrial]) -> float | None:
+    def remaining(self, trials: "Iterable[PlannedTrial]") -> float | None:
         """Return the expected time of trials in s; None if that is unknown.
 
         An unknown variant is expected to take as long as the last trials of the others.
@@ -162,12 +173,12 @@ class RunClock:
         known = [seconds for seconds in found if seconds is not None]
         return min(sum(known), max(self.left, 0.0)) if len(known) == len(found) else None
 
-    def longest_wait(self, trial: PlannedTrial) -> float:
+    def longest_wait(self, trial: "PlannedTrial") -> float:
         """Return how long a trial may wait for the board in s, without using its own time."""
         expected = self.expected(trial)
         return max(0.0, self.left / 2 if expected is None else self.left - expected)
 
-    def limit(self, trial: PlannedTrial) -> TrialLimit:
+    def limit(self, trial: "PlannedTrial") -> TrialLimit:
         """Return the limit of a trial that starts now."""
         slug = trial.variant.slug
         own = measured_limit(self.limits[slug], self._took, slug)
@@ -177,7 +188,7 @@ class RunClock:
             seconds=max(_LEAST_SECONDS, self.left), source=f"{MAX_TIME}: the remaining time"
         )
 
-    def reason_to_skip(self, trial: PlannedTrial) -> str | None:
+    def reason_to_skip(self, trial: "PlannedTrial") -> str | None:
         """Return why there is no time for a trial; None if there is."""
         expected = self.expected(trial) or 0.0
         if self.left > expected:
@@ -187,7 +198,7 @@ class RunClock:
             return f"{left}, the last such trial took {expected:.1f} s"
         return f"{left}, such a trial takes {expected:.1f} s at least" if expected else left
 
-    def reason_cut_short(self, trial: PlannedTrial, limit: TrialLimit) -> str | None:
+    def reason_cut_short(self, trial: "PlannedTrial", limit: TrialLimit) -> str | None:
         """Return why a stopped trial says nothing about its program; None if it does.
 
         The end of the run's time stopped it then, before anybody can say that it hangs.
@@ -202,3 +213,81 @@ class RunClock:
             # It had less than its own limit; only that limit shows a hang.
             return f"{stopped}, such a trial takes {prediction.trial_ns / 1e9:.1f} s at least"
         return stopped if limit.seconds < self.max_seconds * _CHANCE else None
+
+
+#: Minimum seconds of one trial of a variant with this number of tokens (None: it generates none),
+#: with a warm-up pass or without; None = no data for a prediction.
+PredictTrial = Callable[[Variant, int | None, bool], float | None]
+#: Share of max_time reserved for moving files and for optimistic predictions.
+RESERVE = 0.1
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Size of a measurement: repeats, warm-ups and tokens."""
+
+    repeats: int
+    warm_up_trials: int
+    tokens: Mapping[str, int]  # by variant; what generates no tokens is not in it
+    most_repeats: int = 0  # more, above ``repeats``, are optional
+    warm_up_pass: bool = True  # the program's own: one pass over all weights before the prompt
+
+
+def cut_to_max_time(
+    variants: Sequence[Variant],
+    wanted: Amount,
+    max_seconds: float,
+    min_tokens: int | None,
+    predict: PredictTrial,
+) -> tuple[Amount, float | None, list[str]]:
+    """Return the amount that fits, its predicted time in s if known, and a note for each cut.
+
+    Raises ConfigError if even the smallest amount does not fit.
+    """
+    limit = max_seconds * (1 - RESERVE)
+
+    def seconds(amount: Amount) -> float | None:
+        times = [predict(v, amount.tokens.get(v.slug), amount.warm_up_pass) for v in variants]
+        rounds = amount.repeats + amount.warm_up_trials
+        return None if None in times else sum(t for t in times if t is not None) * rounds
+
+    total = seconds(wanted)
+    if total is None or total <= limit:
+        return wanted, total, []
+    limits = f"predicted to take {_span(total)}, max_time is {_span(max_seconds)}"
+    notes = [f"as written the trials are {limits}"]
+    amount = replace(wanted, warm_up_trials=0, warm_up_pass=False)
+    if seconds(amount) != total:
+        notes[0] += ": no warm-up"
+    total = seconds(amount)
+    if total is not None and total > limit and amount.repeats > 1:
+        fitting = int(limit // (total / amount.repeats))
+        amount = replace(amount, repeats=max(1, fitting), most_repeats=0)
+        notes.append(f"{amount.repeats} of {wanted.repeats} repeats")
+        total = seconds(amount)
+    most = max(wanted.tokens.values(), default=0)
+    if total is not None and total > limit:
+        for tokens in range(most - 1, (min_tokens or most) - 1, -1):
+            amount = replace(
+                amount, tokens={slug: min(tokens, n) for slug, n in wanted.tokens.items()}
+            )
+            total = seconds(amount)
+            if total is not None and total <= limit:
+                notes.append(f"{tokens} of {most} tokens")
+                break
+    if total is not None and total > limit:
+        needed = math.ceil(total / (1 - RESERVE) / 60)
+        least = f", of {min(min_tokens or most, most)} tokens," if most else ""
+        raise ConfigError(
+            f"one trial a variant{least} is predicted to take {_span(total)};"
+            f" max_time is {_span(max_seconds)}",
+            hint=f"raise max_time to {needed}m or more, or measure fewer variants",
+        )
+    return amount, total, notes
+
+
+def _span(seconds: float) -> str:
+    """``45 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.1f} h"

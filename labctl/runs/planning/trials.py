@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from labctl.config.recipe_parts import Scalar, Variant
 from labctl.engines import Roles
 from labctl.records import PlannedRecord
-from labctl.runs.planning.max_time import Amount, PredictTrial, cut_to_max_time
+from labctl.runs.planning.time_limits import Amount, PredictTrial, cut_to_max_time
 
 #: See :attr:`labctl.config.recipe.Recipe.order`.
 Order: TypeAlias = Literal["interleaved", "grouped", "randomised"]

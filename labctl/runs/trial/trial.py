@@ -13,7 +13,6 @@ from labctl.engines import EngineParameters, Inputs, RawOutput
 from labctl.errors import BoardError, BoardRebooted, ProgramTimeout
 from labctl.files import host_writes
 from labctl.performance.bottleneck import explain
-from labctl.performance.drift import drift
 from labctl.records import (
     BoardFacts,
     Check,
@@ -30,8 +29,8 @@ from labctl.records import (
     TrialState,
 )
 from labctl.results.comparability import classes
-from labctl.results.lateness import judged_on, stamped, stamps_check
 from labctl.results.telemetry import awake, steadiness, summarise_telemetry
+from labctl.results.timing_checks import drift, judged_on, stamped, stamps_check
 from labctl.runs.context import RunContext
 from labctl.runs.observer import GETTING_READY, trial_progress
 from labctl.runs.planning.time_limits import timed_out
@@ -121,7 +120,7 @@ def _measure(
     checks = (
         *engine.checks(timing, parameters),
         *((built,) if built else ()),
-        *drift(timing, context.facts, baseline.work if baseline else None),
+        *drift(timing, context.facts, baseline.work.bytes_at if baseline else None),
         *stamps_check(timing, job),
         *steadiness(found.evidence, context.facts),
         *awake(job),

@@ -9,9 +9,9 @@ from played_runs import Setting
 from records_made import model, timing
 
 from labctl.engines import MemoryNeed
-from labctl.performance.drift import drift
 from labctl.performance.prediction import ModelWorkload
 from labctl.records import BoardFacts, Check, Execution
+from labctl.results.timing_checks import drift
 
 NEED = MemoryNeed(0, 0, None, None, kv_bytes_per_position=60_000)  # of the weights, a thousandth
 
@@ -23,7 +23,7 @@ def checked(
     **more: Any,
 ) -> Check | None:
     facts = BoardFacts(execution=execution, machine="aarch64", kernel="5.10", boot_id="b1")
-    found = drift(timing(gaps, **more), facts, work)
+    found = drift(timing(gaps, **more), facts, work.bytes_at if work else None)
     assert len(found) <= 1
     return found[0] if found else None
 
