@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,24 +60,42 @@ def imported(
     return {name for name in found if name in MODULES}
 
 
-def floors() -> dict[str, int]:
-    """The floor of each package: imports go from a lower number to a higher one."""
-    contracts = tomllib.loads(PYPROJECT.read_text())["tool"]["importlinter"]["contracts"]
-    layers = contracts[0]["layers"]
-    return {name: n for n, layer in enumerate(layers) for name in layer.split(" | ")}
+CONTRACTS = tomllib.loads(PYPROJECT.read_text())["tool"]["importlinter"]["contracts"]
+LAYERS = [contract for contract in CONTRACTS if contract["type"] == "layers"]
+FORBIDDEN = [contract for contract in CONTRACTS if contract["type"] == "forbidden"]
+#: Module -> all modules that it imports, also inside functions.
+IMPORTS = {name: imported(tree) for name, tree in MODULES.items()}
 
 
-def upward(module: str, tree: ast.Module) -> list[str]:
-    """The imports of a module from a higher floor, or from another package of its own floor."""
-    floor = floors()
-    own = module.split(".")[1]
-    return [
-        f"{module} imports {name}"
-        for name in imported(tree)
-        if (other := name.partition(".")[2].partition(".")[0])
-        and other != own
-        and floor[other] <= floor[own]
-    ]
+def inside(name: str, container: str) -> str | None:
+    """The part of a container that a module belongs to: ``runs`` of labctl.runs.plan in labctl."""
+    return name.removeprefix(f"{container}.").partition(".")[0] if name != container else None
+
+
+def upward(module: str, names: set[str], contract: dict[str, Any]) -> list[str]:
+    """The imports of a module from a higher layer, or from another part of its own layer."""
+    [container] = contract["containers"]
+    floor = {part: n for n, row in enumerate(contract["layers"]) for part in row.split(" | ")}
+    own = inside(module, container)
+    found = []
+    for name in sorted(names):
+        if not name.startswith(f"{container}.") or (other := inside(name, container)) == own:
+            continue
+        if own in floor and other in floor and floor[other] <= floor[own]:
+            found.append(f"{module} imports {name}")
+    return found
+
+
+def reached(names: set[str]) -> set[str]:
+    """Modules, and all that these import, and so on."""
+    found, new = set(names), set(names)
+    while new := {below for name in new for below in IMPORTS[name]} - found:
+        found |= new
+    return found
+
+
+def below(package: str) -> set[str]:
+    return {name for name in MODULES if f"{name}.".startswith(f"{package}.")}
 
 
 def test_stubs_were_found() -> None:
@@ -84,9 +103,17 @@ def test_stubs_were_found() -> None:
     assert set(HOMES.values()) <= MODULES.keys()
 
 
-def test_imports_through_faces_go_down() -> None:
-    inside = [name for name in MODULES if name not in ("labctl", "labctl.__main__")]
-    assert [line for name in inside for line in upward(name, MODULES[name])] == []
+@pytest.mark.parametrize("contract", LAYERS, ids=lambda contract: contract["name"])
+def test_imports_through_faces_go_down(contract: dict[str, Any]) -> None:
+    modules = below(contract["containers"][0]) - {"labctl"}
+    assert [line for name in modules for line in upward(name, IMPORTS[name], contract)] == []
+
+
+@pytest.mark.parametrize("contract", FORBIDDEN, ids=lambda contract: contract["name"])
+def test_what_is_forbidden_is_not_reached_through_faces(contract: dict[str, Any]) -> None:
+    sources = {name for package in contract["source_modules"] for name in below(package)}
+    forbidden = {name for package in contract["forbidden_modules"] for name in below(package)}
+    assert reached(sources) & forbidden == set()
 
 
 def test_there_is_no_circle_of_imports() -> None:
@@ -95,10 +122,12 @@ def test_there_is_no_circle_of_imports() -> None:
 
 
 def test_an_import_upwards_and_a_circle_are_found() -> None:
-    tree = ast.parse("from labctl.runs import Observer")
-    assert upward("labctl.board.agent", tree) == ["labctl.board.agent imports labctl.runs.observer"]
+    names = imported(ast.parse("from labctl.runs import Observer"))
+    found = upward("labctl.board.agent", names, LAYERS[0])
+    assert found == ["labctl.board.agent imports labctl.runs.observer"]
+    assert "labctl.board.agent" in reached({"labctl.runs.run"})
     circle = {name: imported(tree, at_import) - {name} for name, tree in MODULES.items()}
-    below = next(iter(circle["labctl.runs.run"]))
-    circle[below].add("labctl.runs.run")
+    lower = next(iter(circle["labctl.runs.run"]))
+    circle[lower].add("labctl.runs.run")
     with pytest.raises(CycleError):
         TopologicalSorter(circle).prepare()

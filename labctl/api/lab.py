@@ -130,7 +130,7 @@ class Lab:
         Raises ConfigError for a missing run, and HostError.
         """
         from labctl.compare import board_history, compare
-        from labctl.compare.estimates import checked_names
+        from labctl.compare.figures import checked_names
         from labctl.compare.selecting import find_pairs
 
         names = [side if isinstance(side, str) else side.id for side in sides] or ["latest"]

@@ -37,7 +37,7 @@ from labctl.runs.record.disk import COMPRESSED, reading
 from labctl.units import size
 
 
-def build_entries(
+def _build_entries(
     identity: ArtifactIdentity, lab_root: Path, missing: list[str]
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the files of one build, below ``build/``; add unavailable ones to ``missing``.
@@ -123,7 +123,7 @@ class Contents:
             self.missing.append(f"board {run.board} was never probed: its ceilings are unknown")
         yield from self._inputs(recipe, self.directory.plan())
         for artifact in run.artifacts:
-            for name, content in build_entries(artifact, self.lab_root, self.missing):
+            for name, content in _build_entries(artifact, self.lab_root, self.missing):
                 is_json = name.endswith(".json")
                 yield name, self._json(name, content) if is_json else self._raw_text(name, content)
         below = published / "runs" / run.id

@@ -34,7 +34,7 @@ COMMANDS = {
         "Measure a board's memory, storage and compute rates.",
     ),
     "probes": (
-        "labctl.cli.boards_probe",
+        "labctl.cli.boards_probes",
         "probes",
         "List the probes of all boards or of one, newest first.",
     ),

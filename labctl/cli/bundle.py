@@ -57,7 +57,6 @@ def bundle(
     of each model, and the tables. Host names, users, home and lab paths, serial numbers, addresses
     and keys are replaced, and the replacements are listed. The same run gives the same bytes.
     """
-    from labctl.bundle.form import SUFFIX
     from labctl.bundle.make import make_bundle
 
     directory = find_only_run(invocation, run)

@@ -106,7 +106,7 @@ def compare(
     """
     if markdown and as_json:
         raise click.UsageError("give either --json or --markdown")
-    from labctl.compare.estimates import checked_names
+    from labctl.compare.figures import checked_names
     from labctl.compare.selecting import find_pairs
     from labctl.compare.session_noise import board_history
     from labctl.compare.thresholds import Thresholds

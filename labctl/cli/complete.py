@@ -135,7 +135,7 @@ def compared(ctx: click.Context) -> Iterable[str]:
 
 def figures(_ctx: click.Context) -> Iterable[str]:
     """Name the figures that can be compared."""
-    from labctl.compare.estimates import FIGURES
+    from labctl.compare.figures import FIGURES
 
     return FIGURES
 

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from labctl.cli.complete import RECIPE
-from labctl.cli.lab import connect_board, lab_or_own
+from labctl.cli.lab import lab_or_own
 from labctl.cli.output import TABLES, json_option, lead_nowhere, output_console
-from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
-from labctl.cli.run_view import RunView
 from labctl.config.lab import LabFile
 from labctl.config.recipe import find_recipe
 from labctl.config.recipe_parts import is_evaluation
@@ -65,6 +63,10 @@ def eval_(
     asked until max_time or stop_when; 1: a gate was missed, or a question was refused; 3: a server
     failed.
     """
+    from labctl.cli.lab import connect_board
+    from labctl.cli.progress import ProgressView
+    from labctl.cli.run_view import RunView
+
     lab = lab_or_own(invocation)
     settings = (*set_values, *([f"dataset.limit={limit}"] if limit else []))
     wanted = read_evaluation(recipe, lab.root, settings)

@@ -9,7 +9,7 @@ from labctl.cli.lab import runs_folder
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options, unknown_names
-from labctl.compare.estimates import FIGURES
+from labctl.compare.figures import FIGURES
 from labctl.errors import ConfigError, ExitStatus, printable_line
 from labctl.index import Filter
 

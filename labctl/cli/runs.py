@@ -19,7 +19,7 @@ from labctl.errors import printable_line
 from labctl.index import Filter, IndexedRun
 from labctl.runs.record.annotations import add_tags, remove_tags, set_note
 from labctl.runs.record.directory import RunDirectory
-from labctl.runs.record.lookup import find_run
+from labctl.runs.record.lookup import ended_before_trials, find_run
 from labctl.runs.record.repository import RunRepository, note_in_index
 from labctl.units import duration, size
 
@@ -170,8 +170,6 @@ def print_runs(
 
 def _name_unlisted(runs: Path) -> None:
     """Name the newest run if it ended before its first trial: such runs are not in the list."""
-    from labctl.runs.record.lookup import ended_before_trials
-
     if not (ended := ended_before_trials(runs)):
         return
     from labctl.runs.record.event_log import EVENTS

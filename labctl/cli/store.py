@@ -29,7 +29,7 @@ _DEFAULT_OLDER_SECONDS = 30 * 86400.0
 
 
 @dataclass(frozen=True)
-class Pins:
+class _Pins:
     """Objects to pin and to unpin, by name or by the first digits of the SHA-256."""
 
     add: Sequence[str] = ()
@@ -45,7 +45,7 @@ class Findings:
     status: int = ExitStatus.OK
 
 
-def list_boards(work: "StoreWork") -> int:
+def list_boards(work: "_StoreWork") -> int:
     """List the files of the board stores."""
     return work.run(lambda board, transport: _listed(work.lab, board, transport))
 
@@ -75,12 +75,12 @@ def age_text(item: StoreEntry) -> str:
     return f", unused for {counted(days, 'day')}" if days else ", used in the last 24 hours"
 
 
-def verify_boards(work: "StoreWork") -> int:
+def _verify_boards(work: "_StoreWork") -> int:
     """Read every file of the board stores again; remove and name damaged ones."""
     return work.run(lambda board, transport: _verify(work.lab, board, transport, work))
 
 
-def _verify(lab: LabFile, board: Board, transport: Transport, work: "StoreWork") -> Findings:
+def _verify(lab: LabFile, board: Board, transport: Transport, work: "_StoreWork") -> Findings:
     unread: dict[str, str] = {}
     with hold_board(board, transport, lab, BoardUse("store verify")) as held:
         held.refuse_if_taken(orphans=True)  # reading disturbs a measurement
@@ -117,7 +117,7 @@ def _verify(lab: LabFile, board: Board, transport: Transport, work: "StoreWork")
     )
 
 
-def prune_boards(work: "StoreWork", policy: PrunePolicy, pins: Pins, *, dry_run: bool) -> int:
+def _prune_boards(work: "_StoreWork", policy: PrunePolicy, pins: _Pins, *, dry_run: bool) -> int:
     """Pin and unpin, then remove the least recently used objects; pins alone remove nothing."""
     only_pins = bool(pins.add or pins.drop) and policy == PrunePolicy()
     if policy == PrunePolicy():
@@ -140,7 +140,7 @@ def prune_boards(work: "StoreWork", policy: PrunePolicy, pins: Pins, *, dry_run:
     return work.run(prune)
 
 
-def _pinned(pruner: Pruner, pins: Pins) -> Inventory:
+def _pinned(pruner: Pruner, pins: _Pins) -> Inventory:
     there = pruner.inventory()
     for name in pins.add:
         pruner.pin(find(there, name))
@@ -167,7 +167,7 @@ def _pruned(
     return Findings(there.document_without(gone, dry_run=dry_run), lines)
 
 
-class StoreWork:
+class _StoreWork:
     """Work on all boards in parallel; a failure on one does not affect the others."""
 
     def __init__(
@@ -268,10 +268,10 @@ def _work(
     every: bool,
     as_json: bool,
     no_wait: bool,
-) -> StoreWork:
+) -> _StoreWork:
     lab = lab_of(invocation)
     named = choose_boards(lab, boards, tags, every=every)
-    return StoreWork(lab, named, view, as_json=as_json, wait=not no_wait)
+    return _StoreWork(lab, named, view, as_json=as_json, wait=not no_wait)
 
 
 @store.command("list", epilog="Example: labctl store list --all")
@@ -287,7 +287,7 @@ def list_command(invocation: Invocation, **chosen: Any) -> int:
 def verify(invocation: Invocation, **chosen: Any) -> int:
     """Hash every file again; remove and list damaged ones."""
     with ProgressView() as view:
-        return verify_boards(_work(invocation, view, **chosen))
+        return _verify_boards(_work(invocation, view, **chosen))
 
 
 @store.command(epilog="Example: labctl store prune --older 30d --dry-run")
@@ -305,7 +305,7 @@ def prune(
     """
     with ProgressView() as view:
         work = _work(invocation, view, **chosen)
-        return prune_boards(work, PrunePolicy(older, free), Pins(), dry_run=dry_run)
+        return _prune_boards(work, PrunePolicy(older, free), _Pins(), dry_run=dry_run)
 
 
 @store.command(epilog="Example: labctl store pin llama-completion")
@@ -314,9 +314,9 @@ def prune(
 @_common
 def pin(invocation: Invocation, *, names: tuple[str, ...], undo: bool, **chosen: Any) -> int:
     """Pin files by name or the first digits of their SHA-256: prune keeps them."""
-    pins = Pins(drop=names) if undo else Pins(add=names)
+    pins = _Pins(drop=names) if undo else _Pins(add=names)
     with ProgressView() as view:
-        return prune_boards(_work(invocation, view, **chosen), PrunePolicy(), pins, dry_run=False)
+        return _prune_boards(_work(invocation, view, **chosen), PrunePolicy(), pins, dry_run=False)
 
 
 #: Old options of ``labctl deploy`` before 0.2; accepted, and hidden, for one release.
@@ -364,6 +364,6 @@ def run_old_flags(
     with ProgressView() as view:
         work = _work(invocation, view, **chosen)
         if verify:
-            return verify_boards(work)
+            return _verify_boards(work)
         policy = PrunePolicy(older, free)
-        return prune_boards(work, policy, Pins(pins, unpins), dry_run=dry_run)
+        return _prune_boards(work, policy, _Pins(pins, unpins), dry_run=dry_run)

@@ -2,10 +2,10 @@ from .comparison import Basis as Basis
 from .comparison import Comparison as Comparison
 from .comparison import Row as Row
 from .comparison import Verdict as Verdict
-from .estimates import DEFAULT_FIGURES as DEFAULT_FIGURES
-from .estimates import FIGURES as FIGURES
-from .estimates import Figure as Figure
 from .estimates import History as History
+from .figures import DEFAULT_FIGURES as DEFAULT_FIGURES
+from .figures import FIGURES as FIGURES
+from .figures import Figure as Figure
 from .likeness import Difference as Difference
 from .likeness import differences as differences
 from .selecting import find_pairs as find_pairs

@@ -6,7 +6,8 @@ from itertools import islice
 
 from labctl.checked import LAST_GOOD
 from labctl.compare.comparison import Row, Verdict
-from labctl.compare.estimates import FIGURES, History
+from labctl.compare.estimates import History
+from labctl.compare.figures import FIGURES
 from labctl.compare.likeness import differences
 from labctl.compare.selecting import baseline_sides, directory_sides
 from labctl.compare.session_noise import board_history

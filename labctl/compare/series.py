@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from labctl.compare.estimates import FIGURES, Figure, figures_of
+from labctl.compare.figures import FIGURES, Figure, figures_of
 from labctl.compare.likeness import row_values, short_hash
 from labctl.compare.sides import is_good
 from labctl.index import IndexedTrial, RunRow, TrialRow

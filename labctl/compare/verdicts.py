@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from labctl.compare import words
 from labctl.compare.comparison import Basis, Comparison, Row, Verdict
-from labctl.compare.estimates import Estimate, Figure, History, estimate, figures_of, other_sessions
+from labctl.compare.estimates import Estimate, History, estimate, other_sessions
+from labctl.compare.figures import Figure, figures_of
 from labctl.compare.likeness import MODEL_CACHE, Difference, differences, fits_one_run
 from labctl.compare.sides import Pair, Side
 from labctl.compare.thresholds import Thresholds

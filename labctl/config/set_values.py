@@ -1,10 +1,9 @@
 """Change a recipe from the command line: ``--set KEY=VALUE``.
 
-A key is a dotted path
-(``parameters.tokens``, ``repeats``, ``models.q8_0.file``), or the short name of something in
-``matrix`` or ``parameters`` that the recipe already has (``tokens``). A value reads as in the file:
-a plain word, a quoted text, a list in brackets or a mapping in braces; other text that is more than
-a word needs no quotes; nothing after ``=`` unsets the key.
+A key is a dotted path (``parameters.tokens``, ``repeats``, ``models.q8_0.file``), or the short name
+of something in ``matrix`` or ``parameters`` that the recipe already has (``tokens``). A value reads
+as in the file: a plain word, a quoted text, a list in brackets or a mapping in braces; other text
+that is more than a word needs no quotes; nothing after ``=`` unsets the key.
 """
 
 from collections.abc import Collection, Iterable

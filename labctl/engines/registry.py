@@ -1,4 +1,4 @@
-"""Engines by their names in recipes: those of labctl, and those of installed packages.
+"""Registry of engines by name, of labctl and of installed packages, and the recipe schema with all.
 
 Names are looked at without importing any engine; a package is imported when a recipe asks for it,
 and its engines are checked against the contract then. From the engines come the meaning of the
@@ -43,7 +43,7 @@ _OWN = tuple(
 #: Names of the engines whose code is labctl's own.
 OWN_ENGINES = tuple(entry.name for entry in _OWN)
 
-EngineClass = type[EngineBase[Any]]
+_EngineClass = type[EngineBase[Any]]
 
 
 def offers() -> tuple[EntryPoint, ...]:
@@ -69,7 +69,7 @@ def is_own(name: str) -> bool:
     return name in OWN_ENGINES
 
 
-def load(entry: EntryPoint) -> tuple[EngineClass, ...]:
+def load(entry: EntryPoint) -> tuple[_EngineClass, ...]:
     """Import an engine's classes. Raises ConfigError that names the distribution."""
     try:
         engines = entry.load()
@@ -104,7 +104,7 @@ def _is_engine(candidate: object) -> bool:
     return inspect.isclass(candidate) and issubclass(candidate, (Engine, ServerEngine))
 
 
-def _engine_problems(name: str, engine: EngineClass) -> Iterator[str]:
+def _engine_problems(name: str, engine: _EngineClass) -> Iterator[str]:
     if inspect.isabstract(engine):
         missing = listed(sorted(engine.__abstractmethods__), joiner="and")
         yield f"{engine.__name__} does not define {missing}"
@@ -132,7 +132,7 @@ def engine_names() -> list[str]:
     return list(dict.fromkeys(entry.name for entry in offers()))
 
 
-def engine_tasks(name: str) -> dict[str, EngineClass]:
+def engine_tasks(name: str) -> dict[str, _EngineClass]:
     """Return the classes of an engine by task, the usual first.
 
     Raises ConfigError for an unknown name, and for a package that cannot be used.
@@ -184,7 +184,7 @@ def _made(choice: EngineChoice, kind: type[Any]) -> EngineBase[Any]:
     return engine.chosen(keys)
 
 
-def _resolved(choice: EngineChoice, kind: type[Any]) -> tuple[EngineClass, EngineKeys]:
+def _resolved(choice: EngineChoice, kind: type[Any]) -> tuple[_EngineClass, EngineKeys]:
     known = engine_names()
     if choice.name not in known:
         raise refuse(unknown("engine", choice.name, known), "name")
@@ -278,7 +278,7 @@ def recipe_model() -> tuple[type[Recipe], list[ConfigError]]:
     return _with(Recipe, "Recipe", engine=(engine, ...)), unusable
 
 
-def _block(engine: EngineClass, *, is_usual: bool) -> type[EngineKeys]:
+def _block(engine: _EngineClass, *, is_usual: bool) -> type[EngineKeys]:
     """Make the model of ``engine`` for one task; the usual one may be left out."""
     task: Any = Literal[engine.task]
     block: type[EngineKeys] = _with(

@@ -1,14 +1,14 @@
-"""A run of a recipe that nobody vouches for, and the inspection of its board afterwards.
+"""Untrusted recipes of the queue: copies of their files, their run, the inspection of the board.
+
+When a pull request's job begins, its checkout is gone or has changed. So the job's files are copied
+to ``untrusted/JOB/`` in the lab's folder, with their digests; other hosts get them from the shared
+store.
 
 Its programs may have all rights on the board, so nothing there is trusted: a new agent is sent,
 everything in the board store is hashed again, and a health check compares the board's speed with
 its history. A changed board is quarantined: its health is bad, with the evidence. Until the
 inspection has ended its health is bad too, also if this process dies: the next untrusted run begins
 with the inspection.
-
-When a pull request's job begins, its checkout is gone or has changed. So the job's files are copied
-to ``untrusted/JOB/`` in the lab's folder, with their digests; other hosts get them from the shared
-store.
 """
 
 import os

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from labctl.compare.estimates import Figure
+from labctl.compare.figures import Figure
 from labctl.compare.regressions import Change, ChangeStatus, is_long_enough
 from labctl.compare.series import Night, Series, Unmeasured
 from labctl.compare.words import percent

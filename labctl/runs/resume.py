@@ -78,7 +78,7 @@ def _rate_text(rate: int | None) -> str:
     return "at a rate that was not measured" if rate is None else f"{size(rate)}/s"
 
 
-def try_board(opened: Opened, prepared: Prepared) -> dict[str, str]:
+def _try_board(opened: Opened, prepared: Prepared) -> dict[str, str]:
     """Send a run's files to a board that it moves to; their paths there, by SHA-256.
 
     Raises ConfigError when the board cannot be as the recipe strictly wants it, and what
@@ -226,7 +226,7 @@ def resume_recorded(
         clock = RunClock(plan.max_seconds, plan.limits, forecast.of)
         moves = board.name != (journal.board or run.board)
         # A board that refuses the run leaves it as it was: that comes first.
-        sent = try_board(opened, prepared) if moves else None
+        sent = _try_board(opened, prepared) if moves else None
         done = _done(directory)
         if moves:
             done = leave_board(directory, journal, trials, done, board=board.name, clock=clock)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Rows = dict[str, list[dict[str, Any]]]
 
 
-def write_backup(database: Database, path: Path) -> None:
+def _write_backup(database: Database, path: Path) -> None:
     """Copy the state to a new file, in the version that it is in. Raises ConfigError, HostError."""
     with database.writing() as connection:  # alone, so that all tables are of one moment
         version = SCHEMA.found(connection)
@@ -54,11 +54,11 @@ def write_backup(database: Database, path: Path) -> None:
         copy = SqliteDatabase(Path(folder) / path.name, "the backup", "")
         with closing(copy), copy.writing() as connection:
             Schema(SCHEMA.table, SCHEMA.steps[:version]).migrate(connection)
-            replace_rows(connection, rows)
+            _replace_rows(connection, rows)
         publish(copy.path, path)
 
 
-def read_backup(path: Path) -> Rows:
+def _read_backup(path: Path) -> Rows:
     """Return the rows of a backup as this version has them. Raises ConfigError."""
     with host_reads(path):
         if not path.is_file():
@@ -79,7 +79,7 @@ def read_backup(path: Path) -> Rows:
             raise ConfigError(f"{path} is not a backup of a lab's state: it is damaged") from error
 
 
-def replace_rows(connection: "Connection", rows: Rows) -> None:
+def _replace_rows(connection: "Connection", rows: Rows) -> None:
     """Replace all rows of the tables by these rows."""
     from sqlalchemy import text
 
@@ -278,14 +278,14 @@ class LabState:
 
         if path is None:
             name = f"labctl-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.sqlite"
-            write_backup(self._database, self._backups / name)
+            _write_backup(self._database, self._backups / name)
             with host_writes(self._backups):
                 for old in self._known_backups()[:-_KEPT]:
                     old.unlink(missing_ok=True)
             return self._backups / name
         if path.exists():
             raise ConfigError(f"{path} exists", hint="name a new file")
-        write_backup(self._database, path)
+        _write_backup(self._database, path)
         return path
 
     def restore(self, path: Path, *, force: bool = False) -> None:
@@ -298,7 +298,7 @@ class LabState:
         from labctl.state.leases import leases_kept
         from labctl.state.tokens import revoked_kept
 
-        rows = read_backup(path)
+        rows = _read_backup(path)
         if not force:
             self._refuse_if_in_use()
         if self._version():
@@ -306,7 +306,7 @@ class LabState:
         with self._database.writing() as connection:
             SCHEMA.migrate(connection)
             with leases_kept(connection), revoked_kept(connection):
-                replace_rows(connection, rows)
+                _replace_rows(connection, rows)
 
     def _refuse_if_in_use(self) -> None:
         workers = [

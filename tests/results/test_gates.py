@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from records_made import energy, model, run, timing, trial
 
-from labctl.compare.estimates import FIGURES
+from labctl.compare.figures import FIGURES
 from labctl.config.recipe import Gate, Recipe
 from labctl.errors import ExitStatus, ProgramFailed
 from labctl.records import Check, Execution, Failure, GateRecord, TrialRecord, TrialState

@@ -11,7 +11,7 @@ from statistics import median
 from threading import Event
 
 from labctl.build import build as build_artifact
-from labctl.compare.estimates import FIGURES, figures_of
+from labctl.compare.figures import FIGURES, figures_of
 from labctl.compare.sides import is_good
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from labctl.checked import HostPath, Word, listed, unknown
-from labctl.compare.estimates import FIGURES
+from labctl.compare.figures import FIGURES
 from labctl.config.types import Duration, Line, Name, Share
 from labctl.config.yaml.document import Document, StrictModel, refuse
 

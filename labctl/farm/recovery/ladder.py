@@ -1,8 +1,8 @@
-"""The recovery ladder of a failing board: one step after the other, until one helps.
+"""The recovery ladder of a failing board: its steps and switches, one after the other.
 
 A rung is taken only if devices.yaml names it, and under both leases. After each rung the board is
-contacted and checked. Every rung is in the board's history. A switch acts through a program of this
-host, or a request to a device in its network.
+contacted and checked, until one helps. Every rung is in the board's history. A switch acts through
+a program of this host, or a request to a device in its network.
 """
 
 import os
@@ -47,7 +47,7 @@ def act(action: Action, folder: Path) -> None:
         _ask(action)
 
 
-def check_secrets(actions: list[Action]) -> None:
+def _check_secrets(actions: list[Action]) -> None:
     """Raise ConfigError for a secret that is not in the environment."""
     for action in actions:
         if isinstance(action, HttpAction):
@@ -215,7 +215,7 @@ def recover(
 
 def require_secrets(board: Board) -> None:
     """Raise ConfigError for a secret of a board's switches that is not in the environment."""
-    check_secrets(_actions(board))
+    _check_secrets(_actions(board))
 
 
 def _take(

@@ -27,7 +27,7 @@ _DIAL_SECONDS = 10.0
 _log = logging.getLogger("labctl.hdc")
 
 
-class Mux:
+class _Mux:
     """Forwards connections over a channel until closed.
 
     ``node`` is the board's end of each connection given to :meth:`attach`. ``dial`` makes this
@@ -185,7 +185,7 @@ def forward(open_channel: Callable[[], Channel], listen: str, connect: str) -> I
             Command.FORWARD_CHECK_RESULT,
             also=lambda command, _: command == Command.FORWARD_FREE_CONTEXT,
         )
-        with _forwarding(Mux(channel, node=connect), listener):
+        with _forwarding(_Mux(channel, node=connect), listener):
             yield Forwarding(listener.node, connect)
 
 
@@ -205,7 +205,7 @@ def reverse(open_channel: Callable[[], Channel], listen: str, connect: str) -> I
     def dial(timeout: float) -> socket.socket:
         return dial_node(connect, timeout=timeout)
 
-    with open_channel() as channel, closing(Mux(channel, dial=dial)) as mux:
+    with open_channel() as channel, closing(_Mux(channel, dial=dial)) as mux:
         held = _Held(listen, 2 * channel.limits.connections)
         channel.send(Command.FORWARD_INIT, f"{listen} {connect}".encode(errors="surrogateescape"))
         expect(channel, Command.WAKEUP_SLAVETASK, also=held.take)
@@ -245,7 +245,7 @@ class _Held:
 
 
 @contextmanager
-def _forwarding(mux: Mux, listener: Listener | None = None) -> Iterator[None]:
+def _forwarding(mux: _Mux, listener: Listener | None = None) -> Iterator[None]:
     def take() -> None:
         mux.run()
         if listener is not None:

@@ -28,7 +28,7 @@ from labctl.units import duration
 _OPEN = "…"
 
 
-def crossing_text(one: Crossing, words: Language) -> str:
+def _crossing_text(one: Crossing, words: Language) -> str:
     """Say which of two curves to use below and above."""
     if words.code == "en":
         return one.sentence
@@ -62,7 +62,7 @@ def crossing_text(one: Crossing, words: Language) -> str:
     )  # fmt: skip
 
 
-def shift_text(one: Shift, words: Language) -> str:
+def _shift_text(one: Shift, words: Language) -> str:
     """Say how a crossing moves from one prompt to another."""
     if words.code == "en":
         return one.sentence
@@ -80,7 +80,7 @@ def shift_text(one: Shift, words: Language) -> str:
     )  # fmt: skip
 
 
-def choice_text(one: Choice, words: Language) -> str:
+def _choice_text(one: Choice, words: Language) -> str:
     """Say which model to use at a time."""
     if words.code == "en":
         return one.sentence
@@ -127,8 +127,8 @@ def latency_report(found: LatencyMatch, words: Language) -> Report:
         about=_about(found, words),
         marks=[words.sentence(one) for one in found.heading],
         answers=[
-            *(choice_text(one, words) for one in found.choices),
-            *(crossing_text(one, words) for one in found.crossings),
+            *(_choice_text(one, words) for one in found.choices),
+            *(_crossing_text(one, words) for one in found.crossings),
         ]
         or [words("No curves can be compared: see the notes below.")],
         tables=list(_tables(found, words)),
@@ -180,7 +180,7 @@ def _tables(found: LatencyMatch, words: Language) -> Iterator[Table]:
         if crossings := [one for one in found.crossings if one.axis == axis]:
             yield _crossings(crossings, axis, words)
     if found.shifts:
-        rows = [[Cell(shift_text(one, words), recorded=True)] for one in found.shifts]
+        rows = [[Cell(_shift_text(one, words), recorded=True)] for one in found.shifts]
         yield Table(words("From prompt to prompt"), (Column(words("Shift"), wide=True),), rows)
     if found.points:
         yield _points(found.points, words)
@@ -241,7 +241,7 @@ def _crossings(crossings: Sequence[Crossing], axis: Axis, words: Language) -> Ta
                 Cell(one.slower, recorded=True),
                 quantity(None if one.seconds is None else one.seconds * 1e9, "ns"),
                 Cell(shown, one.low),
-                Cell(crossing_text(one, words), recorded=True),
+                Cell(_crossing_text(one, words), recorded=True),
             ]
         )
     return Table(words("Crossings: {axis}", axis=words(_AXIS[axis])), columns, rows)

@@ -1,4 +1,4 @@
-"""Forecast a recipe on a board: its parameters, memory, times and trials, worked out once."""
+"""Forecast a recipe on a board: its parameters, times and trials, worked out once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -8,7 +8,8 @@ shows; ``annotations.json`` has the tags and the note that people gave it, and `
 an imported run comes from. The directory begins when the board has answered and can take the run;
 it is a run once it has a ``run.json``.
 
-A load test has ``serving.json`` in place of it; see :mod:`labctl.evaluation.serving.directory`. An
+A measurement of another lab is imported under a lock, so that it comes in once. A load test has
+``serving.json`` in place of ``run.json``; see :mod:`labctl.evaluation.serving.directory`. An
 evaluation has ``evaluation.json`` in place of it, and ``generations.jsonl`` for a journal; see
 :mod:`labctl.evaluation.directory`.
 """

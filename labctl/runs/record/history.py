@@ -1,4 +1,4 @@
-"""History of a board in a lab, without contact to it: its probes, runs and noise.
+"""History of a board in a lab, without contact to it: its last facts, its runs and its noise.
 
 Noise is how much the repeats inside its runs differ.
 """
@@ -13,11 +13,10 @@ from statistics import variance
 
 from pydantic import JsonValue
 
-from labctl.board.probe_files import all_probe_files, latest_probe, probe_moment
+from labctl.board.probe_files import latest_probe
 from labctl.errors import ConfigError
-from labctl.index import Filter, ProbeRow, TrialRow
-from labctl.index.rows import moment
-from labctl.records import BoardFacts, BoardProbe, Execution, TrialState, read_record
+from labctl.index import Filter, TrialRow
+from labctl.records import BoardFacts, Execution, TrialState
 from labctl.results.comparability import REVISION
 from labctl.runs.planning.needed_repeats import Noise
 from labctl.runs.planning.time_limits import trial_seconds
@@ -26,6 +25,8 @@ from labctl.runs.record.repository import RunRepository
 
 #: Number of a board's last runs to read: older ones say little about the board today.
 _RUNS = 50
+#: Number of those whose repeats are read for its noise.
+_RUNS_FOR_NOISE = 30
 
 
 @dataclass(frozen=True)
@@ -116,41 +117,6 @@ def runs_on(repository: RunRepository, board: str, limit: int = _RUNS) -> list[s
         # Another lab's board of this name is another board.
         if one.run.board == board and one.run.imported_from is None
     ]
-
-
-def probe_files(lab_root: Path) -> dict[str, Path]:
-    """Return ``BOARD/FILE`` -> path of all probes; a file is written once and never changed."""
-    return {f"{path.parent.name}/{path.name}": path for path in all_probe_files(lab_root)}
-
-
-def probe_row(path: Path) -> ProbeRow:
-    """Return the row of a probe. One that cannot be read has the moment of its name, and why."""
-    board, file = path.parent.name, f"{path.parent.name}/{path.name}"
-    try:
-        probe = read_record(BoardProbe, path.read_bytes(), path)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        return ProbeRow(file, board, moment(probe_moment(path)), damage=reason)
-    facts = probe.facts
-    return ProbeRow(
-        file=file,
-        board=board,
-        taken=moment(probe.taken),
-        execution=probe.execution,
-        machine=facts.machine,
-        kernel=facts.kernel,
-        os_version=facts.os_version,
-        agent_version=probe.agent_version,
-        memory_bytes_per_second=probe.memory_bytes_per_second(),
-        mapping_bytes_per_second=probe.storage_bytes_per_second(),
-        sequential_bytes_per_second=probe.storage_bytes_per_second("sequential"),
-        random_bytes_per_second=probe.storage_bytes_per_second("random"),
-        slower="; ".join(one.what for one in probe.slower),
-    )
-
-
-#: Number of a board's last runs whose repeats are read for its noise.
-_RUNS_FOR_NOISE = 30
 
 
 def known_noise(

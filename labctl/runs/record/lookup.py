@@ -1,6 +1,6 @@
 """Look a run up by its name: a path, an id or the beginning or end of one, or ``latest``.
 
-Find runs that did not end too: the one to resume where none is named, and unlisted ones.
+Runs that did not end are found too: the newest is resumed if none is named.
 """
 
 from collections.abc import Sequence

@@ -35,7 +35,15 @@ from labctl.index.index import Stamps
 from labctl.runs.record.directory import (
     RunDirectory,
 )
-from labctl.runs.record.index_refresh import Note, entry_with_size, refresh_index, silent, stamp_of
+from labctl.runs.record.index_refresh import (
+    Note,
+    entry_with_size,
+    probe_files,
+    probe_row,
+    refresh_index,
+    silent,
+    stamp_of,
+)
 
 _LOCK_SECONDS = 10.0
 
@@ -103,8 +111,6 @@ class RunRepository:
         return self._ask_again(lambda: self._probes(board))
 
     def _probes(self, board: str | None) -> list[ProbeRow]:
-        from labctl.runs.record.history import probe_files, probe_row
-
         version = self._index.version()
         known = self._index.probe_files() if version == SCHEMA_VERSION else Stamps({}, frozenset())
         there = probe_files(self._runs.parent)
