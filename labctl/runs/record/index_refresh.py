@@ -1,4 +1,4 @@
-"""Keep the index of runs in step with the run directories and the files of probes, which decide.
+"""Keep the index of runs in step with the run directories, which decide.
 
 Before every answer the stamps of the directories are compared with those in the index, and changed
 runs are read again: a run in progress, or one that was tagged, removed, copied from elsewhere, or
@@ -11,13 +11,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from labctl.board.probe_files import all_probe_files, probe_moment
 from labctl.errors import ConfigError
 from labctl.files import host_reads
-from labctl.index import SCHEMA_VERSION, Entry, Index, ProbeRow
+from labctl.index import SCHEMA_VERSION, Entry, Index
 from labctl.index.index import Stamps
-from labctl.index.rows import moment
-from labctl.records import Annotations, BoardProbe, EvaluationEnd, read_record
+from labctl.records import Annotations, EvaluationEnd
 from labctl.runs.record.directory import (
     EVALUATION,
     GENERATIONS,
@@ -170,34 +168,3 @@ def _is_answer(line: bytes) -> bool:
     """
     others = (key in line and key + b"null" not in line for key in (b'"check":', b'"failure":'))
     return line.endswith(b"\n") and not any(others)
-
-
-def probe_files(lab_root: Path) -> dict[str, Path]:
-    """Return ``BOARD/FILE`` -> path of all probes; a file is written once and never changed."""
-    return {f"{path.parent.name}/{path.name}": path for path in all_probe_files(lab_root)}
-
-
-def probe_row(path: Path) -> ProbeRow:
-    """Return the row of a probe. One that cannot be read has the moment of its name, and why."""
-    board, file = path.parent.name, f"{path.parent.name}/{path.name}"
-    try:
-        probe = read_record(BoardProbe, path.read_bytes(), path)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        return ProbeRow(file, board, moment(probe_moment(path)), damage=reason)
-    facts = probe.facts
-    return ProbeRow(
-        file=file,
-        board=board,
-        taken=moment(probe.taken),
-        execution=probe.execution,
-        machine=facts.machine,
-        kernel=facts.kernel,
-        os_version=facts.os_version,
-        agent_version=probe.agent_version,
-        memory_bytes_per_second=probe.memory_bytes_per_second(),
-        mapping_bytes_per_second=probe.storage_bytes_per_second(),
-        sequential_bytes_per_second=probe.storage_bytes_per_second("sequential"),
-        random_bytes_per_second=probe.storage_bytes_per_second("random"),
-        slower="; ".join(one.what for one in probe.slower),
-    )

@@ -38,8 +38,6 @@ from labctl.runs.record.directory import (
 from labctl.runs.record.index_refresh import (
     Note,
     entry_with_size,
-    probe_files,
-    probe_row,
     refresh_index,
     silent,
     stamp_of,
@@ -111,6 +109,8 @@ class RunRepository:
         return self._ask_again(lambda: self._probes(board))
 
     def _probes(self, board: str | None) -> list[ProbeRow]:
+        from labctl.board.probe_files import probe_files, probe_row
+
         version = self._index.version()
         known = self._index.probe_files() if version == SCHEMA_VERSION else Stamps({}, frozenset())
         there = probe_files(self._runs.parent)
