@@ -1,4 +1,4 @@
-"""Small types of what users write: names, lines, hashes, paths, durations and sizes.
+"""Small types of what users write (names, lines, hashes, paths, durations, sizes); base of models.
 
 A duration has a unit (``90s``, ``10m``, ``1h30m``, ``250ms``); a plain number is refused, since
 nobody can see whether it means seconds or milliseconds. It is kept as seconds in a float, the unit
@@ -7,13 +7,15 @@ is a plain number of bytes; it is kept as an int of bytes.
 """
 
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic_core import PydanticSerializationError
 
 from labctl.checked import NAME_PATTERN, NAME_RULE, is_name
 
@@ -295,3 +297,31 @@ Share = Annotated[
         }
     ),
 ]
+
+
+class InterruptibleModel(BaseModel):
+    """A model that Ctrl-C can interrupt while it is written.
+
+    pydantic makes an error of every exception of the functions that it calls then, and only the
+    text names the exception.
+    """
+
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        """Return a dict, as pydantic does. Raises KeyboardInterrupt for Ctrl-C."""
+        with _interrupts():
+            return super().model_dump(**options)
+
+    def model_dump_json(self, **options: Any) -> str:
+        """Return JSON, as pydantic does. Raises KeyboardInterrupt for Ctrl-C."""
+        with _interrupts():
+            return super().model_dump_json(**options)
+
+
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    try:
+        yield
+    except PydanticSerializationError as error:
+        if re.search(r"Error calling function `[^`]*`: KeyboardInterrupt\b", str(error)):
+            raise KeyboardInterrupt from error
+        raise

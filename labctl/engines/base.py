@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, model_validator
+from pydantic import ConfigDict, JsonValue, ValidationError, model_validator
 
 from labctl.checked import HostPath, Word, listed
 from labctl.config.recipe import EngineChoice
-from labctl.config.types import BoardPath
+from labctl.config.types import BoardPath, InterruptibleModel
 from labctl.config.yaml.document import StrictModel, refuse
 from labctl.config.yaml.loader import Value
 from labctl.config.yaml.messages import explain, path_text
@@ -56,7 +56,7 @@ _UNTOLD = "unknown"
 TEXT_BYTES_PER_TOKEN = 4
 
 
-class EngineParameters(BaseModel):
+class EngineParameters(InterruptibleModel):
     """Base of an engine's parameters in a recipe: immutable, strict, unknown keys refused."""
 
     model_config = ConfigDict(

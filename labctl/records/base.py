@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, ConfigDict
 from pydantic_core import from_json
 
+from labctl.config.types import InterruptibleModel
 from labctl.errors import ConfigError
 
 #: Version of the file formats that this labctl writes. A change of a name or a meaning takes the
@@ -35,7 +36,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-class Record(BaseModel):
+class Record(InterruptibleModel):
     """Immutable; unknown fields of a newer labctl are ignored."""
 
     model_config = ConfigDict(

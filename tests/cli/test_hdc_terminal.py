@@ -3,8 +3,10 @@
 import os
 import pty
 import select
+import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -73,3 +75,33 @@ def test_a_slow_shell_shows_nothing_of_how_its_status_comes(
     assert b"42" in shown
     assert b"labctl-" not in shown
     assert said.decode() == told
+
+
+class InterruptingShell(SlowShell):
+    """Ctrl-C comes once, at a moment at which it does not end the wait for keys."""
+
+    sent = False
+
+    def receive(self, timeout: float) -> bytes | None:
+        piece = super().receive(timeout)
+        if piece == b"" and self.heard.is_set() and not self.sent:
+            self.sent = True
+            time.sleep(0.2)  # by then the keys are waited for
+            # As if it came just before the wait: another thread gets it, no system call ends.
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        return piece
+
+
+@pytest.mark.timeout(60)
+def test_an_interrupt_just_before_the_wait_for_keys_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shell = InterruptingShell()
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as keys:
+        monkeypatch.setattr(sys, "stdin", keys)
+        with pytest.raises(KeyboardInterrupt):
+            terminal.converse(shell, repeat_seconds=0.2)
+    os.close(writing)
+    os.close(shell.ours)
+    os.waitpid(shell.pid, 0)

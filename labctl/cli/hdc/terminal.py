@@ -29,7 +29,7 @@ LEAVE = b"\x1d"
 #: Ctrl-D: the end of a terminal's input.
 _END = b"\x04"
 _PIECE_BYTES = 4096
-#: Time (s) that the pump waits for output before it checks if it should end.
+#: Time (s) of a wait for keys or output before it is checked if the shell should end.
 _LOOK_SECONDS = 0.5
 #: Time (s) for the board's shell to answer its first line, and interval of its repetition: a shell
 #: that is setting up its terminal drops input.
@@ -101,9 +101,12 @@ def converse(remote: Terminal, *, repeat_seconds: float = _REPEAT_SECONDS) -> in
             note("Ctrl-] leaves\r")
         _start(remote, marks, ended, repeat_seconds)
         while True:
-            ready, _, _ = select.select([keys, ended], [], [])
+            # A signal just before the wait does not end it: without a limit it would be lost.
+            ready, _, _ = select.select([keys, ended], [], [], _LOOK_SECONDS)
             if ended in ready:
                 break
+            if keys not in ready:
+                continue
             typed = os.read(keys, _PIECE_BYTES)
             if is_terminal and LEAVE in typed:
                 remote.send(typed[: typed.index(LEAVE)])

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
 from labctl.checked import listed
+from labctl.config.types import InterruptibleModel
 from labctl.config.yaml import loader as yamltext
 from labctl.config.yaml import messages as wording
 from labctl.config.yaml.loader import Path, Value
@@ -32,7 +33,7 @@ MOST_PROBLEMS = 20
 M = TypeVar("M", bound=BaseModel)
 
 
-class StrictModel(BaseModel):
+class StrictModel(InterruptibleModel):
     """Base of all models of what the user writes: unknown keys are refused, values are final."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
