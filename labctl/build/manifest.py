@@ -10,7 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
+
+from labctl.config.types import InterruptibleModel
 
 
 class BuilderKind(StrEnum):
@@ -30,7 +32,7 @@ class CompilerKind(StrEnum):
     """Those of an SDK that the user supplies; the steps of the build spec call them."""
 
 
-class Machine(BaseModel):
+class Machine(InterruptibleModel):
     """The machine that a builder compiles on."""
 
     model_config = ConfigDict(frozen=True)
@@ -54,7 +56,7 @@ class Machine(BaseModel):
         return f"{self.builder} ({where}, {self.machine})"
 
 
-class ToolchainIdentity(BaseModel):
+class ToolchainIdentity(InterruptibleModel):
     """The programs that decide on an artifact's bytes, and where they run."""
 
     model_config = ConfigDict(frozen=True)
@@ -81,7 +83,7 @@ class ToolchainIdentity(BaseModel):
         return f"{', '.join(parts)}; {self.on}"
 
 
-class PatchIdentity(BaseModel):
+class PatchIdentity(InterruptibleModel):
     """A patch that was applied."""
 
     model_config = ConfigDict(frozen=True)
@@ -91,7 +93,7 @@ class PatchIdentity(BaseModel):
     sha256: str
 
 
-class SourceIdentity(BaseModel):
+class SourceIdentity(InterruptibleModel):
     """Identity of a source: ``commit``, ``sha256`` or both; neither for an SDK."""
 
     model_config = ConfigDict(frozen=True)
@@ -138,7 +140,7 @@ class SourceIdentity(BaseModel):
 SCHEMA_VERSION = 2
 
 
-class Recorded(BaseModel):
+class Recorded(InterruptibleModel):
     """Base of what a manifest says; fields of a newer labctl are kept out."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")

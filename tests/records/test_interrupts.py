@@ -5,6 +5,8 @@ from typing import Annotated
 import pytest
 from pydantic import PlainSerializer
 
+from labctl.build.manifest import Recorded
+from labctl.config.types import InterruptibleModel
 from labctl.config.yaml.document import StrictModel
 from labctl.records.base import Record
 
@@ -25,6 +27,10 @@ class Kept(Record):
     value: Annotated[int, PlainSerializer(interrupted)] = 1
 
 
+class Built(Recorded):
+    value: Annotated[int, PlainSerializer(interrupted)] = 1
+
+
 class Outer(Record):
     inner: Kept = Kept()
 
@@ -34,9 +40,9 @@ class Odd(Record):
 
 
 @pytest.mark.parametrize(
-    "model", [Written(), Kept(), Outer()], ids=lambda model: type(model).__name__
+    "model", [Written(), Kept(), Built(), Outer()], ids=lambda model: type(model).__name__
 )
-def test_it_stays_ctrl_c(model: Record | StrictModel) -> None:
+def test_it_stays_ctrl_c(model: InterruptibleModel) -> None:
     with pytest.raises(KeyboardInterrupt):
         model.model_dump_json()
     with pytest.raises(KeyboardInterrupt):
