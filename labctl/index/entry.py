@@ -11,6 +11,7 @@ from labctl.records import (
     EvaluationEnd,
     EvaluationRecord,
     Execution,
+    ModelIdentity,
     Origin,
     RunEnd,
     RunRecord,
@@ -85,14 +86,9 @@ def entry_of(
         imported_sha256=origin.sha256 if origin else None,
         untrusted=int(run.untrusted_recipe or run.untrusted_board),
     )
-    models = tuple(
-        ModelRow(
-            run_id, model.key, model.file, model.sha256 or None, model.name, model.quantization
-        )
-        for model in run.models
-    )
     rows = tuple(trial_row(run_id, trial) for trial in trials)
-    return Entry(row, models, tuple(dict.fromkeys(annotations.tags)), rows)
+    tags = tuple(dict.fromkeys(annotations.tags))
+    return Entry(row, _model_rows(run_id, run.models), tags, rows)
 
 
 def damaged_entry(run_id: str, damage: str, annotations: Annotations, stamp: str) -> Entry:
@@ -263,13 +259,7 @@ def evaluation_entry(
         host=record.host or None,
         note=annotations.note,
     )
-    models = tuple(
-        ModelRow(
-            run_id, model.key, model.file, model.sha256 or None, model.name, model.quantization
-        )
-        for model in record.models
-    )
-    return Entry(row, models, tuple(dict.fromkeys(annotations.tags)))
+    return Entry(row, _model_rows(run_id, record.models), tuple(dict.fromkeys(annotations.tags)))
 
 
 def load_test_entry(
@@ -301,14 +291,14 @@ def load_test_entry(
         host=record.host or None,
         note=annotations.note,
     )
-    model = record.model
-    models = (
-        ()
-        if model is None
-        else (
-            ModelRow(
-                run_id, model.key, model.file, model.sha256 or None, model.name, model.quantization
-            ),
+    models = () if record.model is None else (record.model,)
+    return Entry(row, _model_rows(run_id, models), tuple(dict.fromkeys(annotations.tags)))
+
+
+def _model_rows(run_id: str, models: Iterable[ModelIdentity]) -> tuple[ModelRow, ...]:
+    return tuple(
+        ModelRow(
+            run_id, model.key, model.file, model.sha256 or None, model.name, model.quantization
         )
+        for model in models
     )
-    return Entry(row, models, tuple(dict.fromkeys(annotations.tags)))
