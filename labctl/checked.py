@@ -5,8 +5,9 @@ is made without it (a transport that the command line names) does not wait for i
 """
 
 import ipaddress
+import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,8 +21,30 @@ NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 LONGEST_NAME = 63
 NAME_RULE = "a-z, 0-9, '-' and '_' (at most 63), beginning with a letter or digit"
 
+#: Longest text that a user writes about a board, a job or a run: one line of a list.
+LONGEST_LINE = 500
+#: Shortest and longest time (s) for which a board is held, reserved or used by one run.
+SHORTEST_USE_SECONDS, LONGEST_USE_SECONDS = 60.0, 30 * 86_400.0
+
 #: The newest run that passed: what a gate of a recipe may name as it names a baseline.
 LAST_GOOD = "last-good"
+
+
+#: Variables with folders, of which an empty or relative one means the present folder.
+_FOLDER_LISTS = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
+
+
+def forget_relative(environment: MutableMapping[str, str]) -> None:
+    """Remove the relative and the empty folders from an environment's lists of folders."""
+    for name in _FOLDER_LISTS:
+        given = environment.get(name)
+        if given is None:
+            continue
+        kept = os.pathsep.join(one for one in given.split(os.pathsep) if one.startswith("/"))
+        if not kept:
+            del environment[name]
+        elif kept != given:
+            environment[name] = kept
 
 
 def is_name(text: str) -> bool:
@@ -152,14 +175,20 @@ Endpoint = Annotated[
 
 _OCTET = r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _IPV4_PORT_PATTERN = rf"({_OCTET}\.){{3}}{_OCTET}:{_PORT}"
-_HDC_KEY_PATTERN = rf"^(?!any$)([!-9;-~]{{1,31}}|{_IPV4_PORT_PATTERN})$"
+#: Characters of a board's key on an hdc server: MAX_CONNECTKEY_SIZE of hdc. The official hdc 3.1.0e
+#: and 3.2.0c run commands on a key of 32, and refuse 33. On USB a DAYU200 has 32 hex digits.
+MAX_HDC_KEY = 32
+_HDC_KEY_PATTERN = rf"^(?!any$)([!-9;-~]{{1,{MAX_HDC_KEY}}}|{_IPV4_PORT_PATTERN})$"
 
 
-def _hdc_key(text: str) -> str:
+def hdc_key(text: str) -> str:
+    """Return ``text`` if an hdc server can have a board of that key. Raises ValueError."""
     if text == "any":
-        raise ValueError("'any' is no board's key: to hdc it means whatever board is connected")
-    if not re.fullmatch(r"[!-~]{1,31}", text):
-        raise ValueError("must be a key from `hdc list targets`: 1 to 31 characters, no blanks")
+        raise ValueError("'any' is not a board's key: to hdc it means any connected board")
+    if not re.fullmatch(rf"[!-~]{{1,{MAX_HDC_KEY}}}", text):
+        raise ValueError(
+            f"must be a key from `hdc list targets`: 1 to {MAX_HDC_KEY} characters, no blanks"
+        )
     if ":" in text:
         if not re.fullmatch(_IPV4_PORT_PATTERN, text):
             raise ValueError("must be IPv4:PORT such as 192.168.1.20:5555: hdc looks up no names")
@@ -167,13 +196,13 @@ def _hdc_key(text: str) -> str:
     return text
 
 
-#: What an hdc server calls a board. It carries 31 characters.
+#: Name of a board on an hdc server.
 HdcKey = Annotated[
     str,
     Checked(
-        _hdc_key,
+        hdc_key,
         pattern=_HDC_KEY_PATTERN,
-        examples=["7001005458323933328a01ce1", "192.168.1.20:5555"],
+        examples=["7001005458323933328a01ce1c2f3900", "192.168.1.20:5555"],
     ),
 ]
 

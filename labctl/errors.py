@@ -10,6 +10,7 @@
     │   ├── LinkError               the way to the board
     │   │   ├── LinkRefused         nothing listens at the address
     │   │   ├── NotAuthorised       the board refuses this host's key
+    │   │   │   └── AccessDenied    somebody refused it on the board's screen
     │   │   ├── DeviceLost          the link broke in mid-operation
     │   │   ├── CommandTimeout      no answer within the step's time-out
     │   │   └── ProtocolError       the peer does not speak as documented
@@ -17,6 +18,7 @@
     │   │   ├── BoardBusy           somebody else uses it
     │   │   ├── BoardNoSpace
     │   │   ├── BoardPermission
+    │   │   ├── SurvivingProcess    of an earlier job, which cannot be ended
     │   │   ├── BoardRebooted
     │   │   ├── BoardOutOfService   its health forbids work
     │   │   ├── BoardNotReady   it did not become what the recipe asks for
@@ -211,6 +213,12 @@ class NotAuthorised(LinkError):
     usual_hint = "allow this host in the dialog on the board's screen, then try again"
 
 
+class AccessDenied(NotAuthorised):
+    """Somebody denied this host's key on the board's screen. Another request asks again there."""
+
+    usual_hint = "try again, and press Allow in the dialog on the board's screen"
+
+
 class DeviceLost(LinkError):
     """The link broke while something was under way; its outcome is unknown."""
 
@@ -251,6 +259,12 @@ class BoardPermission(BoardError):
     """The board refuses access to a path."""
 
     usual_hint = "use a path that the board's shell user may write, below /data/local/tmp"
+
+
+class SurvivingProcess(BoardError):
+    """A process that an earlier job left on the board cannot be ended."""
+
+    usual_hint = "restart the board: `labctl hdc shell reboot`"
 
 
 class BoardRebooted(BoardError):
@@ -339,3 +353,25 @@ def tells_full_disk(text: str) -> bool:
 def tells_refusal(text: str) -> bool:
     """Return True if a program's output says that it had no permission."""
     return bool(_REFUSED.search(text))
+
+
+#: Words for a program that is there, and that a board or this host still cannot start.
+_LACKING = re.compile(r"its (loader|library|interpreter) (.{1,400}) is not there", re.DOTALL)
+
+
+def lacking(message: str) -> ConfigError | None:
+    """Return the error if a message says that a program's loader or interpreter is missing."""
+    found = _LACKING.search(message)
+    if found is None:
+        return None
+    kind, name = found.groups()
+    if name.endswith(("\r", r"\r")):
+        hint = r"the script has line ends of Windows: remove them (`sed -i 's/\r$//' FILE`)"
+    elif kind == "interpreter":
+        hint = f"change the script's first line: it names {name}, which is not there"
+    else:
+        hint = (
+            f"it is linked dynamically, for a system that has {name}: link it statically"
+            " (`-static`), or build it for the board's target with `labctl build`"
+        )
+    return ConfigError(message, hint=hint)

@@ -9,33 +9,48 @@ import hashlib
 import json
 import os
 import pwd
-import secrets
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
 import platformdirs
 
+from labctl import interrupts
 from labctl.errors import FULL_NUMBERS, ConfigError, HostError, HostTimeout
 from labctl.progress import BytesDone
+from labctl.removal import remove_tree
 from labctl.retry import wait_until
 
 HASH_BLOCK_BYTES = 1 << 20
+#: Every file takes one inode, however small it is.
+NO_INODES = "remove files there, however small (`df -i` counts them), or choose another place"
 
 
 def cache_dir() -> Path:
     """Slow things that can be made again (``LABCTL_CACHE`` or the user's cache directory)."""
-    return Path(os.environ.get("LABCTL_CACHE") or platformdirs.user_cache_path("labctl"))
+    return Path(os.environ.get("LABCTL_CACHE") or platformdirs.user_cache_path("labctl")).absolute()
 
 
 def state_dir() -> Path:
     """State of the lab on this host that cannot be made again (``LABCTL_STATE``): leases, keys."""
-    return Path(os.environ.get("LABCTL_STATE") or platformdirs.user_state_path("labctl"))
+    return Path(os.environ.get("LABCTL_STATE") or platformdirs.user_state_path("labctl")).absolute()
+
+
+def present_folder() -> Path | None:
+    """Return the present folder; None if it was removed."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
+
+
+def work_trees(folder: Path) -> list[Path]:
+    """Return the git work trees that a folder lies in, the innermost first; links stay as named."""
+    here = folder.absolute()
+    return [one for one in (here, *here.parents) if os.path.lexists(one / ".git")]
 
 
 def user_name() -> str:
@@ -60,13 +75,25 @@ def host_writes(what: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in FULL_NUMBERS:
+        reason = error.strerror or str(error)
+        if error.errno in FULL_NUMBERS and not has_inodes(what):
+            reason, hint = f"{reason}: no inodes are left there", NO_INODES
+        elif error.errno in FULL_NUMBERS:
             hint = "free some space on this host or choose another place"
         elif error.errno == errno.EACCES:
             hint = f"{_user()} may not write there: change its permissions or choose another place"
         else:
             hint = "choose another place"
-        raise HostError(f"cannot write {what}: {error.strerror or error}", hint=hint) from error
+        raise HostError(f"cannot write {what}: {reason}", hint=hint) from error
+
+
+def has_inodes(path: Path) -> bool:
+    """Return False if the file system of a path can have no further file, however much is free."""
+    for there in (path, *path.absolute().parents):
+        with suppress(OSError):
+            found = os.statvfs(there)
+            return found.f_files == 0 or found.f_favail > 0  # some file systems have no limit
+    return True
 
 
 def _user() -> str:
@@ -174,37 +201,12 @@ def scratch(folder: Path, prefix: str) -> Iterator[Path]:
     with host_writes(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for left in folder.glob(f"{prefix}*"):
-            shutil.rmtree(left)
-        made = tempfile.TemporaryDirectory(dir=folder, prefix=prefix, ignore_cleanup_errors=True)
-    with made as name:
-        yield Path(name)
-
-
-def remove_tree(folder: Path) -> None:
-    """Remove a folder that a program of others has filled, as far as that is allowed.
-
-    ``shutil.rmtree`` recurses, and needs paths: folders below can be too deep for both. So each one
-    is moved up before it is looked into. Links are not followed.
-    """
-    if folder.is_symlink():
-        with suppress(OSError):
-            folder.unlink()
-        return
-    prefix, waiting, moved = secrets.token_hex(8), [folder], count()
-    while waiting:
-        here = waiting.pop()
-        with suppress(OSError):
-            for entry in list(here.iterdir()):
-                with suppress(OSError):
-                    if entry.is_symlink() or not entry.is_dir():
-                        entry.unlink()
-                        continue
-                    entry.chmod(0o700)
-                    waiting.append(entry.rename(folder / f"{prefix}-{next(moved)}"))
-            if here != folder:
-                here.rmdir()
-    with suppress(OSError):
-        folder.rmdir()
+            remove_tree(left)
+        made = Path(tempfile.mkdtemp(dir=folder, prefix=prefix))
+    try:
+        yield made
+    finally:
+        remove_tree(made)
 
 
 def publish(made: Path, path: Path) -> None:
@@ -253,6 +255,7 @@ def sha256_file(path: Path, progress: BytesDone | None = None) -> str:
     done = 0
     with open_whole(path) as file:
         while block := file.read(HASH_BLOCK_BYTES):
+            interrupts.check()
             digest.update(block)
             done += len(block)
             if progress:
@@ -276,7 +279,9 @@ def locked(
         if make_folder:
             path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            file = path.open("a+", errors="replace")  # who wrote it last may have been cut off
+            file = path.open(
+                "a+", encoding="utf-8", errors="replace"
+            )  # who wrote it last may have been cut off
         except FileNotFoundError as error:
             raise gone from error
     with file:

@@ -8,11 +8,12 @@ credentials: httpx drops ``Authorization`` when the origin changes.
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from labctl import interrupts
 from labctl.errors import ConfigError, HostError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def request(
     direct: bool = False,
     at: str | None = None,
 ) -> Iterator["httpx.Response"]:
-    """Send a request; read the answer's body in the block, with ``iter_raw`` or ``read``.
+    """Send a request; read the answer's body in the block, with :func:`pieces` or ``read``.
 
     ``direct`` ignores the environment: no proxy, no ~/.netrc. ``at`` is the number of the host that
     is contacted, which was checked: its name is not looked up again. Raises Unreachable, also for
@@ -68,8 +69,14 @@ def request(
     try:
         with (
             client,
-            client.stream(
-                method, where, headers=asking, content=content, extensions=more.get("extensions")
+            _begun(
+                client.stream(
+                    method,
+                    where,
+                    headers=asking,
+                    content=content,
+                    extensions=more.get("extensions"),
+                )
             ) as answer,
         ):
             what = f"{without_login(address)} was interrupted"
@@ -90,6 +97,25 @@ def request(
         unreachable.reason = reason
         unreachable.timed_out = isinstance(error, httpx.TimeoutException)
         raise unreachable from error
+
+
+@contextmanager
+def _begun(stream: "AbstractContextManager[httpx.Response]") -> "Iterator[httpx.Response]":
+    with ExitStack() as stack:
+        with interrupts.waiting():
+            answer = stack.enter_context(stream)
+        yield answer
+
+
+def pieces(answer: "httpx.Response") -> Iterator[bytes]:
+    """Yield the body of an answer as it comes."""
+    arriving = answer.iter_raw()
+    while True:
+        with interrupts.waiting():
+            piece = next(arriving, None)
+        if piece is None:
+            return
+        yield piece
 
 
 def _pinned(address: str, number: str) -> tuple[str, dict[str, dict[str, str]]]:
@@ -131,6 +157,21 @@ def many_at_once(
         )
 
 
+def media_type(answer: "httpx.Response") -> str:
+    """Return the type that an answer says it has: ``text/html``."""
+    stated = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return stated if stated.isprintable() and stated else "no type"
+
+
+def not_the_file(answer: "httpx.Response", address: str, what: str, sent: str) -> HostError:
+    """Return the error for a whole answer that is not the file: asking again would not help."""
+    return HostError(
+        f"{without_login(address)} sent {sent} ({media_type(answer)}), not {what}",
+        hint="does a proxy, a login page or a licence answer in its place? Open the address in a"
+        " browser, or set HTTPS_PROXY or NO_PROXY",
+    )
+
+
 def without_login(address: str) -> str:
     """Leave a user and a password out of an address, for messages."""
     parts = urlsplit(address)
@@ -143,7 +184,7 @@ def read_body(answer: "httpx.Response", *, within_s: float, most_bytes: int) -> 
     Raises Unreachable when it is not complete in time, or too long.
     """
     until, body = time.monotonic() + within_s, bytearray()
-    for piece in answer.iter_raw():
+    for piece in pieces(answer):
         body += piece
         if len(body) > most_bytes:
             raise Unreachable(f"{answer.url.host} answers without end")

@@ -17,7 +17,7 @@ _NETWORK = re.compile(
 def download(*words: str) -> list[str]:
     """Return the command line of ``pip download WORDS``, without dependencies."""
     return [
-        *(sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check"),
+        *(sys.executable, "-P", "-m", "pip", "--no-input", "--disable-pip-version-check"),
         # Without a retry pip says of a dead network only that it found no such package.
         *("--retries", "2", "--timeout", "30"),
         *("download", "--no-deps", *words),

@@ -1,10 +1,17 @@
-"""The single gateway for programs on this host. Never a shell; always a time-out."""
+"""The single gateway for programs on this host. Never a shell; always a time-out.
+
+The present folder may be a checkout of strangers. Nothing of it acts in a program: none starts
+there unless the caller names it, and no relative folder is searched for programs or modules.
+"""
 
 import os
 import re
 import shlex
+import shutil
 import signal
+import stat
 import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -13,12 +20,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import IO
 
-from labctl.errors import HostError, HostTimeout, ToolMissing
+from labctl import interrupts
+from labctl.checked import forget_relative
+from labctl.errors import HostError, HostTimeout, ToolMissing, lacking
+from labctl.files import host_writes, present_folder, state_dir, work_trees
 from labctl.progress import tell_command
+from labctl.removal import remove_tree
 
 #: Lines of output kept for error messages.
 TAIL_LINES = 40
+#: The beginning of a program, with the name of its loader or interpreter.
+_HEAD_BYTES = 4096
 #: The largest piece of output taken at once.
 PIECE_BYTES = 65_536
 #: Grace between SIGTERM and SIGKILL of a process group.
@@ -66,7 +80,7 @@ def boot_id() -> str:
     """
     path = Path("/proc/sys/kernel/random/boot_id")
     try:
-        return path.read_text().strip()
+        return path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise HostError(f"cannot read {path}: {error.strerror}") from error
 
@@ -78,6 +92,62 @@ def without_password(text: str) -> str:
     """
     text = re.sub(r"(https?://)[^/?#\s]*@", r"\1", text, flags=re.IGNORECASE)
     return re.sub(r"(\w://[^/?#\s:@]*):[^/?#\s]*@", r"\1@", text)
+
+
+def empty_folder() -> Path:
+    """Return labctl's own empty folder, in which programs start. Raises HostError."""
+    folder = state_dir() / "empty"
+    with host_writes(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            raise HostError(
+                f"{folder} was made by somebody else: no program can start there",
+                hint="remove it, or set LABCTL_STATE to a folder of your own",
+            )
+        if found.st_mode & 0o077:
+            folder.chmod(0o700)
+        for left in folder.iterdir():  # by a program: a core file, podman's `oom`
+            if left.is_dir():
+                remove_tree(left)
+            else:
+                left.unlink(missing_ok=True)
+    return folder
+
+
+@contextmanager
+def elsewhere() -> Iterator[None]:
+    """Be in the empty folder while a library starts a program. Not for several threads."""
+    here = os.open(".", os.O_PATH | os.O_DIRECTORY)  # also of a folder that was removed
+    try:
+        os.chdir(empty_folder())
+        try:
+            yield
+        finally:
+            os.fchdir(here)
+    finally:
+        os.close(here)
+
+
+def _environment(words: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a program; labctl's own Python imports nothing from here.
+
+    labctl itself may have been imported from here: its folder stays.
+    """
+    found = dict(env)
+    forget_relative(found)
+    here = present_folder()
+    if words[0] == sys.executable and "PYTHONPATH" in found and here is not None:
+        trees = [tree.resolve() for tree in work_trees(here)]
+        own = Path(__file__).resolve().parents[1]
+        kept = []
+        for one in found.pop("PYTHONPATH").split(os.pathsep):
+            path = Path(one).resolve()
+            if path == own or not (path == here or any(map(path.is_relative_to, trees))):
+                kept.append(one)
+        if kept:
+            found["PYTHONPATH"] = os.pathsep.join(kept)
+    return found
 
 
 def start(
@@ -92,18 +162,25 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a program as the leader of its own session. The caller ends it with :func:`stop`.
 
+    It starts in ``cwd``, by default in the empty folder: a relative ``Path`` among the words means
+    the present folder, and is made absolute.
     ``keep_open`` are file descriptors that it and its children inherit: a lock held by one of them
     stays held until the last of them has ended, also when labctl is killed before.
 
-    Raises ToolMissing when it is not installed, HostError when it cannot be started.
+    Raises ToolMissing when it, its loader or its interpreter is not there,
+    HostError when it cannot be started.
     """
-    words = [os.fspath(word) for word in argv]
+    words = [
+        str(word.absolute()) if cwd is None and isinstance(word, Path) else os.fspath(word)
+        for word in argv
+    ]
     tell_command(lambda: shlex.join(without_password(word) for word in words))
+    folder = empty_folder() if cwd is None else cwd
     try:
         return subprocess.Popen(
             words,
-            cwd=cwd,
-            env=None if env is None else dict(env),
+            cwd=folder,
+            env=_environment(words, os.environ if env is None else env),
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -111,12 +188,14 @@ def start(
             pass_fds=tuple(keep_open),
         )
     except (FileNotFoundError, PermissionError) as error:
-        if cwd is not None and not cwd.is_dir():
-            raise HostError(f"cannot start {words[0]}: no directory {cwd}") from error
+        if not folder.is_dir():
+            raise HostError(f"cannot start {words[0]}: no directory {folder}") from error
         # A folder on PATH that this user may not enter gives "permission denied", too.
         searched = "/" not in words[0] and error.filename == words[0]
         if isinstance(error, PermissionError) and not searched:
             raise HostError(f"cannot start {words[0]}: {error.strerror}") from error
+        if isinstance(error, FileNotFoundError) and (lack := _lack_of(words[0], folder)):
+            raise lack from error
         raise ToolMissing(
             f"program not found on this host: {words[0]}",
             hint="`labctl doctor` lists what is missing and how to get it",
@@ -124,6 +203,25 @@ def start(
         ) from error
     except OSError as error:
         raise HostError(f"cannot start {words[0]}: {error.strerror}") from error
+
+
+def _lack_of(program: str, folder: Path) -> ToolMissing | None:
+    """Return the error for a program that is there, but not its loader or interpreter."""
+    found = shutil.which(str(folder / program) if "/" in program else program)
+    if found is None:
+        return None
+    head = b""
+    with suppress(OSError), Path(found).open("rb") as file:  # one may execute what one cannot read
+        head = file.read(_HEAD_BYTES)
+    script = re.match(rb"#![ \t]*([^ \t\n]+)", head)
+    name = script or re.search(rb"(?<![!-~])(/[!-~]{1,200}/(?:ld|linker)[!-~]{1,100})\0", head)
+    if name is None:
+        return None
+    kind = "interpreter" if script else "loader"
+    text = name[1].decode(errors="replace")
+    message = f"cannot start {program}: its {kind} {text} is not there"
+    known = lacking(message)
+    return ToolMissing(message, hint=known.hint if known else None, program=program)
 
 
 def stop(process: subprocess.Popen[bytes], *, grace: float = TERMINATE_SECONDS) -> int:
@@ -150,17 +248,19 @@ def run(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     input_bytes: bytes | None = None,
+    keep_open: Sequence[int] = (),
 ) -> Completed:
     """Run a program to its end and return its output, whatever its exit status.
 
-    Raises ToolMissing, HostTimeout (its process group is killed), HostError.
+    ``keep_open`` as in :func:`start`. Raises ToolMissing, HostTimeout (its process group is
+    killed), HostError.
     """
     began = time.monotonic_ns()
-    process = start(
-        argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL if input_bytes is None else subprocess.PIPE
-    )
+    stdin = subprocess.DEVNULL if input_bytes is None else subprocess.PIPE
+    process = start(argv, cwd=cwd, env=env, stdin=stdin, keep_open=keep_open)
     try:
-        stdout, stderr = process.communicate(input_bytes, timeout=timeout)
+        with interrupts.waiting():
+            stdout, stderr = process.communicate(input_bytes, timeout=timeout)
     except subprocess.TimeoutExpired as error:
         stop(process, grace=0.5)
         raise _timed_out(argv, timeout, (error.stdout or b"") + (error.stderr or b"")) from error
@@ -202,8 +302,7 @@ def run_streaming(
         process = start(argv, cwd=cwd, env=env, stderr=subprocess.STDOUT, keep_open=keep_open)
         with _ended_after(process, timeout) as expired:
             assert process.stdout is not None
-            read = partial(process.stdout.readline, PIECE_BYTES)
-            for raw in iter(read, b""):
+            for raw in iter(partial(_next_line, process.stdout), b""):
                 line = raw.decode(errors="replace").rstrip("\n")
                 tail.append(line)
                 note(raw)
@@ -236,12 +335,22 @@ def run_live(
     tail = b""
     with _ended_after(process, timeout) as expired:
         assert process.stdout is not None
-        while piece := os.read(process.stdout.fileno(), PIECE_BYTES):
+        while piece := _next_piece(process.stdout):
             tail = (tail + piece)[-PIECE_BYTES:]
             write(piece)
     if expired.is_set():
         raise _timed_out(argv, timeout, tail)
     return process.returncode
+
+
+def _next_line(stream: IO[bytes]) -> bytes:
+    with interrupts.waiting():
+        return stream.readline(PIECE_BYTES)
+
+
+def _next_piece(stream: IO[bytes]) -> bytes:
+    with interrupts.waiting():
+        return os.read(stream.fileno(), PIECE_BYTES)
 
 
 @contextmanager
@@ -260,7 +369,8 @@ def _ended_after(process: "subprocess.Popen[bytes]", timeout: float) -> Iterator
     timer.start()
     try:
         yield expired
-        process.wait()
+        with interrupts.waiting():
+            process.wait()
     except BaseException:
         stop(process, grace=0.5)
         raise

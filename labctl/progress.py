@@ -3,6 +3,7 @@
 Python's own logging costs a short command 10 ms of import: more than all else that is here.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeAlias
@@ -70,3 +71,24 @@ def reading_commands(reader: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         _command_readers.remove(reader)
+
+
+_wait_readers: list[Callable[[str, str], None]] = []
+
+
+def tell_wait(text: str, short: str) -> None:
+    """Report on standard error, or to who reads it, that a step waits; for what, and how long."""
+    for reader in _wait_readers:
+        reader(text, short)
+    if not _wait_readers:
+        sys.stderr.write(f"{text}\n")
+
+
+@contextmanager
+def reading_waits(reader: Callable[[str, str], None]) -> Iterator[None]:
+    """Hand a text on each wait to ``reader``, and a short one, in the thread that waits."""
+    _wait_readers.append(reader)
+    try:
+        yield
+    finally:
+        _wait_readers.remove(reader)

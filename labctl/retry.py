@@ -1,19 +1,22 @@
-"""The single place for waits and retries.
+"""The single place for waits and retries, and for work that Ctrl-C must not break off.
 
 ``board.agent.LINK_LOSSES`` names the losses of a board to retry; ``transport.linked`` opens a link
 again.
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from threading import Event
 from typing import TYPE_CHECKING, TypeVar
 
+from labctl import interrupts
 from labctl.errors import InfraError
 
 if TYPE_CHECKING:
     import tenacity
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 #: Time (s) to retry a lost link or server without progress. A restart of a board takes about a
 #: minute.
@@ -51,21 +54,26 @@ def retry_infra(
     timeout: float,
     interval: float = 0.5,
     on_retry: Callable[[InfraError], None] | None = None,
+    stopping: Event | None = None,
+    but: tuple[type[InfraError], ...] = (),
 ) -> T:
     """Repeat an operation that can safely be repeated, on the named infra errors only.
 
-    Waits ``interval`` seconds, doubled each time up to 10 s. Raises the last error ``timeout``
+    Errors of the types ``but`` are raised at once. Waits ``interval`` seconds, doubled each time up
+    to 5 s. Raises the last error ``timeout``
     seconds after the first failure; the time before that failure does not count. The last wait ends
-    with that time.
+    with that time. A wait also ends when ``stopping`` is set.
     """
     try:
         return operation()
     except on as error:
+        if isinstance(error, but):
+            raise
         failures = [error]
     import tenacity  # slow to import, and most operations need no second attempt
 
     end = time.monotonic() + timeout
-    growing = tenacity.wait_exponential(multiplier=interval, max=10)
+    growing = tenacity.wait_exponential(multiplier=interval, max=5)
 
     def attempt() -> T:
         """Fail as the first attempt did, then try again."""
@@ -81,11 +89,20 @@ def retry_infra(
     def wait(state: "tenacity.RetryCallState") -> float:
         return max(0.0, min(growing(state), end - time.monotonic()))
 
+    def pause(seconds: float) -> None:
+        if stopping is None:
+            interrupts.sleep(seconds)
+        else:
+            interrupts.wait(stopping, seconds)
+
     retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(on),
+        retry=tenacity.retry_if_exception(
+            lambda error: isinstance(error, on) and not isinstance(error, but)
+        ),
         wait=wait,
         stop=lambda _state: time.monotonic() >= end,
         before_sleep=note,
+        sleep=pause,
         reraise=True,
     )
     return retrying(attempt)
@@ -116,3 +133,27 @@ async def retry_async(
         reraise=True,
     )
     return await retrying(operation)
+
+
+def in_threads(work: Callable[[S], T], items: Iterable[S], *, at_once: int) -> list[T]:
+    """Do work for all items in threads; return the results in their order.
+
+    Raises the first error when all have ended. After Ctrl-C nobody waits for the threads: their own
+    waits end them.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # slow to import, and seldom needed
+
+    stop = Event()
+
+    pool = ThreadPoolExecutor(at_once, initializer=interrupts.follow, initargs=(stop,))
+    try:
+        done = [interrupts.result(future) for future in [pool.submit(work, item) for item in items]]
+    except KeyboardInterrupt:
+        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    except BaseException:
+        pool.shutdown(cancel_futures=True)
+        raise
+    pool.shutdown()
+    return done

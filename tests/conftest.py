@@ -1,3 +1,4 @@
+import gc
 import os
 import signal
 import sys
@@ -20,6 +21,12 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # How long an example takes is no property of the code on a busy machine.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+def pytest_collection_finish() -> None:
+    """Spare garbage collections the look at all that was collected: a second each, and more."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

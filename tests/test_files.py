@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from clocks import an_hour_later
@@ -20,12 +21,13 @@ from labctl.files import (
     host_writes,
     locked,
     open_whole,
-    remove_tree,
+    scratch,
     settled_stamp,
     sha256_file,
     state_dir,
     write_atomic,
 )
+from labctl.removal import remove_tree
 
 
 def test_a_line_that_a_full_disk_cuts_off_spoils_none_that_comes_after(tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_a_lock_ends_though_a_program_still_has_its_file(tmp_path: Path) -> None
         program = process.start(["sleep", "60"], stdout=None, stderr=None, keep_open=[held])
     try:
         with locked(lock, timeout=0):
-            pass
+            assert program.poll() is None
     finally:
         process.stop(program)
 
@@ -154,6 +156,27 @@ def test_the_hint_fits_the_refusal(number: int, hint: str) -> None:
     assert ("free some space" in str(refused.value.hint)) == (number == errno.ENOSPC)
 
 
+def test_a_file_system_without_inodes_is_not_called_full_of_bytes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def statvfs(path: Path) -> SimpleNamespace:
+        asked.append(str(path))
+        os.stat(path)  # noqa: PTH116 - as the real one
+        return SimpleNamespace(f_files=1000, f_favail=0)
+
+    monkeypatch.setattr("os.statvfs", statvfs)
+    with pytest.raises(HostError) as refused, host_writes(tmp_path / "new" / "runs"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert refused.value.message.endswith("No space left on device: no inodes are left there")
+    assert "remove files there" in str(refused.value.hint)
+    assert asked[-1] == str(tmp_path)  # the nearest folder that is there
+    with pytest.raises(HostError) as refused, host_writes(tmp_path):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+    assert "inodes" not in refused.value.message
+
+
 def test_a_stamp_is_given_once_a_file_is_at_rest(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -180,3 +203,51 @@ def test_what_a_link_leads_to_is_not_removed(tmp_path: Path, link: str) -> None:
     remove_tree(tmp_path / "tree")
     assert (other / "file").exists()
     assert [one.name for one in tmp_path.iterdir()] == ["of others"]
+
+
+def left_by_a_stranger(folder: Path) -> None:
+    """Folders too deep for a recursion and for any path, without rights, with names of no text."""
+    folder.mkdir()
+    here = os.open(folder, os.O_DIRECTORY)
+    for depth in range(3000):
+        for name in (b"d", b"new\nline\xff") if depth < 5 else (b"d",):
+            os.mkdir(name, dir_fd=here)
+        os.close(os.open(b"file\xff", os.O_CREAT | os.O_WRONLY, 0, dir_fd=here))
+        below = os.open("d", os.O_DIRECTORY, dir_fd=here)
+        os.fchmod(here, 0)
+        os.close(here)
+        here = below
+    os.close(here)
+
+
+def test_what_strangers_left_is_removed(tmp_path: Path) -> None:
+    left_by_a_stranger(tmp_path / "tree")
+    remove_tree(tmp_path / "tree")
+    assert list(tmp_path.iterdir()) == []
+    left_by_a_stranger(tmp_path / ".made-before")
+    with scratch(tmp_path, ".made-") as made:
+        assert list(tmp_path.iterdir()) == [made]
+        left_by_a_stranger(made / "tree")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_that_takes_the_place_of_a_folder_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a program that still runs could do between two looks."""
+    other = tmp_path / "of others"
+    other.mkdir(mode=0o755)
+    (other / "file").touch()
+    folder = tmp_path / "tree"
+    (folder / "inside").mkdir(parents=True)
+    rename = os.rename
+
+    def swapped(name: str, *words: object, **options: int) -> None:
+        (folder / "inside").rmdir()
+        (folder / "inside").symlink_to(other)
+        rename(name, *words, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "rename", swapped)
+    remove_tree(folder)
+    assert (other / "file").exists()
+    assert other.stat().st_mode & 0o777 == 0o755

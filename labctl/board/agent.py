@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,19 +10,21 @@ from pydantic import ValidationError
 
 from labctl.board.facts import tells_facts
 from labctl.board.job import (
+    DEFAULT_MAX_OUTPUT_BYTES,
+    FILES_CHANGED,
     JOB_FILES,
-    OUTPUT_LOST,
     SPAWN_FAILED,
     STARTED,
-    STDERR,
-    STDOUT,
     BroughtFiles,
     DirectoryUsed,
     JobProgress,
     JobSpec,
     JobState,
     Started,
+    Survivor,
     bring_files,
+    check_lengths,
+    files_changed,
     refusal,
 )
 from labctl.board.lease import Fence
@@ -34,13 +35,12 @@ from labctl.errors import (
     ConfigError,
     DeviceLost,
     InfraError,
-    IntegrityError,
     LabctlError,
     LinkRefused,
     ProtocolError,
 )
 from labctl.records import BoardFacts, JobStatus
-from labctl.retry import RETRY_SECONDS, retry_infra, wait_until
+from labctl.retry import RETRY_SECONDS, in_threads, retry_infra, wait_until
 from labctl.transport import (
     CommandResult,
     TransferOptions,
@@ -50,13 +50,13 @@ from labctl.transport import (
     remote_words,
     require,
 )
+from labctl.transport.file_transfer import hash_timeout
 
 #: Time (s) for a command beyond its waiting time on the board.
 _ANSWER_SECONDS = 20.0
-#: Time (s) of one query on the board while a job runs; it ends early when the job does. Each is a
-#: process on the board, and an interruption is noticed between two of them.
+#: Time (s) of one query while a job runs. An interruption is noticed between two of them.
 _WAIT_SECONDS = 10.0
-#: After its time-out a job gets 2 s to end, 10 s to be killed, and its files are synced.
+#: After its time-out a job gets 2 s to end and 10 s to be killed; its files are synced.
 _END_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 
@@ -75,8 +75,8 @@ _BETTER_KNOWN = ("machine", "kernel", "cpus", "cpus_allowed", *_MEMORY)
 class BoardAgent:
     """The agent at ``path`` on a board. Jobs are below ``<workdir>/jobs``.
 
-    ``fence`` is that of the board's holder; without one its epoch is 0. Every method raises
-    LinkError when the link fails. Methods may be called from several threads.
+    ``fence`` is that of the board's holder; without one its epoch is 0. ``on_survivors`` gets what
+    the agent ended. Methods raise LinkError, and may be called from several threads.
     """
 
     def __init__(self, transport: Transport, path: str, workdir: str, fence: Fence | None = None):
@@ -84,6 +84,7 @@ class BoardAgent:
         self._jobs = f"{workdir}/jobs"
         self.path = path
         self.fence = fence or Fence(transport, workdir, path)
+        self.on_survivors: Callable[[list[Survivor]], None] = lambda _ended: None
 
     def job_directory(self, name: str) -> str:
         """Return the directory for the job of a name. Raises ConfigError if that is a path."""
@@ -92,10 +93,9 @@ class BoardAgent:
         return f"{self._jobs}/{name}"
 
     def refine(self, facts: BoardFacts, answered: str = "") -> BoardFacts:
-        """Return the facts completed by the agent. This also proves that the board can execute it.
+        """Return the facts completed by the agent; ``answered`` if it was asked before.
 
-        ``answered`` is its answer, if it was asked before. Raises ConfigError if the board cannot
-        execute it, BoardRebooted if the board restarted since the probe.
+        Raises ConfigError if the board cannot execute it, BoardRebooted if it restarted meanwhile.
         """
         answer = last_object(answered) if tells_facts(answered) else None
         answer = answer or self._ask(("facts",), "cannot ask the agent for facts")
@@ -117,13 +117,11 @@ class BoardAgent:
         reattach_s: float = RETRY_SECONDS,
         on_link_loss: Callable[[InfraError], None] | None = None,
     ) -> Started:
-        """Start a job; it continues without the link.
+        """Start a job; it continues without the link, which is retried for ``reattach_s``.
 
-        If the link is lost meanwhile, this retries for ``reattach_s``. It never starts the job
-        twice, because a directory serves one job. ``again``: an earlier controller may have started
-        it; then it is that job. Raises LeaseLost (a greater epoch holds the board), ProgramFailed
-        (the program cannot be started), ConfigError (its instruction set is not the board's),
-        BoardNoSpace, BoardPermission, BoardError (the directory holds another job).
+        It never starts the job twice, because a directory serves one job. ``again``: an earlier
+        controller may have started it; then it is that job. Raises LeaseLost, ProgramFailed,
+        ConfigError (not of the board's instruction set), BoardNoSpace, BoardPermission, BoardError.
         """
         losses: list[InfraError] = []
 
@@ -205,6 +203,7 @@ class BoardAgent:
         local: Path,
         *,
         status: JobStatus | None = None,
+        max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES,
         reattach_s: float = RETRY_SECONDS,
         on_link_loss: Callable[[InfraError], None] | None = None,
         ask: Callable[..., CommandResult] | None = None,
@@ -212,15 +211,20 @@ class BoardAgent:
         """Fetch the job's files into ``local``, each proven by its hash; return name -> path.
 
         Files missing on the board are left out; small files come with one command. With ``status``,
-        the streams must have the length in it, unless it says that they were lost. A lost link is
+        the streams must have the length in it, unless it says that they were lost.
+        ``max_output_bytes`` is of the job's :class:`JobSpec`. A lost link is
         retried for ``reattach_s``; no file is fetched twice. ``ask`` runs the first script on the
         board, and may refuse to. Raises LinkError if the link stays lost, IntegrityError,
-        ProtocolError, HostError.
+        ProtocolError, HostError, and ProgramFailed if the program has changed these files.
         """
+        if status is not None and status.outcome == FILES_CHANGED:
+            raise files_changed(status.error or "no reason given")
         again = partial(retry_infra, on=LINK_LOSSES, timeout=reattach_s, on_retry=on_link_loss)
-        run, script = ask or self._transport.run, bring_files(self.path, directory)
-        answer = again(lambda: run(script, timeout=_ANSWER_SECONDS))
-        found = BroughtFiles.of(require(answer, f"cannot look into {directory} on the board"))
+        written = 0 if status is None else status.stdout_bytes + status.stderr_bytes
+        seconds = hash_timeout(_ANSWER_SECONDS, written)
+        script = bring_files(self.path, directory, max_output_bytes)
+        answer = again(lambda: (ask or self._transport.run)(script, timeout=seconds))
+        found = BroughtFiles.of(answer, f"cannot look into {directory} on the board")
         pulled = {name: local / name for name in found.names}
         here = found.write(local)
 
@@ -232,19 +236,13 @@ class BoardAgent:
 
         def pull_missing() -> None:
             # Each takes a few round trips, and there are many trials.
-            with ThreadPoolExecutor(len(JOB_FILES)) as pool:
-                list(pool.map(pull, [name for name in pulled if name not in here]))
+            missing = [name for name in pulled if name not in here]
+            in_threads(pull, missing, at_once=len(JOB_FILES))
 
         if len(here) < len(pulled):
             again(pull_missing)
-        if status is not None and status.outcome not in OUTPUT_LOST:
-            for name, size_bytes in ((STDOUT, status.stdout_bytes), (STDERR, status.stderr_bytes)):
-                actual = pulled[name].stat().st_size if name in pulled else None
-                if actual != size_bytes:
-                    raise IntegrityError(
-                        f"{directory}/{name} has {actual} bytes, the agent wrote {size_bytes}",
-                        hint="something on the board changes the files of jobs",
-                    )
+        if status is not None:
+            check_lengths(pulled, status)
         return pulled
 
     def remove(self, directory: str) -> None:
@@ -356,6 +354,8 @@ class BoardAgent:
             raise refusal(str(answer["error"]), str(answer.get("message")), what)
         if answer is None or result.exit_status not in statuses:
             raise self._unanswered(result, command, what)
+        if ended := answer.get("survivors"):
+            self.on_survivors([Survivor.model_validate(one) for one in ended])
         return answer
 
     def _unanswered(self, result: CommandResult, command: str, what: str) -> LabctlError:

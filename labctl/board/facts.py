@@ -8,11 +8,12 @@ One shell script for mksh and toybox reads everything. Facts that the board does
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 from labctl import process
 from labctl.config.lab import WORKDIR
 from labctl.config.recipe_parts import cpu_numbers
-from labctl.errors import BoardError, HostError, printable
+from labctl.errors import BoardError, BoardNoSpace, HostError, LinkError, printable
 from labctl.records import BoardFacts, CpuFacts, Execution
 from labctl.transport import Transport, last_object, remote_words, require
 from labctl.units import ranges
@@ -22,6 +23,7 @@ _MARK = "@labctl "
 #: A name in a device tree, ``vendor,model`` by its specification, and how many are kept.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9,.+_-]{0,63}")
 _MOST_NAMES = 16
+_INODES_SECONDS = 10.0
 
 #: Defines ``section NAME``, which begins the next one.
 SECTION = f'section() {{ echo; echo "{_MARK}$1"; }}\n'
@@ -244,6 +246,23 @@ def _free_bytes(text: str) -> int | None:
     """
     match = re.search(r"\s(\d+)\s+(\d+)\s+(\d+)\s+\d+%\s", text)
     return int(match[3]) * 1024 if match else None
+
+
+@contextmanager
+def explaining_full_storage(transport: Transport, directory: str) -> Iterator[None]:
+    """Say that inodes are missing if the board's storage is full though it has free bytes."""
+    try:
+        yield
+    except BoardNoSpace as error:
+        command = f'directory={remote_words(directory)}\n{NEAREST}df -P -i "$directory"'
+        with suppress(LinkError, BoardError):  # the board's own words are true as well
+            answer = transport.run(command, timeout=_INODES_SECONDS).text
+            # Inodes, used, free: some file systems have no limit, and report 0 or "-" of 0.
+            counted = re.search(r"\s([1-9]\d*)\s+\d+\s+0\s+\S+\s", answer)
+            if counted and "inode" not in error.message:
+                error.message += f": no inodes are left (of {counted[1]})"
+                error.hint = "remove files on the board, however small: each takes an inode"
+        raise
 
 
 def _file_system(mounts: str, directory: str) -> str | None:

@@ -20,11 +20,20 @@ from labctl.errors import (
     LeaseLost,
     ProgramFailed,
     ProtocolError,
+    SurvivingProcess,
+    lacking,
+    printable_line,
 )
 from labctl.files import appearing, host_writes, sync_directory
 from labctl.records import JobStatus, TelemetrySample
 from labctl.records.base import Record
-from labctl.transport import CommandResult, board_error, remote_words
+from labctl.transport import (
+    CommandResult,
+    board_error,
+    last_object,
+    remote_words,
+    require,
+)
 
 
 class DirectoryUsed(BoardError):
@@ -54,6 +63,7 @@ _KNOWN: Mapping[str, tuple[type[LabctlError], str, str]] = {
         "only root may raise a priority",
     ),
     "directory-used": (DirectoryUsed, "{}", "a job's directory serves one job, ever"),
+    "survivor": (SurvivingProcess, "{}", SurvivingProcess.usual_hint),
     "spawn-failed": (ProgramFailed, "{}", "`labctl deploy` sends programs to the board"),
     "usage": (
         ProtocolError,
@@ -67,6 +77,8 @@ def refusal(kind: str, message: str, what: str) -> LabctlError:
     """Convert the agent's refusal (``error`` in its JSON) to an error with the right blame."""
     if kind not in _KNOWN:
         return board_error(message, what)
+    if kind == SPAWN_FAILED and (found := lacking(message)):
+        return found
     error, sentence, hint = _KNOWN[kind]
     return error(sentence.format(message), hint=hint)
 
@@ -80,6 +92,8 @@ JOB_FILES = (STARTED, STATUS, STDOUT, STDERR, TIMELINE, TELEMETRY)
 SPAWN_FAILED = "spawn-failed"
 #: Outcomes of jobs whose output the board could not keep.
 OUTPUT_LOST = ("no-space", "write-failed")
+#: The outcome of a job that changed the agent's files in its directory.
+FILES_CHANGED = "files-changed"
 
 DEFAULT_SAMPLE_MS = 1000
 DEFAULT_MAX_OUTPUT_BYTES = 64 << 20
@@ -133,6 +147,17 @@ class JobSpec:
             "--",
             *self.argv,
         )
+
+
+class Survivor(Record):
+    """A process that outlived the supervisor of its job, and was ended."""
+
+    pid: int
+    name: str
+    sign: str = Field(description="by which it was known: survivors.h of the agent")
+
+    def __str__(self) -> str:
+        return f"{self.pid} ({printable_line(self.name)})"
 
 
 class Started(Record):
@@ -194,21 +219,27 @@ class JobProgress(Record):
 #: Files with a smaller total come in the answer of the command that reads their hashes.
 TOGETHER_BYTES = 256 << 10
 _HASHED = re.compile(rb"([0-9a-f]{64})  (\d{1,19})  (.+)")
+#: A file of the agent's may be larger than the output of both streams by the buffers beside it.
+_BESIDE_BYTES = 16 << 20
 
 
-def bring_files(agent: str, directory: str) -> str:
+def bring_files(agent: str, directory: str, max_output_bytes: int) -> str:
     """Return the command whose answer :meth:`BroughtFiles.of` reads.
 
     It prints a line for each existing file of a job, as ``agent hash`` does, an empty line, and the
-    contents of the files, one after the other, unless they are large.
+    contents of the files, one after the other, unless they are large. What is there in place of a
+    file, and what is larger than any file of the agent, is not read.
     """
+    largest = str(max_output_bytes + _BESIDE_BYTES)
     # mksh counts with 32 bits: a size of more than 6 digits is not added.
     return f"""\
 cd {remote_words(directory)} || exit
 set --
-for name in {remote_words(*JOB_FILES)}; do [ ! -f "$name" ] || set -- "$@" "$name"; done
+for name in {remote_words(*JOB_FILES)}; do
+  [ ! -e "$name" ] && [ ! -L "$name" ] || set -- "$@" "$name"
+done
 [ $# != 0 ] || exit 0
-hashed=$({remote_words(agent, "hash")} "$@"); status=$?
+hashed=$({remote_words(agent, "hash", "--plain", largest)} "$@"); status=$?
 echo "$hashed"
 [ $status = 0 ] || exit $status
 echo
@@ -223,6 +254,24 @@ done
 """
 
 
+def files_changed(what: str) -> ProgramFailed:
+    """Return the error of a job whose files are not the files that the agent wrote."""
+    return ProgramFailed(
+        f"the program changed the files in which its output was kept: {printable_line(what)}",
+        hint="a program may write to its folder, but not to the agent's files there",
+    )
+
+
+def check_lengths(files: Mapping[str, Path], status: JobStatus) -> None:
+    """Raise ProgramFailed unless the fetched streams have the length that the status says."""
+    if status.outcome in OUTPUT_LOST:
+        return
+    for name, size_bytes in ((STDOUT, status.stdout_bytes), (STDERR, status.stderr_bytes)):
+        actual = files[name].stat().st_size if name in files else None
+        if actual != size_bytes:
+            raise files_changed(f"{name} has {actual} bytes, not {size_bytes}")
+
+
 @dataclass(frozen=True)
 class BroughtFiles:
     """Files of a job: their names, and those that came whole with the answer."""
@@ -232,8 +281,18 @@ class BroughtFiles:
     contents: Mapping[str, bytes]
 
     @classmethod
-    def of(cls, answer: CommandResult) -> Self:
-        """Read the answer to :func:`bring_files`. Raises ProtocolError."""
+    def of(cls, answer: CommandResult, what: str) -> Self:
+        """Read the answer to :func:`bring_files`, a step ``what``.
+
+        Raises ProgramFailed, ProtocolError, BoardError.
+        """
+        changed = re.search(rb"(?m)^changed (.+)$", answer.output)
+        if changed and answer.exit_status == 1:  # then no contents follow
+            raise files_changed(changed[1].decode(errors="replace"))
+        told = last_object(answer.text) if answer.exit_status == 2 else None
+        if told is not None and "error" in told:  # of an agent before version 6
+            raise refusal(str(told["error"]), str(told.get("message")), what)
+        require(answer, what)
         head, _, rest = answer.output.partition(b"\n\n")
         names, contents = [], {}
         for line in head.splitlines():

@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from labctl.board.facts import SECTION, sections
-from labctl.board.job import refusal
+from labctl.board.job import Survivor, refusal
 from labctl.errors import BoardError, LeaseLost
 from labctl.transport import CommandResult, Transport, last_object, remote_words, require
 from labctl.virtual.marks import BOOT_ID
@@ -51,7 +51,7 @@ class Fence:
     """The agent that makes changes below a board's workdir, and the epoch under which it may.
 
     The epoch is that of the held lease; before that, the one seen on the board: 0 for none.
-    ``agent`` is its path on the board, None while there is none.
+    ``agent`` is its path on the board; None before an agent is there.
     """
 
     transport: Transport
@@ -124,8 +124,8 @@ def refuse_stale(result: CommandResult, what: str) -> None:
 #: each trial; it is silent while it retries a lost link. While its job runs it may be silent for
 #: any time.
 ALIVE_SECONDS = 10 * 60.0
-#: The agent reads the epoch as a signed 64-bit number.
-_MOST_EPOCH = (1 << 63) - 2
+#: The lab's state keeps greater ones: a board that names this one can still be taken.
+_MOST_EPOCH = 1 << 52
 #: The agent waits for changes under way, and ends jobs, before it writes a new lease.
 _TAKE_SECONDS = 90.0
 #: Seconds since the boot, and the boot's id; ``_UPTIME`` comes before. The shell does everything it
@@ -196,7 +196,7 @@ class BoardLease:
         self._timeout = timeout
         self._alive_seconds = alive_seconds
         self._fence = fence or Fence(transport, workdir)
-        #: The file on the board, for the agent's ``--lease``.
+        self.survivors: tuple[Survivor, ...] = ()
         self.path = self._fence.lease
 
     def read(self) -> Lease | None:
@@ -227,11 +227,13 @@ class BoardLease:
         return LeaseStatus(lease, float(max(0, now - heard)), self._alive_seconds)
 
     def _lease_in(self, text: str) -> Lease | None:
+        from labctl.config.printed import read_json  # slow: imports pydantic
+
         text = text.strip()
         if not text:
             return None
         try:
-            fields = json.loads(text)
+            fields = read_json(text)
             return Lease(
                 lab=str(fields["lab"]),
                 epoch=_epoch(fields["epoch"]),
@@ -265,9 +267,9 @@ class BoardLease:
         ``token`` is new for each acquisition; by it the caller recognises the lease even if the
         answer is lost. ``state`` names the lab's state that gave the board to the caller. A
         recently ``seen`` status is read again only if the lease has changed. All jobs on the board
-        are ended first. ``also`` is a script that prints sections in the same command, under the
-        new lease; ``on_answers`` gets them. Raises LinkError, BoardError, and LeaseLost if another
-        controller took the board meanwhile: ``on_conflict`` did not see that one.
+        are ended first, and what outlived their supervisors: ``survivors``. ``also`` is a script
+        that prints sections in the same command, under the new lease; ``on_answers`` gets them.
+        Raises LinkError, BoardError, and LeaseLost if another controller was faster.
         """
         wanted = Lease(
             lab=lab,
@@ -300,8 +302,7 @@ class BoardLease:
         options = ("--lease", self.path, "--epoch", str(lease.epoch), "--before", str(seen))
         jobs = ("--jobs", f"{self._workdir}/jobs", "--", json.dumps(asdict(lease)))
         take = remote_words(agent, "take", *options, *jobs)
-        # Remove leftovers of raw transfers of older epochs; an older agent's jobs need their
-        # folder.
+        # Remove leftovers of raw transfers of older epochs; an older agent's jobs need a folder.
         workdir = remote_words(self._workdir)
         first = (
             f"cd {workdir} && umask 022 && {{ [ -d jobs ] || mkdir -p jobs; }} || exit 1\n"
@@ -314,7 +315,10 @@ class BoardLease:
         what = f"cannot write {self.path} on the board"
         result = self._transport.run(script, timeout=_TAKE_SECONDS)
         self._refuse_stale(result, what, lease)
-        on_answers(sections(require(result, what).text))
+        text = require(result, what).text
+        taken = last_object(text.partition("\n")[0]) or {}
+        self.survivors = tuple(map(Survivor.model_validate, taken.get("survivors", ())))
+        on_answers(sections(text))
         return lease
 
     def check(self, lease: Lease) -> None:
@@ -358,10 +362,9 @@ class BoardLease:
         raise LeaseLost(f"{other} this run has {lease.epoch})", hint=hint)
 
     def release(self, lease: Lease, *, also: str = "") -> None:
-        """Release the board; the epoch of the lease stays.
+        """Release the board, and run ``also`` with that; the epoch of the lease stays.
 
-        The same command runs ``also``. Raises LinkError, BoardError, and LeaseLost if a newer epoch
-        is on the board: then nothing is done.
+        Raises LinkError, BoardError, LeaseLost: if a newer epoch is there, nothing is done.
         """
         script = f"{self._if_held(lease, f'rm -f {self._alive}')}\n{also or ':'}"
         what = f"cannot release {self.path} on the board" + (", and clear up" if also else "")

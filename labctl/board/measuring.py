@@ -4,7 +4,6 @@ As a job it survives a lost link, is refused if another controller has the board
 the agent if it hangs.
 """
 
-import json
 import re
 import secrets
 import tempfile
@@ -13,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ValidationError
-
 from labctl.board.agent import BoardAgent
 from labctl.board.facts import NEAREST, SECTION, sections
 from labctl.board.job import STDOUT, TELEMETRY, JobSpec
+from labctl.config.printed import read_json
 from labctl.errors import OutputNotUnderstood, ProgramFailed, printable
 from labctl.records import CpuClock, JobStatus, MemoryRate, StorageRate
 from labctl.records.base import Record
@@ -103,6 +101,7 @@ class AgentFacts(Record):
     agent_version: str
     page_size_bytes: int | None = None
     temps_mc: Mapping[str, int] = {}
+    temps_untrusted: Mapping[str, str] = {}
 
 
 class Measuring:
@@ -189,7 +188,7 @@ class Measuring:
         probe.
         """
         try:
-            why = str(json.loads(output)["message"])
+            why = str(read_json(output)["message"])
         except (ValueError, KeyError, TypeError):
             why = outcome
         return ProgramFailed(
@@ -199,8 +198,8 @@ class Measuring:
 
     def _understood(self, answer: type[_Answer], output: bytes) -> _Answer:
         try:
-            return answer.model_validate_json(output)
-        except ValidationError as error:
+            return answer.of_json(output)
+        except ValueError as error:
             raise OutputNotUnderstood(
                 f"{self._transport.label}: the agent's answer cannot be understood",
                 details=output.decode(errors="replace")[-2000:],

@@ -4,7 +4,6 @@ A kind of meter is a class with one method. A faulty meter does not affect the m
 of this host reads it, each answer has a time-out, and a meter that hangs is abandoned.
 """
 
-import json
 import math
 import threading
 import time
@@ -12,12 +11,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from labctl import process
+from labctl import interrupts, process
 from labctl.config.power import JOULES, WATTS, CommandMeter, HttpMeter
 from labctl.config.power import Meter as MeterConfig
-from labctl.config.printed import NUMBER, text_at
+from labctl.config.printed import NUMBER, read_json, text_at
 from labctl.errors import HostError, HostTimeout, LabctlError
-from labctl.http import Unreachable, request
+from labctl.http import Unreachable, pieces, request
 
 #: Maximum length of an answer. Plugs send some 2 kB.
 _MOST_BYTES = 64 << 10
@@ -83,11 +82,11 @@ class _NetworkMeter(Meter):
 
     def ask(self) -> str:
         try:
-            document = json.loads(self._answer())
+            document = read_json(self._answer())
         except Unreachable as error:
             why = f"not within {self.timeout_s:g} s" if error.timed_out else error.reason
             raise HostError(f"the meter ({self.location}) does not answer: {why}") from error
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise HostError(f"the meter ({self.location}) does not answer with JSON") from error
         found = text_at(document, self._config.field)
         if found is None:
@@ -111,7 +110,7 @@ class _NetworkMeter(Meter):
                 raise HostError(
                     f"the meter ({self.location}) answers with status {answer.status_code}"
                 )
-            for piece in answer.iter_raw():
+            for piece in pieces(answer):
                 body.extend(piece)
                 if len(body) > _MOST_BYTES:
                     raise HostError(f"the meter ({self.location}) answers without end")
@@ -150,14 +149,14 @@ class PowerLog:
     def start(self) -> None:
         """Begin, and wait for the first answer for a limited time."""
         self._thread.start()
-        self._answered.wait(self.meter.timeout_s + _GRACE_SECONDS)
+        interrupts.wait(self._answered, self.meter.timeout_s + _GRACE_SECONDS)
 
     def end(self, *, in_peace: bool) -> None:
         """End; without an error, after one more reading. Waits for a limited time."""
         self._in_peace = in_peace
         self._ending.set()
         # One answer may be under way, and one more is requested.
-        self._thread.join(2 * self.meter.timeout_s + _GRACE_SECONDS)
+        interrupts.join(self._thread, 2 * self.meter.timeout_s + _GRACE_SECONDS)
 
     @property
     def answers(self) -> tuple[Answer, ...]:

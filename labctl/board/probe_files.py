@@ -9,7 +9,7 @@ from pathlib import Path
 from labctl.files import host_reads, write_atomic
 from labctl.index import ProbeRow
 from labctl.index.rows import moment
-from labctl.records import BoardProbe, Execution, Slowdown, read_record
+from labctl.records import BoardProbe, Execution, NewerRecord, Slowdown, read_record
 from labctl.stats import mad, median
 
 FOLDER = "boards"
@@ -166,7 +166,7 @@ def probe_row(path: Path) -> ProbeRow:
     board, file = path.parent.name, f"{path.parent.name}/{path.name}"
     try:
         probe = read_record(BoardProbe, path.read_bytes(), path)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, NewerRecord) as error:
         reason = str(error).splitlines()[0]
         return ProbeRow(file, board, moment(probe_moment(path)), damage=reason)
     facts = probe.facts

@@ -1,9 +1,20 @@
-"""Jobs that run on a board, started by any controller, and the stored files that they use."""
+"""Jobs that run on a board, started by any controller, and the stored files that they use.
+
+What outlived the supervisor of its job is found and ended by the agent; here it is named.
+"""
 
 import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from labctl.board.agent import BoardAgent
+from labctl.board.job import Survivor
+from labctl.checked import listed
+from labctl.config.lab import Board, LabFile
+from labctl.errors import SurvivingProcess
+from labctl.state import lab_state
+from labctl.state.health import BY_PEOPLE, Health
 from labctl.transport import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 120.0
@@ -43,3 +54,45 @@ def running_jobs(transport: Transport, workdir: str, agent: BoardAgent) -> Runni
         frozenset(line.removeprefix("running ") for line in lines if line.startswith("running ")),
         frozenset(line for line in lines if re.fullmatch(r"[0-9a-f]{64}", line)),
     )
+
+
+class Survivors:
+    """Survivors on one held board. ``note`` reports a line for people."""
+
+    def __init__(self, lab: LabFile, board: Board):
+        self._lab = lab
+        self._board = board.name
+        self.note: Callable[[str], None] = lambda _text: None
+        #: A sentence for each time that some were ended.
+        self.named: list[str] = []
+
+    def name(self, ended: Sequence[Survivor]) -> None:
+        """Note which processes were ended."""
+        if ended:
+            names = listed([str(one) for one in ended], joiner="and")
+            self.named.append(f"processes of earlier jobs were ended on the board: {names}")
+            self.note(f"note: {self.named[-1]}")
+
+    @contextmanager
+    def noticed(self) -> Iterator[None]:
+        """Put the board aside if a process cannot be ended while the context is open."""
+        try:
+            yield
+        except SurvivingProcess as error:
+            self.put_board_aside(error)
+            raise
+
+    def put_board_aside(self, error: SurvivingProcess) -> None:
+        """Let no other user's job onto the board until a health check or a person allows it."""
+        if not self._lab.path.is_file() or self._board not in self._lab.lab.boards:
+            return
+        healths = lab_state(self._lab).health
+        evidence = healths.get(self._board).evidence  # an untrusted recipe's stays
+        healths.set(
+            self._board,
+            Health.BAD,
+            reason=error.message,
+            by="labctl",
+            evidence=evidence,
+            unless=BY_PEOPLE,
+        )

@@ -5,12 +5,14 @@ The board says if it answers; the lab's state says who has it, and its health.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from labctl.board.facts import probe
 from labctl.config.lab import Board, LabFile
 from labctl.errors import LabctlError, printable_line
 from labctl.records import Execution
-from labctl.state import BoardHealth, Reservation, StateLease, lab_state
+from labctl.state import BoardHealth, Health, Reservation, StateLease, lab_state, this_user
+from labctl.state.health import BY_PEOPLE
 from labctl.transport import Transport, board_state
 from labctl.units import local_time, size
 
@@ -59,22 +61,54 @@ def _with_hint(error: LabctlError) -> str:
     return f"{error.message}; {error.hint}" if error.hint else error.message
 
 
+#: State of a board in a lab. A job of anybody can run on an idle board now.
+BoardUse = Literal[
+    "idle", "running", "held", "reserved", "maintenance", "offline", "bad", "looping", "retired"
+]
+BOARD_USES: tuple[BoardUse, ...] = get_args(BoardUse)
+_UNFIT: Mapping[Health, BoardUse] = {
+    Health.LOOPING: "looping",
+    Health.BAD: "bad",
+    Health.MAINTENANCE: "maintenance",
+    Health.RETIRED: "retired",
+}
+_KEPT: Mapping[str, BoardUse] = {
+    "hold": "held",
+    "reservation": "reserved",
+    "maintenance": "maintenance",
+    "job": "running",  # a damaged one that may still run there
+}
+
+
 @dataclass(frozen=True)
 class BoardUsage:
-    """State of one board, its health, and its user."""
+    """Health of one board, and its user; no health: the lab's state cannot be read."""
 
-    #: ``idle``, ``leased``, ``offline``; None: not known.
-    state: str | None = None
     health: BoardHealth | None = None
     lease: StateLease | None = None
     kept: Reservation | None = None
 
+    @property
+    def use(self) -> BoardUse | None:
+        """Its state, None if unknown: what is going on there, else what keeps jobs from it."""
+        if self.health is None:
+            return None
+        health = _UNFIT.get(self.health.health)
+        reasons: tuple[BoardUse | None, ...] = (
+            "running" if self.lease else None,
+            health if self.health.health in BY_PEOPLE else None,
+            _KEPT[self.kept.kind] if self.kept else None,
+            "offline" if self.health.is_offline else None,
+            health,
+        )
+        return next((reason for reason in reasons if reason), "idle")
+
     def document(self) -> dict[str, object]:
-        """Return it for machines; times in s since 1970. ``state`` is that of the link."""
+        """Return it for machines; times in s since 1970."""
         lease, kept, health = self.lease, self.kept, self.health
         holder = lease.holder if lease else kept.holder if kept else None
         return {
-            "use": self.state,
+            "use": self.use,
             "health": health.health.value if health else None,
             "health_reason": health.reason if health else None,
             "holder": holder,
@@ -82,19 +116,24 @@ class BoardUsage:
             "since": lease.since if lease else kept.begins if kept else None,
             "until": lease.expires if lease else kept.ends if kept else None,
             "kept": kept.kind if kept else None,
+            "damaged": (lease.damaged if lease else None) or (kept.damaged if kept else None),
         }
 
     @property
     def text(self) -> str:
         """Return text for people; none for a board that is idle and good, or was never checked."""
         parts = []
-        if lease := self.lease:
+        if (lease := self.lease) and lease.damaged:
+            parts.append(f"counts as leased: its lease is {lease.damaged}")
+        elif lease and lease.expires:
             since, until = local_time(lease.since), local_time(lease.expires)
             parts.append(
                 f"leased by {lease.holder} since {since}: {lease.purpose}"
                 f" (until {until}, then renewed)"
             )
-        if kept := self.kept:
+        if (kept := self.kept) and kept.damaged:
+            parts.append(f"counts as kept: a {kept.kind} of it is {kept.damaged}")
+        elif kept:
             words = {"hold": "held by", "reservation": "reserved for", "maintenance": "maintenance"}
             who = "" if kept.kind == "maintenance" else f" {kept.holder}"
             why = f": {kept.reason}" if kept.reason else ""
@@ -111,21 +150,18 @@ class BoardUsage:
         return self.health is None or self.health.may_work
 
 
-def board_usages(lab: LabFile, answers: Mapping[str, bool]) -> dict[str, BoardUsage]:
-    """Return the use of boards by name; ``answers`` has True for each board that was reached.
+def board_usages(lab: LabFile, contacts: Mapping[str, str]) -> dict[str, BoardUsage]:
+    """Record the ``contacts`` with boards (words of ``board_state``); return their use by name.
 
     Raises HostError, ConfigError as the lab's state does.
     """
     state = lab_state(lab)
+    made = {name: found for name, found in contacts.items() if found != "misconfigured"}
+    state.health.contacted(made, by=this_user())
     leases = {one.board: one for one in state.leases.list()}
     kept = {one.board: one for one in state.reservations.in_force()}
     healths = {one.board: one for one in state.health.list()}
     return {
-        name: BoardUsage(
-            "leased" if name in leases or name in kept else "idle" if is_there else "offline",
-            healths.get(name, BoardHealth(name)),
-            leases.get(name),
-            kept.get(name),
-        )
-        for name, is_there in answers.items()
+        name: BoardUsage(healths.get(name, BoardHealth(name)), leases.get(name), kept.get(name))
+        for name in contacts
     }

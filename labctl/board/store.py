@@ -52,6 +52,9 @@ from labctl.transport.file_transfer import hash_timeout
 #: Size, inode, time of modification and of change in ns: the same letters in toybox.
 STAT = "TZ=UTC0 stat -c '%s %i %y %z'"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+#: Kind, size, blocks and their size, hash and name.
+_CONTENT = re.compile(r"(file|link) (\d{1,19}) (\d{1,19}) (\d{1,9}) ([0-9a-f]{64})( .*)?")
+_SMALL_BYTES = 1 << 20
 _DURABLE = 'durable() { if command -v fsync >/dev/null 2>&1; then fsync "$@"; else sync; fi; }\n'
 #: Timeout of one query; hashing gets more, by size.
 _TIMEOUT_SECONDS = 30.0
@@ -63,11 +66,15 @@ _PARTIAL_DAYS = 14
 
 @dataclass(frozen=True)
 class StoredObject:
-    """Content for a board; ``name`` is for people."""
+    """Content for a board; ``name`` is for people.
+
+    ``is_whole``: it lies on the board as a file with blocks, not as a link or mostly a hole.
+    """
 
     sha256: str
     size_bytes: int
     name: str | None = field(default=None, compare=False)
+    is_whole: bool = field(default=True, compare=False)
 
 
 class BoardStore:
@@ -229,17 +236,23 @@ class BoardStore:
             f"cd {remote_words(self.directory)} 2>/dev/null || exit 0\n"
             "for name in *; do\n"
             "  case $name in *.*) continue;; esac\n"
-            '  [ -f "$name" ] || continue\n'
+            '  [ -f "$name" ] || continue; kind=file; [ ! -L "$name" ] || kind=link\n'
             # Not echo: mksh's makes lines of backslashes.
             "  printf '%s\\n' "
-            '"$(stat -c %s "$name") $name $(head -n 1 "$name.name" 2>/dev/null)"\n'
+            '"$kind $(stat -c \'%s %b %B\' "$name") $name'
+            ' $(head -n 1 "$name.name" 2>/dev/null)"\n'
             "done"
         )
         found = []
         for line in self._run(script, "cannot look into the board's store").split("\n"):
-            count, sha256, name = (*line.split(" ", 2), "", "")[:3]
-            if count.isdigit() and _SHA256.fullmatch(sha256):
-                found.append(StoredObject(sha256, int(count), printable(name.strip()) or None))
+            match = _CONTENT.fullmatch(line)
+            if match is not None:
+                size_bytes, taken = int(match[2]), int(match[3]) * int(match[4])
+                # A small file may lie in its inode, and a large one have a few zeros.
+                is_hole = size_bytes > _SMALL_BYTES and taken < size_bytes // 2
+                name = printable((match[6] or "").strip()) or None
+                is_whole = match[1] == "file" and not is_hole
+                found.append(StoredObject(match[5], size_bytes, name, is_whole))
         return found
 
     def remove(self, sha256: str) -> None:

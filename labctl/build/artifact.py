@@ -8,6 +8,7 @@
 The manifest is written last: a tool that it does not name does not exist.
 """
 
+import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -21,7 +22,14 @@ from pydantic import ValidationError
 from labctl.build.manifest import SCHEMA_VERSION, CompilerKind, Manifest
 from labctl.checked import listed, unknown
 from labctl.errors import ConfigError, IntegrityError
-from labctl.files import cache_dir, host_writes, settled_stamp, sha256_file, write_atomic
+from labctl.files import (
+    appearing,
+    cache_dir,
+    host_writes,
+    settled_stamp,
+    sha256_file,
+    write_atomic,
+)
 
 MANIFEST = "manifest.json"
 
@@ -113,12 +121,12 @@ def publish(path: Path, manifest: Manifest, files: Mapping[str, Path]) -> Artifa
     The caller holds the build's lock. Raises HostError.
     """
     for name, file in files.items():
-        with host_writes(path):
-            content = file.read_bytes()
-            placed = path / "bin" / name
-        write_atomic(placed, content)
-        with host_writes(path):
-            placed.chmod(0o755)
+        with (
+            host_writes(path),
+            file.open("rb") as content,
+            appearing(path / "bin" / name, mode=0o755) as placed,
+        ):
+            shutil.copyfileobj(content, placed)
     write_atomic(path / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
     return Artifact(path, manifest)
 

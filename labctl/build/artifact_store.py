@@ -1,15 +1,24 @@
 """The kept artifacts: naming one, comparing several, removing old ones."""
 
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from labctl.build.artifact import Artifact, artifacts_dir, list_artifacts, read_artifact
+from labctl.build.artifact import (
+    MANIFEST,
+    Artifact,
+    artifacts_dir,
+    list_artifacts,
+    read_artifact,
+)
+from labctl.build.manifest import LOG, UNTRUSTED
 from labctl.checked import listed, unknown
 from labctl.errors import ConfigError, HostTimeout
-from labctl.files import cache_dir, host_writes, locked, remove_tree
+from labctl.files import cache_dir, host_writes, is_locked, locked
+from labctl.removal import remove_tree, status_if_there
 
 KEY_DIGITS = 12
 _LEAST_DIGITS = 4
@@ -128,26 +137,151 @@ def _leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
         yield path, value
 
 
-def prune(older_than: timedelta, *, dry_run: bool) -> list[Artifact]:
+@dataclass(frozen=True)
+class Pruned:
+    """Things that were removed, or would be."""
+
+    artifacts: list[Artifact]
+    others: list[str]
+    """Folders of builds that left no artifact, sources of none, and containers."""
+
+
+def prune(older_than: timedelta, *, dry_run: bool) -> Pruned:
     """Remove artifacts that are older and not the last of their version, with their build trees.
 
-    What somebody builds just now stays. Returns what was, or would be, removed. Raises HostError.
+    Of an untrusted source the last goes too: each has a version of its own. And what builds have
+    left that made no artifact, or were killed. What somebody builds just now stays. Raises
+    HostError.
     """
     current = current_paths()
     limit = datetime.now(UTC) - older_than
-    old = [a for a in list_artifacts() if a.built < limit and a.path.resolve() not in current]
-    return [artifact for artifact in old if dry_run or _remove(artifact)]
+    old = [
+        a
+        for a in list_artifacts()
+        if a.built < limit and (a.manifest.untrusted or a.path.resolve() not in current)
+    ]
+    removed = [artifact for artifact in old if dry_run or _remove(artifact)]
+    others = [str(home) for home in _left_by_builds(limit) if dry_run or _remove_home(home)]
+    kept = {a.manifest.source.digest for a in list_artifacts() if a not in removed}
+    others += [str(source) for source in _sources(limit, kept) if dry_run or _remove_source(source)]
+    if (cache_dir() / "containers").is_dir():
+        from labctl.build.container.abandoned import remove_abandoned
+
+        others += remove_abandoned(lambda home: is_locked(_lock(home.name)), dry_run=dry_run)
+    return Pruned(removed, others)
 
 
 def _remove(artifact: Artifact) -> bool:
-    key = artifact.manifest.key[:KEY_DIGITS]
-    tree = cache_dir() / "build" / artifact.manifest.target / artifact.path.name
+    path, manifest = artifact.path, artifact.manifest
+    tree = cache_dir() / "build" / manifest.target / path.name
+    link = path.with_name(f"{manifest.product}-{manifest.version}")
     try:
-        with locked(cache_dir() / "locks" / f"build-{key}.lock", timeout=0), host_writes(tree):
+        with locked(_lock(path.name), timeout=0), host_writes(tree):
+            if not (path / MANIFEST).exists():  # another labctl was faster
+                return False
             # Without its manifest it does not exist: nobody sees it half removed.
-            (artifact.path / "manifest.json").unlink()
-            shutil.rmtree(artifact.path)
+            (path / MANIFEST).unlink()
+            if link.is_symlink() and not (link / MANIFEST).exists():
+                link.unlink()
+            remove_tree(path)
             remove_tree(tree)
     except HostTimeout:
         return False
     return True
+
+
+def clear_home(home: Path) -> None:
+    """Remove all that a build of an untrusted source has left but its log; its lock is held."""
+    for entry in _entries(home):
+        if entry.name != LOG:
+            remove_tree(entry)
+
+
+def clear_killed_builds() -> None:
+    """Remove the trees of untrusted builds that were killed. What runs now stays."""
+    for home in _homes():
+        if _is_untrusted(home) and _is_filled(home):
+            with suppress(HostTimeout), locked(_lock(home.name), timeout=0):
+                clear_home(home)
+
+
+def _homes() -> list[Path]:
+    """Return the folders of all builds, also of those without an artifact."""
+    found = sorted((cache_dir() / "build").glob("*/*"))
+    return [home for home in found if home.is_dir() and not home.is_symlink()]
+
+
+def _is_untrusted(home: Path) -> bool:
+    return re.search(rf"-{UNTRUSTED}[0-9a-f]+-[0-9a-f]+$", home.name) is not None
+
+
+def _is_filled(home: Path) -> bool:
+    return any(entry.name != LOG for entry in _entries(home))
+
+
+def _entries(home: Path) -> list[Path]:
+    with suppress(FileNotFoundError):  # removed meanwhile
+        return list(home.iterdir())
+    return []
+
+
+def _left_by_builds(limit: datetime) -> Iterator[Path]:
+    for home in _homes():
+        if is_locked(_lock(home.name)):
+            continue
+        found = map(status_if_there, (home, *_entries(home)))
+        changed = max((one.st_mtime for one in found if one is not None), default=None)
+        if changed is None:
+            continue
+        made = (artifacts_dir() / home.parent.name / home.name / MANIFEST).exists()
+        if (not made and changed < limit.timestamp()) or (_is_untrusted(home) and _is_filled(home)):
+            yield home
+
+
+def _remove_home(home: Path) -> bool:
+    try:
+        with locked(_lock(home.name), timeout=0):
+            remove_tree(home)
+    except HostTimeout:
+        return False
+    return True
+
+
+def _sources(limit: datetime, kept: Container[str]) -> list[Path]:
+    """Return old sources in the cache that no artifact names; none while anything is built."""
+    if _is_anything_built():
+        return []
+    return [
+        source
+        for source in sorted((cache_dir() / "sources").glob("*"))
+        # Its name came last: that changes this time, and no other of an unpacked folder.
+        if source.is_dir() and (status := status_if_there(source)) is not None
+        if status.st_ctime < limit.timestamp()
+        if source.name.removeprefix(".fetch-") not in kept or source.name.startswith(".fetch-")
+    ]
+
+
+def _is_anything_built() -> bool:
+    return any(is_locked(lock) for lock in (cache_dir() / "locks").glob("build-*.lock"))
+
+
+def _remove_source(source: Path) -> bool:
+    digest = source.name.removeprefix(".fetch-")
+    aside = source.with_name(f".fetch-{digest}")
+    try:
+        with locked(source.with_name(f"{digest}.lock"), timeout=0), host_writes(source):
+            # Removing the others may have taken minutes. A build that begins now waits for us.
+            if _is_anything_built() or not source.is_dir():
+                return False
+            if source != aside:
+                remove_tree(aside)
+                source.rename(aside)
+            remove_tree(aside)
+    except HostTimeout:
+        return False
+    return True
+
+
+def _lock(name: str) -> Path:
+    """Return the lock of a build by the name of its folder, which the digits of the key end."""
+    return cache_dir() / "locks" / f"build-{name[-KEY_DIGITS:]}.lock"

@@ -41,6 +41,7 @@ def build(
             on_missing(plan)
         with ExitStack() as stack:
             lock = _lock(plan, stack, on_progress)
+            stack.enter_context(_cleared(plan))
             artifact = _build_missing(plan, lock, on_progress)
     mark_current(artifact)
     return artifact
@@ -71,7 +72,8 @@ def _build_missing(plan: Plan, lock: int, on_progress: OnProgress) -> Artifact:
         plan.choice.builder.open(inputs, lock=lock, on_progress=on_progress) as workspace,
         _unchanged(plan.source, workspace),
     ):
-        made = Job(plan.order, workspace, inputs.home, on_progress).run(missing)
+        job = Job(plan.order, workspace, inputs.home, on_progress, untrusted=plan.untrusted)
+        made = job.run(missing)
     records: dict[str, ToolRecord] = {}
     for name, file in made.items():
         on_progress(BuildProgress(Step.CHECK, name))
@@ -93,6 +95,25 @@ def _build_missing(plan: Plan, lock: int, on_progress: OnProgress) -> Artifact:
         untrusted=plan.untrusted,
     )
     return publish(plan.artifact, manifest, {name: file.file for name, file in made.items()})
+
+
+@contextmanager
+def _cleared(plan: Plan) -> Iterator[None]:
+    """Leave nothing of an untrusted source but a log and what is published, however it ends.
+
+    What could not be cleared, since labctl was killed, goes before the next such build.
+    """
+    if not plan.untrusted:
+        yield
+        return
+    from labctl.build.artifact_store import clear_home, clear_killed_builds
+
+    clear_killed_builds()
+    clear_home(plan.inputs.home)
+    try:
+        yield
+    finally:
+        clear_home(plan.inputs.home)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from labctl.errors import CompileError, ConfigError, HostError, LabctlError, tells_full_disk
+from labctl.files import has_inodes
 from labctl.process import Completed
 
 _ERROR = re.compile(
@@ -20,7 +21,10 @@ _LEAST_FREE_BYTES = 32 << 20
 def disk_is_full(folder: Path) -> bool:
     """Return True if a build in ``folder`` could not write, there or among temporary files."""
     places = (folder, Path(tempfile.gettempdir()))
-    return any(shutil.disk_usage(place).free < _LEAST_FREE_BYTES for place in places)
+    return any(
+        shutil.disk_usage(place).free < _LEAST_FREE_BYTES or not has_inodes(place)
+        for place in places
+    )
 
 
 class ErrorLines:
@@ -41,13 +45,21 @@ class ErrorLines:
             self.lines.append(line.strip())
 
 
-def explain(what: str, done: Completed, errors: ErrorLines, log: Path) -> LabctlError:
-    """Return the error for a failed build step; ``what`` is e.g. ``llama.cpp for rk3568``."""
+def explain(
+    what: str, done: Completed, errors: ErrorLines, log: Path, *, untrusted: bool = False
+) -> LabctlError:
+    """Return the error for a failed build step; ``what`` is e.g. ``llama.cpp for rk3568``.
+
+    An ``untrusted`` source prints what it likes: then only what this host itself knows counts.
+    """
     printed = "\n".join([*errors.lines, done.text])
     details = "\n".join(errors.lines) or done.tail(_MOST_LINES)
     hint = f"the whole log: {log}"
-    if tells_full_disk(printed) or disk_is_full(log.parent):
-        return HostError(f"{what}: the disk is full", hint=hint, details=details)
+    if disk_is_full(log.parent) or (tells_full_disk(printed) and not untrusted):
+        of_files = "" if has_inodes(log.parent) else ": no inodes are left"
+        return HostError(f"{what}: the disk is full{of_files}", hint=hint, details=details)
+    if untrusted:
+        return CompileError(f"{what} does not compile", hint=hint, details=details)
     if re.search(
         r"unable to spawn|OutOfMemory|Cannot allocate memory|terminated by signal", printed
     ):

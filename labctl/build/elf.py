@@ -1,63 +1,40 @@
-"""Facts of a built file, read from its ELF header (System V ABI, chapter 4 and 5)."""
+"""Facts of a built file, read from its ELF header, and what a target asks of them."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.dynamic import DynamicSegment
-from elftools.elf.elffile import ELFFile
-from elftools.elf.segments import InterpSegment
-
+from labctl.build.elf_file import open_elf
 from labctl.build.manifest import ElfFacts
 from labctl.build.spec import ElfKind, ToolSpec
 from labctl.config.target import Target
-from labctl.errors import ConfigError, HostError
+from labctl.errors import ConfigError
 
 
 def read_elf(path: Path) -> ElfFacts:
-    """Read the facts of a file. Raises ConfigError when it is not ELF, or HostError."""
-    try:
-        with path.open("rb") as file:
-            return _facts(ELFFile(file))
-    except ELFError as error:
-        raise ConfigError(f"{path} is not an ELF file: {error}") from error
-    except OSError as error:
-        raise HostError(f"cannot read {path}: {error.strerror}") from error
+    """Read the facts of a file.
+
+    Raises ConfigError when it is not ELF, CompileError when it is damaged, HostError.
+    """
+    with open_elf(path) as elf:
+        return ElfFacts(
+            machine=elf.machine,
+            bits=elf.bits,
+            type=elf.type,
+            interpreter=elf.interpreter(),
+            dynamic=elf.is_dynamic,
+            needed=elf.needed(),
+            stripped=not any(section.tells_source for section in elf.sections),
+        )
 
 
 def read_sections(path: Path) -> dict[str, int]:
     """Size of each named section in bytes; ``.bss`` and its like take memory only."""
-    with path.open("rb") as file:
-        sizes: dict[str, int] = {}
-        for section in ELFFile(file).iter_sections():
+    sizes: dict[str, int] = {}
+    with open_elf(path) as elf:
+        for section in elf.sections:
             if section.name:
-                sizes[section.name] = sizes.get(section.name, 0) + int(section["sh_size"])
-        return sizes
-
-
-def _facts(elf: ELFFile) -> ElfFacts:
-    interpreter: str | None = None
-    dynamic = False
-    needed: tuple[str, ...] = ()
-    for segment in elf.iter_segments():
-        if isinstance(segment, InterpSegment):
-            interpreter = str(segment.get_interp_name())
-        elif isinstance(segment, DynamicSegment):
-            dynamic = True
-            needed = tuple(str(vars(tag)["needed"]) for tag in segment.iter_tags("DT_NEEDED"))
-    symbols = any(
-        section["sh_type"] == "SHT_SYMTAB" or section.name.startswith((".debug_", ".zdebug_"))
-        for section in elf.iter_sections()
-    )
-    return ElfFacts(
-        machine=str(elf["e_machine"]),
-        bits=elf.elfclass,
-        type=str(elf["e_type"]),
-        interpreter=interpreter,
-        dynamic=dynamic,
-        needed=needed,
-        stripped=not symbols,
-    )
+                sizes[section.name] = sizes.get(section.name, 0) + section.size
+    return sizes
 
 
 def prove(name: str, facts: ElfFacts, tool: ToolSpec, target: Target) -> None:

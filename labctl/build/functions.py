@@ -7,29 +7,25 @@ Arm 64-bit Architecture, section 5.7).
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
+from labctl.build.elf_file import LONGEST_SYMBOL, MOST_SYMBOLS, Symbol, open_elf
+from labctl.errors import CompileError, HostError
 
-from labctl.errors import HostError
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 #: A mapping symbol: a letter, and a number or nothing. ``$data`` may be a function's name.
 _MAPPING = re.compile(r"\$[xdat](?:\..*)?")
 #: A symbol's line in the map of LLVM's linker (lld/ELF/MapFile.cpp): address, load address, size,
 #: alignment, then the name behind the columns of sections.
-_MAP_SYMBOL = re.compile(r" *([0-9a-f]+) +[0-9a-f]+ +([0-9a-f]+) +\d+ {17}(\S.*)")
-
-
-@dataclass(frozen=True)
-class Symbol:
-    """A name for an address."""
-
-    address: int
-    size: int
-    name: str
+_MAP_SYMBOL = re.compile(
+    r" *([0-9a-f]{1,16}) +[0-9a-f]{1,16} +([0-9a-f]{1,16}) +\d{1,20} {17}(\S.*)"
+)
+_LONGEST_LINE = LONGEST_SYMBOL + 100
 
 
 class Functions:
@@ -47,7 +43,7 @@ class Functions:
         self._code = sorted(code, key=lambda symbol: (symbol.address, symbol.size))
         self._starts = [symbol.address for symbol in self._code]
         # Of two at one address code is the last, and holds: no instruction may be passed over.
-        self._kinds = sorted(kinds, key=lambda kind: (kind[0], not kind[1]))
+        self._kinds = sorted(set(kinds), key=lambda kind: (kind[0], not kind[1]))
         self._kind_starts = [address for address, _ in self._kinds]
 
     @property
@@ -66,6 +62,23 @@ class Functions:
         inside = symbol.size == 0 or address < symbol.address + symbol.size
         return symbol.name if inside else None
 
+    @cached_property
+    def _cuts(self) -> "NDArray[np.uint64]":
+        """Addresses where another function begins, or one ends, in their order."""
+        import numpy as np
+
+        ends = (symbol.address + symbol.size for symbol in self._code if symbol.size)
+        return np.array(sorted({*self._starts, *(e for e in ends if e >> 64 == 0)}), np.uint64)
+
+    def group(self, addresses: "NDArray[np.uint64]") -> Iterator[tuple[str | None, int, int]]:
+        """Yield name, first address and number of the ascending addresses in each function."""
+        import numpy as np
+
+        between = np.searchsorted(self._cuts, addresses, side="right")
+        _, first, counts = np.unique(between, return_index=True, return_counts=True)
+        for at, count in zip(addresses[first].tolist(), counts.tolist(), strict=True):
+            yield self.name(at), at, count
+
     def data_ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Ranges of data among the code from ``start`` to ``end``."""
         at = bisect_right(self._kind_starts, start - 1)
@@ -79,35 +92,31 @@ class Functions:
 
 
 def read_functions(path: Path | None) -> Functions:
-    """Read the functions from a linker's map or an unstripped program. Raises HostError."""
+    """Read the functions from a linker's map or an unstripped program.
+
+    Raises CompileError for more of them than a program has, or a damaged one; HostError.
+    """
     if path is None:
         return Functions(())
     try:
         with path.open("rb") as file:
             is_elf = file.read(4) == b"\x7fELF"
-        return Functions(_of_elf(path) if is_elf else _of_map(path))
+        if not is_elf:
+            return Functions(_of_map(path))
+        with open_elf(path) as elf:
+            return Functions(elf.functions())
     except OSError as error:
         raise HostError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _of_elf(path: Path) -> list[Symbol]:
-    with path.open("rb") as file:
-        try:
-            return [
-                Symbol(int(symbol["st_value"]), int(symbol["st_size"]), str(symbol.name))
-                for section in ELFFile(file).iter_sections()
-                if isinstance(section, SymbolTableSection)
-                for symbol in section.iter_symbols()
-                if symbol["st_info"]["type"] in ("STT_FUNC", "STT_NOTYPE", "STT_LOOS")
-                and symbol["st_shndx"] != "SHN_UNDEF"
-            ]
-        except ELFError as error:
-            raise HostError(f"cannot read the symbols of {path}: {error}") from error
-
-
 def _of_map(path: Path) -> Iterator[Symbol]:
+    count = 0
     with path.open(errors="replace") as file:
-        for line in file:
+        for line in iter(partial(file.readline, _LONGEST_LINE), ""):
             found = _MAP_SYMBOL.fullmatch(line.rstrip("\n"))
-            if found:
-                yield Symbol(int(found[1], 16), int(found[2], 16), found[3])
+            if not found:
+                continue
+            count += 1
+            if count > MOST_SYMBOLS:
+                raise CompileError(f"{path.name} lists more than {MOST_SYMBOLS:,} functions")
+            yield Symbol(int(found[1], 16), int(found[2], 16), found[3])

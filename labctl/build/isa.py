@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from elftools.elf.constants import SH_FLAGS
-from elftools.elf.elffile import ELFFile
-
 from labctl.build import a64
+from labctl.build.elf_file import open_elf
 from labctl.build.functions import Functions
 from labctl.build.manifest import CompilerKind, DispatchedUse, IsaFacts
 from labctl.build.spec import Dispatched
 from labctl.config.target import Target
-from labctl.errors import ConfigError
+from labctl.errors import CompileError, ConfigError
 
 #: Of every compiler's runtime.
 _RUNTIME = (
@@ -94,6 +92,10 @@ LIBRARIES: Mapping[CompilerKind, tuple[Dispatched, ...]] = {
 
 _MOST_NAMES = 3
 _INSTRUCTION_BYTES = 4
+#: Looked at in one step: the table's intermediate results stay in the processor's cache.
+_PIECE_WORDS = 1 << 16
+#: Pairs of a function and an extension; llama.cpp has 900.
+_MOST_HITS = 1 << 18
 _UNNAMED = "no function is known there"
 
 
@@ -108,36 +110,45 @@ class Hit:
 
 
 def read_isa(path: Path, functions: Functions) -> tuple[IsaFacts, list[Hit]]:
-    """Find the instructions of an A64 program. Raises ConfigError if it has no section of code."""
+    """Find the instructions of an A64 program.
+
+    Raises ConfigError if it has no section of code, CompileError if it is damaged or has more
+    extensions in its functions than any program.
+    """
     import numpy as np
 
-    used: dict[str, int] = {}
-    counts: dict[tuple[str, str], list[int]] = {}
-    with path.open("rb") as file:
-        sections = [
-            section
-            for section in ELFFile(file).iter_sections()
-            if section["sh_flags"] & SH_FLAGS.SHF_EXECINSTR and section["sh_size"]
-        ]
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    with open_elf(path) as elf:
+        sections = elf.code()
         if not sections:
             raise ConfigError(
                 f"{path.name} has no sections of code: its code cannot be checked",
                 hint="strip it with the toolchain's own strip, which keeps the table of sections",
             )
         for section in sections:
-            start = int(section["sh_addr"])
-            raw = section.data()
-            words = np.frombuffer(raw[: len(raw) & ~3], dtype="<u4").copy()
+            raw = elf.read(section.offset, section.size, section.name)
+            words = np.frombuffer(raw, dtype="<u4", count=len(raw) // _INSTRUCTION_BYTES)
+            start = section.address
             for first, end in functions.data_ranges(start, start + len(raw)):
                 words[_index(first - start) : _index(end - start + 3)] = 0
-            for extension, positions in a64.find(words):
-                used[extension] = used.get(extension, 0) + len(positions)
-                for position in positions.tolist():
-                    address = start + position * _INSTRUCTION_BYTES
-                    name = functions.name(address) or _UNNAMED
-                    counts.setdefault((extension, name), []).append(address)
-    hits = [Hit(ext, name, at[0], len(at)) for (ext, name), at in sorted(counts.items())]
-    return IsaFacts(used=dict(sorted(used.items())), named=functions.known), hits
+            for at in range(0, len(words), _PIECE_WORDS):
+                begin = np.uint64(start + at * _INSTRUCTION_BYTES)
+                for extension, positions in a64.find(words[at : at + _PIECE_WORDS]):
+                    addresses = begin + positions.astype(np.uint64) * np.uint64(_INSTRUCTION_BYTES)
+                    for name, address, count in functions.group(addresses):
+                        key = (extension, name or _UNNAMED)
+                        earliest, total = found.get(key, (address, 0))
+                        found[key] = (earliest, total + count)
+                if len(found) > _MOST_HITS:
+                    raise CompileError(
+                        f"{path.name} has optional instructions in more than {_MOST_HITS:,}"
+                        " functions"
+                    )
+    used = dict.fromkeys(sorted(extension for extension, _ in found), 0)
+    for (extension, _), (_, count) in found.items():
+        used[extension] += count
+    hits = [Hit(*key, *found[key]) for key in sorted(found)]
+    return IsaFacts(used=used, named=functions.known), hits
 
 
 def _index(offset: int) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labctl.build.diagnose import ErrorLines, disk_is_full, explain
+from labctl.build.manifest import LOG
 from labctl.build.parameters import check
 from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.script import Command, Order, Output, Script, make_script
@@ -14,8 +15,10 @@ from labctl.errors import CompileError, ConfigError, HostError, printable
 from labctl.files import host_writes
 from labctl.process import Completed
 
-LOG = "build.log"
-
+#: Maximum size of a file that an untrusted source leaves, a tool or its map; a static llama.cpp has
+#: some 10 MB. And of all such files of a build: a hole counts in no limit of the container's disk.
+_MOST_BYTES = 512 << 20
+_MOST_IN_ALL = 2 << 30
 _NINJA_PROGRESS = re.compile(r"\[(\d+)/(\d+)\] ?(.*)")
 
 
@@ -26,6 +29,11 @@ class Made:
     file: Path
     symbols: Path | None
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Both, as far as there are both."""
+        return (self.file,) if self.symbols is None else (self.file, self.symbols)
+
 
 @dataclass(frozen=True)
 class Job:
@@ -35,6 +43,8 @@ class Job:
     workspace: Workspace
     home: Path
     on_progress: OnProgress
+    untrusted: bool = False
+    """True if nobody vouches for the source: what it prints and leaves is its own fault."""
 
     @property
     def log(self) -> Path:
@@ -56,7 +66,11 @@ class Job:
             self._show(command)
             self._check_program(command)
             self._check(command, *self._run(command))
-        return {name: self._collect(name, output) for name, output in script.outputs.items()}
+        made: dict[str, Made] = {}
+        for name, output in script.outputs.items():
+            files = [file for one in made.values() for file in one.files]
+            made[name] = self._collect(name, output, sum(one.stat().st_size for one in files))
+        return made
 
     def _prepare(self, script: Script) -> None:
         """Keep the tree of the last build, unless its programs have moved: CMake refuses that."""
@@ -117,26 +131,32 @@ class Job:
             what = command.message.partition(",")[0]
             full = ": the disk is full" if disk_is_full(self.home) else ""
             raise HostError(f"zig cannot build its {what}{full}", details=done.tail(12) or None)
-        raise explain(self.order.what, done, errors, self.log)
+        raise explain(self.order.what, done, errors, self.log, untrusted=self.untrusted)
 
-    def _collect(self, name: str, output: Output) -> Made:
-        """Fetch a file of the tree to this host, and the file that lists its functions."""
+    def _collect(self, name: str, output: Output, before: int) -> Made:
+        """Fetch a file of the tree to this host, and the file that lists its functions.
+
+        ``before``: bytes of the files that were fetched before.
+        """
         if not self.workspace.exists(output.path):
             raise self._not_made(name)
         folder = self.home / "made"
         self.on_progress(BuildProgress(Step.COLLECT, name))
-        self.workspace.fetch(output.path, folder / name)
+        most = min(_MOST_BYTES, _MOST_IN_ALL - before) if self.untrusted else None
+        self.workspace.fetch(output.path, folder / name, most=most)
         with host_writes(folder):
             (folder / name).chmod(0o755)
         if output.symbols is None or not self.workspace.exists(output.symbols):
             return Made(folder / name, None)
         symbols = folder / f"{name}.symbols"
-        self.workspace.fetch(output.symbols, symbols)
+        if most is not None:
+            most = min(most, _MOST_IN_ALL - before - (folder / name).stat().st_size)
+        self.workspace.fetch(output.symbols, symbols, most=most)
         return Made(folder / name, symbols)
 
     def _not_made(self, name: str) -> ConfigError | CompileError:
         what = self.order.what
-        if self.order.spec.builder == "cmake":
+        if self.order.spec.builder == "cmake" and not self.untrusted:
             return ConfigError(
                 f"{what}: building {name!r} produced no such program",
                 hint="a tool has to be an executable target of the source's CMakeLists.txt",
@@ -146,7 +166,7 @@ class Job:
                 f"{what}: the steps succeeded but did not produce {name}",
                 hint=f"the build spec's output has to be where they leave it; the log: {self.log}",
             )
-        return CompileError(f"the compiler left no {name}", hint=f"the whole log: {self.log}")
+        return CompileError(f"the build left no {name}", hint=f"the whole log: {self.log}")
 
 
 def missing_sources(source: Path, files: Iterable[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,13 +11,15 @@ from labctl.build.gcc import find_gcc
 from labctl.build.manifest import BuilderKind, CompilerKind, Machine
 from labctl.build.progress import OnProgress
 from labctl.build.toolchain import Needs, Toolchain, kit_toolchain
-from labctl.build.workspace import Builder, Folders, Workspace, WorkspaceInputs
+from labctl.build.workspace import Builder, Folders, Workspace, WorkspaceInputs, too_large
 from labctl.build.zig import locate, offer_zig
 from labctl.config.target import Target
 from labctl.errors import HostError, HostTimeout, ToolMissing
-from labctl.files import cache_dir, host_writes, write_atomic
+from labctl.files import cache_dir, host_writes, open_whole, write_atomic
+from labctl.removal import remove_tree
 
 ASK_SECONDS = 20.0
+_HOLE = bytes(1 << 20)
 
 
 class LocalBuilder(Builder):
@@ -103,7 +104,7 @@ class LocalWorkspace(Workspace):
         path = self._tree / name
         try:
             # A build may have left anything in its place; a pipe would be waited for.
-            return path.read_text() if path.is_file() else None
+            return path.read_text(encoding="utf-8") if path.is_file() else None
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
@@ -116,18 +117,27 @@ class LocalWorkspace(Workspace):
     def clear(self) -> None:
         """Empty the tree."""
         with host_writes(self._tree):
-            shutil.rmtree(self._tree)
+            remove_tree(self._tree)
             self._tree.mkdir()
 
     def exists(self, path: str) -> bool:
         """Return True if it exists here."""
         return (self._tree / path).exists()
 
-    def fetch(self, path: str, to: Path) -> None:
-        """Copy it within this host."""
+    def fetch(self, path: str, to: Path, *, most: int | None = None) -> None:
+        """Copy it within this host; its holes stay holes."""
         with host_writes(to):
             to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(self._tree / path, to)
+            with open_whole(self._tree / path) as file, to.open("wb") as copy:
+                whole = os.fstat(file.fileno()).st_size
+                if most is not None and whole > most:
+                    raise too_large(Path(path).name, most)
+                while block := file.read(len(_HOLE)):
+                    if block == _HOLE[: len(block)]:
+                        copy.seek(len(block), os.SEEK_CUR)
+                    else:
+                        copy.write(block)
+                copy.truncate()
 
 
 def _kept_environment() -> dict[str, str]:

@@ -14,6 +14,11 @@ from pydantic import ConfigDict
 
 from labctl.config.types import InterruptibleModel
 
+#: The whole output of a build's programs, in the build's folder.
+LOG = "build.log"
+#: Begins the version of each artifact of an untrusted source; its digest follows.
+UNTRUSTED = "untrusted-"
+
 
 class BuilderKind(StrEnum):
     """Kind of machine on which compilers run."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from labctl.build.artifact import Artifact, artifacts_dir
 from labctl.build.builders import Choice, choose
-from labctl.build.manifest import BuilderKind, CompilerKind, SourceIdentity
+from labctl.build.manifest import UNTRUSTED, BuilderKind, CompilerKind, SourceIdentity
 from labctl.build.parameters import resolve
 from labctl.build.progress import OnProgress, ignore
 from labctl.build.script import Order
@@ -29,7 +29,6 @@ from labctl.build.spec import (
     find_spec,
 )
 from labctl.build.toolchain import Needs
-from labctl.build.untrusted import LABEL as UNTRUSTED_LABEL
 from labctl.build.untrusted import check_untrusted, untrusted_source
 from labctl.build.workspace import WorkspaceInputs
 from labctl.checked import listed, unknown
@@ -251,7 +250,10 @@ def _key(order: Order, source: Source, *, untrusted: bool) -> str:
 def default_jobs() -> int:
     """Compilers to run at once: one a core, but no more than one for each GB of free memory."""
     cores = len(os.sched_getaffinity(0))
-    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    fields = dict(
+        line.split(":", 1)
+        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    )
     available_kib = int(fields["MemAvailable"].split()[0])
     return max(1, min(cores, available_kib >> 20))
 
@@ -286,7 +288,7 @@ def _own_source(given: Path | GitSource, spec: BuildSpec, *, untrusted: bool) ->
     """Return the user's own source, and the label of the artifact made from it."""
     if untrusted:
         one = untrusted_source(given)
-        return one, f"{UNTRUSTED_LABEL}{one.identity.digest[:KEY_DIGITS]}"
+        return one, f"{UNTRUSTED}{one.identity.digest[:KEY_DIGITS]}"
     if isinstance(given, Path):
         return Folder(given), _label("folder", spec)
     is_commit = _COMMIT.fullmatch(given.ref)
@@ -296,5 +298,5 @@ def _own_source(given: Path | GitSource, spec: BuildSpec, *, untrusted: bool) ->
 def _label(text: str, spec: BuildSpec) -> str:
     """Make a name from ``text`` that is not one of the spec's own versions."""
     label = re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_")[:40] or "git"
-    taken = label in spec.versions or label.startswith(UNTRUSTED_LABEL)
+    taken = label in spec.versions or label.startswith(UNTRUSTED)
     return f"own-{label}" if taken else label

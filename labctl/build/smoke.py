@@ -93,7 +93,7 @@ def starter(target: Target) -> tuple[str, ...] | str:
 
 def host_features() -> frozenset[str]:
     """Return the features of this host's CPU, in the words of /proc/cpuinfo (proc_cpuinfo(5))."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     named = (line.partition(":") for line in lines)
     return frozenset(
         word

@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,13 +30,30 @@ from labctl.files import (
     host_reads,
     host_writes,
     locked,
-    remove_tree,
+    open_whole,
     settled_stamp,
     sha256_file,
     sync_directory,
 )
+from labctl.removal import remove_tree
 
 GIT_SECONDS = 60.0
+#: git that starts no hook and no fsmonitor which the settings of a repository name. "git status"
+#: would otherwise write into the user's repository.
+_GIT = (
+    *("git", "--no-optional-locks", "-c", "core.fsmonitor=false"),
+    *("-c", f"core.hooksPath={os.devnull}"),
+)
+#: Variables by which the caller, a hook for example, names a repository that is not this one, or
+#: part of one: "git rev-parse --local-env-vars", but for settings.
+_OF_ONE_REPOSITORY = {
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE"),
+    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_TEMPLATE_DIR"),
+    *("GIT_PREFIX", "GIT_GRAFT_FILE", "GIT_SHALLOW_FILE", "GIT_REPLACE_REF_BASE"),
+    *("GIT_INTERNAL_SUPER_PREFIX", "GIT_IMPLICIT_WORK_TREE", "GIT_NO_REPLACE_OBJECTS"),
+}
+#: No path is longer.
+PATH_BYTES = 4096
 #: Time (s) to wait for another process that patches the same source.
 _PATCH_SECONDS = 900.0
 
@@ -73,6 +90,8 @@ def fetching(home: Path, *, timeout: float) -> Iterator[Path | None]:
     """Give the first comer a scratch folder to make ``home`` in; the others wait, and get ``None``.
 
     The source made there is moved to ``home`` by :func:`keep`. What a killed fetch left is removed.
+    A build takes its own lock before it comes here, also for a source that is there: whoever
+    removes sources looks for such locks while it holds the source's.
     """
     with locked(home.with_name(f"{home.name}.lock"), timeout=timeout, holder="another fetch"):
         if home.is_dir():
@@ -106,8 +125,9 @@ class Sdk(Source):
 
     def fetch(self, on_progress: OnProgress) -> Path:  # noqa: ARG002 - nothing to wait for
         """Return an empty folder: a builder must have something to send."""
-        with host_writes(self.home):
-            self.home.mkdir(parents=True, exist_ok=True)
+        with fetching(self.home, timeout=_PATCH_SECONDS) as scratch, host_writes(self.home):
+            if scratch is not None:
+                self.home.mkdir()
         return self.home
 
 
@@ -150,7 +170,7 @@ class Folder(Source):
 
     def _identify(self) -> SourceIdentity:
         if not self._read_git:
-            sha256 = _tree_hash(self.path, _walk(self.path))
+            sha256 = _tree_hash(self.path, _walk(self.path, repositories(self.path)))
             return SourceIdentity(kind="folder", location=str(self.path), sha256=sha256)
         commit = _git_commit(self.path)
         dirty = None if commit is None else bool(_git(self.path, "status", "--porcelain"))
@@ -190,17 +210,72 @@ def _tree_hash(root: Path, names: list[str]) -> str:
     return digest.hexdigest()
 
 
-def _walk(root: Path) -> list[str]:
-    """List the files below a folder, which may be deeper than ``rglob`` recurses."""
-    found, waiting = [], [str(root)]
+def _walk(root: Path, without: Sequence[str] = ()) -> list[str]:
+    """List the files below a folder; ``without``: relative names that are left out."""
+    entries = _entries(root, {f"{root}/{name}" for name in without})
+    found = [entry for entry in entries if not entry.is_dir(follow_symlinks=False)]
+    return [os.path.relpath(e.path, root) for e in found if e.is_symlink() or e.is_file()]
+
+
+def _entries(root: Path, without: Container[str] = ()) -> Iterator[os.DirEntry[str]]:
+    """Yield what is below a folder, which may be deeper than ``rglob`` recurses."""
+    waiting = [str(root)]
     with host_reads(root):
         while waiting:
             with suppress(PermissionError), os.scandir(waiting.pop()) as entries:
                 for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    elif entry.is_symlink() or entry.is_file():
-                        found.append(os.path.relpath(entry.path, root))
+                    if entry.path not in without:
+                        yield entry
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
+
+
+def _copy(tree: Path, copy: Path) -> None:
+    """Copy a source as it is, but for what git keeps in it; ``shutil.copytree`` recurses."""
+    copy.mkdir()
+    for entry in _entries(tree):
+        name = os.path.relpath(entry.path, tree)
+        if ".git" in name.split("/"):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            (copy / name).mkdir()
+        else:
+            shutil.copy2(entry.path, copy / name, follow_symlinks=False)
+
+
+def repositories(root: Path) -> list[str]:
+    """Return the relative names of what git keeps for itself in a folder, outermost only.
+
+    Its settings hold the tokens with which a CI has fetched a source. ``.git`` may be a link, or a
+    file that names the folder: gitrepository-layout(5).
+    """
+    found = {
+        name for entry in _entries(root) if entry.name == ".git" for name in _meant(entry.path)
+    }
+    inside = {os.path.relpath(path, os.path.realpath(root)) for path in found}
+    return sorted(
+        name
+        for name in inside
+        if name.partition("/")[0] not in (".", "..")
+        and not any(str(parent) in inside for parent in Path(name).parents)
+    )
+
+
+def _meant(git: str) -> set[str]:
+    """Return the real paths that a ``.git`` stands for."""
+    found: set[str] = set()
+    waiting = [git]
+    while waiting:
+        path = os.path.realpath(waiting.pop())
+        if path in found or not os.path.exists(path):  # noqa: PTH110 - False also for a loop
+            continue
+        found.add(path)
+        for file, before in ((path, b"gitdir:"), (f"{path}/commondir", b"")):
+            with suppress(OSError), open_whole(Path(file)) as opened:
+                text = opened.read(PATH_BYTES)
+                if text.startswith(before) and b"\0" not in text:
+                    named = os.fsdecode(text.removeprefix(before).strip())
+                    waiting.append(f"{Path(file).parent}/{named}")
     return found
 
 
@@ -218,10 +293,22 @@ def _tracked(root: Path) -> list[str]:
     return found
 
 
+def run_git(
+    *words: str, timeout: float = GIT_SECONDS, settings: Mapping[str, str] | None = None
+) -> process.Completed:
+    """Run git on the repository that its words name, and on no other; ``settings``: variables.
+
+    Raises ToolMissing, HostTimeout, HostError.
+    """
+    environment = {
+        name: value for name, value in os.environ.items() if name not in _OF_ONE_REPOSITORY
+    }
+    environment |= {"LC_ALL": "C", **(settings or {})}
+    return process.run([*_GIT, *words], timeout=timeout, env=environment)
+
+
 def _git(folder: Path, *words: str) -> bytes:
-    # "git status" would otherwise write into the user's repository
-    argv = ["git", "--no-optional-locks", "-C", str(folder), *words]
-    done = process.run(argv, timeout=GIT_SECONDS)
+    done = run_git("-C", str(folder.absolute()), *words)
     if done.exit_status != 0:
         raise ConfigError(f"git cannot read {folder}", details=done.tail())
     return done.stdout
@@ -231,7 +318,7 @@ def _git_commit(folder: Path) -> str | None:
     """Return the commit of a work tree whose root is ``folder``, else ``None``."""
     if not (folder / ".git").exists():
         return None
-    done = process.run(["git", "-C", folder, "rev-parse", "--verify", "HEAD"], timeout=GIT_SECONDS)
+    done = run_git("-C", str(folder.absolute()), "rev-parse", "--verify", "HEAD")
     return done.text.strip() if done.exit_status == 0 else None
 
 
@@ -284,16 +371,14 @@ class Patched(Source):
 
     def fetch(self, on_progress: OnProgress) -> Path:
         """Return the patched tree. Raises ConfigError if a patch does not apply, ToolMissing."""
-        if self.home.is_dir():
-            return self.home
-        tree = self.inner.fetch(on_progress)
+        if not self.home.is_dir():
+            self.inner.fetch(on_progress)  # it takes long: others need not wait for that
         with fetching(self.home, timeout=_PATCH_SECONDS) as scratch:
             if scratch is not None:
+                tree = self.inner.fetch(on_progress)
                 copy = scratch / "tree"
                 with host_writes(copy):
-                    shutil.copytree(
-                        tree, copy, symlinks=True, ignore=shutil.ignore_patterns(".git")
-                    )
+                    _copy(tree, copy)
                 for patch in self.patches:
                     on_progress(BuildProgress(Step.SOURCE, f"apply {patch.name}"))
                     _apply(patch, copy)
@@ -307,9 +392,9 @@ class Patched(Source):
 
 def _apply(patch: Patch, tree: Path) -> None:
     # Inside a repository git would take the paths of a patch for that repository's.
-    environment = {"GIT_CEILING_DIRECTORIES": str(tree.parent), "LC_ALL": "C"}
-    words = ["git", "-C", str(tree), "apply", "--whitespace=nowarn", str(patch.path)]
-    done = process.run(words, timeout=GIT_SECONDS, env={**os.environ, **environment})
+    outside = {"GIT_CEILING_DIRECTORIES": str(tree.parent)}
+    words = ["-C", str(tree), "apply", "--whitespace=nowarn", str(patch.path)]
+    done = run_git(*words, settings=outside)
     if done.exit_status != 0:
         raise ConfigError(
             f"patch {patch.path} does not apply to the source",

@@ -1,39 +1,26 @@
 """Source archives at an address, pinned by their hash; and how any archive is unpacked."""
 
-import gzip
-import importlib
-import lzma
 import shutil
-import sys
 import time
 import zipfile
-import zlib
 from http import HTTPStatus
 from pathlib import Path, PurePosixPath
-from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
+from labctl.archives import entries, is_tar, members, open_tar, open_zip, unpacking
 from labctl.build.manifest import SourceIdentity
 from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.source import Source, fetching, keep
 from labctl.build.spec import ArchiveSource
 from labctl.errors import ConfigError, HostError, HostTimeout, IntegrityError
 from labctl.files import host_reads, host_writes, sha256_file
-from labctl.http import Unreachable, request
+from labctl.http import Unreachable, media_type, pieces, request
 
 FETCH_SECONDS = 1800.0
 #: Longest silence of the server.
 SILENCE_SECONDS = 60.0
 LOCK_SECONDS = FETCH_SECONDS + 300
-_BROKEN = (
-    zipfile.BadZipFile,
-    EOFError,
-    zlib.error,
-    lzma.LZMAError,
-    gzip.BadGzipFile,
-    NotImplementedError,  # a zip file's method that Python does not know
-)
 
 
 class Archive(Source):
@@ -52,11 +39,10 @@ class Archive(Source):
         """Return the unpacked source.
 
         Raises HostError, HostTimeout, IntegrityError when the archive is not the pinned one,
-        ConfigError when there is none at the address or it does not hold what the spec says.
+        ConfigError when the address has no archive, or one without what the spec says.
         """
-        if self.home.is_dir():
-            return self.home
-        on_progress(BuildProgress(Step.SOURCE, f"fetch {self.identity.location}"))
+        if not self.home.is_dir():
+            on_progress(BuildProgress(Step.SOURCE, f"fetch {self.identity.location}"))
         with fetching(self.home, timeout=LOCK_SECONDS) as scratch:
             if scratch is not None:
                 self._fetch_into(scratch, on_progress)
@@ -65,13 +51,14 @@ class Archive(Source):
     def _fetch_into(self, scratch: Path, on_progress: OnProgress) -> None:
         name = PurePosixPath(unquote(urlsplit(self.pinned.archive).path)).name
         archive = scratch / "archive"
-        download(self.pinned.archive, archive, on_progress)
+        sent = download(self.pinned.archive, archive, on_progress)
         found = sha256_file(archive)
         if found != self.pinned.sha256:
             raise IntegrityError(
                 f"{self.identity.location} is not the pinned archive, sha256 {self.pinned.sha256}: "
-                f"it has {found}",
-                hint="the download is damaged, or another file is served under this address",
+                f"it has {found} ({archive.stat().st_size} bytes{sent and f', {sent}'})",
+                hint="the download is damaged, or this address serves another file, or a page of"
+                " a proxy or a login",
             )
         on_progress(BuildProgress(Step.SOURCE, f"unpack {name}"))
         tree = unpack(archive, scratch / "tree", name) / (self.pinned.subdirectory or "")
@@ -82,10 +69,10 @@ class Archive(Source):
 
 def download(
     address: str, to: Path, on_progress: OnProgress, *, silence_seconds: float = SILENCE_SECONDS
-) -> None:
-    """Fetch a file by https, http or from this host.
+) -> str:
+    """Fetch a file by https, http or from this host; return its type if a server sent it.
 
-    Raises ConfigError when there is none, HostError when it cannot be fetched, HostTimeout.
+    Raises ConfigError when no archive is there, HostError when it cannot be fetched, HostTimeout.
     """
     if address.startswith("file:"):
         here = Path(url2pathname(urlsplit(address).path))
@@ -95,9 +82,9 @@ def download(
             file = here.open("rb")
         with file, host_writes(to), to.open("wb") as copy:
             shutil.copyfileobj(file, copy)
-        return
+        return ""
     try:
-        _receive(address, to, on_progress, silence_seconds)
+        return _receive(address, to, on_progress, silence_seconds)
     except Unreachable as error:
         if error.timed_out:
             raise HostTimeout(f"cannot fetch {address}: the server is silent") from error
@@ -106,7 +93,7 @@ def download(
         ) from error
 
 
-def _receive(address: str, to: Path, on_progress: OnProgress, silence_seconds: float) -> None:
+def _receive(address: str, to: Path, on_progress: OnProgress, silence_seconds: float) -> str:
     deadline, done = time.monotonic() + FETCH_SECONDS, 0
     with request("GET", address, silence_s=silence_seconds) as answer:
         if answer.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
@@ -115,12 +102,13 @@ def _receive(address: str, to: Path, on_progress: OnProgress, silence_seconds: f
             raise HostError(f"cannot fetch {address}: the server answered {answer.status_code}")
         total = int(answer.headers.get("Content-Length") or 0) or None
         with host_writes(to), to.open("wb") as file:
-            for block in answer.iter_raw():
+            for block in pieces(answer):
                 file.write(block)
                 done += len(block)
                 on_progress(BuildProgress(Step.SOURCE, to.name, done, total))
                 if time.monotonic() > deadline:
                     raise HostTimeout(f"{address} did not arrive within {FETCH_SECONDS:g} s")
+        return media_type(answer)
 
 
 def unpack(archive: Path, folder: Path, name: str | None = None) -> Path:
@@ -131,39 +119,29 @@ def unpack(archive: Path, folder: Path, name: str | None = None) -> Path:
     broken or refused, ConfigError for another kind of file.
     """
     name = name or archive.name
-    tarfile = _tarfile()
-    folder.mkdir()
-    try:
+    with host_writes(folder), unpacking(name):
+        folder.mkdir()
         if zipfile.is_zipfile(archive):
-            _unzip(archive, folder, name)
-        elif tarfile.is_tarfile(archive):
-            with tarfile.open(archive) as tar:
-                tar.extractall(folder, filter="data")
+            _unzip(archive, folder)
+        elif is_tar(archive):
+            with open_tar(archive) as tar:
+                for member in members(tar):
+                    tar.extract(member, folder, filter="data")
         elif name.endswith((".tar", ".gz", ".tgz", ".bz2", ".xz", ".zip")):
-            raise IntegrityError(f"{name} cannot be unpacked: it is damaged")
+            raise ValueError("it is damaged")
         else:
             raise ConfigError(f"{name} is neither a tar nor a zip archive")
-    except (*_BROKEN, tarfile.TarError) as error:
-        raise IntegrityError(f"{name} cannot be unpacked: {error}") from error
     tops = list(folder.iterdir())
     return tops[0] if len(tops) == 1 and tops[0].is_dir() else folder
 
 
-def _tarfile() -> Any:
-    if sys.version_info < (3, 11, 4):  # as Debian 12 has it, without filters
-        return importlib.import_module("backports.tarfile")
-    return importlib.import_module("tarfile")
-
-
-def _unzip(archive: Path, folder: Path, name: str) -> None:
-    with zipfile.ZipFile(archive) as file:
-        for member in file.infolist():
+def _unzip(archive: Path, folder: Path) -> None:
+    with open_zip(archive) as file:
+        for member in entries(file):
             path = PurePosixPath(member.filename.replace("\\", "/"))
             mode = member.external_attr >> 16
             if path.is_absolute() or ".." in path.parts or mode & 0o170000 == 0o120000:
-                raise IntegrityError(f"{name} cannot be unpacked: {member.filename!r} is refused")
-            if member.flag_bits & 1:
-                raise IntegrityError(f"{name} cannot be unpacked: it is encrypted")
+                raise ValueError(f"{member.filename!r} is refused")
             placed = Path(file.extract(member, folder))
             if not member.is_dir() and mode & 0o111:
                 placed.chmod(0o755)

@@ -41,9 +41,8 @@ class Package(Source):
         pinned one, ConfigError when it does not hold what the spec says.
         """
         home = self.home
-        if home.is_dir():
-            return home
-        on_progress(BuildProgress(Step.SOURCE, f"fetch {self.identity.location}"))
+        if not home.is_dir():
+            on_progress(BuildProgress(Step.SOURCE, f"fetch {self.identity.location}"))
         with fetching(home, timeout=LOCK_SECONDS) as scratch:
             if scratch is not None:
                 self._fetch_into(home, scratch, on_progress)
@@ -66,7 +65,9 @@ class Package(Source):
     def _download(self, scratch: Path) -> Path:
         pinned = self.pinned
         wanted = scratch / "wanted.txt"
-        wanted.write_text(f"{self.identity.location} --hash=sha256:{pinned.sha256}\n")
+        wanted.write_text(
+            f"{self.identity.location} --hash=sha256:{pinned.sha256}\n", encoding="utf-8"
+        )
         checked = ("--require-hashes", "--progress-bar", "off", "--no-binary", pinned.package)
         where = ("--dest", str(scratch / "archive"), "--requirement", str(wanted))
         done = process.run(
@@ -123,14 +124,14 @@ def head_commit(tree: Path) -> str | None:
     try:
         git = tree / ".git"
         if git.is_file():
-            git = tree / git.read_text().removeprefix("gitdir:").strip()
-        head = (git / "HEAD").read_text().strip()
+            git = tree / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+        head = (git / "HEAD").read_text(encoding="utf-8").strip()
         if not head.startswith("ref: "):
             return head
         name = head.removeprefix("ref: ")
         if (git / name).is_file():
-            return (git / name).read_text().strip()
-        packed = (git / "packed-refs").read_text().splitlines()
+            return (git / name).read_text(encoding="utf-8").strip()
+        packed = (git / "packed-refs").read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return None
     return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)

@@ -5,20 +5,23 @@ limits of time, memory and output. Nothing that they make is started on this hos
 gets it without asking for it by its label.
 """
 
+import os
 import re
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labctl.build.source import Folder, Source
-from labctl.build.source_git import Repository
+from labctl.build.source_git import Repository, local_repository
 from labctl.build.spec import BuildSpec, GitSource
+from labctl.config.target import TOOLCHAINS
 from labctl.errors import ConfigError
+from labctl.files import cache_dir, present_folder, state_dir, work_trees
 
 if TYPE_CHECKING:
     from labctl.build.plan import BuildRequest
 
-#: Begins the version of each artifact of such a source; its digest follows.
-LABEL = "untrusted-"
 #: Reason in the manifest for what was not started.
 NOT_STARTED = "its source is not trusted: it is not started on this host"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -37,14 +40,74 @@ def check_untrusted(request: "BuildRequest", spec: BuildSpec) -> None:
             " change files",
             hint="build a product without an SDK",
         )
-    if request.lab_root is None or not isinstance(request.source, Path):
+    if isinstance(request.source, Path):
+        stand_apart(request.lab_root, request.source)
         return
-    source, lab = request.source.resolve(), request.lab_root.resolve()
-    if lab.is_relative_to(source) or source.is_relative_to(lab):
-        raise ConfigError(
-            f"the untrusted source {source} and the lab {lab} share a folder",
-            hint="keep them apart: labctl --lab DIR build …",
+    if (here := present_folder()) is not None and work_trees(here):
+        _check_apart(request.lab_root, here)
+    if (folder := local_repository(request.source.git)) is not None:
+        _check_apart(request.lab_root, folder)
+
+
+def stand_apart(lab_root: Path | None, folder: Path) -> None:
+    """Raise ConfigError if files of strangers in a folder could act as the lab's, or as labctl's.
+
+    All files of the work tree around the folder are theirs. Python imports nothing more from there.
+    """
+    _check_apart(lab_root, folder)
+    theirs = _theirs(folder)
+    sys.path[:] = _outside(sys.path, theirs)
+    if named := os.environ.get("PYTHONPATH"):
+        os.environ["PYTHONPATH"] = os.pathsep.join(_outside(named.split(os.pathsep), theirs))
+    files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
+    for name, file in files.items():
+        if file is not None and _is_within({Path(file)}, theirs):
+            raise ConfigError(
+                f"Python has imported {name} from the untrusted folder: {file}",
+                hint="use the labctl that is installed elsewhere, without PYTHONPATH",
+            )
+
+
+def _check_apart(lab_root: Path | None, folder: Path) -> None:
+    """Raise ConfigError if the lab, or the cache or state of labctl, is in a stranger's folder."""
+    here, theirs = folder.resolve(), _theirs(folder)
+    outermost = [here, *work_trees(here)][-1]
+    unrelated = ""
+    if outermost != here:
+        unrelated = (
+            f"; all files of the work tree {outermost} count as untrusted: if its repository has"
+            " nothing to do with the source, keep its .git elsewhere"
+            f" (git --git-dir DIR --work-tree {outermost})"
         )
+    if _is_within({cache_dir().resolve(), state_dir().resolve()}, theirs):
+        raise ConfigError(
+            f"labctl's cache and state are in the untrusted folder {outermost}, which may"
+            " bring files for them",
+            hint=f"set LABCTL_CACHE and LABCTL_STATE to other folders{unrelated}",
+        )
+    if lab_root is None:
+        return
+    lab = lab_root.resolve()
+    ours = {lab_root.absolute(), lab, (lab / TOOLCHAINS).resolve()}
+    if here.is_relative_to(lab) or _is_within(ours, theirs):
+        raise ConfigError(
+            f"the lab {lab} and the untrusted files of {here} are not apart: they share a folder",
+            hint=f"keep them apart, and name the lab: labctl --lab DIR …{unrelated}",
+        )
+
+
+def _is_within(paths: set[Path], folders: set[Path]) -> bool:
+    return any(path.is_relative_to(folder) for path in paths for folder in folders)
+
+
+def _outside(names: Sequence[str], folders: set[Path]) -> list[str]:
+    return [name for name in names if not _is_within({Path(name).resolve()}, folders)]
+
+
+def _theirs(folder: Path) -> set[Path]:
+    """Return a folder of strangers, and all work trees around it: it may be a submodule."""
+    named = {folder.absolute(), folder.resolve()}
+    return named | {tree.resolve() for one in named for tree in work_trees(one)}
 
 
 def untrusted_source(given: Path | GitSource) -> Source:

@@ -16,7 +16,9 @@ from labctl.build.manifest import BuilderKind
 from labctl.build.progress import OnProgress
 from labctl.build.toolchain import Needs, Toolchain
 from labctl.config.target import Target
+from labctl.errors import CompileError
 from labctl.process import Completed
+from labctl.units import size
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,17 @@ class Workspace(ABC):
         """Return True if a file or folder exists; a relative path begins at the tree."""
 
     @abstractmethod
-    def fetch(self, path: str, to: Path) -> None:
+    def fetch(self, path: str, to: Path, *, most: int | None = None) -> None:
         """Copy a built file to this host; a relative path begins at the tree.
 
-        Verified by its hash where it crosses a wire. Raises HostError, IntegrityError.
+        Verified by its hash where it crosses a wire. Raises HostError, IntegrityError, CompileError
+        for a file of more than ``most`` bytes, holes included.
         """
+
+
+def too_large(path: str, most: int) -> CompileError:
+    """Return the error for a built file of more bytes than a build may leave."""
+    return CompileError(f"the build left more than {size(most)} in {path}")
 
 
 class Builder(ABC):

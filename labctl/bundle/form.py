@@ -39,7 +39,7 @@ MOST_ENTRY_BYTES = 256 << 20
 MOST_MANIFEST_BYTES = 8 << 20
 MOST_SIGNATURE_BYTES = 64 << 10
 #: Largest record of a trial: every token's time is in it.
-MOST_RECORD_BYTES = 64 << 20
+MOST_RECORD_BYTES = 16 << 20
 MOST_ENTRIES = 20_000
 #: Largest compression ratio of an entry; an entry that compresses better is stored uncompressed.
 MOST_RATIO = 100

@@ -1,17 +1,15 @@
 """Read the records of a run from an opened bundle, and trust none of their names."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
-
-from pydantic_core import from_json
 
 from labctl.bundle import form
 from labctl.bundle.form import NotABundle, name_problem
 from labctl.bundle.reader import Bundle
 from labctl.checked import is_name
+from labctl.config.printed import check_json
 from labctl.errors import ConfigError
 from labctl.records import (
     Annotations,
@@ -29,8 +27,6 @@ RecordT = TypeVar("RecordT", bound=FileRecord)
 
 #: Folder of the run directory's files in a bundle.
 RUN = "run/"
-#: The largest number of the lab's database.
-_LARGEST = (1 << 63) - 1
 _TRIAL = re.compile(rf"{RUN}trials/([^/]+)/{re.escape(RECORD)}")
 
 
@@ -72,22 +68,10 @@ def bundled_run(bundle: Bundle) -> BundledRun:
     return BundledRun(run, plan, tuple(sorted(trials, key=lambda trial: trial.number)))
 
 
-def _check_numbers(value: object) -> None:
-    """Raise ValueError for a number that no record of labctl has and no database can store."""
-    if isinstance(value, Mapping):
-        for inner in value.values():
-            _check_numbers(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            _check_numbers(inner)
-    elif isinstance(value, int | float) and abs(value) > _LARGEST:
-        raise ValueError(f"a number of {value:.3g}")
-
-
 def _record(bundle: Bundle, name: str, kind: type[RecordT]) -> RecordT:
     raw = bundle.read(name, most=form.MOST_RECORD_BYTES)
     try:
-        _check_numbers(from_json(raw, allow_inf_nan=False))
+        check_json(raw, most_bytes=form.MOST_RECORD_BYTES)
         return read_record(kind, raw, Path(name))
     except ConfigError as error:
         raise NotABundle(f"{bundle.path}: {error.message}", hint=error.hint) from error

@@ -22,6 +22,7 @@ from labctl.errors import ConfigError
 from labctl.files import host_writes, sha256_file, write_atomic
 from labctl.progress import Progress
 from labctl.records import TrialState
+from labctl.results.summary import ESTIMATE
 from labctl.runs import Observer, Outcome, RunRequest, find_files, read_recipe, run_recipe
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository, note_in_index
@@ -176,6 +177,7 @@ def reproduction_document(
         "bundle": str(bundle),
         "there": there.path.name,
         "here": here.run.id,
+        "estimate": ESTIMATE,
         "numbers": [asdict(one) for one in numbers],
     }
 

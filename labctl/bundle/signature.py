@@ -46,7 +46,7 @@ def sign(manifest: bytes, key: Path) -> bytes:
     if not key.is_file():
         raise ConfigError(f"no key {key}", hint="make one: ssh-keygen -t ed25519")
     # It writes next to the signed file: with standard input no file remains.
-    done = _run(["sign", "-q", "-f", str(key)], manifest, _SIGN_SECONDS)
+    done = _run(["sign", "-q", "-f", str(key.absolute())], manifest, _SIGN_SECONDS)
     if done.exit_status != 0 or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
         raise ConfigError(
             f"ssh-keygen cannot sign with {key}",
@@ -78,7 +78,7 @@ def verify(manifest: bytes, signature: bytes, allowed_signers: Path | None = Non
         key = match[2]
         if allowed_signers is None:
             return Signer(key, None)
-        allowed = ["-s", file.name, "-f", str(allowed_signers)]
+        allowed = ["-s", file.name, "-f", str(allowed_signers.absolute())]
         found = _run(["find-principals", *allowed], manifest, _VERIFY_SECONDS)
         names = re.split(r"[,\n]", found.text.strip()) if found.exit_status == 0 else []
         for name in names:

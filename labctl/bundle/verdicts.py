@@ -8,7 +8,7 @@ from labctl.bundle.form import BundleManifest
 from labctl.compare import History, Pair, Row, Side, Verdict, compare, run_sides
 from labctl.compare.thresholds import Thresholds
 from labctl.records import BoardFacts, Execution, RunRecord, TrialRecord, TrialState
-from labctl.stats import median
+from labctl.stats import geometric_mean
 from labctl.stats.log_ratio import unpaired
 
 #: Shares of a ceiling within this difference count as the same: ceilings come from probes, and
@@ -120,16 +120,17 @@ def _share(there: Measured, here: Measured, variant: str) -> Number | None:
     mine, theirs = (_shares(side.good(variant)) for side in (here, there))
     if not theirs:
         return None
-    kind = max(theirs, key=lambda one: median(theirs[one]))
+    kind = max(theirs, key=lambda one: geometric_mean(theirs[one]))
     what = f"share of the {kind} ceiling"
-    at = median(theirs[kind])
+    at = geometric_mean(theirs[kind])
     if kind not in mine:
         why = f"this board's {kind} rate is unknown: `labctl boards probe`"
         return Number(variant, what, Judgement.CANT_TELL, why, at)
-    now = median(mine[kind])
-    nearest = max(mine, key=lambda one: median(mine[one]))
+    now = geometric_mean(mine[kind])
+    nearest = max(mine, key=lambda one: geometric_mean(mine[one]))
     if nearest != kind:
-        why = f"{nearest} is nearer here ({median(mine[nearest]):.0%}), which {kind} was there"
+        share = f"{geometric_mean(mine[nearest]):.0%}"
+        why = f"{nearest} is nearer here ({share}), which {kind} was there"
         return Number(variant, what, Judgement.CANT_TELL, why, at, now)
     return Number(variant, what, *_judged_share(mine[kind], theirs[kind]), at, now)
 
@@ -149,11 +150,11 @@ def _judged_share(mine: Sequence[float], theirs: Sequence[float]) -> tuple[Judge
 
 
 def _shares(trials: Sequence[TrialRecord]) -> dict[str, list[float]]:
-    """Return the shares of every bound that all repeats have."""
+    """Return the shares, above 0, of every bound that all repeats have."""
     bounds = [trial.bound.shares for trial in trials if trial.bound and trial.bound.shares]
     if not bounds or len(bounds) != len(trials):
         return {}
-    kinds = set.intersection(*(set(shares) for shares in bounds))
+    kinds = set.intersection(*({kind for kind in one if one[kind] > 0} for one in bounds))
     return {kind: [shares[kind] for shares in bounds] for kind in sorted(kinds)}
 
 

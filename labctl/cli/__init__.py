@@ -1,8 +1,7 @@
 """The ``labctl`` program."""
 
-try:
-    from labctl.cli.root import main
-except KeyboardInterrupt:  # an interrupt of the start is no traceback
-    raise SystemExit(130) from None
+from labctl import interrupts
 
 __all__ = ["main"]
+
+main = interrupts.program("labctl.cli.root")

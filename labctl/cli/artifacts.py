@@ -11,8 +11,8 @@ from labctl.build.artifact import list_artifacts
 from labctl.cli.complete import ARTIFACT, TARGET
 from labctl.cli.output import json_option, note, output_console
 from labctl.config.types import parse_duration
-from labctl.errors import ConfigError, IntegrityError
-from labctl.report.details import print_fitting, print_whole
+from labctl.errors import ConfigError, IntegrityError, printable_line
+from labctl.report.details import plain, print_fitting, print_whole
 from labctl.units import size
 
 #: In the table of differences; JSON has everything.
@@ -47,12 +47,12 @@ def list_command(target: str | None, *, as_json: bool) -> None:
         manifest = artifact.manifest
         table.add_row(
             "*" if artifact.path.resolve() in current else "",
-            f"{manifest.target}/{manifest.product}-{manifest.version}",
-            manifest.key[: artifact_store.KEY_DIGITS],
+            plain(f"{manifest.target}/{manifest.product}-{manifest.version}"),
+            plain(manifest.key[: artifact_store.KEY_DIGITS]),
             size(artifact_store.size_bytes(artifact)),
             f"{artifact.built:%Y-%m-%d %H:%M}",
-            manifest.source.revision,
-            str(manifest.toolchain),
+            plain(manifest.source.revision),
+            plain(str(manifest.toolchain)),
         )
     print_fitting(output_console(), table, spare=2)
 
@@ -77,7 +77,8 @@ def verify(names: tuple[str, ...]) -> None:
             damaged.append(error.message)
         else:
             tools = len(artifact.manifest.tools)
-            click.echo(f"good  {artifact.path}  {tools} tool{'s' if tools != 1 else ''}")
+            word = "tool" if tools == 1 else "tools"
+            click.echo(printable_line(f"good  {artifact.path}  {tools} {word}"))
     if damaged:
         raise IntegrityError(
             f"{len(damaged)} of {len(found)} artifacts are damaged",
@@ -105,13 +106,14 @@ def diff(names: tuple[str, ...], *, as_json: bool) -> None:
     else:
         table = _table("field", *heads)
         for one in fields:
-            table.add_row(one.field, *map(_shown, one.values))
+            table.add_row(plain(one.field), *(plain(_shown(value)) for value in one.values))
         print_whole(console, table)
     for tool, rows in tables.items():
         click.echo()
         table = _table(f"{tool}: bytes", *heads, right=True)
         for row in rows:
-            table.add_row(row.field, *("-" if v is None else f"{v:,}" for v in row.values))
+            cells = ("-" if value is None else f"{value:,}" for value in row.values)
+            table.add_row(plain(row.field), *cells)
         print_whole(console, table)
 
 
@@ -125,16 +127,21 @@ def diff(names: tuple[str, ...], *, as_json: bool) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="List what would be removed; remove nothing.")
 def prune(older: str, *, dry_run: bool) -> None:
-    """Remove old artifacts and their build trees; the last one of each version stays."""
+    """Remove old artifacts and their build trees; the last one of each version stays.
+
+    The last of an untrusted version does not. What builds left that made no artifact goes too.
+    """
     try:
         age = timedelta(seconds=parse_duration(older))
     except ValueError as error:
         raise ConfigError(f"--older {older}: {error}") from error
-    removed = artifact_store.prune(age, dry_run=dry_run)
-    for artifact in removed:
-        click.echo(f"{'would remove' if dry_run else 'removed'}  {artifact.path}")
-    total = size(sum(map(artifact_store.size_bytes, removed)))
-    note(f"{len(removed)} artifacts, {total} of tools")
+    pruned = artifact_store.prune(age, dry_run=dry_run)
+    for one in (*(str(artifact.path) for artifact in pruned.artifacts), *pruned.others):
+        click.echo(printable_line(f"{'would remove' if dry_run else 'removed'}  {one}"))
+    total = size(sum(map(artifact_store.size_bytes, pruned.artifacts)))
+    note(
+        f"{len(pruned.artifacts)} artifacts, {total} of tools; {len(pruned.others)} left by builds"
+    )
 
 
 def _shown(value: object) -> str:
@@ -152,5 +159,5 @@ def _table(*headings: str, right: bool = False) -> Table:
     table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2))
     for index, heading in enumerate(headings):
         numbers = (right and index > 0) or heading == "size"
-        table.add_column(heading, justify="right" if numbers else "left")
+        table.add_column(plain(heading), justify="right" if numbers else "left")
     return table

@@ -56,5 +56,7 @@ def audit(
 
 
 def _line(one: AuditEntry) -> str:
+    if one.damaged:
+        return f"{one.actor}  {one.action}  {one.subject}  {one.damaged}"
     why = f": {one.reason}" if one.reason else ""
     return f"{local_time(one.at)}  {one.actor}  {one.action}  {one.subject}{why}  ({one.via})"

@@ -71,7 +71,8 @@ def list_command(invocation: Invocation, *, as_json: bool) -> None:
     known = {one.run.id for one in RunRepository(lab.root / "runs", note).query()}
     for one in found:
         if gone := [run for run in one.runs if run not in known]:
-            note(f"baseline {one.name}: no longer in this lab: {' '.join(gone)}")
+            text = f"baseline {one.name}: no longer in this lab: {' '.join(gone)}"
+            note(printable_line(text))
 
 
 @baseline.command("remove", epilog="Example: labctl baseline remove release-1.2")
@@ -85,5 +86,7 @@ def remove(invocation: Invocation, name: str) -> None:
 def _line(one: Baseline) -> str:
     variant = f" variant {one.variant}" if one.variant else ""
     text = f"  {one.note}" if one.note else ""
+    if one.damaged:
+        return f"{one.name}: {' '.join(one.runs)}  {one.damaged}"
     when = f"{one.set_at:%Y-%m-%d %H:%M}"
     return f"{one.name}: {' '.join(one.runs)}{variant} ({one.set_by}, {when}){text}"

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -11,15 +10,15 @@ import click
 
 from labctl.cli.board_choice import boards_on
 from labctl.cli.lab import connect_board, lab_of
-from labctl.cli.output import json_option, note
+from labctl.cli.output import json_option, note, way_on
 from labctl.cli.root import Invocation
 from labctl.cli.run import comparing_with
 from labctl.config.lab import LabFile
 from labctl.config.yaml.document import load
+from labctl.database import patience
 from labctl.errors import Blame, ConfigError, ExitStatus, LabctlError, printable_line
 from labctl.farm.batch import Batch
 from labctl.farm.batch_plan import BatchPlan, PlannedBatch, plan_batch, without_agent
-from labctl.farm.database_retry import retry_database
 from labctl.farm.dispatcher import Dispatcher
 from labctl.farm.expected import expected_seconds
 from labctl.farm.health import require_health
@@ -65,7 +64,7 @@ def batch(
     if untrusted:
         from labctl.runs.inputs.untrusted_recipe import Workspace
 
-        workspace = Workspace.of(plan, lab.root)
+        workspace = Workspace.of(plan, lab.root, invocation.lab)
     planned = plan_batch(
         load(plan, BatchPlan),
         lab,
@@ -79,15 +78,16 @@ def batch(
     lacking = without_agent(lab, {board for one in planned.jobs for board in one.job.boards})
     current = _current(lab, planned, new=new)
     del planned  # may be thousands of recipes; the batch has them on disk
-    with current.held():
+    with current.held(), way_on(f"finished jobs are kept; to continue: labctl batch {plan}"):
         _run(lab, current, lacking)
-    _show_results(current, as_json)
+    with way_on(f"all jobs have ended; they are in {current.path}"):
+        _show_results(current, as_json)
     return _status(current)
 
 
 def _current(lab: LabFile, planned: PlannedBatch, *, new: bool) -> Batch:
     """Return the unfinished batch of the plan, else a new one."""
-    earlier = Batch.unfinished(lab.root, planned.name)
+    earlier = Batch.unfinished(lab.root, planned.name, lambda line: note(printable_line(line)))
     same = [one for one in earlier if one.digest == planned.digest]
     if same and not new:
         current = same[0]
@@ -123,7 +123,8 @@ def _run(lab: LabFile, current: Batch, lacking: Mapping[str, ConfigError]) -> No
 
     def count(board: str, stopping: Event) -> None:
         try:
-            retry_database(partial(state.health.job_done, board), note, stopping)
+            with patience(stopping=stopping):
+                state.health.job_done(board)
         except LabctlError as error:  # the job's results are kept anyway
             note(printable_line(f"note: a job on {board} is not counted: {error.message}"))
 

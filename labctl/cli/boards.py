@@ -4,7 +4,6 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from textwrap import wrap
@@ -16,8 +15,9 @@ from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation, LazyGroup
 from labctl.config.lab import LabFile
-from labctl.errors import ExitStatus, InfraError
-from labctl.transport import board_state, states_status
+from labctl.errors import ExitStatus, InfraError, printable
+from labctl.retry import in_threads
+from labctl.transport import states_status
 
 _AT_ONCE = 32
 _WIDTH = 80
@@ -84,8 +84,8 @@ def list_boards(invocation: Invocation, as_json: bool) -> int:
 
 def _list(invocation: Invocation, *, as_json: bool) -> int:
     known = lab_of(invocation).lab.boards.values()
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        states = list(pool.map(lambda board: board_status(board, connect_board), known))
+    look = partial(board_status, connect=connect_board)
+    states = in_threads(look, known, at_once=_AT_ONCE)
     # The status counts even if nobody reads to the end.
     status = invocation.status = states_status(state.state for state in states)
     uses = _uses(lab_of(invocation), states)
@@ -96,7 +96,7 @@ def _list(invocation: Invocation, *, as_json: bool) -> int:
         width = max((len(state.name) for state in states), default=0)
         for state in states:
             line = f"{state.name:{width}}  {state.state:12}  {state.target}  {state.address}"
-            click.echo(_with_detail(line, state.detail))
+            click.echo(printable(_with_detail(line, state.detail)))
             if text := uses[state.name].text:
                 click.echo(
                     "\n".join(wrap(text, _WIDTH, initial_indent="    ", subsequent_indent="    "))
@@ -109,7 +109,7 @@ def _list(invocation: Invocation, *, as_json: bool) -> int:
 def _uses(lab: LabFile, states: Sequence[BoardStatus]) -> dict[str, BoardUsage]:
     """Return the users of boards. An unreadable state hides no board."""
     try:
-        return board_usages(lab, {one.name: one.state == board_state(None) for one in states})
+        return board_usages(lab, {one.name: one.state for one in states})
     except InfraError as error:
         note(f"the users of the boards are unknown: {error.message}")
         return {one.name: BoardUsage() for one in states}

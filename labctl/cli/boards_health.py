@@ -98,9 +98,11 @@ def _decide(
     invocation: Invocation, boards: Sequence[str], health: Health, reason: str, *, as_json: bool
 ) -> None:
     from labctl.state import this_user
+    from labctl.state.audit import checked_reason
 
     if not reason.strip():
         raise click.UsageError("--reason must not be empty")
+    reason = checked_reason(reason) or ""
     lab = lab_of(invocation)
     state, by = lab_state(lab), this_user()
     names = [lab.board(name).name for name in dict.fromkeys(boards)]
@@ -118,6 +120,8 @@ def _decide(
 
 
 def _line(event: BoardEvent) -> str:
+    if event.damaged:
+        return f"{event.kind:8}  {event.damaged}"
     reason = f": {event.reason}" if event.reason else ""
     return f"{local_time(event.at)}  {event.kind:8}  {event.value}{reason}  ({event.made_by})"
 

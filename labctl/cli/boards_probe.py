@@ -1,5 +1,6 @@
 """``labctl boards probe``."""
 
+import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from labctl.cli.output import json_option, output_console
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
-from labctl.errors import printable
+from labctl.errors import printable, printable_line
 from labctl.records import BoardProbe, StorageRate
 from labctl.runs import Observer
 from labctl.runs.probe import probe_board
@@ -64,7 +65,7 @@ def probe(
         )
         shown.end_step()
     if as_json:
-        click.echo(found.model_dump_json(indent=2))
+        click.echo(json.dumps(found.model_dump(mode="json"), indent=2))
         return
     console = output_console()
     for line in _summary(found):
@@ -74,7 +75,7 @@ def probe(
     for slow in found.slower:
         click.echo(f"SLOWER: {slow.what}: {size(slow.now)}/s, before {size(slow.before)}/s")
     for remark in found.notes:
-        click.echo(f"note: {remark}")
+        click.echo(printable_line(f"note: {remark}"))
     click.echo(f"probe: {path}")
 
 

@@ -35,8 +35,8 @@ from labctl.config.lab import find_lab_root
 from labctl.config.recipe import Recipe
 from labctl.config.yaml.messages import explain as explain_problems
 from labctl.config.yaml.messages import path_text
-from labctl.errors import ConfigError
-from labctl.report.details import print_whole
+from labctl.errors import ConfigError, printable, printable_line
+from labctl.report.details import plain, print_whole
 from labctl.runs.inputs.programs import missing_builds
 from labctl.units import size
 
@@ -140,6 +140,11 @@ def build(
     agent too. The same inputs are built only once. The local builder needs no root and no system
     compiler: `pip install 'labctl[build]'`.
     """
+    if untrusted and invocation.lab is None:
+        raise ConfigError(
+            "--untrusted takes no lab from the present folder, which may be a stranger's",
+            hint="name it: labctl --lab DIR build …; lab and source must not share a folder",
+        )
     request = BuildRequest(
         target=target or _target_of_the_lab(invocation),
         product=product,
@@ -213,7 +218,8 @@ def _print_explanation(found: Explanation, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found.document(), indent=2))
         return
-    click.echo(f"# {plan.order.what}: {plan.label}, {plan.source.identity.revision}")
+    what = f"# {plan.order.what}: {plan.label}, {plan.source.identity.revision}"
+    click.echo(printable_line(what))
     click.echo(f"# {identity}, {plan.choice.why}")
     click.echo(f"# artifact {plan.artifact}{' (built already)' if found.built else ''}")
     for name, value in plan.order.toolchain.environment.items():
@@ -221,7 +227,7 @@ def _print_explanation(found: Explanation, *, as_json: bool) -> None:
     for command in found.script.commands:
         click.echo(f"\n# {command.step}: {command.message}, within {command.seconds:g} s")
         click.echo(f"cd {shlex.quote(command.cwd or found.folders.tree)}")
-        click.echo(shlex.join(command.words))
+        click.echo(printable(shlex.join(command.words)))
 
 
 def _source(source: Path | None, git: str | None, ref: str | None) -> Path | GitSource | None:
@@ -308,15 +314,18 @@ def _print_summary(artifact: Artifact, only: tuple[str, ...]) -> None:
     manifest = artifact.manifest
     console = output_console()
     console.print(
-        f"{manifest.product} ({manifest.version}) for {manifest.target}: "
-        f"{manifest.source.revision} of {_location(manifest.source.location)}",
+        printable_line(
+            f"{manifest.product} ({manifest.version}) for {manifest.target}: "
+            f"{manifest.source.revision} of {_location(manifest.source.location)}"
+        ),
         style="bold",
         highlight=False,
+        markup=False,
         soft_wrap=True,
     )
     click.echo(f"  in        {artifact.path}")
-    click.echo(f"  toolchain {manifest.toolchain}")
-    click.echo(f"  flags     {' '.join(manifest.flags)}")
+    click.echo(printable_line(f"  toolchain {manifest.toolchain}"))
+    click.echo(printable_line(f"  flags     {' '.join(manifest.flags)}"))
     table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2))
     for heading in ("  tool", "size", "file", "first start", "tiny model"):
         table.add_column(heading, justify="right" if heading == "size" else "left")
@@ -324,5 +333,6 @@ def _print_summary(artifact: Artifact, only: tuple[str, ...]) -> None:
         if only and name not in only:
             continue
         ran = "-" if tool.infer is None else str(tool.infer)
-        table.add_row(f"  {name}", size(tool.size_bytes), str(tool.elf), str(tool.smoke), ran)
+        said = map(plain, (f"  {name}", size(tool.size_bytes), str(tool.elf), str(tool.smoke), ran))
+        table.add_row(*said)
     print_whole(console, table)

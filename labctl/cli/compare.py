@@ -11,7 +11,7 @@ from labctl.cli.lab import lab_or_own, runs_folder
 from labctl.cli.output import json_option, note, output_console
 from labctl.cli.root import Invocation
 from labctl.config.types import parse_share
-from labctl.errors import ExitStatus
+from labctl.errors import ExitStatus, printable
 
 #: ``--fail-on`` -> verdict
 _FAILURES = {
@@ -135,7 +135,7 @@ def compare(
     if as_json:
         click.echo(json.dumps(comparison_document(found), indent=2))
     elif markdown:
-        click.echo(comparison_markdown(found), nl=False)
+        click.echo(printable(comparison_markdown(found)), nl=False)
     else:
         print_comparison(output_console(), found)
     return invocation.status

@@ -37,7 +37,7 @@ def runs(ctx: click.Context) -> Iterable[str]:
     root = _root(ctx)
     if root is None:
         return ["latest"]
-    from labctl.runs.record.directory import KINDS
+    from labctl.runs.record.disk import KINDS
 
     found = {path.parent.name for name in KINDS for path in root.glob(f"runs/*/{name}")}
     return ["latest", *sorted(found, reverse=True)]
@@ -46,10 +46,12 @@ def runs(ctx: click.Context) -> Iterable[str]:
 def jobs(ctx: click.Context) -> Iterable[str]:
     """Name the jobs that wait or run."""
     from labctl.config.lab import find_lab
+    from labctl.database import patience
     from labctl.state import lab_state
     from labctl.transport.registry import TRANSPORTS
 
-    return (job.id for job in lab_state(find_lab(_folder(ctx), TRANSPORTS)).jobs.list())
+    with patience(0.0):
+        return [job.id for job in lab_state(find_lab(_folder(ctx), TRANSPORTS)).jobs.list()]
 
 
 def trashed(ctx: click.Context) -> Iterable[str]:
@@ -71,28 +73,34 @@ def unfinished(ctx: click.Context) -> Iterable[str]:
 
 def tags(ctx: click.Context) -> Iterable[str]:
     """Name the tags of the lab's runs."""
+    from labctl.database import patience
     from labctl.runs.record.repository import RunRepository
 
     root = _root(ctx)
-    return () if root is None else RunRepository(root / "runs").tags()
+    with patience(0.0):
+        return () if root is None else RunRepository(root / "runs").tags()
 
 
 def baselines(ctx: click.Context) -> Iterable[str]:
     """Name the lab's baselines."""
     from labctl.config.lab import find_lab
+    from labctl.database import patience
     from labctl.state import lab_state
     from labctl.transport.registry import TRANSPORTS
 
     lab = find_lab(_folder(ctx), TRANSPORTS)
-    return (one.name for one in lab_state(lab).baselines.list())
+    with patience(0.0):
+        return [one.name for one in lab_state(lab).baselines.list()]
 
 
 def parameters(ctx: click.Context) -> Iterable[str]:
     """Name the engine parameters of the lab's runs, with their values."""
+    from labctl.database import patience
     from labctl.runs.record.repository import RunRepository
 
     root = _root(ctx)
-    found = [] if root is None else RunRepository(root / "runs").parameters()
+    with patience(0.0):
+        found = [] if root is None else RunRepository(root / "runs").parameters()
     return [f"{name}={value}" for name, value in found]
 
 
@@ -249,7 +257,10 @@ def _root(ctx: click.Context) -> Path | None:
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print a shell completion script."""
+    from labctl.process import elsewhere
+
     completer = get_completion_class(shell)
     assert completer is not None
     root = ctx.find_root().command
-    click.echo(completer(root, {}, "labctl", "_LABCTL_COMPLETE").source())
+    with elsewhere():  # click asks the shell for its version
+        click.echo(completer(root, {}, "labctl", "_LABCTL_COMPLETE").source())

@@ -17,7 +17,7 @@ from labctl.cli.store import old_store_flags, run_old_flags
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import find_recipe
 from labctl.deploy import Pace
-from labctl.errors import ConfigError, ExitStatus
+from labctl.errors import ConfigError, ExitStatus, printable_line
 from labctl.runs import BoardTask, Fleet, Wanted, find_files, read_recipe
 from labctl.runs.inputs.deploy_inputs import nothing_to_deploy
 from labctl.units import counted, size
@@ -109,7 +109,7 @@ def deploy(
         click.echo(json.dumps([task.document() for task in tasks], indent=2))
     elif not only_plan:
         for task in tasks:
-            click.echo(result_text(task))
+            click.echo(printable_line(result_text(task)))
     return max((task.error.exit_status for task in tasks if task.error), default=ExitStatus.OK)
 
 

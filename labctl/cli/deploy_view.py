@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 
-from labctl.cli.progress import ProgressView, Step, Steps
+from labctl.cli.progress import STILL_LOST_SECONDS, ProgressView, Step, Steps
 from labctl.deploy import Object
 from labctl.errors import BoardBusy, InfraError, printable_line
 from labctl.runs import BoardTask, DeployPreview, FleetView, SendProgress
@@ -89,7 +89,8 @@ class BoardsView(FleetView):
         self._boards = boards
         self._lock = threading.Lock()
         self._sending: dict[str, _Sending] = {}
-        self._lost: set[str] = set()
+        #: Boards without a link: when it was lost, and when a line said so (monotonic clock, s).
+        self._lost: dict[str, tuple[float, float]] = {}
 
     def note(self, text: str) -> None:
         """One line."""
@@ -130,7 +131,7 @@ class BoardsView(FleetView):
         """Update the board's bar."""
         name = task.board.name
         with self._lock:
-            self._lost.discard(name)
+            self._lost.pop(name, None)
             if (sending := self._sending.get(name)) is None:
                 return  # the agent is too small for a bar
             sending.progress.arrived(item, done_bytes)
@@ -138,11 +139,16 @@ class BoardsView(FleetView):
             sending.show()
 
     def lost(self, task: BoardTask, error: InfraError) -> None:
-        """Print one line for each loss, not for each retry."""
-        name = task.board.name
+        """Print a line for a loss, and then every 10 s."""
+        name, now = task.board.name, time.monotonic()
         with self._lock:
-            if name not in self._lost:
-                self._lost.add(name)
+            if name in self._lost:
+                began, told = self._lost[name]
+                if now - told >= STILL_LOST_SECONDS:
+                    self._lost[name] = began, now
+                    self._view.say(f"{name}: still no link after {now - began:.0f} s; retrying")
+            else:
+                self._lost[name] = now, now
                 self._view.say(f"{name}: {error.message}; retrying")
                 if sending := self._sending.get(name):
                     sending.progress.lost()

@@ -26,7 +26,7 @@ def docs(page: str | None) -> None:
     path = DOCS / f"{page.removesuffix('.md')}.md"
     if path not in set(DOCS.glob("*.md")):
         raise ConfigError(unknown("page", page, pages()), hint="`labctl docs` lists the pages")
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     if sys.stdout.isatty():
         _page(text)
     else:
@@ -39,7 +39,12 @@ def _list() -> None:
     for heading, names in (("Guides:", GUIDES), ("References:", known[len(GUIDES) :])):
         click.echo(heading)
         for name in names:
-            title = (DOCS / f"{name}.md").read_text().partition("\n")[0].removeprefix("# ")
+            title = (
+                (DOCS / f"{name}.md")
+                .read_text(encoding="utf-8")
+                .partition("\n")[0]
+                .removeprefix("# ")
+            )
             click.echo(f"  {name:{width}}  {title}")
 
 
@@ -50,8 +55,11 @@ def _page(text: str) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
+    from labctl.process import elsewhere
+
     console = Console()
     with console.capture() as capture:
         console.print(Markdown(text, hyperlinks=False))
     os.environ.setdefault("LESS", _LESS)
-    click.echo_via_pager(capture.get(), color=True)
+    with elsewhere():
+        click.echo_via_pager(capture.get(), color=True)

@@ -7,7 +7,7 @@ import click
 
 from labctl.cli.output import json_option
 from labctl.doctor import Importance, examine
-from labctl.errors import ExitStatus
+from labctl.errors import ExitStatus, printable_line
 
 
 @click.command(epilog="Example: labctl doctor --json")
@@ -25,7 +25,7 @@ def doctor(as_json: bool) -> int:
         for finding in findings:
             needed = finding.importance is Importance.NEEDED
             mark = "ok" if finding.found else ("MISSING" if needed else "absent")
-            click.echo(f"{mark:8}{finding.name}: {finding.detail}")
+            click.echo(printable_line(f"{mark:8}{finding.name}: {finding.detail}"))
             if not finding.found:
                 click.echo(f"{'':8}used for: {finding.used_for}")
                 click.echo(f"{'':8}get it:   {finding.remedy}")

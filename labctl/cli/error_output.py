@@ -6,19 +6,27 @@ from pathlib import Path
 import click
 
 from labctl.cli.output import coloured
-from labctl.errors import Blame, ExitStatus, LabctlError, printable
+from labctl.errors import Blame, ConfigError, ExitStatus, LabctlError, printable
 
 BUG_HINT = "this is a bug in labctl: please report it with the output of `labctl --debug ...`"
 
 
+def _has_folder() -> bool:
+    from labctl.files import present_folder  # slow to import
+
+    return present_folder() is not None
+
+
 def print_error(error: Exception, *, as_json: bool) -> int:
     """Print an error for people, or as one JSON object; return its exit status."""
+    # Python names no file where it has asked for the present folder.
+    if isinstance(error, FileNotFoundError) and not error.filename and not _has_folder():
+        error = ConfigError(
+            "the present folder was removed", hint="change to a folder that is there"
+        )
     match error:
         case click.exceptions.Exit():
             return error.exit_code
-        case click.Abort():
-            click.echo("interrupted", err=True)
-            return ExitStatus.INTERRUPTED
         case click.ClickException():
             if isinstance(error, click.exceptions.NoSuchCommand):
                 from labctl.cli.help import with_nearest
@@ -43,7 +51,7 @@ def print_error(error: Exception, *, as_json: bool) -> int:
     if as_json:
         _print_json("bug", message, BUG_HINT)
     else:
-        click.echo(f"bug: {message}\nhint: {BUG_HINT}", err=True)
+        click.echo(f"bug: {_below(printable(message))}\nhint: {BUG_HINT}", err=True)
     return ExitStatus.INFRA
 
 

@@ -10,7 +10,7 @@ import click
 
 from labctl.cli.complete import RECIPE
 from labctl.cli.lab import lab_or_own
-from labctl.cli.output import TABLES, json_option, lead_nowhere, output_console
+from labctl.cli.output import TABLES, json_option, lead_nowhere, output_console, way_on
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
 from labctl.config.recipe import find_recipe
@@ -133,10 +133,11 @@ def check_format(result_format: str, output: Path | None) -> bool:
 def tell_outcome(outcome: "EvaluationOutcome", *, as_json: bool) -> int:
     """Print the result of an evaluation; return its exit status, even if nobody reads."""
     try:
-        show_evaluation(outcome.directory.run, as_json=as_json)
-        if not as_json:
-            click.echo(f"run directory: {outcome.directory.path}")
-        sys.stdout.flush()
+        with way_on(f"the evaluation has finished: labctl report {outcome.directory.id}"):
+            show_evaluation(outcome.directory.run, as_json=as_json)
+            if not as_json:
+                click.echo(f"run directory: {outcome.directory.path}")
+            sys.stdout.flush()
     except BrokenPipeError:
         lead_nowhere(sys.stdout.fileno())
     return outcome.exit_status

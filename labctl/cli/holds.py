@@ -10,7 +10,7 @@ import click
 
 from labctl.cli.complete import BOARD
 from labctl.cli.lab import lab_of
-from labctl.cli.options import DURATION
+from labctl.cli.options import USE_TIME
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
@@ -32,7 +32,7 @@ class LocalTime(click.ParamType[float]):
         """Return it in s since 1970."""
         try:
             return parse_local_time(str(value), datetime.now(UTC))
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             self.fail(str(error), param, ctx)
 
 
@@ -40,7 +40,7 @@ class LocalTime(click.ParamType[float]):
 @click.option(
     "--for",
     "seconds",
-    type=DURATION,
+    type=USE_TIME,
     default=format_duration(HOLD_SECONDS),
     show_default=True,
     help="Time until it ends.",
@@ -113,7 +113,7 @@ def release(
     metavar="WHEN",
     help="Begin: 14:00, 2026-11-23T09:00 (on this host's clock), 2026-11-23T09:00+01:00.",
 )
-@click.option("--for", "seconds", type=DURATION, help="Length, such as 2h.")
+@click.option("--for", "seconds", type=USE_TIME, help="Length, such as 2h.")
 @click.option("--user", metavar="USER", help="For USER or USER@HOST; default: you.")
 @click.option("--maintenance", is_flag=True, help="Nobody starts work then.")
 @click.option("--cancel", metavar="ID", help="Cancel a reservation.")
@@ -177,6 +177,8 @@ def reserve(
 
 def line(one: Reservation) -> str:
     """Return a reservation on one line."""
+    if one.damaged:
+        return f"{one.id}  {one.board}  {one.kind}  {one.damaged}"
     why = f": {one.reason}" if one.reason else ""
     times = f"{local_time(one.begins)} to {local_time(one.ends)}"
     return f"{one.id}  {one.board}  {times}  {one.kind}  {one.holder}{why}"

@@ -1,8 +1,9 @@
 """``labctl init``."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,13 +19,13 @@ from labctl.checked import (
 from labctl.cli.complete import TARGET
 from labctl.cli.output import note
 from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS, devices_yaml, recipe_yaml
-from labctl.config.lab import FILE_NAME, lab_model
-from labctl.config.target import DEFAULT_TARGET, load_target
+from labctl.config.lab import FILE_NAME, WORKDIR, lab_model
+from labctl.config.target import DEFAULT_TARGET, load_target, target_of
 from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError, InfraError
 from labctl.files import host_reads, write_atomic
 from labctl.hdc import Target
-from labctl.transport import HdcTcpConfig, OpenOptions
+from labctl.transport import HdcServerConfig, HdcTcpConfig, OpenOptions
 from labctl.transport.base import check_remote_path
 from labctl.transport.hdc import HDC_SERVER
 from labctl.transport.hdc_server.shared import attached_boards
@@ -55,10 +56,8 @@ SSH_WORKDIR = "/var/tmp/labctl"  # noqa: S108 - the board's
 )
 @click.option(
     "--target",
-    default=DEFAULT_TARGET,
-    show_default=True,
     shell_complete=TARGET,
-    help="Machine type of the boards.",
+    help="Machine type of the boards; default: what each board is, or rk3568.",
 )
 @click.option(
     "--virtual",
@@ -73,7 +72,7 @@ def init(
     folder: Path,
     addresses: tuple[str, ...],
     logins: tuple[str, ...],
-    target: str,
+    target: str | None,
     virtual: bool,
 ) -> None:
     """Write a first devices.yaml and recipe.
@@ -89,7 +88,8 @@ def init(
                 raise ConfigError(
                     f"{path} exists already", hint="edit it, or run `labctl init OTHER_FOLDER`"
                 )
-    load_target(target, folder)
+    usual = target or DEFAULT_TARGET
+    load_target(usual, folder)
     found: dict[str, dict[str, str | int]] = {}
     for text in addresses:
         name, address = _named("--address", text, split_endpoint)
@@ -103,6 +103,7 @@ def init(
     for board in _attached():
         _take(board, found)
     for name, keys in found.items():
+        keys["target"] = _target_of(name, keys, target, folder)
         at = str(keys.get("address", ""))
         if at and is_on_loopback(at) and (workdir := own_workdir(name, at)):
             keys["workdir"] = workdir
@@ -114,17 +115,18 @@ def init(
             )
     virtual = virtual or not found
     _check_virtual_folder(folder, wanted=virtual)
-    text = devices_yaml(found, target=target, virtual=virtual)
+    text = devices_yaml(found, target=usual, virtual=virtual)
     parse(text, lab_model(TRANSPORTS), FILE_NAME, context={LAB_ROOT: folder.resolve()})
     write_atomic(devices, text)
-    write_atomic(recipe, recipe_yaml(target))
+    usual = next((str(keys["target"]) for keys in found.values()), usual)
+    write_atomic(recipe, recipe_yaml(usual))
     click.echo(f"wrote {devices} ({', '.join([*found, *['virtual'] * virtual])})")
     click.echo(f"wrote {recipe}")
     if folder.resolve() != Path.cwd():
         click.echo(f"go there:  cd {shlex.quote(str(folder))}")
     if virtual:
         click.echo("start the virtual board in another terminal:  labctl virtual-board")
-    next_commands = ("boards", f"build --target {target}", f"run {_FIRST_RECIPE}")
+    next_commands = ("boards", f"build --target {usual}", f"run {_FIRST_RECIPE}")
     click.echo("\n  labctl ".join(["then:", *next_commands]))
 
 
@@ -184,6 +186,33 @@ def _attached() -> list[Target]:
     except InfraError as error:  # the lab can still be described
         note(f"boards were not searched through hdc: {error.message}")
         return []
+
+
+def _target_of(name: str, keys: Mapping[str, str | int], asked: str | None, folder: Path) -> str:
+    """Return the target of a board: the one asked for, or what its machine is."""
+    from labctl.board.facts import probe
+
+    written = asked or DEFAULT_TARGET
+    try:
+        with _config(keys).open(OpenOptions(timeout=_BOARD_SECONDS)) as board:
+            facts = probe(board, workdir=WORKDIR, timeout=_BOARD_SECONDS)
+    except InfraError as error:
+        note(f"{name}: its machine is unknown: {error.message}; check its target, {written}")
+        return written
+    fitting = target_of(facts.machine, facts.compatible, written, folder)
+    if fitting is None:
+        note(f"{name}: its machine is {facts.machine}: no target is for it; {written} is wrong")
+    elif asked and load_target(asked, folder).machine != facts.machine:
+        note(f"{name}: its machine is {facts.machine}: {asked} is wrong, {fitting} is for it")
+    return asked or fitting or written
+
+
+def _config(keys: Mapping[str, str | int]) -> HdcTcpConfig | HdcServerConfig | SshConfig:
+    """Return the transport of a board from its keys in devices.yaml."""
+    ways: dict[str, Any] = {k: v for k, v in keys.items() if k not in ("kind", "link", "workdir")}
+    if keys.get("kind") == "ssh":
+        return SshConfig(**ways)
+    return HdcServerConfig(**ways) if keys["link"] == "server" else HdcTcpConfig(**ways)
 
 
 def own_workdir(name: str, address: str) -> str | None:

@@ -1,10 +1,10 @@
 """``labctl logs``: the events of a run or a job."""
 
-import time
 from pathlib import Path
 
 import click
 
+from labctl import interrupts
 from labctl.cli.complete import RUN
 from labctl.cli.lab import lab_or_own, runs_folder
 from labctl.cli.output import note
@@ -46,7 +46,7 @@ def logs(invocation: Invocation, run: str, *, follow: bool) -> int:
         if words != told:
             note(words)
             told = words
-        time.sleep(_LOOK_SECONDS)
+        interrupts.sleep(_LOOK_SECONDS)
         job = state.jobs.get(job.id)
     name = run if job is None or job.run is None else job.run
     directory = find_watched(runs_folder(invocation, name), name)

@@ -8,7 +8,7 @@ import click
 
 from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.lab import connect_board, lab_of
-from labctl.cli.output import json_option, note
+from labctl.cli.output import json_option, note, way_on
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
 from labctl.errors import ConfigError, LabctlError, printable_line
@@ -102,7 +102,8 @@ def nightly(
         ci.strict,
         host,
     )
-    result, folder = run_night(request)
+    with way_on(f"what was measured is kept; to continue: labctl nightly {plan}"):
+        result, folder = run_night(request)
     ci.write_suite(suite_of(result, strict=ci.strict))
     if as_json:
         click.echo(json.dumps(result.model_dump(mode="json"), indent=2))

@@ -7,7 +7,7 @@ import click
 
 from labctl.cli.complete import BOARD
 from labctl.config.lab import Board, LabFile
-from labctl.config.types import parse_duration, parse_size
+from labctl.config.types import parse_duration, parse_size, parse_use_time
 from labctl.errors import ConfigError
 
 
@@ -39,6 +39,8 @@ def _parse_rate(text: str) -> int:
 
 
 DURATION = Quantity("duration", parse_duration)
+#: For how long a board is held or reserved.
+USE_TIME = Quantity("duration", parse_use_time)
 SIZE = Quantity("size", lambda text: parse_size(int(text) if text.isdecimal() else text))
 #: A size per second; the ``/s`` is optional.
 RATE = Quantity("rate", _parse_rate)

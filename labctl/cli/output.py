@@ -8,7 +8,8 @@ silently, with its exit status at that time. Writing there raises BrokenPipeErro
 import errno
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from labctl import interrupts
 from labctl.errors import ConfigError, ExitStatus, HostError, printable
 
 if TYPE_CHECKING:
@@ -59,6 +61,17 @@ class Invocation:
     status: int = ExitStatus.OK
 
 
+@contextmanager
+def way_on(text: str) -> Iterator[None]:
+    """Print a line when the block is interrupted: what is kept, and how to continue with it."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        click.echo(text, err=True)
+        interrupt.add_note(text)  # then nothing else is said of it
+        raise
+
+
 def is_quiet() -> bool:
     """Return True if only results and errors are wanted."""
     context = click.get_current_context(silent=True)
@@ -69,7 +82,7 @@ def is_quiet() -> bool:
 def note(text: str) -> None:
     """Print a line on standard error that is neither a result nor an error."""
     if not is_quiet():
-        click.echo(text, err=True)
+        click.echo(printable(text), err=True)
 
 
 def coloured(text: str, colour: str) -> str:
@@ -78,10 +91,18 @@ def coloured(text: str, colour: str) -> str:
 
 
 def output_console() -> "Console":
-    """Return a console on standard output. Raises BrokenPipeError when nobody reads."""
+    """Return a console on standard output. Raises BrokenPipeError when nobody reads.
+
+    No text is a control sequence for the terminal, whoever wrote it.
+    """
     from rich import console as rich_console
+    from rich.segment import Segment
 
     class OutputConsole(rich_console.Console):
+        def render(self, *words: Any, **options: Any) -> Iterator[Segment]:
+            for segment in super().render(*words, **options):
+                yield segment if segment.control else segment._replace(text=printable(segment.text))
+
         def on_broken_pipe(self) -> None:  # rich itself would end the program, with status 1
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
@@ -118,7 +139,9 @@ def confirm(what: str, warnings: Sequence[str] = ()) -> None:
             hint="use --yes",
             details="\n".join(warnings) or None,
         )
-    if not click.confirm("\n".join([*warnings, f"{what}; continue?"]), err=True):
+    with interrupts.waiting():
+        is_wanted = click.confirm("\n".join([*warnings, f"{what}; continue?"]), err=True)
+    if not is_wanted:
         click.echo("cancelled", err=True)
         raise click.exceptions.Exit(ExitStatus.JOB)
 
@@ -230,24 +253,25 @@ def tell(
     run, trials, where = outcome.run, outcome.trials, outcome.directory.path
     status = ci.exit_status(outcome) if ci else outcome.exit_status
     try:
-        if ci:
-            ci.write(outcome.directory, run, trials, outcome.gates)
-        strict = ci is not None and ci.strict
-        show_result(
-            run,
-            trials,
-            outcome.gates,
-            where,
-            result_format=result_format,
-            output=output,
-            strict=strict,
-        )
-        if result_format in TABLES and output is None:
-            from labctl.report.tables import print_sparklines
+        with way_on(f"the run has finished: labctl report {where.name}"):
+            if ci:
+                ci.write(outcome.directory, run, trials, outcome.gates)
+            strict = ci is not None and ci.strict
+            show_result(
+                run,
+                trials,
+                outcome.gates,
+                where,
+                result_format=result_format,
+                output=output,
+                strict=strict,
+            )
+            if result_format in TABLES and output is None:
+                from labctl.report.tables import print_sparklines
 
-            print_sparklines(output_console(), run, trials)
-            click.echo(f"run directory: {where}")
-        sys.stdout.flush()
+                print_sparklines(output_console(), run, trials)
+                click.echo(f"run directory: {where}")
+            sys.stdout.flush()
     except BrokenPipeError:
         lead_nowhere(sys.stdout.fileno())  # its status holds though nobody reads
     except HostError as error:

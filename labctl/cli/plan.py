@@ -70,7 +70,8 @@ def plan(
     For an evaluation, shows the number of generations; contacts no server.
 
     With --target, plans for a board that does not exist yet: cores and rates are those expected of
-    the target, and all of --memory counts as free. Such a plan is marked EXPECTED, not measured.
+    the target, and of --memory its system's own use is taken off if the target says it. Such a
+    plan is marked EXPECTED, not measured.
     """
     if (memory is None) != (target is None):
         raise click.UsageError("--target and --memory belong together")
@@ -96,7 +97,7 @@ def plan(
 def _plan_evaluation(
     invocation: Invocation, recipe: str, set_values: tuple[str, ...], *, as_json: bool
 ) -> bool:
-    """Show the plan of an evaluation's recipe; return False if it is none."""
+    """Show the plan of an evaluation's recipe; return False for a recipe of another kind."""
     from labctl.cli.eval import names_evaluation, read_evaluation, show_plan
 
     lab = lab_or_own(invocation)

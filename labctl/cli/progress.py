@@ -25,6 +25,8 @@ from labctl.units import rate
 
 #: Interval (s) of progress lines without a terminal.
 PLAIN_INTERVAL_SECONDS = 30.0
+#: The least time (s) between two lines about a link that stays away.
+STILL_LOST_SECONDS = 10.0
 #: Low: if the board is this host, redrawing disturbs the measurement.
 _REDRAWS_PER_SECOND = 2
 #: Maximum of a bar before its end: an estimated end may be too early.

@@ -16,6 +16,7 @@ from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_source import QueueSource
 from labctl.farm.run_executor import RunExecutor
 from labctl.state import Job, lab_state, this_user
+from labctl.state.audit import checked_reason
 from labctl.units import counted, duration, local_time
 
 _ended_option = click.option(
@@ -68,6 +69,7 @@ def cancel(invocation: Invocation, jobs: tuple[str, ...], *, reason: str | None)
     JOB is a job's id or the start of one. Trials that a run has finished are kept.
     """
     state, who = lab_state(lab_of(invocation)), this_user()
+    reason = checked_reason(reason)
     for job in [state.jobs.find(name) for name in jobs]:
         now = state.jobs.cancel(job.id, printable_line(reason or f"cancelled by {who}"))
         state.audit.record(who, "cli", "queue cancel", job.id, reason)
@@ -91,7 +93,8 @@ def move(invocation: Invocation, job: str, *, first: bool, priority: int | None)
     state.jobs.move(found.id, priority=priority, first=first)
     details = {"first": first, "priority": priority}
     state.audit.record(this_user(), "cli", "queue move", found.id, details=details)
-    waiting = [one.id for one in state.jobs.list() if one.state == "waiting"]
+    jobs = state.jobs.list()
+    waiting = [one.id for one in jobs if one.waits]
     place = f"place {waiting.index(found.id) + 1}" if found.id in waiting else "no longer waiting"
     click.echo(f"job {found.id}: {place}, priority {state.jobs.find(found.id).priority}")
 
@@ -146,11 +149,11 @@ def _list(invocation: Invocation, ended: int, *, as_json: bool) -> None:
         note("no job waits or runs")
     place = 0
     for job in jobs:
-        place += job.state == "waiting"
-        at = f"{place}." if job.state == "waiting" else job.state
+        place += job.waits
+        at = f"{place}." if job.waits else "damaged" if job.damaged else job.state
         click.echo(printable_line("  ".join([job.id, f"{at:9}", *_facts(job)])))
     served = any(worker.is_alive for worker in state.workers.list())
-    if not served and any(job.kind == "run" and job.state == "waiting" for job in jobs):
+    if not served and any(job.kind == "run" and job.waits for job in jobs):
         hosts = any(board.host for board in lab.lab.boards.values())
         start = "`labctl worker` on each lab host" if hosts else "`labctl queue serve`"
         note(f"nobody serves the queue: start {start}")
@@ -163,4 +166,4 @@ def _facts(job: Job) -> list[str]:
     facts += [f"priority {job.priority}"] if job.priority else []
     facts += [f"run {job.run}"] if job.run else []
     facts += [f"status {job.exit_status}"] if job.exit_status is not None else []
-    return [*facts, *([job.reason] if job.reason else [])]
+    return [*facts, *(text for text in (job.reason, job.damaged) if text)]

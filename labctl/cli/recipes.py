@@ -9,7 +9,7 @@ from rich.table import Table
 from labctl import shipped
 from labctl.cli.complete import RECIPE, TARGET
 from labctl.cli.lab import lab_or_own
-from labctl.cli.output import json_option, note, output_console
+from labctl.cli.output import json_option, note, output_console, write_result
 from labctl.cli.root import Invocation
 from labctl.config.init_files import for_target
 from labctl.config.recipe import Recipe, find_recipe, known_recipes
@@ -94,7 +94,7 @@ def show(invocation: Invocation, recipe: str, *, as_json: bool) -> None:
     click.echo(f"# {path}")
     for need in needs:
         click.echo(f"# needs {need}")
-    click.echo(read_text(path), nl=False)
+    write_result(read_text(path), None)
 
 
 @recipes.command(epilog="Example: labctl recipes copy q8_latency recipes/mine.yaml --target rk3588")

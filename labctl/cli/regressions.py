@@ -44,7 +44,7 @@ def regressions(
     """
     from labctl.compare.regressions import lab_changes
     from labctl.report.ci.regressions import regressions_suite
-    from labctl.report.regressions import regressions_document, series_lines
+    from labctl.report.regressions import false_steps, regressions_document, series_lines
     from labctl.runs.record.repository import RunRepository
 
     ci.check_cases_only()
@@ -57,11 +57,13 @@ def regressions(
     ci.write_suite(suite)
     if as_json:
         click.echo(json.dumps(regressions_document(found, without), indent=2))
-    for series, changes in [] if as_json else found:
-        for line in series_lines(series, changes):
+    for judged in [] if as_json else found:
+        for line in series_lines(judged):
             click.echo(printable_line(line))
     for one in [] if as_json else without:
         click.echo(printable_line(str(one)))
+    if not as_json and any(judged.changes for judged in found):
+        click.echo(false_steps())
     if not found and not without:
         note("no such runs" if not wanted.is_empty else "no runs with a result")
     return ExitStatus.JOB if suite.failed else ExitStatus.OK

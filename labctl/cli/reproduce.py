@@ -74,6 +74,7 @@ def reproduce(
     from labctl.cli.bundle import signer_of
     from labctl.cli.progress import ProgressView, Steps
     from labctl.cli.run_view import RunView
+    from labctl.results.summary import ESTIMATE
     from labctl.runs import Observer
 
     files = _files(models)
@@ -97,7 +98,10 @@ def reproduce(
         click.echo(json.dumps(document, indent=2))
         return status
     _print(numbers)
-    note(f"the bundle's run is {imported.path.name}, the new one {outcome.run.id}")
+    note(
+        f"the bundle's run is {imported.path.name}, the new one {outcome.run.id};"
+        f" values are {ESTIMATE}s over the repeats"
+    )
     return status
 
 

@@ -8,20 +8,23 @@ import importlib
 import io
 import os
 import select
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from labctl import interrupts
+from labctl.checked import forget_relative
 from labctl.cli.commands import COMMANDS
+from labctl.cli.encoding import encoding_for, errors_for
 from labctl.cli.error_output import print_error
 from labctl.cli.output import Invocation, lead_nowhere, print_command
-from labctl.errors import ExitStatus, HostError
-from labctl.progress import reading_commands
+from labctl.errors import ExitStatus, HostError, printable_line
+from labctl.progress import reading_commands, reading_waits
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -49,12 +52,12 @@ class _Explaining(io.BufferedWriter):
 
     def write(self, piece: "ReadableBuffer", /) -> int:
         """Write, or keep until there is more. Raises HostError, or OSError when nobody reads."""
-        with self._explained():
+        with self._explained(), interrupts.waiting():
             return super().write(piece)
 
     def flush(self) -> None:
         """Write what was kept. Raises as :meth:`write` does."""
-        with self._explained():
+        with self._explained(), interrupts.waiting():
             super().flush()
 
     @contextmanager
@@ -82,8 +85,8 @@ def explaining(stream: TextIO | None) -> TextIO:
     raw = io.FileIO(descriptor, "w", closefd=False)
     return io.TextIOWrapper(
         _Explaining(raw),
-        stream.encoding,
-        stream.errors,
+        encoding_for(stream),
+        errors_for(stream),
         line_buffering=stream.isatty(),
     )
 
@@ -103,7 +106,7 @@ def unfailing(stream: TextIO | None) -> TextIO | None:
         return stream
     raw = _Unfailing(descriptor, "w", closefd=False)
     return io.TextIOWrapper(
-        io.BufferedWriter(raw), stream.encoding, stream.errors, line_buffering=True
+        io.BufferedWriter(raw), encoding_for(stream), errors_for(stream), line_buffering=True
     )
 
 
@@ -111,6 +114,8 @@ __all__ = ["Invocation", "LazyGroup", "cli", "main", "run_cli", "version_line"]
 
 #: Commands that return a remote exit status, and need a different one for their own failures.
 _PASSING_STATUS = ("shell", "hdc shell")
+#: Commands that keep what they finished, and continue with it.
+_LASTING = ("run", "bench", "resume", "eval", "batch", "nightly", "deploy")
 
 
 class NobodyReads(Exception):
@@ -134,6 +139,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
+        interrupts.check()
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
@@ -245,7 +251,13 @@ def _let_verbosity_follow(command: click.Command) -> None:
 def cli(ctx: click.Context, lab: Path | None, debug: bool) -> None:
     """Measure large language models on OpenHarmony edge boards."""
     invocation = ctx.ensure_object(Invocation)
-    invocation.lab, invocation.debug, invocation.command = lab, debug, ctx.invoked_subcommand
+    invocation.lab = None if lab is None else lab.absolute()
+    invocation.debug, invocation.command = debug, ctx.invoked_subcommand
+    ctx.with_resource(reading_waits(partial(_tell_wait, invocation)))
+
+
+def _tell_wait(invocation: Invocation, text: str, short: str) -> None:
+    click.echo(printable_line(short if invocation.quiet else text), err=True)
 
 
 cli.params += _verbosity(hidden=False)
@@ -256,11 +268,9 @@ def main(arguments: list[str] | None = None) -> None:
 
     Every signal to end has the effect of Ctrl-C: jobs on boards are stopped, and runs record it.
     """
+    interrupts.install()
     sys.stderr = unfailing(sys.stderr)  # `labctl run 2>&1 | head` must not end the run
     sys.stdout = explaining(sys.stdout)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has SIGHUP ignored
-            signal.signal(number, signal.default_int_handler)
     status = run_cli(sys.argv[1:] if arguments is None else arguments)
     # CPython remembers an interrupt inside a text that `exec` runs, as dataclasses do in a late
     # import; `python -m` would then end by SIGINT instead of with the status. `exec` clears that.
@@ -271,12 +281,21 @@ def main(arguments: list[str] | None = None) -> None:
 def run_cli(words: list[str]) -> int:
     """Run the command line ``words``; its exit status. A command may return its own."""
     invocation = Invocation()
+    forget_relative(os.environ)
     try:
-        result = cli.main(args=words, prog_name="labctl", standalone_mode=False, obj=invocation)
-        sys.stdout.flush()
+        try:
+            interrupts.begin()
+            result = cli.main(args=words, prog_name="labctl", standalone_mode=False, obj=invocation)
+            sys.stdout.flush()
+        finally:
+            interrupts.finish()
     except (NobodyReads, BrokenPipeError):
         lead_nowhere(sys.stdout.fileno())
         return invocation.status
+    except (KeyboardInterrupt, click.Abort) as interrupt:
+        command = invocation.command or next((word for word in words if word in COMMANDS), None)
+        _print_interrupted(interrupt, command)
+        return ExitStatus.INTERRUPTED
     except Exception as error:
         if invocation.debug:
             import traceback
@@ -284,14 +303,22 @@ def run_cli(words: list[str]) -> int:
             traceback.print_exc()
         as_json = invocation.as_json or _asks_for_json(error, words)
         status = print_error(error, as_json=as_json)
-        failed_itself = not isinstance(error, click.exceptions.Exit | click.Abort)
+        failed_itself = not isinstance(error, click.exceptions.Exit)
         if invocation.command in _PASSING_STATUS and failed_itself:
             return ExitStatus.SHELL_FAILURE
         return status
-    except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
-        return ExitStatus.INTERRUPTED
     return result if isinstance(result, int) else ExitStatus.OK
+
+
+def _print_interrupted(interrupt: BaseException, command: str | None) -> None:
+    """Say that the command was interrupted, and how to continue unless that was said.
+
+    click turns an interruption into an error of its own.
+    """
+    was_told = hasattr(interrupt.__cause__ or interrupt, "__notes__")
+    is_lasting = command in _LASTING and not was_told
+    way = "; to continue: the same command again" if is_lasting else ""
+    click.echo(f"interrupted{way}", err=True)
 
 
 def _asks_for_json(error: Exception, words: Sequence[str]) -> bool:

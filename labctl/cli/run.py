@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -15,7 +16,7 @@ from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe, find_recipe
-from labctl.errors import BoardBusy, ConfigError, LabctlError
+from labctl.errors import BoardBusy, ConfigError, LabctlError, LeaseLost
 from labctl.records import GateRecord, RunRecord, TrialRecord
 from labctl.records.events import AnyEvent, Contact
 from labctl.results.gates import CompareGates, Parameters, comparing_gates
@@ -26,6 +27,7 @@ from labctl.runs import (
     run_recipe,
 )
 from labctl.runs.record.directory import RunDirectory
+from labctl.runs.runner import Outcome
 from labctl.state import lab_state, this_user
 
 
@@ -119,7 +121,7 @@ def run(
                 "--untrusted cannot be used with --build or --spare",
                 hint="build first: labctl build --untrusted",
             )
-        workspace = Workspace.of(Path(recipe), root)
+        workspace = Workspace.of(Path(recipe), root, invocation.lab)
         path = Path(recipe)
     else:
         path = find_recipe(recipe, root)
@@ -225,11 +227,28 @@ def run_and_tell(
                     request, spares, connect_board, observer, ci.exit_status
                 )
             else:
-                outcome = run_recipe(request, connect_board, observer, ci.exit_status)
+                outcome = _run_to_its_end(request, observer, ci)
     except LabctlError as error:
         ci.write_failed(error, directory, request.recipe, request.board.name)
         raise
     return tell(outcome, result_format, output, ci)
+
+
+def _run_to_its_end(request: RunRequest, observer: Observer, ci: CiOutput) -> Outcome:
+    """Run a recipe; if the lab's database is away for longer than a lease, continue afterwards."""
+    try:
+        return run_recipe(request, connect_board, observer, ci.exit_status)
+    except LeaseLost as lost:
+        if not lost.is_of_host or lost.run is None:
+            raise
+        from labctl.runs.resume import ResumeRequest, resume
+
+        observer.note(f"{lost.message}; the run continues when it answers")
+        board, lab = request.board, request.lab
+        directory = RunDirectory(lab.root / "runs" / lost.run)
+        again = ResumeRequest(directory, board, lab, request.build, request.compare, request.holder)
+        lab_state(lab).leases.list()  # waits for the database
+        return resume(again, partial(connect_board, board), observer, ci.exit_status)
 
 
 def comparing_with(lab: LabFile) -> CompareGates:

@@ -1,6 +1,5 @@
 """``labctl run --detach``: a run in the lab's queue, and a process that serves it."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from labctl import process
 from labctl.cli.output import note
 from labctl.config.lab import FILE_NAME, Board, LabFile
 from labctl.config.recipe import Recipe
-from labctl.errors import ConfigError, ExitStatus
+from labctl.errors import ConfigError, ExitStatus, HostError
 from labctl.farm.batch_plan import without_agent
 from labctl.farm.expected import expected_seconds, longest_seconds
 from labctl.farm.run_content import RunContent
@@ -80,7 +79,12 @@ def submit(
     click.echo(job.id)
     note(f"follow it: labctl logs -f {job.id}; cancel it: labctl queue cancel {job.id}")
     hosts = sorted({board.host for board in pool if board.host})
-    if _is_served(state, names):
+    try:
+        is_served = _is_served(state, names)
+    except HostError as error:  # the job is there: a failure would let a CI submit it again
+        note(f"note: the job waits; whether a worker is there is unknown: {error.message}")
+        return ExitStatus.OK
+    if is_served:
         from labctl.farm.queue_engine import wake_workers
 
         wake_workers(lab, names)
@@ -100,12 +104,11 @@ def _is_served(state: LabState, boards: Sequence[str]) -> bool:
 def _serve(lab: LabFile) -> None:
     """Start a process of this host that serves the queue until it is empty."""
     log: Path = lab.root / _LOG
-    words = [sys.executable, "-m", "labctl", "--lab", str(lab.root), "queue", "serve"]
+    words = [sys.executable, "-P", "-m", "labctl", "--lab", str(lab.root), "queue", "serve"]
     with host_writes(log), log.open("ab") as output:
         started = process.start(
             [*words, "--until-empty"],
             cwd=lab.root,
-            env=os.environ,
             stdout=output.fileno(),
             stderr=subprocess.STDOUT,
         )

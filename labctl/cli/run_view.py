@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from labctl.cli.progress import ProgressView, Step, Steps
+from labctl.cli.progress import STILL_LOST_SECONDS, ProgressView, Step, Steps
 from labctl.errors import Blame
 from labctl.records.events import (
     Answers,
@@ -37,6 +37,8 @@ class RunView:
         self._trial: tuple[Step, Trial] | None = None
         #: The first loss of the link, while it is not back yet.
         self._loss: Loss | None = None
+        #: The last loss that a line was printed for.
+        self._told: Loss | None = None
         self._skipped: set[str] = set()
         #: Progress of the trial at the last answer of its board.
         self._seen = ""
@@ -83,9 +85,14 @@ class RunView:
         )
 
     def _lose_link(self, event: Loss) -> None:
-        """Print one line for a loss, not for each retry; the known progress is then outdated."""
-        if self._loss is None:
-            self._loss = event
+        """Print a line for a loss and then every 10 s; the known progress is outdated."""
+        if self._loss is not None and self._told is not None:
+            if _seconds(self._told, event) >= STILL_LOST_SECONDS:
+                self._told = event
+                away = _seconds(self._loss, event)
+                self._view.say(f"still no link to the board after {away:.0f} s; retrying")
+        else:
+            self._loss = self._told = event
             self._view.say(f"{event.text}; retrying")
             since = f"no link to the board since {event.utc.astimezone():%H:%M:%S}, retrying"
             last = f"; last seen: {self._seen}" if self._trial and self._seen else ""

@@ -204,7 +204,8 @@ def _columns(states: dict[str, str], *, wide: bool) -> list[Column]:
         return one.run.verdict or states[one.run.id]
 
     def mark(one: IndexedRun) -> str:
-        words = [] if one.run.kind == "timing" else [one.run.kind.replace("-", " ")]
+        words = ["date ahead of the clock"] if one.is_ahead else []
+        words += [] if one.run.kind == "timing" else [one.run.kind.replace("-", " ")]
         words += ["imported"] if one.run.imported_from is not None else []
         words += [one.run.execution] if one.run.execution in ("emulated", "native-host") else []
         return " ".join(words).upper()

@@ -14,7 +14,7 @@ from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
 from labctl.config.types import parse_duration
-from labctl.errors import ConfigError, ExitStatus, ToolMissing
+from labctl.errors import ConfigError, ExitStatus, ToolMissing, printable_line
 from labctl.files import state_dir, user_name, write_atomic
 
 if TYPE_CHECKING:
@@ -107,7 +107,6 @@ def add(invocation: Invocation, name: str, role: str, expires: float | None) -> 
     """
     from labctl.state import lab_state, this_user
 
-    _check_name(name)
     tokens = lab_state(lab_of(invocation)).tokens
     made = tokens.add(name, role, by=this_user(), seconds=expires)  # type: ignore[arg-type]
     click.echo(made)
@@ -125,6 +124,9 @@ def list_tokens(invocation: Invocation, as_json: bool) -> None:
         click.echo(json.dumps([one.document() for one in found], indent=2))
         return
     for one in found:
+        if one.damaged:
+            click.echo(printable_line(f"{one.name}  refused: {one.damaged}"))
+            continue
         ends = "" if one.expires is None else f", until {_day(one.expires)}"
         click.echo(f"{one.name}  {one.role}  made {_day(one.made_at)} by {one.made_by}{ends}")
     if not found:
@@ -184,7 +186,7 @@ def _own_token(lab: LabFile) -> None:
     place = hashlib.sha256(str(lab.root.resolve()).encode()).hexdigest()[:16]
     path = state_dir() / "tokens" / f"{lab.name}-{place}"
     tokens = lab_state(lab).tokens
-    if path.is_file() and tokens.find(path.read_text().strip()) is not None:
+    if path.is_file() and tokens.find(path.read_text(encoding="utf-8").strip()) is not None:
         note(f"the token to sign in with is in {path}")
         return
     name, taken = user_name(), {one.name for one in tokens.list()}
@@ -198,11 +200,6 @@ def _own_token(lab: LabFile) -> None:
     if sys.stderr.isatty():  # otherwise it would stay in a journal or a log
         note(f"token to sign in with, for you alone: {made}")
     note(f"the token to sign in with is in {path}")
-
-
-def _check_name(name: str) -> None:
-    if not name.strip() or len(name) > 100 or not name.isprintable() or name != name.strip():
-        raise ConfigError("a name is one printable word of at most 100 characters")
 
 
 def _day(seconds: float) -> str:

@@ -18,7 +18,15 @@ from labctl.cli.output import json_option, note
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.config.lab import Board, LabFile
-from labctl.errors import BoardBusy, BoardError, ExitStatus, HostError, LabctlError, printable
+from labctl.errors import (
+    BoardBusy,
+    BoardError,
+    ExitStatus,
+    HostError,
+    LabctlError,
+    printable,
+    printable_line,
+)
 from labctl.runs import BoardUse, at_once, hold_board, pruner_of, when_free
 from labctl.runs.deploy import board_document
 from labctl.transport import Transport
@@ -224,7 +232,7 @@ class _StoreWork:
         else:
             for name, findings in results:
                 for line in findings.lines:
-                    click.echo(f"{name}: {line}")
+                    click.echo(printable_line(f"{name}: {line}"))
         return max((findings.status for _, findings in results), default=ExitStatus.OK)
 
     def _waits(self, board: Board, error: BoardBusy) -> None:

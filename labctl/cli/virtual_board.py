@@ -10,7 +10,7 @@ from typing import get_args
 import click
 
 from labctl.build import BuildRequest, Plan, build_command
-from labctl.checked import split_endpoint
+from labctl.checked import NAME_RULE, is_name, split_endpoint
 from labctl.cli.build import BuildView
 from labctl.cli.complete import TARGET
 from labctl.cli.init import check_board_folder
@@ -101,6 +101,11 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
 @click.option("--seed", type=int, help="Random seed for --faults; default: the file's own.")
 @click.option("--memory", type=SIZE, help="Memory size that the board reports, e.g. 2GB.")
 @click.option(
+    "--no-pid-namespaces",
+    is_flag=True,
+    help="Have a kernel without them: a job can kill the agent that watches it.",
+)
+@click.option(
     "--effects",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Append every change below the boards' workdirs to this file, with its author.",
@@ -127,6 +132,7 @@ def virtual_board(
     script: Path | None,
     seed: int | None,
     memory: int | None,
+    no_pid_namespaces: bool,
     effects: Path | None,
     no_build: bool,
     as_json: bool,
@@ -139,6 +145,9 @@ def virtual_board(
     """
     if ctx.invoked_subcommand:
         return
+    plain = name if count == 1 else f"{name}-{count}"
+    if not is_name(plain):
+        raise click.BadParameter(f"{plain!r}: must be {NAME_RULE}", param_hint="--name")
     invocation = ctx.ensure_object(Invocation)
     faults = load_script(script) if script else None
     if faults and seed is not None:
@@ -166,6 +175,7 @@ def virtual_board(
             version=hdc_version,
             authorisation=_authorisation(auth, known_keys),
             memory_bytes=memory,
+            pid_namespaces=not no_pid_namespaces,
             effects=effects and effects.resolve(),
         )
         for index in range(count)

@@ -65,7 +65,9 @@ def workers(invocation: Invocation, *, as_json: bool) -> None:
     if not found:
         note("no worker: start one on each lab host with `labctl worker`")
     for one in found:
-        signs = "alive" if one.is_alive else f"silent for {duration(one.silent_seconds * 1e9)}"
+        silent = max(0.0, one.silent_seconds)
+        signs = "alive" if one.is_alive else f"silent for {duration(silent * 1e9)}"
+        signs = one.damaged or signs
         text = f"{one.host}  {signs}  {', '.join(one.boards)}  labctl {one.version}  {one.name}"
         click.echo(printable_line(text))
 

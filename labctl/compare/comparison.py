@@ -43,9 +43,9 @@ class Row:
         left: name of the reference; ``right`` is what is compared with it.
         figure: its name in FIGURES; ``label`` is for people.
         reason: why it has this verdict, in a sentence.
-        left_value: median over the repeats: ns, or tokens/s. None: no good repeat has one.
+        left_value: geometric mean over the repeats: ns, or tokens/s. None: no good repeat has one.
         ratio: right over left, the geometric mean; None: not comparable, or one side has no value.
-        interval: of the ratio, with its level; it decides. None: there is none.
+        interval: of the ratio, with its level; it decides. None: not known.
         p_different: p-value of "no difference"; ``p_same`` that of "not the same", uncorrected.
         noise: of a single repeat; 0.02 is 2 %.
         repeats: interleaved rounds of one run that would settle it or, if no run can contain both,

@@ -30,7 +30,7 @@ from labctl.results.gates import (
     refusal,
     spoken_of,
 )
-from labctl.results.summary import VariantSummary, summarise, wanted_precision
+from labctl.results.summary import ESTIMATE, VariantSummary, summarise, wanted_precision
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 from labctl.state import Baseline, lab_state
@@ -116,6 +116,7 @@ def _judge(
             metric=gate.metric,
             limit=limit_of(gate),
             value=METRICS[gate.metric](row),
+            estimate=ESTIMATE,
             passed=None,
             detail=f"not judged: {gate.against} has no good trial of this variant",
         )

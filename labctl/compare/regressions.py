@@ -25,7 +25,7 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.index_refresh import Note, silent
 from labctl.runs.record.repository import RunRepository
 from labctl.stats.power import repeats_for_difference
-from labctl.stats.steps import LEAST_SERIES, Step, find_steps, noise
+from labctl.stats.steps import LEAST_SERIES, Step, find_steps, noise, smallest_step
 
 
 class ChangeStatus(StrEnum):
@@ -45,7 +45,7 @@ class Change:
         slower: True for a regression, False for an improvement.
         repaired: True if a later change reversed it.
         status: proof, by new measurements, that it is the source; ``reason`` says why.
-        row: that comparison; None: there is none yet.
+        row: that comparison; None before it was made.
         rounds: alternating measurements of both that would settle it; None: no useful number.
     """
 
@@ -96,9 +96,31 @@ class Change:
         return tuple(f"{run} --set engine.version={night.version}" for night in (one, other))
 
 
+@dataclass(frozen=True)
+class Judged:
+    """A series with its changes.
+
+    ``smallest`` is the smallest step that would be shown in it beside these, as 0.08 for 8 %; None
+    if not even a factor of 2 would. It is not below what matters by the thresholds.
+    """
+
+    series: Series
+    changes: tuple[Change, ...]
+    smallest: float | None
+
+
+def judge(series: Series, thresholds: Thresholds) -> Judged:
+    """Find the changes of a series, and what could not be told in it."""
+    steps = find_steps(series.values)
+    smallest = smallest_step(series.values, steps)
+    if smallest is not None:
+        smallest = max(smallest, thresholds.practical)
+    return Judged(series, tuple(_changes(series, steps, thresholds)), smallest)
+
+
 def lab_changes(
     runs: Path, wanted: Filter, figures: Sequence[str] = (), *, note: Note = silent
-) -> tuple[list[tuple[Series, list[Change]]], list[Unmeasured]]:
+) -> tuple[list[Judged], list[Unmeasured]]:
     """Return the series of matching runs with their changes, and variants without a series.
 
     ``since`` applies to changes: earlier nights are read too. Runs of other labs, and untrusted
@@ -116,9 +138,10 @@ def lab_changes(
     found = []
     for series in series_of(own, figures):
         last = RunDirectory(runs / series.nights[-1].run).run()
-        changes = find_changes(series, Thresholds.of_recipe(last.recipe_resolved))
-        found.append((series, [one for one in changes if one.first_slow.started >= since]))
-    return found, unmeasured(own, [series for series, _ in found], since)
+        one = judge(series, Thresholds.of_recipe(last.recipe_resolved))
+        shown = tuple(change for change in one.changes if change.first_slow.started >= since)
+        found.append(replace(one, changes=shown))
+    return found, unmeasured(own, [one.series for one in found], since)
 
 
 def find_changes(series: Series, thresholds: Thresholds) -> list[Change]:
@@ -126,7 +149,11 @@ def find_changes(series: Series, thresholds: Thresholds) -> list[Change]:
 
     Fewer than LEAST_SERIES nights have none.
     """
-    steps = find_steps(series.values, at_least=thresholds.practical)
+    return _changes(series, find_steps(series.values), thresholds)
+
+
+def _changes(series: Series, found: Sequence[Step], thresholds: Thresholds) -> list[Change]:
+    steps = [step for step in found if step.size >= thresholds.practical]
     bounds = [0, *(step.index for step in steps), len(series.nights)]
     return [
         _change(series, step, steps[place:], (bounds[place], bounds[place + 2]), thresholds)

@@ -15,6 +15,8 @@ from labctl.results.comparability import REVISION
 from labctl.stats import median
 from labctl.units import counted
 
+#: What the value of a night is: a throttled repeat changes nothing.
+NIGHT_ESTIMATE = "median"
 _DIGITS = 10
 #: All values that agree in the trials of a series, by key.
 _Agreed: TypeAlias = tuple[tuple[str, str], ...]

@@ -15,7 +15,7 @@ from labctl.compare.likeness import MODEL_CACHE, Difference, differences, fits_o
 from labctl.compare.sides import Pair, Side
 from labctl.compare.thresholds import Thresholds
 from labctl.index import TrialRow
-from labctl.stats import LogRatio, holm, median
+from labctl.stats import LogRatio, geometric_mean, holm
 from labctl.stats.power import repeats_for_difference, repeats_for_same
 
 
@@ -78,14 +78,14 @@ def _row(pair: Pair, figure: Figure, found: tuple[Difference, ...]) -> Row:
         more_is_faster=figure.more_is_faster,
         verdict=Verdict.CANT_TELL,
         reason="",
-        left_value=median(theirs) if theirs else None,
-        right_value=median(mine) if mine else None,
+        left_value=geometric_mean(theirs) if theirs else None,
+        right_value=geometric_mean(mine) if mine else None,
         left_repeats=len(theirs),
         right_repeats=len(mine),
         differences=found,
         moved=_moved(left) or _moved(right),
         fits_one_run=fits_one_run(left, right, found),
-        warnings=(*words.failed_checks(left), *words.failed_checks(right)),
+        warnings=(*words.doubtful_checks(left), *words.doubtful_checks(right)),
     )
 
 

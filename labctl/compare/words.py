@@ -61,14 +61,15 @@ def warnings(label: str, one: Estimate, *, differs: bool, error: float) -> tuple
     return tuple(found)
 
 
-def failed_checks(side: Side) -> tuple[str, ...]:
-    """Name the repeats of a side with failed checks: they count, as in every table."""
+def doubtful_checks(side: Side) -> tuple[str, ...]:
+    """Name the checks of a side that failed or were not judged: such repeats count, too."""
     failed = [row.checks_failed.split() for row in side.repeats if row.checks_failed]
-    if not failed:
-        return ()
-    names = ", ".join(sorted({name for names in failed for name in names}))
-    return (
-        f"checks failed in {len(failed)} of {len(side.repeats)} repeats of {side.name}: {names}",
+    is_open = [row.checks_open.split() for row in side.repeats if row.checks_open]
+    return tuple(
+        f"checks {what} in {len(found)} of {len(side.repeats)} repeats of {side.name}:"
+        f" {', '.join(sorted({name for names in found for name in names}))}"
+        for what, found in (("failed", failed), ("not judged", is_open))
+        if found
     )
 
 
@@ -98,18 +99,17 @@ def reason(row: Row, limits: Thresholds, sessions: int | None) -> str:
 
 
 def change(row: Row) -> str:
-    """Return ``5.2 % slower``: 1.052 times the time, or the rate divided by that.
+    """Return ``takes 1.052 times as long``, for a rate ``0.951 times the rate``.
 
-    From a factor of 2 on it is ``2.7 times slower``. For faster, the other way round.
+    It is the ratio of the row, as in its interval.
     """
-    if row.ratio is None:
-        return "not known"
-    slower = (row.ratio > 1) is not row.more_is_faster
-    word = "slower" if slower else "faster"
-    factor = max(row.ratio, 1 / row.ratio)
-    if factor >= 2:
-        return f"{digits(factor)} times {word}"
-    return f"{percent(factor - 1)} {word}"
+    return "not known" if row.ratio is None else ratio_words(row.ratio, row.more_is_faster)
+
+
+def ratio_words(ratio: float, more_is_faster: bool) -> str:
+    """Return the ratio of two times, or of two rates, in words."""
+    text = ratio_text(ratio)
+    return f"{text} times the rate" if more_is_faster else f"takes {text} times as long"
 
 
 def percent(share: float) -> str:

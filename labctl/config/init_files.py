@@ -49,7 +49,7 @@ _EXAMPLE = """
   # A DAYU200 on a USB cable, its key as `hdc list targets` shows it.
   # rk1:
   #   target: rk3568
-  #   transport: {kind: hdc, link: server, key: "7001005458323933328a01ce1"}
+  #   transport: {kind: hdc, link: server, key: "7001005458323933328a01ce1c2f3900"}
   #   tags: [dayu200]
   #   limits: {max_time: 8h, storage: 20GB}
   #   description: DAYU200 on the desk, with the small fan
@@ -76,8 +76,9 @@ def devices_yaml(
 
     Args:
         found: boards by name, each with what its transport has (without a ``kind``: hdc's), and
-            with a ``workdir`` where it is not the usual one; the first becomes the default board.
-        target: what they are.
+            with a ``workdir`` or ``target`` where it is not the usual one; the first becomes the
+            default board.
+        target: what the others are.
         virtual: add the virtual board; it is there anyhow where no other board is.
     """
     boards = found or {}
@@ -96,6 +97,7 @@ def devices_yaml(
 def board_entry(name: str, keys: Mapping[str, str | int], target: str) -> str:
     """Write one board, without indentation; its ``keys`` as :func:`devices_yaml` takes them."""
     ways = {"kind": "hdc", **keys}
+    target = str(ways.pop("target", target))
     workdir = ways.pop("workdir", None)
     way = ", ".join(f"{k}: {_written(k, v)}" for k, v in ways.items())
     entry = _FOUND.format(name=name, target=target, way=way)

@@ -32,9 +32,9 @@ from labctl.config.transport import TransportConfig
 from labctl.config.types import (
     BoardPath,
     DatabaseUrl,
-    Duration,
     Line,
     Name,
+    RunTime,
     Size,
     StoreUrl,
     check_database_url,
@@ -55,7 +55,7 @@ _LONGEST_SCHEMA = 56
 class Limits(StrictModel):
     """Upper limits for a board."""
 
-    max_time: Duration | None = None
+    max_time: RunTime | None = None
     """Longest time of one run on this board; the smaller of this and the recipe's limit applies."""
     storage: Size | None = None
     """Largest number of bytes that labctl keeps in the board's workdir."""

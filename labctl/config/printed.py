@@ -1,11 +1,96 @@
 """Numbers and JSON values that programs and devices print."""
 
 import re
+from typing import Annotated, Any, Self
 
-from pydantic import JsonValue
+from pydantic import BaseModel, Field, GetCoreSchemaHandler, JsonValue, ValidationError
+from pydantic_core import CoreSchema, from_json
 
 #: A printed number. Without a bound, 1e999999999 would be one of a billion digits.
 NUMBER = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,2})?")
+
+#: No answer of a board, a server or a program has more. As Python's objects it takes 25 times that.
+MOST_JSON_BYTES = 16 << 20
+#: What may be a number that no database, no float and no record takes.
+_ODD_NUMBER = re.compile(rb"[0-9]{19}|(?:^|[\[:,\s])-?[0-9][0-9.]*[eE]\+?[0-9]|NaN|Infinity")
+_BEYOND = 1 << 63
+
+
+def read_json(text: str | bytes, *, most_bytes: int = MOST_JSON_BYTES) -> Any:
+    """Return a JSON value of a stranger: of bounded size and depth, in whole Unicode characters,
+    with finite numbers below 2**63.
+
+    Raises ValueError for everything else; never RecursionError, OverflowError or MemoryError.
+    """
+    check_json(text, most_bytes=most_bytes)
+    return from_json(text, allow_inf_nan=False)
+
+
+def check_json(text: str | bytes, *, most_bytes: int = MOST_JSON_BYTES) -> None:
+    """Raise ValueError for what :func:`read_json` refuses; a pydantic model would take some."""
+    raw = text.encode() if isinstance(text, str) else text
+    if len(raw) > most_bytes:
+        raise ValueError(f"{len(raw):,} bytes of JSON; the most is {most_bytes:,}")
+    if _ODD_NUMBER.search(raw):
+        _check_numbers(from_json(raw, allow_inf_nan=False))
+
+
+def _check_numbers(value: JsonValue) -> None:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for one in inner:
+        _check_numbers(one)
+    if isinstance(value, int | float) and not -_BEYOND <= value < _BEYOND:
+        raise ValueError("a number of more than 64 bits")
+
+
+#: A time that a program or server prints. Ten years: more is no time, and no whole number in ns.
+Milliseconds = Annotated[float, Field(ge=0, le=3.2e11)]
+
+
+def _fail_fast(schema: Any) -> None:
+    if isinstance(schema, dict):
+        if schema.get("type") in ("list", "tuple", "set", "frozenset"):
+            schema["fail_fast"] = True
+        for name, inner in schema.items():
+            if name not in ("cls", "metadata", "default", "config"):
+                _fail_fast(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            _fail_fast(inner)
+
+
+class FailFastModel(BaseModel):
+    """A model of what strangers made: the first wrong item of a list is the last that is looked at.
+
+    Otherwise a list of a million wrong items costs 20 s and a gigabyte, for their errors.
+    """
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler, /
+    ) -> CoreSchema:
+        """Make the schema as pydantic does, with lists that end at the first error."""
+        schema = handler(source)
+        _fail_fast(schema)
+        return schema
+
+    @classmethod
+    def of_json(cls, raw: str | bytes, *, most_bytes: int = MOST_JSON_BYTES) -> Self:
+        """Return the model in a stranger's JSON. Raises ValueError, as :func:`read_json` does."""
+        if len(raw) > most_bytes:
+            raise ValueError(f"{len(raw):,} bytes of JSON; the most is {most_bytes:,}")
+        found = cls.model_validate_json(raw)  # names the field of an odd number
+        check_json(raw, most_bytes=most_bytes)
+        return found
+
+
+def first_problem(error: ValueError) -> str:
+    """Return the place and the first problem of what is not a model's JSON."""
+    if not isinstance(error, ValidationError):
+        return f"JSON: {error}"
+    problem = error.errors(include_url=False, include_input=False)[0]
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem["loc"])
+    return f"{''.join(steps).removeprefix('.') or 'JSON'}: {problem['msg']}"
 
 
 def text_at(document: JsonValue, path: str) -> str | None:

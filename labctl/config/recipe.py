@@ -33,7 +33,7 @@ from labctl.config.recipe_parts import (
     expand,
 )
 from labctl.config.set_values import apply_settings
-from labctl.config.types import Duration, Interval, Line, Name, Share
+from labctl.config.types import Duration, Interval, Line, Name, RunTime, Share
 from labctl.config.yaml.document import (
     Document,
     StrictModel,
@@ -120,7 +120,7 @@ class Precision(StrictModel):
     max_repeats: int = Field(default=30, ge=3, le=1000)
     """Largest number of repeats of a variant; the smallest is `repeats` (at least 4), unless this
     is less."""
-    max_time: Duration | None = None
+    max_time: RunTime | None = None
     """Time after which no further repeat starts; by default only the recipe's `max_time`
     applies."""
 
@@ -214,7 +214,7 @@ class Recipe(WrittenRecipe):
     sampling_interval: Interval | None = None
     """Interval at which the agent samples temperatures, frequencies, CPU time, memory and storage;
     `none`: no samples, and none of the results that need them. By default 1s."""
-    max_time: Duration
+    max_time: RunTime
     """Longest time of the run. Where the predicted time exceeds it, first warm-ups are left out,
     then repeats, then tokens down to `min_tokens`; a run that still does not fit is refused."""
     min_tokens: int | None = Field(default=None, ge=1)

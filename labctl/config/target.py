@@ -22,6 +22,8 @@ FILE_NAME = "target.yaml"
 TOOLCHAINS = "toolchains"
 #: Of boards that nothing else is known of.
 DEFAULT_TARGET = "rk3568"
+#: Of boards with an ARM chip that no target is made for.
+GENERIC_TARGET = "generic-armv8-a"
 
 #: ``e_machine`` of the ELF header (``elf.h``) -> what ``uname -m`` says on such a machine.
 MACHINES = {
@@ -61,8 +63,15 @@ class Expectations(StrictModel):
     """Sequential read speed of the storage that models lie on, bytes per second."""
     dram_read_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
     """Read speed of main memory with all cores, bytes per second."""
+    system_memory_bytes: Annotated[int, Field(ge=0)] = 0
+    """Memory that the system of such a board uses itself, bytes; at most half of it is taken off
+    where only all of a board's memory is known."""
     source: Line
     """Source of these numbers."""
+
+    def free_of(self, memory_bytes: int) -> int:
+        """Return what is free of a board's memory for a program."""
+        return memory_bytes - min(self.system_memory_bytes, memory_bytes // 2)
 
 
 class Target(StrictModel):
@@ -166,6 +175,22 @@ def load_targets(lab_root: Path | None) -> tuple[list[Target], list[str]]:
         except ConfigError as error:
             left_out.append(f"left out: {error.message}")
     return targets, left_out
+
+
+def target_of(
+    machine: str, compatible: Iterable[str], default: str, lab_root: Path | None
+) -> str | None:
+    """Return the target of a board: its chip's, else the default, else any of its machine.
+
+    ``machine`` is what ``uname -m`` prints, ``compatible`` the device tree's names of the board and
+    its chip, ``vendor,chip``. None if no target is for such a machine.
+    """
+    fitting = [target for target in load_targets(lab_root)[0] if target.machine == machine]
+    chips = {name.rpartition(",")[2] for name in compatible}
+    # A chip that no target knows may lack what the default's compiler uses.
+    preferred = [*sorted(chips), GENERIC_TARGET if chips else default]
+    names = [target.name for target in fitting]
+    return next((name for name in [*preferred, *names] if name in names), None)
 
 
 def load_target(name: str, lab_root: Path | None = None) -> Target:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from decimal import Decimal
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticSerializationError
 
-from labctl.checked import NAME_PATTERN, NAME_RULE, is_name
+from labctl.checked import LONGEST_USE_SECONDS, NAME_PATTERN, NAME_RULE, is_name
 
 
 def _name(text: str) -> str:
@@ -143,6 +144,8 @@ _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,9})?"
 _DURATION = re.compile(
     rf"(?:({_NUMBER})d)?(?:({_NUMBER})h)?(?:({_NUMBER})m(?!s))?(?:({_NUMBER})s)?(?:({_NUMBER})ms)?"
 )
+#: Ten years: a date that lies so far ahead can still be shown.
+_MOST_DAYS = 3650
 _UNITS_IN_SECONDS = tuple(map(Decimal, ("86400", "3600", "60", "1", "0.001")))
 
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)")
@@ -155,7 +158,7 @@ _UNITS_IN_BYTES = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "
 _MOST_BYTES = (1 << 63) - 1
 
 
-def parse_duration(text: object) -> float:
+def parse_duration(text: object, *, most_days: int = _MOST_DAYS) -> float:
     """Seconds of a text such as ``1h30m``. Raises ValueError with a sentence for the user."""
     if isinstance(text, int | float) and not isinstance(text, bool):
         raise ValueError(  # noqa: TRY004 - pydantic makes a problem of ValueError only
@@ -174,7 +177,13 @@ def parse_duration(text: object) -> float:
     )
     if not seconds:
         raise ValueError("a duration must be longer than 0")
+    if seconds > most_days * 86_400:
+        raise ValueError(f"a duration must be at most {most_days} days")
     return float(seconds)
+
+
+#: Seconds for which a board is used, held or reserved; as :func:`parse_duration`.
+parse_use_time = partial(parse_duration, most_days=round(LONGEST_USE_SECONDS / 86_400))
 
 
 def format_duration(seconds: float) -> str:
@@ -202,10 +211,7 @@ def parse_size(text: object) -> int:
     return int(size)
 
 
-#: Seconds, above 0.
-Duration = Annotated[
-    float,
-    BeforeValidator(parse_duration),
+_DURATION_AS_JSON = (
     PlainSerializer(format_duration, return_type=str, when_used="json"),
     WithJsonSchema(
         {
@@ -214,7 +220,11 @@ Duration = Annotated[
             "examples": ["90s", "10m", "1h30m"],
         }
     ),
-]
+)
+#: Seconds, above 0.
+Duration = Annotated[float, BeforeValidator(parse_duration), *_DURATION_AS_JSON]
+#: Longest time (s) of a run.
+RunTime = Annotated[float, BeforeValidator(parse_use_time), *_DURATION_AS_JSON]
 
 _NEVER = "none"
 #: What the agent on the board takes.
@@ -300,10 +310,10 @@ Share = Annotated[
 
 
 class InterruptibleModel(BaseModel):
-    """A model that Ctrl-C can interrupt while it is written.
+    """A model that Ctrl-C can interrupt while a script writes it.
 
     pydantic makes an error of every exception of the functions that it calls then, and only the
-    text names the exception.
+    text names the exception. The program ``labctl`` needs none of this: no signal raises there.
     """
 
     def model_dump(self, **options: Any) -> dict[str, Any]:

@@ -1,21 +1,28 @@
-"""The interface to a database of any kind, and versions of its tables.
+"""The interface to a database of any kind, waiting while it is away, and versions of its tables.
+
+A database is away while it restarts, or cannot be reached. Every query and transaction waits for
+it, as patiently as the thread's context says.
 
 A step and its version are one transaction, on SQLite as on PostgreSQL: a kill leaves either the
 old or the new tables.
 """
 
 import os
+import secrets
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from labctl.config.lab import LabFile
-from labctl.errors import ConfigError, HostError
+from labctl.errors import ConfigError, HostError, InfraError
+from labctl.progress import tell_wait
+from labctl.retry import retry_infra
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -24,9 +31,16 @@ if TYPE_CHECKING:
 #: Time (s) to wait for other writers: they write for moments; a rebuild commits often.
 LOCK_SECONDS = 60.0
 
+#: A database that is away for longer is an error.
+DATABASE_AWAY_SECONDS = 600.0
+#: The first pause; later ones are longer. Most restarts of a database take a short time.
+_AGAIN_SECONDS = 0.1
+
 Row = tuple[Any, ...]
 #: Runs an SQL query with its values.
 Ask = Callable[[str, Mapping[str, object]], list[Row]]
+
+T = TypeVar("T")
 
 
 class DamagedDatabase(HostError):
@@ -39,6 +53,78 @@ class UnwritableDatabase(HostError):
 
 class DatabaseAway(HostError):
     """The database does not answer now; it may do so soon."""
+
+
+@dataclass(frozen=True)
+class _Patience:
+    """Limits of a thread's wait for a database."""
+
+    seconds: float = DATABASE_AWAY_SECONDS
+    #: Gets one line for each wait; None: the command's standard error.
+    note: Callable[[str], None] | None = None
+    #: Ends each wait when it is set.
+    stopping: threading.Event | None = None
+
+
+_USUAL = _Patience()
+_now: ContextVar[_Patience] = ContextVar("patience", default=_USUAL)
+
+
+@contextmanager
+def patience(
+    seconds: float | None = None,
+    *,
+    note: Callable[[str], None] | None = None,
+    stopping: threading.Event | None = None,
+) -> Iterator[None]:
+    """Change in this block how a database that is away is waited for.
+
+    What is not given stays as it was. Once ``stopping`` is set, a wait raises KeyboardInterrupt
+    caused by DatabaseAway. A new thread begins with the default: ten minutes, and a line on
+    standard error.
+    """
+    given = {"seconds": seconds, "note": note, "stopping": stopping}
+    changes = {name: value for name, value in given.items() if value is not None}
+    token = _now.set(replace(_now.get(), **changes))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        _now.reset(token)
+
+
+def patiently(operation: Callable[[], T]) -> T:
+    """Repeat an operation until the database answers; say so at the first failure.
+
+    Raises DatabaseAway when the patience is over, and any other error at once.
+    """
+    wait, is_first = _now.get(), True
+
+    def on_retry(error: InfraError) -> None:
+        nonlocal is_first
+        if wait.stopping is not None and wait.stopping.is_set():
+            raise KeyboardInterrupt from error
+        if is_first:
+            limit = f"for at most {_duration(wait.seconds)}"
+            hint = f" ({error.hint})" if error.hint else ""
+            text = f"{error.message}; retrying {limit}{hint}"
+            if wait.note is None:
+                tell_wait(text, f"waiting for the lab's database {limit}")
+            else:
+                wait.note(text)
+        is_first = False
+
+    return retry_infra(
+        operation,
+        on=(DatabaseAway,),
+        timeout=wait.seconds,
+        interval=_AGAIN_SECONDS,
+        on_retry=on_retry,
+        stopping=wait.stopping,
+    )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:g} minutes" if seconds >= 120 else f"{seconds:g} s"
 
 
 class Database(ABC):
@@ -60,30 +146,68 @@ class Database(ABC):
 
     @abstractmethod
     def questions(self) -> AbstractContextManager[Ask]:
-        """Use one connection for several queries; each raises as :meth:`ask` does."""
+        """Use one connection for several queries, without waiting; raises as :meth:`asking` does.
+
+        Closing it and all queries raise the same errors.
+        """
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager["Connection"]:
+        """Open an exclusive transaction, without waiting; raises as :meth:`change` does.
+
+        It is committed at the end of the block, or rolled back.
+        """
+
+    def asking(self, do: Callable[[Ask], T]) -> T:
+        """Return what ``do`` returns, which uses one connection for its queries.
+
+        A database that is away is waited for: ``do`` may be called again. Raises ConfigError if the
+        database refuses this user, and HostError: DamagedDatabase if the database itself is wrong,
+        UnwritableDatabase if its file cannot be opened or written, DatabaseAway if trying again may
+        help.
+        """
+
+        def attempt() -> T:
+            with self.questions() as ask:
+                return do(ask)
+
+        return patiently(attempt)
 
     def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
         """Return the rows of an SQL query; ``:name`` stands for a value.
 
-        Raises HostError: DamagedDatabase if the database itself is wrong, UnwritableDatabase if its
-        file cannot be opened or written, DatabaseAway if trying again may help.
+        Waits and raises as :meth:`asking` does.
         """
-        with self.questions() as ask:
-            return ask(question, values)
+        return self.asking(lambda ask: ask(question, values))
 
-    @abstractmethod
-    def writing(self) -> AbstractContextManager["Connection"]:
-        """Open an exclusive transaction; it is committed at the end of the block, or rolled back.
+    def change(self, do: Callable[["Connection"], T]) -> T:
+        """Return what ``do`` returns, which changes the database in one exclusive transaction.
 
-        Raises as :meth:`ask` does.
+        A database that is away is waited for: ``do`` may be called again, but only one of its
+        transactions is committed, also when the answer to a commit is lost. Raises as
+        :meth:`asking` does.
         """
+        token, results = secrets.token_hex(8), list[T]()
+
+        def attempt() -> T:
+            with self.writing() as connection:
+                if not (results and self._is_committed(connection, token)):
+                    results[:] = [do(connection)]
+                    self._mark(connection, token)
+            return results[0]
+
+        return patiently(attempt)
+
+    def _mark(self, connection: "Connection", token: str) -> None:  # noqa: B027
+        """Let :meth:`_is_committed` know this transaction by a token, where it needs one."""
+
+    def _is_committed(self, connection: "Connection", token: str) -> bool:  # noqa: ARG002
+        """Return True if the transaction with a token was committed though its commit failed."""
+        return False
 
     @abstractmethod
     def discard(self) -> None:
         """Remove a damaged database if it is a file of labctl's own."""
-
-
-T = TypeVar("T")
 
 
 class _Asked(Generic[T]):

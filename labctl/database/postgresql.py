@@ -16,13 +16,15 @@ import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 from weakref import WeakValueDictionary
 
+from labctl import interrupts
 from labctl.database.base import LOCK_SECONDS, Ask, DamagedDatabase, Database, DatabaseAway, Row
-from labctl.errors import HostError, ToolMissing
+from labctl.errors import ConfigError, HostError, LabctlError, ToolMissing
 
 if TYPE_CHECKING:
     import psycopg
@@ -45,6 +47,25 @@ LINK: dict[str, Any] = {
 #: SQLSTATEs: a right is missing; tables are not as labctl made them.
 _REFUSED = "42501"  # insufficient_privilege
 _FOREIGN_TABLES = ("42P01", "42703")  # undefined_table, undefined_column
+#: idle_in_transaction_session_timeout: this process stood still; its transaction is over.
+_STALLED = "25P03"
+#: What no waiting mends: a wrong user, password or database.
+_REFUSALS = ("28000", "28P01", "3D000")
+#: The same while connecting, where only the server's words are known: in English, German, Chinese.
+_REFUSED_WORDS = re.compile(
+    r"authentication failed|does not exist|pg_hba\.conf|not permitted to log in"
+    r"|permission denied for database|no password supplied|does not support SSL"
+    r"|-Authentifizierung .*fehlgeschlagen|existiert nicht|keine Berechtigung"
+    r"|认证失败|不存在|不允许角色|的对等认证失败|权限不够"
+)
+#: Tokens of committed transactions, by which a client whose connection broke in a commit knows what
+#: became of it. A client that slept may ask late.
+_COMMITTED = "committed_change"
+_KEPT_SECONDS = 86_400.0
+_MAKE_COMMITTED = f"""
+    CREATE TABLE {_COMMITTED} (token TEXT PRIMARY KEY, at DOUBLE PRECISION NOT NULL);
+    CREATE INDEX {_COMMITTED}_by_time ON {_COMMITTED} (at)
+"""
 _NAME = re.compile(r"(?<!:):(\w+)")
 
 
@@ -131,12 +152,13 @@ class PostgresDatabase(Database):
 
         try:
             with self._typed_errors(), self._connections.engine.begin() as connection:
-                values = {"schema": self.schema}
                 alone = "SELECT pg_advisory_xact_lock(hashtextextended(:schema, 0))"
-                connection.execute(text(alone), values)
-                there = "SELECT 1 FROM pg_namespace WHERE nspname = :schema"
-                if connection.execute(text(there), values).scalar() is None:
-                    connection.exec_driver_sql(f'CREATE SCHEMA "{self.schema}"')
+                connection.execute(text(alone), {"schema": self.schema})
+                there = text("SELECT to_regclass(:table)")
+                table = f'"{self.schema}".{_COMMITTED}'
+                if connection.execute(there, {"table": table}).scalar() is None:
+                    connection.exec_driver_sql(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
+                    connection.exec_driver_sql(_MAKE_COMMITTED)
                 yield connection
         except DBAPIError as error:
             raise self._typed(error.orig or error) from None
@@ -146,6 +168,21 @@ class PostgresDatabase(Database):
                 f" for writing since {self._timeouts.lock:.0f} s",
                 hint="the server is slow, or another labctl keeps the lab's lock; try again",
             ) from None
+
+    def _mark(self, connection: "Connection", token: str) -> None:
+        from sqlalchemy import text
+
+        values = {"token": token, "kept": _KEPT_SECONDS}
+        connection.execute(text(f"DELETE FROM {_COMMITTED} WHERE at < {self.now} - :kept"), values)
+        mark = f"INSERT INTO {_COMMITTED} (token, at) VALUES (:token, {self.now})"
+        connection.execute(text(mark), values)
+
+    def _is_committed(self, connection: "Connection", token: str) -> bool:
+        # The lab's lock was free: the transaction has ended, whatever became of its connection.
+        from sqlalchemy import text
+
+        question = text(f"SELECT 1 FROM {_COMMITTED} WHERE token = :token")
+        return connection.execute(question, {"token": token}).scalar() is not None
 
     def discard(self) -> None:
         """Do nothing: a server repairs its own files, and its tables are created again."""
@@ -157,15 +194,19 @@ class PostgresDatabase(Database):
         except _psycopg().Error as error:
             raise self._typed(error) from None
 
-    def _typed(self, error: BaseException) -> HostError:
+    def _typed(self, error: BaseException) -> LabctlError:
         said = getattr(getattr(error, "diag", None), "message_primary", None)
         words = " ".join(str(said or error).split())
         state = getattr(error, "sqlstate", None)
-        kind: type[HostError] = HostError
+        kind: type[HostError | ConfigError] = HostError
         if state in _FOREIGN_TABLES:
             kind = DamagedDatabase
-        elif isinstance(error, _psycopg().OperationalError | _psycopg().InterfaceError):
-            kind = DatabaseAway  # also a refused password: only its text would show that
+        elif state in _REFUSALS or (state is None and _is_refused(error, words)):
+            kind = ConfigError
+        elif state == _STALLED or isinstance(
+            error, _psycopg().OperationalError | _psycopg().InterfaceError
+        ):
+            kind = DatabaseAway
         base = urlsplit(self._url).path.removeprefix("/")
         hint = f"the first use needs: GRANT CREATE ON DATABASE {base} TO USER"
         return kind(f"cannot use {self}: {words}", hint=hint if state == _REFUSED else _HINT)
@@ -275,7 +316,8 @@ def _close(connection: "psycopg.Connection[Row]", duplicate: socket.socket) -> N
 
 def _connect(url: str, schema: str, timeouts: Timeouts) -> "psycopg.Connection[Row]":
     limit, longer = (f"{timeouts.lock * 1000 * times:.0f}ms" for times in (1, 2))
-    connection: psycopg.Connection[Row] = _psycopg().connect(url, autocommit=True, **LINK)
+    with interrupts.waiting():
+        connection: psycopg.Connection[Row] = _interruptible().connect(url, autocommit=True, **LINK)
     connection.execute(
         f"SET search_path TO \"{schema}\"; SET lock_timeout TO '{limit}';"
         f" SET statement_timeout TO '{longer}';"
@@ -300,6 +342,26 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+@cache
+def _interruptible() -> Any:
+    """Return the kind of connection whose waits Ctrl-C ends."""
+
+    class Interruptible(_psycopg().Connection):  # type: ignore[misc] # imported late
+        def wait(self, *given: Any, **named: Any) -> Any:
+            with interrupts.waiting():
+                return super().wait(*given, **named)
+
+    return Interruptible
+
+
+def _is_refused(error: BaseException, words: str) -> bool:
+    """Return True if a server that answered does not let this user in."""
+    connection = getattr(error, "pgconn", None)
+    return (connection is not None and connection.needs_password) or bool(
+        _REFUSED_WORDS.search(words)
+    )
 
 
 def _psycopg() -> Any:

@@ -3,13 +3,16 @@
 import atexit
 import os
 import sqlite3
+import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from labctl import interrupts
 from labctl.database.base import (
     LOCK_SECONDS,
     Ask,
@@ -19,6 +22,7 @@ from labctl.database.base import (
     UnwritableDatabase,
 )
 from labctl.errors import FULL_NUMBERS, HostError
+from labctl.files import NO_INODES, has_inodes, sync_directory
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -32,6 +36,10 @@ _UNWRITABLE = (
     sqlite3.SQLITE_READONLY,
 )
 _BUSY = "another program writes to it: try again"
+#: SQLite waits for another writer in pieces of this time (s): it sees no Ctrl-C meanwhile.
+_PIECE_SECONDS = 0.1
+#: What SQLite itself keeps beside a file; without the file it would go into the next of that name.
+_BESIDE = ("-journal", "-wal", "-shm")
 
 
 class SqliteDatabase(Database):
@@ -84,12 +92,38 @@ class SqliteDatabase(Database):
 
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self._turn(self.path.absolute()), self._connections.changing() as connection:
-                yield connection
+            with self._turn(self.path.absolute()):
+                opened = self._connections.changing() if self.is_there else self._made()
+                with opened as connection:
+                    yield connection
         except DBAPIError as error:
             raise self._typed(error.orig or error) from error
-        except OSError as error:
+        except (sqlite3.Error, OSError) as error:
             raise self._typed(error) from error
+
+    @contextmanager
+    def _made(self) -> Iterator["Connection"]:
+        """Open a transaction in a new file, which gets its name when the transaction is committed.
+
+        So a kill leaves no file without tables. Raises DatabaseAway if another process was first.
+        """
+        path = self._file
+        left = [name for name in map(self._beside, _BESIDE[:2]) if name.exists()]
+        if left and not self.is_there:
+            raise DamagedDatabase(
+                f"cannot use {self}: {left[0]} belongs to a file that is gone",
+                hint=f"put the file back, or remove {left[0]}",
+            )
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".labctl-") as folder:
+            made = Path(folder) / path.name
+            made.touch()
+            connections = _Connections(made, self._lock_seconds)
+            try:
+                with connections.changing() as connection:
+                    yield connection
+            finally:
+                connections.close()
+            _publish_new(made, path, f"cannot use {self}: another process just made it")
 
     def close(self) -> None:
         """Close the connections to the file that this process keeps, also for other users."""
@@ -101,11 +135,19 @@ class SqliteDatabase(Database):
     def discard(self) -> None:
         """Remove the file, and leftovers of a killed writer beside it."""
         self.close()
-        for suffix in ("", "-journal"):
-            try:
-                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
-            except OSError as error:
-                raise self._typed(error) from error
+        try:
+            for suffix in ("", *_BESIDE):
+                self._beside(suffix).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._typed(error) from error
+
+    @property
+    def _file(self) -> Path:
+        """The file itself: ``path`` may be a link to a place for it."""
+        return Path(os.path.realpath(self.path))
+
+    def _beside(self, suffix: str) -> Path:
+        return Path(f"{self._file}{suffix}")
 
     @property
     def _connections(self) -> "_Connections":
@@ -121,7 +163,7 @@ class SqliteDatabase(Database):
     def _turn(self, path: Path) -> Iterator[None]:
         """Wait for the other writers of this process: SQLite itself only polls, in no order."""
         turn = _turn_of(path)
-        if not turn.acquire(timeout=self._lock_seconds):
+        if not interrupts.acquire(turn, self._lock_seconds):
             raise DatabaseAway(f"cannot use {self}: database is locked", hint=_BUSY)
         try:
             yield
@@ -137,7 +179,9 @@ class SqliteDatabase(Database):
             kind = DamagedDatabase
         elif isinstance(error, OSError) or code in _UNWRITABLE:
             kind = UnwritableDatabase
-            if code == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) in FULL_NUMBERS:
+            if not has_inodes(self.path):
+                hint = f"no inodes are left: {NO_INODES}"
+            elif code == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) in FULL_NUMBERS:
                 hint = "free some space on this host"
             elif code != sqlite3.SQLITE_IOERR:
                 hint = "check who may write to the file and its folder"
@@ -169,7 +213,7 @@ class _Connections:
     def asking(self) -> Iterator[sqlite3.Connection]:
         """Use a connection exclusively."""
         # Not read-only: what a killed writer left in its journal has to be rolled back.
-        connection = self.take("rw")
+        connection = self.take()
         try:
             yield connection
         except BaseException:
@@ -179,7 +223,7 @@ class _Connections:
 
     @contextmanager
     def changing(self) -> Iterator["Connection"]:
-        """Open a transaction; create the file if there is none."""
+        """Open a transaction; Ctrl-C ends the wait for other writers."""
         try:
             with self._engine.begin() as connection:
                 yield connection
@@ -187,7 +231,7 @@ class _Connections:
             self._end_idle()  # its own is one of them
             raise
 
-    def take(self, mode: str) -> "_Connection":
+    def take(self) -> "_Connection":
         """Return a connection for exclusive use; its ``close`` returns it."""
         while (kept := self._kept()) is not None:
             if kept.file is not None and kept.file == _file_at(self._path):
@@ -198,13 +242,14 @@ class _Connections:
             kept.end()
         file = _file_at(self._path)  # before: another may get the name meanwhile
         made = sqlite3.connect(
-            f"{self._path.as_uri()}?mode={mode}",
+            f"{self._path.as_uri()}?mode=rw",
             uri=True,
             timeout=self._lock_seconds,
             isolation_level=None,  # Python's sqlite3 would begin a transaction late
             check_same_thread=False,
             factory=_Connection,
         )
+        made.text_factory = _text
         made.file, made.home, made.is_out = file or _file_at(self._path), self, True
         return made
 
@@ -241,12 +286,13 @@ class _Connections:
         """The engine of the file: it compiles each statement once for all users of a process."""
         from sqlalchemy import NullPool, create_engine, event
 
-        engine = create_engine("sqlite://", poolclass=NullPool, creator=lambda: self.take("rwc"))
+        engine = create_engine("sqlite://", poolclass=NullPool, creator=self.take)
 
         # Two transactions that began with a read would both fail at their first write.
         @event.listens_for(engine, "begin")
         def write_from_the_start(connection: "Connection") -> None:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            taken: Any = connection.connection.dbapi_connection
+            _begin(taken, self._lock_seconds)
             # A newer labctl may have changed the tables: some statements do not look by themselves.
             connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 0")
 
@@ -269,6 +315,43 @@ class _Connection(sqlite3.Connection):
     def end(self) -> None:
         """Close it."""
         super().close()
+
+
+def _text(stored: bytes) -> str | bytes:
+    """Return a stored text; bytes that are not UTF-8 must not hide the rows around them."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
+
+
+def _begin(connection: sqlite3.Connection, lock_seconds: float) -> None:
+    """Begin a transaction; wait for other writers, but notice Ctrl-C meanwhile."""
+    end = time.monotonic() + lock_seconds
+    connection.execute(f"PRAGMA busy_timeout = {_PIECE_SECONDS * 1000:.0f}")
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            break
+        except sqlite3.OperationalError as error:
+            if _primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() >= end:
+                raise
+    connection.execute(f"PRAGMA busy_timeout = {lock_seconds * 1000:.0f}")
+
+
+def _publish_new(made: Path, path: Path, refusal: str) -> None:
+    """Give a whole file a name that no other file has. Raises DatabaseAway if another has it."""
+    try:
+        try:
+            os.link(made, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+            made.replace(path)
+    except FileExistsError:
+        raise DatabaseAway(refusal, hint=_BUSY) from None
+    sync_directory(path.parent)
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:

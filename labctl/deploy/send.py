@@ -138,7 +138,7 @@ class Pace:
 def known_rate(path: Path) -> float | None:
     """Return the bytes per second of the last delivery, from a file; None if there was none."""
     try:
-        rate = json.loads(path.read_text())["bytes_per_second"]
+        rate = json.loads(path.read_text(encoding="utf-8"))["bytes_per_second"]
     except (OSError, ValueError, KeyError, TypeError):
         return None  # an unreadable file counts as none
     return float(rate) if isinstance(rate, int | float) and rate > 0 else None

@@ -6,8 +6,9 @@ value that the raw files do not prove is ``None`` or an error.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -20,8 +21,9 @@ from labctl.config.yaml.document import StrictModel, refuse
 from labctl.config.yaml.loader import Value
 from labctl.config.yaml.messages import explain, path_text
 from labctl.engines.progress import ProgramProgress, Seen, printed
-from labctl.errors import ConfigError, HostError, LabctlError
+from labctl.errors import ConfigError, HostError, LabctlError, OutputNotUnderstood
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord, Workload
+from labctl.units import size
 
 _SOURCES = ("product", "file", "board")
 
@@ -203,6 +205,10 @@ class Inputs:
     listen: Listen | None = None
 
 
+#: The agent ends a job at 64 MiB of output.
+_MOST_BYTES = 128 << 20
+
+
 @dataclass(frozen=True)
 class RawOutput:
     """Files that a job left in its directory."""
@@ -213,13 +219,33 @@ class RawOutput:
 
     @classmethod
     def read(cls, directory: Path) -> "RawOutput":
-        """Read ``stdout``, ``stderr`` and ``timeline`` as pulled. Raises HostError."""
-        try:
-            return cls(
-                *((directory / name).read_bytes() for name in ("stdout", "stderr", "timeline"))
-            )
-        except OSError as error:
-            raise HostError(f"cannot read {error.filename}: {error.strerror}") from error
+        """Read ``stdout``, ``stderr`` and ``timeline`` as pulled.
+
+        Raises OutputNotUnderstood for more than the agent lets a job write, HostError.
+        """
+        return cls(*(_read(directory / name) for name in ("stdout", "stderr", "timeline")))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            found = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise HostError(f"cannot read {path}: {error.strerror}") from error
+    if len(found) > _MOST_BYTES:
+        raise OutputNotUnderstood(f"{path.name} of the job is larger than {size(_MOST_BYTES)}")
+    return found
+
+
+def lines_of(raw: bytes, *, most: int | None = None) -> Iterator[bytes]:
+    """Yield the lines of an output, each with its end; a list of them could take gigabytes.
+
+    Raises OutputNotUnderstood for more than ``most``.
+    """
+    for number, line in enumerate(BytesIO(raw), 1):
+        if number == most:
+            raise OutputNotUnderstood(f"the program printed {most:,} lines or more")
+        yield line
 
 
 #: Usual names of parameters that say what is done, and not how fast a token is.

@@ -1,5 +1,6 @@
 """Diagnosis of a job's end, common to all programs."""
 
+import re
 import signal
 
 from labctl.errors import (
@@ -9,16 +10,37 @@ from labctl.errors import (
     LeaseLost,
     ProgramFailed,
     ProgramTimeout,
+    lacking,
 )
 from labctl.records import JobStatus
 
 _SHELL_SIGNAL_BASE = 128
+#: Exit statuses of loaders, `env` and QEMU for a program that they cannot start.
+_NOT_STARTED = (1, 126, 127, 255)
+#: Kind of what is missing -> what glibc, musl, bionic, QEMU and `env` (GNU's, busybox's and
+#: toybox's) print.
+_LACKING = {
+    "loader": re.compile(r"qemu-\S{1,80}: Could not open '([^']{1,400})'"),
+    "library": re.compile(
+        r"(?:error while loading shared libraries: |Error loading shared library )"
+        r"([^:\s]{1,400}):|CANNOT LINK EXECUTABLE.{1,400}?library \"([^\"]{1,400})"
+    ),
+    "interpreter": re.compile(
+        r"^(?:\S*/)?env: (?:(?:can't execute )?['\u2018]([^'\u2019]{1,400})['\u2019]"
+        r"|exec ([^:\n]{1,400})): No such file",
+        re.MULTILINE,
+    ),
+}
 
 #: Usual cause of a signal, and a hint.
 _SIGNALS: dict[int, tuple[str, str]] = {
     signal.SIGILL: (
         "an instruction that this CPU does not support",
         "it was built for another CPU: build it for the board's target",
+    ),
+    signal.SIGBUS: (
+        "most likely a page of a mapped file (the model) could not be read from the storage",
+        "`labctl store verify` reads the board's files again; the board's dmesg shows its errors",
     ),
     signal.SIGINT: ("it was interrupted", "run the trial again"),
     signal.SIGTERM: ("stopped by SIGTERM from outside", "run the trial again"),
@@ -61,10 +83,9 @@ def diagnose_outcome(job: JobStatus, *, program: str, output_tail: str) -> Labct
                 details=details,
             )
         case "spawn-failed":
-            error = ProgramFailed(
-                f"the board could not start {program}: {job.error or 'no reason given'}",
-                hint="check that it was built for this board's CPU",
-                details=details,
+            said = f"the board could not start {program}: {job.error or 'no reason given'}"
+            error = lacking(said) or ProgramFailed(
+                said, hint="check that it was built for this board's CPU", details=details
             )
         case "stale-epoch":
             error = LeaseLost(f"another controller holds the board; {program} was not run")
@@ -78,8 +99,20 @@ def diagnose_outcome(job: JobStatus, *, program: str, output_tail: str) -> Labct
         case "write-failed":
             error = BoardError(f"the board lost output of {program}: {job.error}")
         case _:
-            error = _died(job, program, details)
+            error = _lacks(job, program, output_tail) or _died(job, program, details)
     return error
+
+
+def _lacks(job: JobStatus, program: str, output_tail: str) -> LabctlError | None:
+    """Return the error of a program that ended because the board lacks a part of it."""
+    if job.exit_status in _NOT_STARTED:
+        for kind, pattern in _LACKING.items():
+            if found := pattern.search(output_tail):
+                name = next(filter(None, found.groups()))
+                return lacking(
+                    f"{program} cannot start on the board: its {kind} {name} is not there"
+                )
+    return None
 
 
 def _died(job: JobStatus, program: str, details: str | None) -> ProgramFailed:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from labctl import http
+from labctl.config.printed import read_json
 from labctl.engines.base import EngineBase, P
 from labctl.errors import OutputNotUnderstood
 from labctl.records.timing import StopReason
@@ -53,7 +54,7 @@ class Reply:
     def json(self) -> Any:
         """Return the body as JSON. Raises OutputNotUnderstood."""
         try:
-            return json.loads(self.body)
+            return read_json(self.body)
         except ValueError as error:
             raise OutputNotUnderstood(
                 "the server's answer is not JSON", details=self.shown

@@ -18,6 +18,9 @@ from labctl.stats import percentile
 _HEADER = re.compile(rb"labctl-timeline 1 ([0-9]{1,19})")
 _ENTRY = re.compile(rb"([0-9]{1,19}) ([12]) ([0-9]{1,19}) ([0-9]{1,19})")
 
+#: Reads from the pipes of a job. A program that prints each token makes one of each.
+MOST_PIECES = 1 << 20
+
 STDOUT = 1
 STDERR = 2
 
@@ -54,6 +57,8 @@ def parse_timeline(raw: bytes) -> Timeline:
 
     Raises OutputNotUnderstood if it is not of version 1, is torn, goes backwards or has gaps.
     """
+    if raw.count(b"\n") > MOST_PIECES:
+        raise OutputNotUnderstood(f"the timeline has more than {MOST_PIECES:,} lines")
     lines = raw.split(b"\n")
     header = _HEADER.fullmatch(lines[0])
     if header is None:
@@ -88,6 +93,8 @@ def parse_timeline(raw: bytes) -> Timeline:
 MOST_UNSEEN = 0.25
 #: A figure is given if the unknown part changes it by no more than this.
 _TOLERANCE = 1.01
+#: Number of gaps that a sentence names.
+_MOST_NAMED = 4
 #: A gap of this many typical gaps may contain one more token; a token does not take half of its
 #: time.
 _WIDE = 1.5
@@ -121,6 +128,7 @@ class TokenTimes:
         first: int | None = None,
         last: int | None = None,
         held: Mapping[int, int] | None = None,
+        step_ns: float | None = None,
     ) -> "TokenTimes":
         """Count tokens in the gaps between arrivals, and divide only observed gaps.
 
@@ -130,6 +138,8 @@ class TokenTimes:
             first: tokens before the first arrival, or in it before its last token.
             last: tokens that came after the last arrival.
             held: the tokens of gaps that are known to contain several, by index.
+            step_ns: the mean time of all steps by other time stamps. Where the ends are unknown it
+                must confirm the rate: a step that was not seen may be a stall.
         """
         held = held or {}
         gaps = tuple(late - early for early, late in pairwise(times_ns))
@@ -153,7 +163,7 @@ class TokenTimes:
         most = generated - 1 - (first or 0) - (last or 0)
         least = most if known else most - inside
         steps = most if 0 < most <= least * _TOLERANCE else None
-        return cls(
+        found = cls(
             gaps_ns=gaps,
             merged=tuple(sorted({*held, *widest, *narrowest})),
             first=first,
@@ -165,13 +175,16 @@ class TokenTimes:
             per_second=steps / (span / 1e9) if span and steps else None,
             span_ns=span,
         )
+        return found if known else found.confirmed_by(step_ns)
 
-    def confirmed_by(self, step_ns: float) -> "TokenTimes":
+    def confirmed_by(self, step_ns: float | None) -> "TokenTimes":
         """Return the times, without the rate unless it holds for all steps, even at the ends.
 
-        ``step_ns``: their mean, from other time stamps.
+        ``step_ns``: their mean, from other time stamps; None if there are none.
         """
-        if self.mean_ns is None or 1 / _TOLERANCE <= self.mean_ns / step_ns <= _TOLERANCE:
+        if self.mean_ns is None or (
+            step_ns and 1 / _TOLERANCE <= self.mean_ns / step_ns <= _TOLERANCE
+        ):
             return self
         return replace(self, mean_ns=None, per_second=None)
 
@@ -202,10 +215,12 @@ def _unseen(timing: TimingRecord, unseen: int) -> str:
         if count
     ]
     inside = unseen - first - last
-    gaps = [f"token_ns[{index}]" for index in timing.merged_chunks]
-    if inside:
+    if inside > 0:
+        gaps = [f"token_ns[{index}]" for index in timing.merged_chunks]
         joiner = " or " if len(gaps) > inside else ", "
-        found.append(f"{inside} in {joiner.join(gaps)}")
+        named = joiner.join(gaps[:_MOST_NAMED]) or "no gap that is known"
+        more = f" and {len(gaps) - _MOST_NAMED} others" if len(gaps) > _MOST_NAMED else ""
+        found.append(f"{inside} in {named}{more}")
     return ", ".join(found)
 
 

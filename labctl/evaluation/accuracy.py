@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from labctl.records import GenerationRecord, GradeRecord
-from labctl.stats import Interval, clustered_interval, wilson_interval
+from labctl.stats import Interval, clustered_interval
 
 #: Notes of grades that a limit of the grader ended: they count as wrong, and are shown.
 LIMIT_NOTES = ("time-limit", "memory-limit", "crash")
@@ -59,8 +59,6 @@ class Accuracy:
             return None
         shares = [sum(verdicts) / len(verdicts) for verdicts in self.verdicts.values()]
         samples = max(map(len, self.verdicts.values()))
-        if samples == 1:
-            return wilson_interval(self.right, self.total, stopped=self.stopped)
         return clustered_interval(shares, samples, stopped=self.stopped)
 
     @cached_property

@@ -341,8 +341,7 @@ class Asking:
         self, endpoint: OpenEndpoint, ask: Ask, found: Generation, attempts: int
     ) -> GenerationRecord:
         first = found.arrivals[0] - found.sent_ns if found.arrivals else None
-        # UTF-8 cannot hold a lone surrogate.
-        text, finish = found.text.encode("utf-8", "replace").decode(), found.finish
+        text, finish = _storable(found.text), found.finish
         letters = None
         if found.likeliest is not None:
             choices = len(self._questions[ask.key.question].choices)
@@ -351,6 +350,7 @@ class Asking:
         return GenerationRecord(
             **self._facts(endpoint, ask, found.sent_ns),
             text=text,
+            thoughts=_storable(found.thoughts),
             finish=finish,
             letter_logprobs=letters,
             prompt_tokens=found.prompt_tokens,
@@ -390,3 +390,8 @@ class Asking:
             "check": ask.check,
             "sent": datetime.now(UTC) - ago,
         }
+
+
+def _storable(text: str) -> str:
+    """Return a text without lone surrogates, which UTF-8 cannot hold."""
+    return text.encode("utf-8", "replace").decode()

@@ -14,6 +14,7 @@ from labctl.evaluation.asking import OpenEndpoint
 from labctl.evaluation.endpoints.base import EndpointClient, ServerIdentity
 from labctl.evaluation.endpoints.errors import TryAgain
 from labctl.evaluation.endpoints.opening import open_client
+from labctl.evaluation.event_loop import run_async
 from labctl.evaluation.likeliest import check_tells
 from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.servers import ServerRequest, StartedEndpoint, started_endpoint
@@ -119,7 +120,7 @@ def contact(
     recipe: EvaluationRecipe, started: dict[str, StartedEndpoint]
 ) -> tuple[EndpointRecord, ...]:
     """Identify every server. Raises HostError for one that does not answer, ConfigError."""
-    return asyncio.run(_contact(recipe, started))
+    return run_async(_contact(recipe, started))
 
 
 async def _contact(

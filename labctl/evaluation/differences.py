@@ -103,9 +103,5 @@ def sampled(cell: Accuracy) -> Sampled | None:
     steps = sorted({1, *(2**k for k in range(1, samples.bit_length())), samples})
     return Sampled(
         fmean(votes),
-        {
-            k: pass_at_k_interval(correct, counts, k, resamples=_RESAMPLES)
-            for k in steps
-            if k <= samples
-        },
+        {k: pass_at_k_interval(correct, counts, k) for k in steps if k <= samples},
     )

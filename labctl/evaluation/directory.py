@@ -44,7 +44,7 @@ class EvaluationDirectory:
         """Write ``evaluation.json``: from here on it is a run. ``recipe``: its text."""
         if recipe is not None:
             write_atomic(self.path / RECIPE, recipe)
-        write_atomic(self.path / EVALUATION, record.model_dump_json(indent=2) + "\n")
+        self.run.open(EVALUATION, record)
 
     def record(self) -> EvaluationRecord:
         """Return the evaluation's record. Raises ConfigError."""
@@ -86,7 +86,7 @@ class EvaluationDirectory:
         """Yield the same grades, each on disk first: a killed grading can continue."""
         path = self.path / GRADING
         with host_writes(path):
-            file = path.open("w")
+            file = path.open("w", encoding="utf-8")
         with file:
             for one in grades:
                 with host_writes(path):

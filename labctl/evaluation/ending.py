@@ -44,7 +44,12 @@ def finish(
             failed=len(ledger.failed | ledger.refused),
             questions=ledger.complete_questions,
             truncation=ledger.truncation(),
-            notes=(*notes, *_refused(directory, ledger), *_unheard(work.plan, table)),
+            notes=(
+                *notes,
+                *_refused(directory, ledger),
+                *_unknown_ends(directory),
+                *_unheard(work.plan, table),
+            ),
             out_of_time=out_of_time,
         )
         end = end if table is None else judged(end, recipe, table)
@@ -91,14 +96,19 @@ def ledger_of(directory: EvaluationDirectory, plan: EvaluationPlan) -> Ledger:
 
 
 def unanswered(directory: EvaluationDirectory, plan: EvaluationPlan) -> Failure | None:
-    """Return a failure of host or server that left a question without an answer, if any."""
-    failed = ledger_of(directory, plan).failed
-    if not failed:
+    """Return the failure that left questions without an answer, if any.
+
+    It is the last one of host or server, or the first refusal if every question was refused.
+    """
+    ledger = ledger_of(directory, plan)
+    missing = ledger.failed or (set() if ledger.answered else ledger.refused)
+    if not missing:
         return None
-    last = [record for record in directory.generations() if ask_of(record) in failed][-1]
-    assert last.failure is not None
-    more = f" ({len(failed)} generations have no answer)" if len(failed) > 1 else ""
-    return last.failure.model_copy(update={"message": f"{last.failure.message}{more}"})
+    records = [record for record in directory.generations() if ask_of(record) in missing]
+    failure = records[-1 if ledger.failed else 0].failure
+    assert failure is not None
+    more = f" ({len(missing)} generations have no answer)" if len(missing) > 1 else ""
+    return failure.model_copy(update={"message": f"{failure.message}{more}"})
 
 
 def _refused(directory: EvaluationDirectory, ledger: Ledger) -> Iterator[str]:
@@ -112,6 +122,14 @@ def _refused(directory: EvaluationDirectory, ledger: Ledger) -> Iterator[str]:
             return
 
 
+def _unknown_ends(directory: EvaluationDirectory) -> Iterator[str]:
+    """Describe the number of answers without a known reason of their end."""
+    records = directory.generations()
+    unknown = sum(record.failure is None and record.finish == "unknown" for record in records)
+    if unknown:
+        yield f"the server did not say why {counted(unknown, 'answer')} ended: they count as cut"
+
+
 def _unheard(plan: EvaluationPlan, table: AccuracyTable | None) -> Iterator[str]:
     """Name the variants that are missing in a table with rows."""
     seen = {cell.variant for cell in table.cells} if table is not None else set()
@@ -122,7 +140,7 @@ def _unheard(plan: EvaluationPlan, table: AccuracyTable | None) -> Iterator[str]
 
 def without_checks(directory: EvaluationDirectory) -> list[GenerationRecord]:
     """Return all answers without texts and tokens, which the accuracies do not need."""
-    light = {"text": "", "token_ids": None, "token_ends": None}
+    light = {"text": "", "thoughts": "", "token_ids": None, "token_ends": None}
     return [
         record.model_copy(update=light)
         for record in directory.generations()

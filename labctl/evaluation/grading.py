@@ -16,7 +16,7 @@ from labctl.evaluation.question import Question
 from labctl.evaluation.work import Work
 from labctl.records import GenerationRecord, GradeRecord
 from labctl.records.events import RunningAccuracy
-from labctl.stats import LOOK, half_width_reached, wilson_interval
+from labctl.stats import LOOK, clustered_interval, half_width_reached
 
 
 class RunningAccuracies:
@@ -51,8 +51,11 @@ class RunningAccuracies:
             if not grades:
                 continue
             correct = sum(grades.values())
-            questions = len({question for question, _ in grades})
-            within = wilson_interval(correct * questions / len(grades), questions)
+            of_question: dict[str, list[bool]] = {}
+            for (question, _), right in grades.items():
+                of_question.setdefault(question, []).append(right)
+            shares = [fmean(verdicts) for verdicts in of_question.values()]
+            within = clustered_interval(shares, max(map(len, of_question.values())))
             found.append(
                 RunningAccuracy(
                     variant=variant.name,

@@ -13,7 +13,7 @@ from labctl.checked import did_you_mean, unknown
 from labctl.config.models import ancestors
 from labctl.config.recipe_parts import WrittenRecipe, check_kind
 from labctl.config.set_values import apply_settings
-from labctl.config.types import Duration, Line, Name
+from labctl.config.types import Line, Name, RunTime
 from labctl.config.yaml.document import Document, refuse_all
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.errors import ConfigError
@@ -66,7 +66,7 @@ class EvaluationRecipe(WrittenRecipe):
     """Most attempts for one answer, if the server is busy, failing or out of reach."""
     timeouts: AnswerTimeouts = AnswerTimeouts()
     """Longest time of each step."""
-    max_time: Duration | None = None
+    max_time: RunTime | None = None
     """Longest time of the asking. After that, only questions answered by every variant count, so
     that all are compared on the same questions."""
     gates: tuple[AccuracyGate, ...] = ()

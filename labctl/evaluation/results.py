@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from labctl.errors import ConfigError
+from labctl.errors import Blame, ConfigError, ProgramFailed
 from labctl.evaluation.accuracy import Accuracy, AccuracyTable, accuracy_table
 from labctl.evaluation.differences import model_differences, sampled
 from labctl.evaluation.directory import EvaluationDirectory
@@ -11,9 +11,15 @@ from labctl.records import EvaluationEnd, EvaluationRecord
 
 
 def table_of(directory: EvaluationDirectory) -> AccuracyTable:
-    """Return the graded accuracies. Raises ConfigError if nothing is graded."""
+    """Return the graded accuracies.
+
+    Raises ConfigError if nothing is graded, ProgramFailed if the server refused every question.
+    """
     record, end = directory.record(), directory.end()
     grades = list(directory.grades())
+    if not grades and end and end.failure and end.failure.blame is Blame.JOB:
+        failure = end.failure
+        raise ProgramFailed(failure.message, hint=failure.hint, details=failure.details)
     if not grades:
         raise ConfigError(
             f"run {directory.id} has no graded answer",

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from labctl.config.lab import Board, LabFile
-from labctl.errors import ConfigError, ExitStatus
+from labctl.errors import Blame, ConfigError, ExitStatus
 from labctl.evaluation.accuracy import AccuracyTable
 from labctl.evaluation.contact import contact, differences, start_servers
 from labctl.evaluation.datasets.kept import keep_questions
@@ -254,9 +254,19 @@ def _ask(
                 resumed=resumed,
             )
             note_in_index(directory.run, observer.note)
-            if state != "finished":
-                observer.note(f"answers are kept; to continue: labctl resume {record.id}")
+            if state != "finished" and (failure is None or failure.blame is not Blame.JOB):
+                observer.tell_way(_way(record.id, failure))
     return EvaluationOutcome(directory, record, end, table)
+
+
+def _way(run: str, failure: Failure | None) -> str:
+    """Say what to do after an early end: a resume cannot change the recipe."""
+    if failure is not None and failure.blame is Blame.CONFIG:
+        return (
+            "answers are kept; a resume would ask with the same recipe: if that is what must"
+            f" change, start a new evaluation (otherwise: labctl resume {run})"
+        )
+    return f"answers are kept; to continue: labctl resume {run}"
 
 
 def _dataset_record(dataset: Dataset) -> DatasetRecord:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from labctl.evaluation.asking import Asking
 from labctl.evaluation.contact import open_endpoint
+from labctl.evaluation.event_loop import run_async
 from labctl.evaluation.grading import LiveGrader, RunningAccuracies
 from labctl.evaluation.ledger import Ledger
 from labctl.evaluation.plan import Key, Limit
@@ -69,7 +70,7 @@ class Session:
         Raises HostError if a model has no endpoint left, ConfigError for a server that refuses
         every request.
         """
-        asyncio.run(self._run(started))
+        run_async(self._run(started))
 
     async def _run(self, started: dict[str, StartedEndpoint]) -> None:
         recipe = self._recipe

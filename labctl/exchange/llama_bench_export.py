@@ -6,11 +6,11 @@ record, settings from the record or the command line. If labctl gave no option, 
 llama-bench's own default.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
 
+from labctl.config.printed import read_json
 from labctl.engines.llama_cpp.bench_results import Row
 from labctl.errors import ConfigError
 from labctl.index import IndexedTrial
@@ -98,7 +98,7 @@ def _printed(directory: RunDirectory, trial: TrialRecord) -> list[Row]:
     try:
         # As the engine reads it: a name of any bytes may be in it.
         text = path.read_bytes().decode(errors="replace")
-        return [json.loads(line) for line in text.splitlines()]
+        return [read_json(line) for line in text.splitlines()]
     except OSError as error:
         raise NoTest(f"its output cannot be read: {error.strerror}") from error
     except ValueError as error:

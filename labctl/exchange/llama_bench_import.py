@@ -61,6 +61,14 @@ _PARAMETERS = {
     "type_k": "cache_type_k",
     "type_v": "cache_type_v",
 }
+#: ``(guessed)``: the file does not name its type. Older versions wrote it behind, and ``mostly``.
+_FILE_TYPE = re.compile(
+    r" (?:\(guessed\) )?(?:all |mostly )?([IT]?Q\d\w*|MXFP4|NVFP4|BF16|F16|F32)"
+    r"(?: (?:- )?(mix|MoE|Small|Medium|Large))?(?: - [\d.]+ bpw(?: ternary)?)?(?: \(guessed\))?$"
+)
+_VARIANTS = {"mix": "_mix", "MoE": "_MOE", "Small": "_S", "Medium": "_M", "Large": "_L"}
+#: Descriptions that do not follow the rule.
+_OTHER_NAMES = {"Q2_K_M": "Q2_K", "IQ3_S_mix": "IQ3_M"}
 #: Other fields of a row: its machine and its measurements.
 _NO_SETTING = frozenset(
     (
@@ -154,7 +162,7 @@ def _made(aside: Path, file: Path, data: bytes, sha256: str, found: BenchFile) -
         epoch=0,
     )
     directory = RunDirectory(aside / run_id)
-    directory.begin()
+    directory.begin(is_own=False)
     directory.mark_imported(origin)
     write_atomic(directory.path / f"imported.{found.form}", data)
     _write_trials(directory, trials, found.rows)
@@ -179,10 +187,10 @@ def _write_trials(
         for trial, row in zip(trials, rows, strict=True):
             folder = directory.trial_path(trial.number, trial.slug)
             folder.mkdir(parents=True)
-            (folder / RECORD).write_text(trial.model_dump_json(indent=2) + "\n")
-            (folder / "stdout").write_text(json.dumps(row) + "\n")
+            (folder / RECORD).write_text(trial.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            (folder / "stdout").write_text(json.dumps(row) + "\n", encoding="utf-8")
             lines.append(trial.model_dump_json() + "\n")
-        (directory.path / LINES).write_text("".join(lines))
+        (directory.path / LINES).write_text("".join(lines), encoding="utf-8")
         os.sync()
 
 
@@ -215,11 +223,15 @@ def _model_identity(test: BenchLine) -> tuple[object, ...]:
 
 
 def _quantization(model_type: str | None) -> str | None:
-    """Return the last word of ``llama 8B Q8_0``, or of ``llama 8B Q4_K - Medium`` ``Q4_K_M``."""
-    found = re.search(r" (I?Q\d\w*|BF16|F16|F32)(?: - (Small|Medium|Large))?$", model_type or "")
+    """Return the quantization in a description, by its name in GGUF: ``llama 8B Q4_K - Medium``.
+
+    Source: ``llama_model_ftype_name`` in llama.cpp's ``src/llama-model-loader.cpp``.
+    """
+    found = _FILE_TYPE.search(model_type or "")
     if found is None:
         return None
-    return found[1] + (f"_{found[2][0]}" if found[2] else "")
+    name = found[1] + _VARIANTS.get(found[2] or "", "")
+    return _OTHER_NAMES.get(name, name)
 
 
 def _trials(

@@ -8,7 +8,7 @@ at most what a kill of ``labctl run`` costs.
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,21 +23,30 @@ from labctl.runs.record.directory import new_run_id
 
 FOLDER = "batches"
 _PLAN, _JOURNAL, _LOCK = "batch.json", "journal.jsonl", "lock"
+#: What a damaged file of a batch raises.
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_DAMAGED = "`labctl batch PLAN --new` begins another batch; finished runs stay"
 
 
 class Batch:
     """One batch; the ledger of its runs."""
 
     def __init__(self, path: Path):
+        """Read a batch. Raises HostError, ConfigError if a file of it is damaged."""
         self.path = path
         with host_reads(path):
-            document = json.loads((path / _PLAN).read_text())
-        self.name: str = document["name"]
-        self.digest: str = document["digest"]
-        pools: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self.jobs = tuple(_job(one, pools) for one in document["jobs"])
-        #: As text, because most of them wait a long time.
-        self._contents = {digest: json.dumps(one) for digest, one in document["contents"].items()}
+            text = (path / _PLAN).read_bytes()
+        try:
+            document = json.loads(text)
+            self.name: str = document["name"]
+            self.digest: str = document["digest"]
+            pools: dict[tuple[str, ...], tuple[str, ...]] = {}
+            self.jobs = tuple(_job(one, pools) for one in document["jobs"])
+            contents = document["contents"].items()
+            #: As text, because most of them wait a long time.
+            self._contents = {digest: json.dumps(one) for digest, one in contents}
+        except _UNREADABLE as error:
+            raise ConfigError(f"{path / _PLAN} is damaged", hint=_DAMAGED) from error
         self._of = {one.job.id: one.content for one in self.jobs}
         self._lock = threading.Lock()
         self._read()
@@ -50,14 +59,21 @@ class Batch:
         self.results: dict[str, JobResult] = {}
         #: What was read without a torn last line; None: nothing is torn.
         self._whole: bytes | None = None
-        for line in self._lines():
-            self._runs[line["job"]] = line["run"] or self._runs.get(line["job"], "")
-            self._boards[line["job"]] = line["board"] or self._boards.get(line["job"], "")
-            if "exit_status" in line:
-                blame = Blame(line["blame"]) if line["blame"] else None
-                self.results[line["job"]] = JobResult(
-                    line["exit_status"], line["run"], blame, line["reason"]
-                )
+        for number, line in enumerate(self._lines(), 1):
+            try:
+                self._apply(json.loads(line))
+            except _UNREADABLE as error:
+                where = f"{self.path / _JOURNAL}:{number}"
+                raise ConfigError(f"{where}: not a line of a batch", hint=_DAMAGED) from error
+
+    def _apply(self, line: Mapping[str, Any]) -> None:
+        self._runs[line["job"]] = line["run"] or self._runs.get(line["job"], "")
+        self._boards[line["job"]] = line["board"] or self._boards.get(line["job"], "")
+        if "exit_status" in line:
+            blame = Blame(line["blame"]) if line["blame"] else None
+            self.results[line["job"]] = JobResult(
+                line["exit_status"], line["run"], blame, line["reason"]
+            )
 
     @classmethod
     def begin(cls, root: Path, planned: PlannedBatch) -> "Batch":
@@ -75,11 +91,25 @@ class Batch:
         return cls(path)
 
     @classmethod
-    def unfinished(cls, root: Path, name: str) -> "list[Batch]":
-        """Return the batches of a plan that have jobs left, the newest first."""
-        folders = sorted((root / FOLDER).glob(f"*-{name}-*"), reverse=True)
-        batches = (cls(path) for path in folders if (path / _PLAN).is_file())
-        return [batch for batch in batches if batch.name == name and batch.remaining]
+    def unfinished(
+        cls, root: Path, name: str, note: Callable[[str], None] = lambda _line: None
+    ) -> "list[Batch]":
+        """Return the batches of a plan that have jobs left, the newest first.
+
+        ``note`` gets a line about each that is damaged: it stays as it is, and is not continued.
+        """
+        found = []
+        for path in sorted((root / FOLDER).glob(f"*-{name}-*"), reverse=True):
+            if not (path / _PLAN).is_file():
+                continue
+            try:
+                batch = cls(path)
+            except ConfigError as error:
+                note(f"not continued: {error.message}")
+                continue
+            if batch.name == name and batch.remaining:
+                found.append(batch)
+        return found
 
     @property
     def remaining(self) -> list[FarmJob]:
@@ -139,21 +169,17 @@ class Batch:
                 self._whole = None
             append_line(self.path / _JOURNAL, json.dumps(line))
 
-    def _lines(self) -> Iterator[Mapping[str, Any]]:
+    def _lines(self) -> list[bytes]:
         path = self.path / _JOURNAL
         if not path.exists():
-            return
+            return []
         with host_reads(path):
             lines = path.read_bytes().splitlines(keepends=True)
         if lines and not lines[-1].endswith(b"\n"):
             # Torn by a power cut: the record of its run has the same facts.
             lines.pop()
             self._whole = b"".join(lines)
-        for number, line in enumerate(lines, 1):
-            try:
-                yield json.loads(line)
-            except ValueError as error:
-                raise ConfigError(f"{path}:{number}: not a line of a batch") from error
+        return lines
 
 
 def _job(document: Mapping[str, Any], pools: dict[tuple[str, ...], tuple[str, ...]]) -> PlannedJob:

@@ -9,6 +9,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from labctl import interrupts
 from labctl.errors import Blame, ExitStatus
 from labctl.farm.interrupts import on_interrupt, raise_first
 from labctl.farm.job import Executor, FarmJob, JobResult
@@ -129,7 +130,7 @@ class Dispatcher:
     def _note_ended(self) -> None:
         """Wait until an attempt has ended, or for a moment; note all that have ended."""
         with suppress(Empty):
-            self._woken.get(timeout=self._look_seconds)
+            interrupts.get(self._woken, self._look_seconds)
             while True:
                 self._woken.get_nowait()
         for attempt in list(self._attempts.values()):

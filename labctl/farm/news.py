@@ -52,7 +52,7 @@ class LabNews:
         self._is_stuck = bool(rows) and is_stuck(jobs, rows[0][0], self._stuck_seconds)
         if was or not self._is_stuck:
             return []
-        waiting = [job for job in jobs if job.state == "waiting"]
+        waiting = [job for job in jobs if job.waits]
         oldest = min(waiting, key=lambda job: job.submitted_at)
         return [
             LabEvent(
@@ -66,7 +66,7 @@ class LabNews:
 
 def is_stuck(jobs: Sequence[Job], now: float, seconds: float) -> bool:
     """Return True if a queue has stalled for that time, by the clock of its jobs (s since 1970)."""
-    waiting = [job.submitted_at for job in jobs if job.state == "waiting"]
+    waiting = [job.submitted_at for job in jobs if job.waits]
     if not waiting or any(job.state == "running" for job in jobs):
         return False
     ended = [job.ended_at for job in jobs if job.ended_at is not None]

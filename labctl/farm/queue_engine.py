@@ -16,12 +16,14 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from labctl.config.lab import LabFile
+from labctl.database import patience
 from labctl.database.postgresql import LINK, PostgresDatabase
 from labctl.errors import ConfigError, HostError, ToolMissing
 
 if TYPE_CHECKING:
     from procrastinate import App
     from procrastinate.connector import BaseConnector
+    from sqlalchemy import Connection
 
 SERVE = "labctl.serve"
 #: A channel of PostgreSQL has 63 characters, of which procrastinate takes 23.
@@ -52,11 +54,14 @@ class QueueEngine:
 
         if "procrastinate_jobs" in self._database.tables():
             return
-        with self._database.writing() as connection:
+
+        def make(connection: "Connection") -> None:
             driver: Any = connection.connection.driver_connection
             (there,) = driver.execute("SELECT to_regclass('procrastinate_jobs')").fetchone()
             if there is None:
                 driver.execute(SchemaManager.get_schema())
+
+        self._database.change(make)
 
     def connector(self, *, connections: int = 4) -> "BaseConnector":
         """Return an asynchronous connection to the engine's tables."""
@@ -83,12 +88,9 @@ class QueueEngine:
 
 
 def wake_workers(lab: LabFile, boards: Iterable[str]) -> None:
-    """Let the workers of these boards look at once; without an engine here they look soon.
-
-    Raises HostError.
-    """
+    """Let the workers of these boards look at once; where that fails, they look soon themselves."""
     if lab.database is not None:
-        with suppress(ToolMissing):
+        with suppress(HostError, ConfigError), patience(0.0):
             QueueEngine(lab).wake(boards)
 
 

@@ -11,19 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from threading import Event
 
+from labctl.database import patience
 from labctl.errors import HostError, LeaseLost
-from labctl.farm.database_retry import retry_database
 from labctl.farm.job import QUEUED_KINDS, FarmJob, JobResult
 from labctl.farm.queue_ledger import RunsOfJobs
 from labctl.farm.run_content import RunContent
 from labctl.state import Job, LabState
 from labctl.state.health import BoardHealth
 from labctl.state.job import worker_name
-from labctl.state.job_order import Waiting
+from labctl.state.job_order import Suits, Waiting
 from labctl.state.leases import steady_seconds
 
 
@@ -75,7 +74,8 @@ class QueueSource:
 
         Raises KeyboardInterrupt instead once all jobs must end.
         """
-        return retry_database(self._begin, self.note, self.stopping)
+        with patience(note=self.note, stopping=self.stopping):
+            return self._begin()
 
     def _begin(self) -> list[tuple[FarmJob, str]]:
         self._give_sign()
@@ -87,7 +87,7 @@ class QueueSource:
         if not (free := wanted - busy):
             return []
         held = {lease.board for lease in self._state.leases.list()}
-        claimed = self._state.jobs.claim(sorted(free - held), self.name, suits=self._suits())
+        claimed = self._state.jobs.claim(sorted(free - held), self.name, suits=self._suits)
         for job in claimed:
             self._running[job.id] = job
         return [(FarmJob.queued(job), str(job.board)) for job in claimed]
@@ -104,9 +104,8 @@ class QueueSource:
         if self._has_given_up:
             return None
         try:
-            return retry_database(
-                lambda: self._finish_or_requeue(ran, result), self.note, self.stopping
-            )
+            with patience(note=self.note, stopping=self.stopping):
+                return self._finish_or_requeue(ran, result)
         except KeyboardInterrupt as interrupt:
             if interrupt.__cause__ is None:
                 raise  # Ctrl-C itself
@@ -144,7 +143,7 @@ class QueueSource:
 
     def close(self) -> None:
         """Remove this process from the workers."""
-        with suppress(HostError):  # it counts as gone soon
+        with suppress(HostError), patience(0.0):  # it counts as gone soon
             self._state.workers.remove(self.name)
         self._sign_due = 0.0
 
@@ -186,8 +185,8 @@ class QueueSource:
     def note_run(self, job: FarmJob, board: str, run: str) -> None:  # noqa: ARG002 - it is known
         """Record the run of a job. Raises LeaseLost if somebody else now has the job."""
         attempt = self._running[job.id]
-        start = partial(self._state.jobs.start, attempt, run)
-        self._running[job.id] = retry_database(start, self.note, self.stopping)
+        with patience(note=self.note, stopping=self.stopping):
+            self._running[job.id] = self._state.jobs.start(attempt, run)
 
     def _give_sign(self) -> None:
         now = steady_seconds()  # a host that slept renews its jobs before it gives any out
@@ -199,7 +198,7 @@ class QueueSource:
         self._state.jobs.renew(self.name)
         self._sign_due = now + self._state.lease_seconds / 4
 
-    def _suits(self) -> Callable[[Waiting, str], bool]:
+    def _suits(self) -> Suits:
         """Return a function: True if a job may have a board and the shared limits have room.
 
         Each True uses some of that room. A job of an unknown kind is left alone.

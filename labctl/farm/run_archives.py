@@ -11,19 +11,15 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+from labctl.archives import members, open_tar, unpacking
 from labctl.config.lab import LabFile
-from labctl.errors import IntegrityError
 from labctl.farm.store import SharedStore, lab_store
 from labctl.files import host_writes, scratch, write_atomic
-from labctl.runs.record.directory import LOCK, RunDirectory, all_directories, is_run_id
+from labctl.runs.record.directory import FETCHED, LOCK, RunDirectory, all_directories, is_run_id
 from labctl.runs.record.repository import run_elsewhere
 from labctl.state import LabState, lab_state
-from labctl.units import size as size_text
 
-#: Marks a copy of another host's run; it holds the digest of the archive.
-FETCHED = "fetched"
 _MOST_BYTES = 64 << 30
-_MOST_FILES = 1_000_000
 _NOT_SENT = (LOCK, FETCHED)
 
 
@@ -75,7 +71,7 @@ class RunArchives:
         if path.exists() and not mark.exists():
             return False  # this host measured it
         digest = self._state.stored_runs.get(run) if is_run_id(run) else None
-        if digest is None or (mark.exists() and mark.read_text().strip() == digest):
+        if digest is None or (mark.exists() and mark.read_text(encoding="utf-8").strip() == digest):
             return False
         with scratch(self._runs, f".fetch-{run}-") as folder:
             archive, made = folder / "run.tar.gz", folder / run
@@ -134,17 +130,9 @@ def pack(directory: Path, archive: Path) -> None:
 
 def unpack(archive: Path, folder: Path) -> None:
     """Write the files of an archive below a new folder. Raises IntegrityError, HostError."""
-    total = 0
-    try:
-        with host_writes(folder), tarfile.open(archive, "r:gz") as tar:
-            folder.mkdir()
-            for number, member in enumerate(tar):
-                total += member.size
-                if not member.isreg() or number >= _MOST_FILES or total > _MOST_BYTES:
-                    raise IntegrityError(
-                        f"an archive of a run holds {member.name!r}, which labctl never packs,"
-                        f" or more than {size_text(_MOST_BYTES)}"
-                    )
-                tar.extract(member, folder, filter="data")
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile) as error:
-        raise IntegrityError(f"an archive of a run cannot be unpacked: {error}") from error
+    with host_writes(folder), unpacking("an archive of a run"), open_tar(archive) as tar:
+        folder.mkdir()
+        for member in members(tar, most_bytes=_MOST_BYTES):
+            if not member.isreg():
+                raise ValueError(f"it has {member.name!r}, which labctl never packs")
+            tar.extract(member, folder, filter="data")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Protocol
 
 from labctl.config.lab import Board, LabFile
+from labctl.database import patience
 from labctl.errors import Blame, BoardBusy, ConfigError, ExitStatus, LabctlError
-from labctl.farm.database_retry import retry_database
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_content import RunContent
 from labctl.records.events import AnyEvent, Contact, Trial
@@ -113,12 +113,12 @@ class RunExecutor:
         if self._has_turn(job, began + _READY_SECONDS):
             watcher.on_ready = self._readying.release
         try:
-            watcher.stop_if_wanted()
-            noted = watcher.run = self._ledger.run_of(job)
-            if not job.untrusted:  # an untrusted run checks the board's health itself
-                ready = partial(self._before_job, board, job.submitter)
-                retry_database(ready, Observer(watcher).note, self.stopping)
-            outcome = self._outcome(job, self._lab.board(board), noted, watcher)
+            with patience(note=Observer(watcher).note, stopping=self.stopping):
+                watcher.stop_if_wanted()
+                noted = watcher.run = self._ledger.run_of(job)
+                if not job.untrusted:  # an untrusted run checks the board's health itself
+                    self._before_job(board, job.submitter)
+                outcome = self._outcome(job, self._lab.board(board), noted, watcher)
         except LabctlError as error:
             return JobResult.of(error, watcher.run, time.monotonic() - began)
         except KeyboardInterrupt:

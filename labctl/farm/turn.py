@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
+from labctl import interrupts
+from labctl.database import patience
 from labctl.errors import ConfigError, ExitStatus, HostError, LabctlError, LeaseLost
-from labctl.farm.database_retry import retry_database
 from labctl.runs.record.directory import RunDirectory, run_directories
 from labctl.runs.resume import last_board
 from labctl.state import Job, LabState, NewJob
@@ -84,10 +84,9 @@ class Turn:
                     if error.run is not None:
                         self._end(claimed, error.exit_status, error)
                         raise
-                    again = partial(
-                        self._state.jobs.requeue, claimed, error.message, blame_board=False
+                    self._state.jobs.requeue(
+                        claimed, error.message, blame_board=False, counted=False
                     )
-                    retry_database(partial(again, counted=False), self._note)
                     if not was_refused:
                         self._note(error.message)
                     was_refused = True
@@ -100,24 +99,23 @@ class Turn:
                 self._end(claimed, status)
                 return status
         except (KeyboardInterrupt, LabctlError):
-            with suppress(HostError, ConfigError):  # it ends by itself soon
+            with suppress(HostError, ConfigError), patience(0.0):  # it ends by itself soon
                 self._leave(job)
             raise
 
     def _claimed(self, job: Job) -> Job:
         while True:
-            if claimed := retry_database(partial(self._look, job), self._note):
+            if claimed := self._look(job):
                 return claimed
             self._report_place(job)
-            time.sleep(self._look_seconds)
+            interrupts.sleep(self._look_seconds)
 
     def _pause(self, job: Job) -> None:
         """Wait before a board that refused is retried. Raises LeaseLost if the job is cancelled."""
         until = time.monotonic() + self._again_seconds
         while (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, self._look_seconds))
-            still_waiting = partial(self._state.jobs.claim_own, job.id, (), self._worker)
-            retry_database(still_waiting, self._note)
+            interrupts.sleep(min(left, self._look_seconds))
+            self._state.jobs.claim_own(job.id, (), self._worker)
 
     def _look(self, job: Job) -> Job | None:
         held = {lease.board for lease in self._state.leases.list()}
@@ -127,7 +125,7 @@ class Turn:
         return self._state.jobs.claim_own(job.id, free, self._worker)
 
     def _report_place(self, job: Job) -> None:
-        place = retry_database(partial(place_of, self._state, self._root, job), self._note)
+        place = place_of(self._state, self._root, job)
         if place.number != self._reported:
             self._on_place(place)
         self._reported = place.number
@@ -135,8 +133,7 @@ class Turn:
     def _end(self, job: Job, status: int, error: LabctlError | None = None) -> None:
         with suppress(LeaseLost):  # the database was away for long: the run's record counts
             blame, reason = (error.blame, error.message) if error else (None, None)
-            finish = partial(self._state.jobs.finish, job, status, blame=blame, reason=reason)
-            retry_database(finish, self._note)
+            self._state.jobs.finish(job, status, blame=blame, reason=reason)
 
     def _leave(self, job: Job) -> None:
         now = self._state.jobs.get(job.id)
@@ -157,12 +154,13 @@ class Turn:
             seconds = self._state.lease_seconds / 4
             due = steady_seconds() + seconds
             while not over.wait(self._look_seconds):
-                with suppress(HostError):
+                with suppress(HostError), patience(0.0):
                     if steady_seconds() >= due:
                         self._state.jobs.renew(self._worker)
                         due = steady_seconds() + seconds
                     if self._state.jobs.to_stop(self._worker):
-                        os.kill(os.getpid(), signal.SIGINT)
+                        ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # by `&`
+                        os.kill(os.getpid(), signal.SIGTERM if ignored else signal.SIGINT)
                         return
 
         thread = threading.Thread(target=renew, name="place in the queue")
@@ -177,7 +175,7 @@ class Turn:
 def place_of(state: LabState, lab_root: Path, job: Job) -> Place:
     """Return the place of a waiting job among those that wait for its boards."""
     boards, jobs = set(job.boards), state.jobs.list()
-    waiting = [one for one in jobs if one.state == "waiting" and boards & set(one.boards)]
+    waiting = [one for one in jobs if one.waits and boards & set(one.boards)]
     ahead = [one.id for one in waiting].index(job.id) if job.id in {w.id for w in waiting} else 0
     left = [_remaining(state, lab_root, jobs, board) for board in job.boards]
     before = [one.expected_seconds for one in waiting[:ahead]]

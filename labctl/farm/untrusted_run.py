@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from labctl.board import StoredObject
-from labctl.board.running_jobs import running_jobs
 from labctl.checked import listed
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
@@ -32,6 +31,7 @@ from labctl.farm.health.checking import check
 from labctl.files import host_reads, host_writes
 from labctl.records import Execution
 from labctl.records.events import AnyEvent, Contact
+from labctl.removal import remove_tree
 from labctl.runs import (
     BoardUse,
     HeldBoard,
@@ -88,7 +88,7 @@ def check_paths(recipe: Recipe, lab_root: Path, job: str) -> None:
 
 def discard_files(lab_root: Path, job: str) -> None:
     """Remove the files of a job that has ended."""
-    shutil.rmtree(lab_root / FOLDER / job, ignore_errors=True)
+    remove_tree(lab_root / FOLDER / job)
 
 
 def discard_ended(lab_root: Path, state: LabState) -> None:
@@ -132,17 +132,20 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
         lab_state(request.lab).health.get(board.name).require_work()
     look = _Look(request.lab, board, connect, observer)
 
-    def on_contact(held: HeldBoard) -> None:
+    def require_real(held: HeldBoard) -> None:
         if held.facts.execution is not Execution.BOARD:
             raise ConfigError(
                 f"board {board.name} is not real hardware ({held.facts.execution}): an"
                 " untrusted recipe would run its programs on the host of its emulator",
                 hint="choose a real board",
             )
-        held.bring_agent(lambda _item, _done: None)
-        look.begin(held.store.contents())
 
-    wanted = replace(request, untrusted=True, on_contact=on_contact)
+    wanted = replace(
+        request,
+        untrusted=True,
+        check_board=require_real,
+        before_use=lambda held: look.begin(held.store.contents()),
+    )
     try:
         outcome = run_recipe(wanted, connect, observer)
     except BaseException:
@@ -237,6 +240,7 @@ class _Look:
         """
         board, lab = self.board, self.lab
         with self.connect(board) as transport, hold_board(board, transport, lab, _LOOK) as held:
+            held.survivors.note = self.observer.note
             held.refuse_if_taken()
             held.hold_in_lab()
             self.is_due = True
@@ -247,11 +251,17 @@ class _Look:
             # replaced.
             damaged += held.store.verify([item for item in there if item == agent])
             held.bring_agent(lambda _item, _done: None, anew=True)
-            # A job without a controller must not continue to change the files under inspection.
-            for job in running_jobs(transport, board.workdir, held.agent).jobs:
-                held.agent.stop(held.agent.job_directory(job.rpartition("/")[2]))
+            # This ends all jobs, and what outlived their supervisors: nothing must continue to
+            # change the files under inspection.
+            held.take_lease()
+            sizes = {item.sha256: item.size_bytes for item in self.kept}
             for item in there:
-                if item != agent:
+                if sizes.get(item.sha256, item.size_bytes) != item.size_bytes:
+                    held.store.remove(item.sha256)
+                elif not item.is_whole:  # a hole may take hours to hash
+                    held.store.remove(item.sha256)
+                    damaged.append(item)
+                elif item != agent:
                     self.observer.measuring(f"hash {item.name or item.sha256}")
                     damaged += held.store.verify([item])
         return list(dict.fromkeys(item.name or item.sha256 for item in damaged))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
+from labctl.config.printed import read_json
 from labctl.errors import ConfigError
 
 _JSON = {"Content-Type": "application/json; charset=utf-8"}
@@ -67,8 +68,8 @@ def refusal(form: str, status: int, body: bytes) -> str | None:
     if form not in ("feishu", "dingtalk"):
         return None
     try:
-        said = json.loads(body)
-    except (ValueError, RecursionError):
+        said = read_json(body)
+    except ValueError:
         return "its answer is not JSON"
     if not isinstance(said, dict):
         return "its answer is not a JSON object"

@@ -16,6 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from labctl import interrupts
+from labctl.database import patience
 from labctl.errors import ExitStatus, HostError, LeaseLost
 from labctl.farm.host_lacks import HostLacks
 from labctl.farm.job import QUEUED_KINDS, Executor, FarmJob, JobResult
@@ -32,7 +34,7 @@ from labctl.farm.queue_engine import (
 from labctl.retry import retry_infra
 from labctl.state import Job, LabState
 from labctl.state.job import worker_name
-from labctl.state.job_order import Waiting
+from labctl.state.job_order import Suits
 from labctl.state.leases import steady_seconds
 
 if TYPE_CHECKING:
@@ -124,8 +126,8 @@ class HostWorker:
         finally:
             self._ended.set()
             alive.join()
-        with suppress(HostError):
-            self.state.workers.remove(self.name)
+            with suppress(HostError), patience(0.0):
+                self.state.workers.remove(self.name)
         if self._broken is not None:
             raise self._broken
 
@@ -150,6 +152,7 @@ class HostWorker:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self.stop)
+            interrupts.check()  # one that came before these handlers
         while not self._stopping.is_set():
             try:
                 with engine_errors():
@@ -235,12 +238,12 @@ class HostWorker:
         stalled = await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=seconds)
         for task in [*stalled, *await self._unowned_tasks(app)]:
             await app.job_manager.finish_job(task, Status.FAILED, delete_job=True)
-        loop = asyncio.get_running_loop()
-        if steady_seconds() >= self._sign_due:  # this host slept: its own jobs are not lost
-            await loop.run_in_executor(None, self._show_life)
-        await loop.run_in_executor(None, self.state.jobs.free_lost)
-        self._break_off(await loop.run_in_executor(None, self.state.jobs.to_stop, self.name))
-        wanted = await loop.run_in_executor(None, self.state.jobs.wanted_boards)
+        with patience(0.0):  # the threads below take it over
+            if steady_seconds() >= self._sign_due:  # this host slept: its own jobs are not lost
+                await asyncio.to_thread(self._show_life)
+            await asyncio.to_thread(self.state.jobs.free_lost)
+            self._break_off(await asyncio.to_thread(self.state.jobs.to_stop, self.name))
+            wanted = await asyncio.to_thread(self.state.jobs.wanted_boards)
         for board in {board for board, _kind in wanted}:
             if board not in self._running:
                 with already_awake():
@@ -264,17 +267,29 @@ class HostWorker:
     def _work(self, board: str) -> None:
         """Run the jobs of a board one after the other, as long as it is free."""
         try:
-            while not self._stopping.is_set() and not self._is_away(board):
+            while job := self._claimed(board):
+                self._attempt(job, board)
+        except HostError as error:
+            self.note(f"board {board}: {error.message}")
+
+    def _claimed(self, board: str) -> Job | None:
+        """Return the next job for a board; None if there is none, or the board is not free.
+
+        Waits for the database: a job whose claim was committed belongs to this worker.
+        """
+        try:
+            with patience(note=self.note, stopping=self._stopping):
+                if self._stopping.is_set() or self._is_away(board):
+                    return None
                 if self._is_in_service(board):
                     self.look_after(board)  # before users' jobs: it may keep them off a sick board
                     if self._is_away(board):
-                        return
-                jobs = self.state.jobs.claim([board], self.name, suits=self._suits())
-                if not jobs:
-                    return
-                self._attempt(jobs[0], board)
-        except HostError as error:
-            self.note(f"board {board}: {error.message}")
+                        return None
+                suits = self._suits()
+                jobs = self.state.jobs.claim([board], self.name, suits=lambda: suits)
+                return jobs[0] if jobs else None
+        except KeyboardInterrupt:  # a thread has no other: it is to stop
+            return None
 
     def _note_unseen(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Report a task that the engine could not record in the database; the repair handles it."""
@@ -314,9 +329,10 @@ class HostWorker:
                 self._away[board] = time.monotonic() + self.away_seconds
         try:
             # The run is on this host's disk: its end may be reported late, but must be reported.
-            retry_infra(
-                lambda: self._tell(job, result), on=(HostError,), timeout=_DATABASE_AWAY_SECONDS
-            )
+            with patience(_DATABASE_AWAY_SECONDS, note=self.note):
+                retry_infra(  # also what no wait for the database covers: it may be read-only
+                    lambda: self._tell(job, result), on=(HostError,), timeout=_DATABASE_AWAY_SECONDS
+                )
         except LeaseLost as error:
             self.note(error.message)
 
@@ -337,9 +353,9 @@ class HostWorker:
             self.state.jobs.requeue(job, reason or "", blame_board=broken, counted=counted)
         self.note(f"job {job.id} ended with status {status}{f': {reason}' if reason else ''}")
 
-    def _suits(self) -> Callable[[Waiting, str], bool]:
+    def _suits(self) -> Suits:
         """Return a function: False for jobs that this labctl or this host cannot run."""
-        waiting = [job for job in self.state.jobs.list() if job.state == "waiting"]
+        waiting = [job for job in self.state.jobs.list() if job.waits]
         strange = {
             job.id: job
             for job in waiting
@@ -359,7 +375,7 @@ class HostWorker:
 
     def _stay_alive(self) -> None:
         while not self._ended.wait(self.state.lease_seconds / 4):
-            with suppress(HostError):
+            with suppress(HostError), patience(0.0):
                 self._show_life()
 
     def _show_life(self) -> None:

@@ -7,6 +7,8 @@ so its table of tensor types is used, late because it imports numpy, but not its
 """
 
 import io
+import re
+import shlex
 import stat
 import struct
 from dataclasses import dataclass
@@ -18,7 +20,27 @@ from labctl.errors import ConfigError
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
+#: Greater numbers are damage.
+_MOST_VERSION = 1000
 _DEFAULT_ALIGNMENT = 32
+#: Types that llama.cpp had and removed -> their names, and what to use in their place.
+_REMOVED = {
+    4: ("Q4_2", "Q4_K_M"),
+    5: ("Q4_3", "Q4_K_M"),
+    31: ("Q4_0_4_4", "Q4_0"),
+    32: ("Q4_0_4_8", "Q4_0"),
+    33: ("Q4_0_8_8", "Q4_0"),
+    36: ("IQ4_NL_4_4", "IQ4_NL"),
+    37: ("IQ4_NL_4_8", "IQ4_NL"),
+    38: ("IQ4_NL_8_8", "IQ4_NL"),
+}
+#: Names of raw pieces of one file: ``x.gguf-split-a``, ``x.gguf.part1of2``, ``x.gguf.aa``.
+_PIECE = re.compile(
+    r"(?P<stem>(?P<whole>.+?)(?:[-._](?:split|part)[-._]?|(?<=\.gguf)[-._]))"
+    r"(?:[a-z]{1,2}|[0-9]{1,3}(?P<of>-?of-?(?P<count>[0-9]{1,3}))?)(?P<end>(?:\.gguf)?)",
+    re.IGNORECASE,
+)
+_MOST_PIECES_NAMED = 20
 
 
 class ValueType(IntEnum):
@@ -58,9 +80,14 @@ _MOST_DIMENSIONS = 4
 #: More than any model has by orders of magnitude: what announces more is damaged, and would cost
 #: hours (a file of zeros is a long list of empty texts) or all memory.
 _MOST_VALUES = 1 << 16
-_MOST_TENSORS = 1 << 20
-_MOST_TEXTS = 1 << 24
+_MOST_TENSORS = 1 << 17
+#: In all lists together: vocabularies have some 250,000 tokens and as many merges.
+_MOST_TEXTS = 1 << 22
 _LONGEST_TEXT_BYTES = 1 << 24
+#: Of all keys, texts, arrays and names that are kept together. Templates have some 10 kB.
+_MOST_KEPT_BYTES = 1 << 26
+#: What a kept value takes at least, as an object of Python.
+_VALUE_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -148,9 +175,27 @@ class _Reader:
         self.path = path
         self.file = file
         self.size = size
+        self.kept_left = _MOST_KEPT_BYTES
+        self.texts_left = _MOST_TEXTS
 
     def refuse(self, what: str, hint: str | None = None) -> ConfigError:
         return ConfigError(f"{self.path}: {what}", hint=hint)
+
+    def refuse_bytes(self, what: str, hint: str) -> ConfigError:
+        """Refuse a file whose bytes are not a whole model: a piece of a file has such a name."""
+        piece = _PIECE.fullmatch(self.path.name)
+        if piece is None:
+            return self.refuse(what, hint)
+        stem = self.path.with_name(piece["stem"])
+        pieces = f"{shlex.quote(str(stem))}*"
+        if (count := int(piece["count"] or 0)) and count <= _MOST_PIECES_NAMED:
+            numbers = (f"{number}{piece['of']}" for number in range(1, count + 1))
+            pieces = shlex.join(f"{stem}{number}{piece['end']}" for number in numbers)
+        whole = self.path.with_name(piece["whole"].removesuffix(".gguf") + ".gguf")
+        return self.refuse(
+            f"one of several raw pieces of a file, which llama-gguf-split did not make; {what}",
+            hint=f"join all of them in their order: cat {pieces} > {shlex.quote(str(whole))}",
+        )
 
     def cut_short(self, needed: int | None = None) -> ConfigError:
         why = (
@@ -158,10 +203,7 @@ class _Reader:
             if needed
             else f"the header is longer than the file ({self.size} bytes)"
         )
-        return self.refuse(
-            f"the GGUF file is truncated: {why}",
-            hint="copy or download it again",
-        )
+        return self.refuse_bytes(f"the GGUF file is truncated: {why}", "copy or download it again")
 
     def header(self) -> Header:
         # Every announced entry takes bytes of the file, and counts are bounded.
@@ -169,13 +211,18 @@ class _Reader:
             raise self.refuse("the file is empty", hint="copy or download it again")
         magic = self.file.read(len(_MAGIC))
         if magic != _MAGIC:
-            raise self.refuse(
+            raise self.refuse_bytes(
                 f"not a GGUF file: it begins with {magic!r} instead of {_MAGIC!r}",
-                hint="is it a web page, a Git LFS pointer or another model format?",
+                "is it a web page, a Git LFS pointer or another model format?",
             )
         version = self.number("<I")
         if version & 0xFFFF == 0:
             raise self.refuse("a big-endian GGUF file; the boards are little-endian")
+        if max(_VERSIONS) < version <= _MOST_VERSION:
+            raise self.refuse(
+                f"GGUF version {version} is newer than this labctl (it reads 2 and 3)",
+                hint="update labctl on this host, or convert the model to version 3",
+            )
         if version not in _VERSIONS:
             raise self.refuse(
                 f"GGUF version {version} is not supported (known: 2 and 3)",
@@ -225,6 +272,11 @@ class _Reader:
         if count > most:
             raise self.refuse(f"the header announces {count} {what}: it is damaged")
 
+    def keep(self, count: int) -> None:
+        self.kept_left -= count
+        if self.kept_left < 0:
+            raise self.refuse(f"the header has more than {_MOST_KEPT_BYTES >> 20} MiB of texts")
+
     def take(self, count: int) -> bytes:
         # Compared first: a hostile length must not make Python reserve memory.
         if count > self.size - self.file.tell():
@@ -237,7 +289,8 @@ class _Reader:
         self.file.seek(count, 1)
 
     def skip_texts(self, count: int) -> None:
-        self.bound(count, _MOST_TEXTS, "texts in one list")
+        self.bound(count, self.texts_left, "texts in one list")
+        self.texts_left -= count
         # A vocabulary and its merges are hundreds of thousands of texts: nothing but the steps.
         read, seek = self.file.read, self.file.seek
         for _ in range(count):
@@ -256,6 +309,7 @@ class _Reader:
         if length > self.size:
             raise self.cut_short()
         self.bound(length, _LONGEST_TEXT_BYTES, "bytes of one text")
+        self.keep(length + _VALUE_BYTES)
         return self.take(length).decode(errors="replace")
 
     def value(self, key: str) -> Value:
@@ -288,6 +342,7 @@ class _Reader:
         if length > _LONGEST_KEPT_ARRAY:
             self.skip(length * width)
             return Skipped(length)
+        self.keep(length * _VALUE_BYTES)
         raw = self.take(length * width)
         return [item for (item,) in struct.iter_unpack(form, raw)]
 
@@ -305,6 +360,13 @@ class _Reader:
             kind = GGMLQuantizationType(number)
             block, block_bytes = GGML_QUANT_SIZES[kind]
         except (ValueError, KeyError):
+            if number in _REMOVED:
+                removed, other = _REMOVED[number]
+                raise self.refuse(
+                    f"tensor {name[:80]!r} has type {removed} ({number}), which llama.cpp removed",
+                    hint=f"quantize the model again, to {other}, or take such a file: llama.cpp"
+                    " arranges its weights for the CPU when it loads them",
+                ) from None
             raise self.refuse(
                 f"tensor {name[:80]!r} has the unknown type {number}",
                 hint="the file may be newer than labctl's gguf package",

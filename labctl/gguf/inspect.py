@@ -3,6 +3,7 @@
 import platform
 import re
 import shlex
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ _OUTPUT = "output.weight"
 #: Tables of which a token needs one row only.
 _LOOKED_UP = (_EMBEDDING, "per_layer_token_embd.weight", "position_embd.weight")
 _EXPERTS = "_exps."
+_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,9})\.")
 _F16_BYTES = 2
 _LONGEST_SHOWN = 200
 #: llama.cpp keeps such numbers in 32 bits.
@@ -256,6 +258,12 @@ def _joined(path: Path, first: Header, others: list[Header]) -> tuple[Tensor, ..
         if other.values.get("split.no") != number:
             raise ConfigError(f"{path}: its part {number + 1} is not that part of a model")
     tensors = sum((other.tensors for other in others), first.tensors)
+    counts = Counter(tensor.name for tensor in tensors)
+    if twice := next((name for name, count in counts.items() if count > 1), None):
+        raise ConfigError(
+            f"{path}: the tensor {twice[:80]!r} is in two parts of the model",
+            hint="are all parts of the same model? Copy or download them again",
+        )
     announced = _whole(first.values.get("split.tensors.count"))
     if others and announced not in (None, len(tensors)):
         raise ConfigError(
@@ -300,10 +308,11 @@ def _reading(header: Header, architecture: str) -> tuple[int, tuple[Tensor, ...]
     experts, used = _experts(header, architecture)
     layers = _whole(header.values.get(f"{architecture}.block_count")) or 0
     extra = _whole(header.values.get(f"{architecture}.nextn_predict_layers")) or 0
-    unused = ("enc.", *(f"blk.{layer}." for layer in range(layers - extra, layers)))
+    unused = range(layers - extra, layers)
     total, cold = 0, []
     for tensor in header.tensors:
-        if tensor.name.startswith(unused):
+        layer = _LAYER.match(tensor.name)
+        if tensor.name.startswith("enc.") or (layer and int(layer[1]) in unused):
             cold.append(tensor)
         elif tensor.name in _LOOKED_UP and not (tied and tensor.name == _EMBEDDING):
             total += tensor.size_bytes // max(1, tensor.shape[-1])

@@ -5,6 +5,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from labctl import interrupts
 from labctl.errors import ConfigError, LinkRefused
 
 #: Kernel probes of an idle link: the board's kernel answers them even if hdcd is starved. They
@@ -76,7 +77,8 @@ def _connect(addresses: list[_Address], deadline: float) -> socket.socket:
         share = (deadline - time.monotonic()) / (len(addresses) - place)
         try:
             sock.settimeout(max(share, 0.001))
-            sock.connect(address)
+            with interrupts.waiting():
+                sock.connect(address)
         except OSError as error:
             failure = error
             sock.close()
@@ -113,7 +115,7 @@ def _addresses(host: str, port: int, timeout: float) -> list[_Address]:
     thread = threading.Thread(target=look_up, name="hdc resolver", daemon=True)
     thread.start()
     try:
-        answer = found.get(timeout=max(timeout, 0.001))
+        answer = interrupts.get(found, max(timeout, 0.001))
     except queue.Empty:
         raise TimeoutError(f"its name was not resolved within {timeout:g} s") from None
     thread.join()

@@ -19,8 +19,7 @@ from labctl.records import (
     TrialRecord,
     TrialState,
 )
-from labctl.results.summary import good_trials, token_time
-from labctl.stats import median
+from labctl.results.summary import estimate_of, good_trials, token_time
 
 #: The first part of a run id: ``<UTC time>-<recipe>-<short id>``.
 _TIME = "%Y%m%dT%H%M%SZ"
@@ -54,6 +53,7 @@ def entry_of(
         state=end.state if end else "unfinished",
         recipe=run.recipe,
         started=moment(run.started),
+        recorded=run.recorded,
         finished=moment(end.finished) if end else None,
         board=run.board or None,
         target=run.target or None,
@@ -126,12 +126,12 @@ def _verdict(end: RunEnd | None, trials: Sequence[TrialRecord]) -> str | None:
 def _estimates(
     trials: Iterable[TrialRecord], figure: Callable[[TrialRecord], int | None]
 ) -> list[int]:
-    """Return each variant's median over its good trials."""
+    """Return each variant's estimate, as in a report."""
     found: dict[str, list[int]] = {}
     for trial in good_trials(trials):
         if (value := figure(trial)) is not None:
             found.setdefault(trial.variant, []).append(value)
-    return [round(median(values)) for values in found.values()]
+    return [round(one.value) for values in found.values() if (one := estimate_of(values))]
 
 
 def _stated_commit(trials: Iterable[TrialRecord]) -> str | None:
@@ -167,6 +167,7 @@ def trial_row(run_id: str, trial: TrialRecord) -> TrialRow:
         failure=failure.kind if failure else None,
         skip_reason=trial.skip_reason,
         checks_failed=" ".join(check.name for check in trial.checks if check.ok is False),
+        checks_open=" ".join(check.name for check in trial.checks if check.is_open),
         model=model.key,
         model_file=model.file,
         model_name=model.name,
@@ -240,6 +241,7 @@ def evaluation_entry(
         state=end.state if end else "unfinished",
         recipe=record.recipe,
         started=moment(record.started),
+        recorded=record.recorded,
         kind="evaluation",
         finished=moment(end.finished) if end else None,
         board=boards.pop() if len(boards) == 1 else None,
@@ -278,6 +280,7 @@ def load_test_entry(
         state=end.state if end else "unfinished",
         recipe=record.recipe,
         started=moment(record.started),
+        recorded=record.recorded,
         kind="load-test",
         finished=moment(end.finished) if end else None,
         board=record.endpoint.board,

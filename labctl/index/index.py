@@ -5,14 +5,23 @@ and PostgreSQL both know.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from labctl.database import DamagedDatabase, Database
 from labctl.errors import ConfigError
-from labctl.index.filters import Filter, run_condition, trial_condition
+from labctl.index.filters import (
+    KINDS,
+    STATES,
+    VERDICTS,
+    Filter,
+    run_condition,
+    trial_condition,
+)
 from labctl.index.rows import (
     SCHEMA_VERSION,
     TABLES,
@@ -24,6 +33,7 @@ from labctl.index.rows import (
     TagRow,
     TrialRow,
     columns,
+    moment,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +41,17 @@ if TYPE_CHECKING:
 
 _JSON = tuple(name for name, (kind, _) in columns(TrialRow).items() if kind is dict)
 #: Columns that are the index's own business.
-_INNER = ("stamp", "folder")
+_INNER = ("stamp", "folder", "recorded")
+CheckedT = TypeVar("CheckedT", RunRow, TrialRow, ProbeRow)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+#: Time (s) by which clocks of hosts differ though each is set.
+_CLOCKS_SECONDS = 60.0
+#: Place of each run in time. An id begins with the time of its host's clock; but no run began after
+#: one that its folder recorded later, even if the clock said so.
+_PLACES = (
+    "SELECT id AS placed, CASE WHEN recorded IS NULL THEN id ELSE MIN(id) OVER"
+    " (PARTITION BY folder, recorded IS NULL ORDER BY recorded DESC) END AS place FROM run"
+)
 #: Runs that are asked for one by one.
 _FEW = 100
 
@@ -43,12 +63,15 @@ class IndexedRun:
     run: RunRow
     models: tuple[ModelRow, ...]
     tags: tuple[str, ...]
+    #: True if it began after the present time by the database's clock: a host's clock was wrong.
+    is_ahead: bool = False
 
     def document(self, state: str | None = None) -> dict[str, object]:
         """Return it for JSON; ``state`` in place of the index's, which knows of no controller."""
         run = self.run if state is None else replace(self.run, state=state)
         return {
             **{name: value for name, value in asdict(run).items() if name not in _INNER},
+            **({"ahead_of_clock": True} if self.is_ahead else {}),
             "models": [asdict(model) for model in self.models],
             "tags": list(self.tags),
         }
@@ -89,7 +112,8 @@ class Index:
     def add(self, entries: Iterable[Entry]) -> None:
         """Insert or replace runs with all that is known of them, in one transaction."""
         known = list(entries)
-        with self._writing() as connection:
+
+        def add(connection: "Connection") -> None:
             _delete(connection, [entry.run.id for entry in known])
             rows: dict[str, list[Row]] = {
                 "run": [replace(entry.run, folder=self._folder) for entry in known],
@@ -104,27 +128,30 @@ class Index:
                 if these:
                     connection.execute(TABLE[name].insert(), [_values(row) for row in these])
 
+        self._change(add)
+
     def remove(self, ids: Sequence[str]) -> None:
         """Remove runs."""
-        with self._writing() as connection:
-            _delete(connection, ids)
+        self._change(lambda connection: _delete(connection, ids))
 
     def clear(self) -> None:
         """Forget all runs of this folder. Raises HostError, ConfigError."""
         if not self._database.is_shared:
             self.make_again()
             return
-        with self._writing() as connection:
+
+        def clear(connection: "Connection") -> None:
             own = connection.exec_driver_sql("SELECT id, folder FROM run")
             _delete(connection, [run for run, folder in own if folder == self._folder])
             probes = connection.exec_driver_sql("SELECT file, folder FROM probe")
             _delete_probes(connection, [file for file, of in probes if of == self._folder])
 
+        self._change(clear)
+
     def make_again(self) -> None:
         """Empty a damaged index, also of the runs of other folders: those add them again."""
         try:
-            with self._database.writing() as connection:
-                _make_tables(connection)
+            self._database.change(_make_tables)
         except DamagedDatabase:
             self._database.discard()
 
@@ -154,15 +181,16 @@ class Index:
         """Insert or replace probes, in one transaction."""
         from labctl.index.tables import TABLE
 
-        with self._writing() as connection:
+        def add(connection: "Connection") -> None:
             _delete_probes(connection, [row.file for row in rows])
             values = [_values(replace(row, folder=self._folder)) for row in rows]
             connection.execute(TABLE["probe"].insert(), values)
 
+        self._change(add)
+
     def remove_probes(self, files: Sequence[str]) -> None:
         """Remove probes."""
-        with self._writing() as connection:
-            _delete_probes(connection, files)
+        self._change(lambda connection: _delete_probes(connection, files))
 
     def probes(self, board: str | None = None) -> list[ProbeRow]:
         """Return the probes of all boards, or of one, newest first."""
@@ -170,7 +198,7 @@ class Index:
         condition = "1 = 1" if board is None else "board = :board"
         values = {} if board is None else {"board": board}
         question = f"SELECT {names} FROM probe WHERE {condition} ORDER BY taken DESC, file"
-        return [ProbeRow(*row) for row in self._ask(question, values)]
+        return [_checked(ProbeRow(*row)) for row in self._ask(question, values)]
 
     def count(self, wanted: Filter) -> int:
         """Return the number of runs that meet a filter."""
@@ -194,21 +222,31 @@ class Index:
     def runs(
         self, wanted: Filter | None = None, *, limit: int | None = None, skip: int = 0
     ) -> list[IndexedRun]:
-        """Return the runs that meet a filter, newest first; ``limit`` of them after ``skip``."""
+        """Return the runs that meet a filter, newest first; ``limit`` of them after ``skip``.
+
+        By time, and those of one folder in the order in which it recorded them.
+        """
         condition, values = run_condition(wanted or Filter())
         names = ", ".join(field.name for field in fields(RunRow))
         found = self._ask(
-            f"SELECT {names} FROM run WHERE {condition} ORDER BY id DESC {_limit(limit, skip)}",
+            f"SELECT {names}, {self._database.now} FROM run"
+            f" JOIN ({_PLACES}) AS places ON placed = id WHERE {condition}"
+            f" ORDER BY place DESC, recorded DESC {_limit(limit, skip)}",
             values,
         )
-        rows = [RunRow(*row) for row in found]
+        rows = [_checked(RunRow(*row)) for *row, _ in found]
+        now = max((row[-1] for row in found), default=0.0) + _CLOCKS_SECONDS
+        beyond = moment(datetime.fromtimestamp(now, UTC))
         ids = [row.id for row in rows]
         models: dict[str, list[ModelRow]] = {}
         for model in self._of_runs("model", ModelRow, ids):
             models.setdefault(model.run, []).append(model)
         tags = self._tags(ids)
         return [
-            IndexedRun(row, tuple(models.get(row.id, ())), tags.get(row.id, ())) for row in rows
+            IndexedRun(
+                row, tuple(models.get(row.id, ())), tags.get(row.id, ()), row.started > beyond
+            )
+            for row in rows
         ]
 
     def trials(self, wanted: Filter | None = None) -> list[IndexedTrial]:
@@ -217,11 +255,12 @@ class Index:
         names = ", ".join(f"trial.{field.name}" for field in fields(TrialRow))
         found = self._ask(
             f"SELECT {names} FROM trial JOIN run ON run.id = trial.run WHERE {condition}"
-            " ORDER BY trial.run, trial.number",
+            " ORDER BY trial.number",
             values,
         )
-        rows = [_trial(row) for row in found]
-        runs = {one.run.id: one for one in self.runs(wanted)}
+        runs = {one.run.id: one for one in reversed(self.runs(wanted))}
+        place = {run: number for number, run in enumerate(runs)}
+        rows = sorted(map(_trial, found), key=lambda row: place[row.run])
         return [IndexedTrial(row, runs[row.run].run, runs[row.run].tags) for row in rows]
 
     def tags(self) -> list[str]:
@@ -259,14 +298,16 @@ class Index:
     def _ask(self, question: str, values: dict[str, str]) -> list[tuple[Any, ...]]:
         return self._database.ask(question, values)
 
-    @contextmanager
-    def _writing(self) -> Iterator["Connection"]:
+    def _change(self, do: Callable[["Connection"], None]) -> None:
         if self._database.is_shared:
             self.version()
-        with self._database.writing() as connection:
+
+        def change(connection: "Connection") -> None:
             if _version(connection) != SCHEMA_VERSION:
                 _make_tables(connection)
-            yield connection
+            do(connection)
+
+        self._database.change(change)
 
 
 def _version(connection: "Connection") -> int | None:
@@ -334,7 +375,46 @@ def _values(row: Row) -> dict[str, object]:
 
 def _trial(row: tuple[Any, ...]) -> TrialRow:
     values = dict(zip((field.name for field in fields(TrialRow)), row, strict=True))
-    return TrialRow(**{**values, **{name: json.loads(values[name]) for name in _JSON}})
+    try:
+        known = {name: json.loads(values[name], parse_constant=_no_constant) for name in _JSON}
+    except (TypeError, ValueError, RecursionError):
+        raise _damage("trial") from None
+    if not all(isinstance(one, dict) for one in known.values()):
+        raise _damage("trial")
+    return _checked(TrialRow(**{**values, **known}))
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(name)
+
+
+#: Columns of which more is known than their type. A text that is none of these is damage.
+_WORDS = {"kind": KINDS, "verdict": (*VERDICTS, None)}
+_MOMENTS = ("started", "taken", "finished")
+
+
+def _checked(row: CheckedT) -> CheckedT:
+    """Return a row. Raises DamagedDatabase: the index is then made again from the run directories.
+
+    The columns of its tables have types, so only values are checked.
+    """
+    for name, value in vars(row).items():
+        is_wrong = (
+            (isinstance(value, bytes))
+            or (isinstance(value, float) and not math.isfinite(value))
+            or (name in _MOMENTS and value is not None and not _MOMENT.match(value))
+            or (name in _WORDS and value not in _WORDS[name])
+        )
+        if is_wrong:
+            raise _damage(type(row).__name__)
+    if isinstance(row, RunRow) and row.state not in STATES:
+        raise _damage("run")
+    return row
+
+
+def _damage(table: str) -> DamagedDatabase:
+    hint = "`labctl index rebuild` makes it again from the run directories"
+    return DamagedDatabase(f"the index of runs has a damaged row in {table}", hint=hint)
 
 
 def _limit(limit: int | None, skip: int) -> str:

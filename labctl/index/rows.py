@@ -16,7 +16,7 @@ from labctl.records import RunEnd
 
 #: Version of the tables. Another one is not an error: tables are made again from the run
 #: directories.
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 
 #: Largest text in an index: a row of PostgreSQL's index has 2704 bytes.
 _LONGEST = 400
@@ -35,6 +35,8 @@ class RunRow:
     state: str
     recipe: str
     started: str
+    #: Number of recording in its folder of runs; None if it was not recorded there.
+    recorded: int | None = None
     #: ``timing``; ``evaluation``: trials are generations, and no time is in any column;
     #: ``load-test``: there are no trials, and no time is in any column.
     kind: str = "timing"
@@ -132,6 +134,8 @@ class TrialRow:
     skip_reason: str | None
     #: Names of failed checks, separated by blanks.
     checks_failed: str
+    #: Names of the checks that could not be judged, in the same form.
+    checks_open: str
     model: str
     model_file: str
     model_name: str | None
@@ -212,6 +216,7 @@ TABLES: dict[str, tuple[type[Any], tuple[str, ...]]] = {
 }
 #: Other columns used by filters, as (table, columns).
 LOOKED_FOR = (
+    ("run", ("folder", "recorded", "id")),
     ("model", ("quantization", "run")),
     ("tag", ("tag", "run")),
     ("trial", ("board", "run")),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from labctl.config.models import DerivedModel
 from labctl.errors import ConfigError, HostError, LabctlError, ProgramFailed, tells_full_disk
-from labctl.files import locked, publish, scratch
+from labctl.files import cache_dir, has_inodes, locked, publish, scratch
 from labctl.gguf.inspect import inspect
 from labctl.models.cache import Derivation, ModelFile
 from labctl.models.quantizer import FindQuantizer
@@ -122,7 +122,8 @@ def _quantize(
 def _failed(key: str, source: DerivedModel, finished: Completed) -> LabctlError:
     output = finished.tail()
     if tells_full_disk(output):
-        return HostError(f"no space on this host for the model {key!r}", details=output)
+        of_files = "" if has_inodes(cache_dir()) else ": no inodes are left"
+        return HostError(f"no space on this host for the model {key!r}{of_files}", details=output)
     return ProgramFailed(
         f"llama-quantize could not make {source.quantization} for the model {key!r}"
         f" (status {finished.exit_status})",

@@ -5,15 +5,16 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.files import cache_dir, host_writes, locked, publish
-from labctl.http import Unreachable, request, without_login
+from labctl.http import Unreachable, media_type, not_the_file, pieces, request, without_login
 from labctl.models.cache import cached
 from labctl.progress import Progress
 from labctl.retry import RETRY_SECONDS, retry_infra
@@ -25,6 +26,16 @@ if TYPE_CHECKING:
 #: Maximum length of a file's name; its end is kept, with the suffix.
 _LONGEST_NAME = 120
 _WHOLE_SECONDS = 12 * 3600.0
+#: Bytes of an answer in a message.
+_SHOWN_BYTES = 16
+#: Types of pages and errors, which no model has.
+_OF_PAGES = (
+    "text/html",
+    "application/xhtml+xml",
+    "application/json",
+    "application/xml",
+    "text/xml",
+)
 
 
 def fetch_file(
@@ -75,7 +86,7 @@ def beginning(
         refuse(answer, f"the model {key!r}", address)
         found = b""
         # A server without range requests sends the whole file: then the connection is closed.
-        for block in answer.iter_raw():
+        for block in pieces(answer):
             found += block
             if len(found) >= count:
                 break
@@ -114,6 +125,8 @@ class _Download:
     size_bytes: int | None
     headers: dict[str, str]
     progress: Progress
+    #: Type of each answer.
+    types: list[str] = field(default_factory=list)
 
     @property
     def done(self) -> int:
@@ -138,12 +151,16 @@ class _Download:
                 self.part.unlink()
             raise IntegrityError(
                 f"{self.address} of the model {self.key!r} is not the requested file:"
-                f" {found} bytes with SHA-256 {digest}, not {sha256}",
+                f" {found} bytes{self._of_type} with SHA-256 {digest}, not {sha256}",
                 hint="check the address and the hash; was the file replaced there?",
             )
 
+    @property
+    def _of_type(self) -> str:
+        return f" ({self.types[-1]})" if self.types and self.types[-1] in _OF_PAGES else ""
+
     def _receive(self) -> None:
-        done = self.done
+        had = done = self.done
         if self.size_bytes is not None and done == self.size_bytes:
             return
         asking = self.headers | ({"Range": f"bytes={done}-"} if done else {})
@@ -151,27 +168,56 @@ class _Download:
             if answer.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 return  # nothing follows the present bytes: the hash shows if the file is complete
             refuse(answer, f"the model {self.key!r}", self.address)
-            # A server without range requests sends the whole file again.
-            done = done if answer.status_code == HTTPStatus.PARTIAL_CONTENT else 0
+            # A server without range requests sends the whole file again; another one may send less
+            # than the rest (RFC 9110, 15.3.7).
+            is_rest = answer.status_code == HTTPStatus.PARTIAL_CONTENT
+            done = done if is_rest else 0
             begins = answer.headers.get("Content-Range", f"bytes {done}-")
             if done and not begins.startswith(f"bytes {done}-"):
                 raise HostError(
                     f"{self.address} sends {begins!r} for a request of the bytes after {done}"
                 )
             length = answer.headers.get("Content-Length", "")
+            self.types.append(media_type(answer))
             total = self.size_bytes
-            if total is None and length.isdigit():
-                total = done + int(length)
+            if total is not None and not is_rest and length.isdigit() and int(length) < total:
+                raise self._other(answer, f"a whole answer of {length} bytes")
+            if total is None:
+                whole = begins.rpartition("/")[2] if is_rest else length
+                total = int(whole) if whole.isdigit() else None
+            arriving = pieces(answer)
+            first = next(arriving, b"")
+            is_page = not is_rest and first.lstrip()[:1] in (b"<", b"{")  # no model begins so
+            if had and not is_rest:
+                self._refuse_beginning(answer, first, is_page=is_page)
             with host_writes(self.part), self.part.open("ab") as file:
                 os.ftruncate(file.fileno(), done)
-                for block in answer.iter_raw():
+                for block in chain((first,), arriving):
                     file.write(block)
                     done += len(block)
                     if self.size_bytes is not None and done > self.size_bytes:
                         break  # it could be endless; the hash shows that it is another file
                     self.progress(f"fetch {self.part.name[1:-5]}", done, total)
         if total is not None and done < total:
+            # What is torn in chunks is an error of http.
+            is_whole = "chunked" in answer.headers.get("Transfer-Encoding", "")
+            if not is_rest and (is_whole or is_page or self.types[-1] in _OF_PAGES):
+                with host_writes(self.part):
+                    self.part.unlink()
+                raise self._other(answer, f"a whole answer of {done} bytes")
             raise Unreachable(f"{self.address} was interrupted after {done} of {total} bytes")
+
+    def _refuse_beginning(self, answer: "httpx.Response", first: bytes, *, is_page: bool) -> None:
+        """Refuse a beginning that is not the file's: what came of the file before stays."""
+        if not first:
+            raise Unreachable(f"{self.address} was interrupted before the first byte")
+        if is_page:
+            raise self._other(answer, f"an answer that begins with {first[:_SHOWN_BYTES]!r}")
+
+    def _other(self, answer: "httpx.Response", sent: str) -> HostError:
+        what = f"the model {self.key!r}"
+        what += f" of {self.size_bytes} bytes" if self.size_bytes is not None else ""
+        return not_the_file(answer, self.address, what, sent)
 
 
 def refuse(answer: "httpx.Response", what: str, address: str) -> None:
@@ -190,6 +236,8 @@ def refuse(answer: "httpx.Response", what: str, address: str) -> None:
             f"there is no {address}, needed by {what}",
             hint="check the repository, the file's name and the revision",
         )
+    if status == HTTPStatus.NETWORK_AUTHENTICATION_REQUIRED:
+        raise not_the_file(answer, address, f"{what}: the network wants a login", "status 511")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
         raise Unreachable(f"{address} answers with status {status}", hint="try again later")
     raise HostError(f"{address} answers with status {status}")

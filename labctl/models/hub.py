@@ -73,7 +73,8 @@ def _hugging_face(key: str, source: HubModel, commit: str | None) -> HubFile:
     size = answer_headers.get("X-Linked-Size", "")
     if not _SHA256.fullmatch(digest) or not _SIZE.fullmatch(size):
         raise HostError(
-            f"{address} comes without the SHA-256 of the file, so it cannot be verified",
+            f"{address} comes without the SHA-256 of the file, so it cannot be verified"
+            f" (type of the answer: {answer_headers.get('Content-Type', 'none')})",
             hint="is HF_ENDPOINT a whole mirror? Otherwise name the file by url and sha256",
         )
     pinned = answer_headers.get("X-Repo-Commit")

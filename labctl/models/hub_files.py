@@ -5,7 +5,6 @@ Hugging Face lists files under ``/api/models/REPO/tree/REVISION?recursive=true``
 ModelScope lists ``Path``, ``Size`` and ``Sha256`` under ``/api/v1/models/REPO/repo/files``.
 """
 
-import json
 import os
 import re
 import time
@@ -17,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from labctl.checked import listed
+from labctl.config.printed import read_json
 from labctl.errors import ConfigError, HostError
-from labctl.http import Unreachable, read_body, request, without_login
+from labctl.http import Unreachable, media_type, read_body, request, without_login
 from labctl.models.download import refuse
 from labctl.retry import retry_infra
 
@@ -185,7 +185,7 @@ def _hugging_face(
                 answer, within_s=round(max(0.0, until - time.monotonic())), most_bytes=left
             )
             left -= len(body)
-            for entry in _entries(body, address):
+            for entry in _entries(answer, body, address):
                 if entry.get("type") == "file":
                     lfs = entry.get("lfs")
                     digest = lfs.get("oid") if isinstance(lfs, dict) else None
@@ -229,7 +229,7 @@ def modelscope_files(repository: str, revision: str | None, key: str) -> list[Li
     with request("GET", address, headers=headers) as answer:
         _refuse(answer, key, repository, address)
         body = read_body(answer, within_s=_LIST_SECONDS, most_bytes=_MOST_BYTES)
-        entries = _entries(body, address, "Data", "Files")
+        entries = _entries(answer, body, address, "Data", "Files")
     return [
         file
         for entry in entries
@@ -249,13 +249,15 @@ def _refuse(answer: "httpx.Response", key: str, repository: str, address: str) -
     refuse(answer, f"the model {key!r}", address)
 
 
-def _entries(body: bytes, address: str, *way: str) -> list[dict[str, Any]]:
-    what = f"{without_login(address)} does not list files"
+def _entries(
+    answer: "httpx.Response", body: bytes, address: str, *way: str
+) -> list[dict[str, Any]]:
+    what = f"{without_login(address)} does not list files ({media_type(answer)})"
     try:
-        found: object = json.loads(body)
+        found: object = read_json(body, most_bytes=_MOST_BYTES)
         for step in way:
             found = found[step]  # type: ignore[index] # what is no mapping raises
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise HostError(what) from error
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
         raise HostError(what)

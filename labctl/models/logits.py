@@ -22,6 +22,7 @@ from labctl.progress import Progress
 _SECONDS = 24 * 3600.0
 _HEADER = struct.Struct("<8sIii")
 _CHUNK = re.compile(r"\[(\d{1,9})\]")
+_NAN = re.compile(r"\[\d{1,9}\]-?(?:nan|inf)\b", re.IGNORECASE)
 _CHUNKS = re.compile(r"calculating perplexity over (\d{1,9}) chunks")
 
 
@@ -80,6 +81,12 @@ def write_logits(
             raise ProgramFailed(
                 f"llama-perplexity wrote no logits (status {finished.exit_status})",
                 details=finished.tail(),
+            )
+        if _NAN.search(finished.tail()):
+            raise ProgramFailed(
+                f"the probabilities of {model.path.name} are NaN (not a number)",
+                hint="its quantization is most likely broken: quantize it again from its original,"
+                " or take another file",
             )
         read, count, vocabulary = _checked_header(made, finished.tail())
         if read != context:

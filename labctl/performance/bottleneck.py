@@ -5,7 +5,7 @@ arithmetic for the weights. The one with the largest share of the measured time 
 is called the bound if that share is large enough; above 100 %, its rate must be wrong.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +17,9 @@ from labctl.units import size
 
 #: Nothing is faster than its bound: above this, the bound's rate is too low, not just noisy.
 _WRONG_FROM = 1.1
+#: A bound whose share is less than this below the largest one explains the time as well: rates of a
+#: probe are not known better.
+_AS_MUCH = 0.15
 #: Mention a bound only above this fraction.
 _WORTH_A_WORD = 0.1
 #: Relative difference up to which repeated reads count as reads of all weights.
@@ -96,6 +99,12 @@ def explain(
     elif nearest.share >= NEAR:
         kind = nearest.kind
         sentence = f"{nearest.head}: {nearest.moves}, {nearest.text}{nearest.tail}"
+        others = nearest_bounds({bound.kind: bound.share for bound in found})[1:]
+        sentence += "".join(
+            f"; {NAMES[bound.kind]} explains nearly as much: {bound.moves}, {bound.text}"
+            for bound in found
+            if bound.kind in others
+        )
     else:
         kind = None
         sentence = _held_by_none(found, nearest, baseline, evidence)
@@ -112,6 +121,16 @@ def explain(
         measured=nearest.rate.measured,
         sentence=sentence,
     )
+
+
+def nearest_bounds(shares: Mapping[str, float]) -> list[str]:
+    """Return the bounds that explain a time, the nearest first; none if no share is large enough.
+
+    Several explain it where their shares differ by less than rates are known.
+    """
+    ordered = sorted(shares, key=lambda kind: -shares[kind])
+    least = max(NEAR, shares[ordered[0]] - _AS_MUCH) if ordered else NEAR
+    return [kind for kind in ordered if shares[kind] >= least]
 
 
 def _mean_position(timing: TimingRecord) -> float:

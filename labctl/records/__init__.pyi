@@ -1,6 +1,8 @@
+from .base import GREATEST_NUMBER as GREATEST_NUMBER
 from .base import SCHEMA_VERSION as SCHEMA_VERSION
 from .base import FileRecord as FileRecord
 from .base import NewerRecord as NewerRecord
+from .base import NumberedRecord as NumberedRecord
 from .base import read_record as read_record
 from .base import written_version as written_version
 from .board import BoardFacts as BoardFacts
@@ -48,11 +50,13 @@ from .telemetry import CoolingState as CoolingState
 from .telemetry import ResidentFile as ResidentFile
 from .telemetry import StreamSoFar as StreamSoFar
 from .telemetry import TelemetrySample as TelemetrySample
+from .telemetry import named_zones as named_zones
 from .timing import BenchTest as BenchTest
 from .timing import ClockCheck as ClockCheck
 from .timing import Measure as Measure
 from .timing import SpanCheck as SpanCheck
 from .timing import TimingRecord as TimingRecord
+from .trial import NOT_JUDGED as NOT_JUDGED
 from .trial import Check as Check
 from .trial import ConditionRecord as ConditionRecord
 from .trial import Failure as Failure

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, ConfigDict
+from pydantic import AfterValidator, ConfigDict, Field
 from pydantic_core import from_json
 
+from labctl.config.printed import FailFastModel
 from labctl.config.types import InterruptibleModel
 from labctl.errors import ConfigError
 
@@ -36,7 +37,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-class Record(InterruptibleModel):
+class Record(FailFastModel, InterruptibleModel):
     """Immutable; unknown fields of a newer labctl are ignored."""
 
     model_config = ConfigDict(
@@ -48,6 +49,23 @@ class FileRecord(Record):
     """A record that is a file, or a line of one. :func:`labctl.records.read_record` reads it."""
 
     schema_version: Literal[2] = SCHEMA_VERSION
+
+
+#: The greatest number of recording, and the greatest whole number of JSON.
+GREATEST_NUMBER = 1 << 53
+
+
+class NumberedRecord(Record):
+    """The first record of a run, whatever its kind: it has the run's number of recording."""
+
+    recorded: int | None = Field(
+        None,
+        ge=1,
+        le=GREATEST_NUMBER,
+        exclude_if=lambda number: number is None,
+        description="number of recording: 1 + the greatest in the folder of runs that it was"
+        " recorded in, whatever the clock said; None: it was not recorded in a lab",
+    )
 
 
 #: A JSON object as it was read.

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from labctl.records.base import FileRecord, Moment, Record
+from labctl.records.base import FileRecord, Moment, NumberedRecord, Record
 from labctl.records.board import Execution
 from labctl.records.run import RunEnd
 from labctl.records.trial import Failure, ModelIdentity
@@ -100,7 +100,7 @@ class SamplingRecord(Record):
     samples: int = Field(1, description="generations for each question")
 
 
-class EvaluationRecord(FileRecord):
+class EvaluationRecord(NumberedRecord, FileRecord):
     """``evaluation.json``: written before the first question is asked."""
 
     id: str
@@ -157,6 +157,7 @@ class GenerationRecord(FileRecord):
     )
     endpoint: str
     text: str
+    thoughts: str = Field("", description="text that the server sent beside the answer")
     finish: FinishReason
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -173,7 +174,7 @@ class GenerationRecord(FileRecord):
         " `text` is the likeliest one, and one token was asked for. None: the letter was generated",
     )
     sent: Moment
-    ttft_ns: int | None = Field(None, description="from sending to the first piece of text")
+    ttft_ns: int | None = Field(None, description="from sending to the first piece with a token")
     total_ns: int = Field(description="from sending to the end of the answer")
     prompt_eval_ns: int | None = Field(None, description="as the server reports it")
     eval_ns: int | None = Field(None, description="as the server reports it")

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from labctl.records.base import FileRecord, Moment, Record, now
+from labctl.records.base import FileRecord, Moment, NumberedRecord, Record, now
 from labctl.records.board import BoardFacts
 from labctl.records.trial import Failure, ModelIdentity, TrialLimit
 
@@ -24,7 +24,7 @@ class ArtifactIdentity(Record):
     tools: dict[str, str] = Field(description="tool name -> SHA-256")
 
 
-class RunRecord(FileRecord):
+class RunRecord(NumberedRecord, FileRecord):
     """``run.json``: written before the first trial starts."""
 
     id: str
@@ -67,6 +67,7 @@ class GateRecord(Record):
     metric: str
     limit: str = Field(description="the recipe's words: `>= 2.0`, `against last-good`")
     value: float | None = Field(description="in the metric's own unit")
+    estimate: str | None = Field(None, description="statistic of the good trials: geometric mean")
     passed: bool | None
     detail: str
     verdict: str | None = Field(

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from labctl.records.base import FileRecord, Moment, Record
+from labctl.records.base import FileRecord, Moment, NumberedRecord, Record
 from labctl.records.evaluation import DatasetRecord, EndpointRecord, FinishReason, TokenCounter
 from labctl.records.trial import Failure, ModelIdentity
 
@@ -56,7 +56,7 @@ class WorkloadRecord(Record):
     )
 
 
-class ServingRecord(FileRecord):
+class ServingRecord(NumberedRecord, FileRecord):
     """``serving.json``: written before the first request is sent."""
 
     id: str
@@ -114,7 +114,7 @@ class RequestRecord(FileRecord):
     )
     sent_ns: int
     arrivals_ns: tuple[int, ...] = Field(
-        (), description="one for each piece of text; a piece may hold several tokens"
+        (), description="one for each piece with tokens, also without text; it may hold several"
     )
     done_ns: int = Field(description="end of the answer, or of the attempt")
     asked_prompt_tokens: int | None = None
@@ -126,5 +126,11 @@ class RequestRecord(FileRecord):
     )
     completion_tokens: int | None = None
     counted_by: TokenCounter | None = None
+    hidden_tokens: int = Field(
+        0, description="tokens of thoughts, counted and not sent, before the first piece"
+    )
+    tokens_after_first: int | None = Field(
+        None, description="tokens that came after the first piece; None: not known"
+    )
     finish: FinishReason = "unknown"
     failure: Failure | None = Field(None, description="None: it was answered")

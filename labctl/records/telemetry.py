@@ -71,6 +71,11 @@ class TelemetrySample(Record):
     )
     cpu_steal_ns: int | None = None
     temperatures_mc: Mapping[str, int] = Field(default_factory=dict, alias="temps_mc")
+    untrusted_zones: Mapping[str, str] = Field(
+        default_factory=dict,
+        alias="temps_untrusted",
+        description="thermal zone -> what it reads, and why that is not a temperature",
+    )
     cooling: Mapping[str, int] = Field(
         default_factory=dict, description="cooling device -> state, 0 when it does not throttle"
     )
@@ -83,6 +88,16 @@ class TelemetrySample(Record):
     def hottest_mc(self) -> int | None:
         """The temperature of the hottest zone; None if no zone reports one."""
         return max(self.temperatures_mc.values(), default=None)
+
+    @property
+    def untrusted(self) -> str:
+        """Name the zones that are not trusted, with their values, in one line; empty: none."""
+        return named_zones(self.untrusted_zones)
+
+
+def named_zones(zones: Mapping[str, str]) -> str:
+    """Name thermal zones with what is said of each, in one line."""
+    return "; ".join(f"{zone}: {text}" for zone, text in zones.items())
 
 
 class ClockState(Record):

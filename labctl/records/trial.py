@@ -107,7 +107,7 @@ class JobStatus(Record):
 
     outcome: str = Field(
         description="exited, signaled, timeout, output-limit, spawn-failed, stale-epoch, stopped,"
-        " no-space, write-failed"
+        " no-space, write-failed, files-changed"
     )
     exit_status: int | None = None
     signal: int | None = None
@@ -153,6 +153,9 @@ class JobStatus(Record):
     unkilled_processes: int | None = Field(
         None, description="processes that even SIGKILL did not end"
     )
+    confinement: str | None = Field(
+        None, description="pid-namespace: the program could not reach the agent that watched it"
+    )
     oom_kills: int | None = Field(
         None,
         description="out-of-memory kills by the kernel, on the whole board, while the job ran",
@@ -169,12 +172,21 @@ class JobStatus(Record):
         return self.outcome == "exited" and self.exit_status == 0
 
 
+#: Words in the detail of a check that applies, but could not be judged; the reason follows.
+NOT_JUDGED = "not judged: "
+
+
 class Check(Record):
-    """A check of a trial. ``ok`` None = it does not apply here."""
+    """A check of a trial. ``ok`` None = it does not apply here, or it is not judged."""
 
     name: str
     ok: bool | None
     detail: str
+
+    @property
+    def is_open(self) -> bool:
+        """True if the check applies, but could not be judged; its detail says why."""
+        return self.ok is None and NOT_JUDGED in self.detail
 
 
 class ConditionRecord(Record):
@@ -192,6 +204,16 @@ class TelemetrySummary(Record):
     samples: int
     start_temperature_mc: int | None = Field(None, description="of the hottest thermal zone")
     highest_temperature_mc: int | None = None
+    untrusted_zones: Mapping[str, str] = Field(
+        default_factory=dict,
+        description="thermal zone -> what it read, and why that is not a temperature; its values"
+        " are absent everywhere",
+    )
+    unmoved_zones: Mapping[str, str] = Field(
+        default_factory=dict,
+        description="thermal zone -> how long its value stayed the same while the load and other"
+        " zones changed; its values count",
+    )
     lowest_khz: int | None = Field(
         None, description="of the CPU that was fastest in each moment: the lowest frequency"
     )
@@ -260,6 +282,9 @@ class TrialPrediction(Record):
     )
     storage_token_ns: int | None = Field(
         None, description="predicted time if they are read from storage for every token"
+    )
+    upper_token_ns: int | None = Field(
+        None, description="longest expected time, if storage reads single pages of them"
     )
     bound: Literal["dram", "storage", "compute"]
     source: str = Field(description="source of the board's rates")

@@ -30,7 +30,7 @@ def print_agreements(console: Console, found: Sequence[Agreement]) -> None:
 
 def agreements_json(found: Sequence[Agreement]) -> str:
     """Return all of it; places count from 1, accuracies are from 0 to 1."""
-    return json.dumps([_document(one) for one in found], indent=2, ensure_ascii=False) + "\n"
+    return json.dumps([_document(one) for one in found], indent=2) + "\n"
 
 
 def _heading(one: Agreement) -> Iterator[str]:

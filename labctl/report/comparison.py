@@ -11,6 +11,7 @@ from labctl.compare.words import change, percent, ratio_text
 from labctl.records import Execution
 from labctl.report.details import plain, print_lines, print_table
 from labctl.results.comparability import REVISION
+from labctl.results.summary import ESTIMATE
 from labctl.units import digits, duration
 
 _STYLES = {
@@ -61,6 +62,7 @@ def comparison_markdown(found: Comparison) -> str:
 def comparison_document(found: Comparison) -> dict[str, Any]:
     """Return it for machines: all of its fields; times in ns, shares as 0.03 for 3 %."""
     return {
+        "estimate": ESTIMATE,
         "thresholds": asdict(found.thresholds),
         "execution": sorted(found.execution),
         "rows": [asdict(row) for row in found.rows],
@@ -92,7 +94,7 @@ def legend(found: Comparison) -> str:
     """Say by what was judged."""
     limits = found.thresholds
     return (
-        f"reference, value: medians; ratio: geometric mean over the repeats; same: within"
+        f"reference, value, ratio: {ESTIMATE}s over the repeats; same: within"
         f" ± {percent(limits.same_within)}; slower, faster: more than {percent(limits.practical)};"
         f" {percent(limits.error)} error over all rows (Holm)."
     )

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from labctl.errors import printable_line
 from labctl.performance.bottleneck import NAMES
-from labctl.records import RunRecord, TrialRecord
+from labctl.records import NOT_JUDGED, RunRecord, TrialRecord
 from labctl.results.comparability import cache_class
 from labctl.results.repeats import outliers, ratio_verdict, trend_verdict, verdict
 from labctl.results.summary import (
@@ -44,7 +44,7 @@ def reasons(run: RunRecord, trials: Sequence[TrialRecord]) -> list[str]:
     lines += [line for name, group in groups.items() if (line := trend_verdict(name, group))]
     lines += [outlier.sentence for outlier in outliers(trials)]
     lines += [line for v, group in groups.items() for line in _failed_checks(v, group)]
-    return [*lines, *_not_had(trials), *_again(trials)]
+    return [*lines, *_open_checks(groups.values()), *_not_had(trials), *_again(trials)]
 
 
 def _of_variant(group: Sequence[TrialRecord]) -> Iterator[str]:
@@ -100,10 +100,13 @@ def _between_predictions(trial: TrialRecord) -> str:
     expected, measured = trial.predicted, trial.timing.mean_ns if trial.timing else None
     if expected is None or expected.storage_token_ns is None or measured is None:
         return ""
+    upper = ""
+    if expected.upper_token_ns is not None:
+        upper = f" (up to {duration(expected.upper_token_ns)} by single pages)"
     return (
         f"its need is so near to the memory that {duration(expected.resident_token_ns)} a token"
         f" were predicted if the weights stay there, {duration(expected.storage_token_ns)} if"
-        f" storage reads them again; measured {duration(measured)}"
+        f" storage reads them again{upper}; measured {duration(measured)}"
     )
 
 
@@ -116,6 +119,18 @@ def _failed_checks(variant: str, group: Sequence[TrialRecord]) -> Iterator[str]:
                 failed.setdefault(check.name, []).append(f"trial {trial.number}: {check.detail}")
     for name, found in failed.items():
         yield f"{variant}: {name} failed in {len(found)} of {len(group)} trials; {found[0]}"
+
+
+def _open_checks(groups: Iterable[Sequence[TrialRecord]]) -> Iterator[str]:
+    """Name the checks that were not judged, each reason once."""
+    found: dict[str, list[str]] = {}
+    for check in (check for group in groups for trial in group for check in trial.checks):
+        if check.is_open and (why := check.detail.partition(NOT_JUDGED)[2]):
+            names = found.setdefault(why, [])
+            names += [] if check.name in names else [check.name]
+    if found:
+        text = "; ".join(f"{', '.join(names)} ({why})" for why, names in found.items())
+        yield f"{NOT_JUDGED}{text}"
 
 
 def _not_had(trials: Sequence[TrialRecord]) -> Iterator[str]:

@@ -26,7 +26,7 @@ from labctl.report.tables import (
     timing_cells,
 )
 from labctl.report.trial_export import csv_cell
-from labctl.results.summary import VariantSummary, summarise, wanted_precision
+from labctl.results.summary import ESTIMATE, VariantSummary, summarise, wanted_precision
 from labctl.runs.record.directory import RunDirectory
 
 
@@ -45,7 +45,7 @@ def run_document(
         "directory": str(directory.resolve()),
         "run": run.model_dump(mode="json"),
         "rows": [
-            {**asdict(row), "model": row.model.model_dump(mode="json")}
+            {"estimate": ESTIMATE, **asdict(row), "model": row.model.model_dump(mode="json")}
             for row in summarise(trials, run.variants, wanted_precision(run))
         ],
         **({"references": [row.document() for row in references]} if references else {}),
@@ -129,7 +129,9 @@ def _flat(run: RunRecord, row: VariantSummary) -> dict[str, object]:
         "trials_timed": row.trials_timed,
         "generated_tokens": row.generated_tokens,
         "ttft_ns": row.ttft_ns,
+        "estimate": ESTIMATE,
         "token_ns": row.token_ns,
+        "token_median_ns": row.token_median_ns,
         "token_low_ns": between and round(between.low),
         "token_high_ns": between and round(between.high),
         "tokens_per_second": row.tokens_per_second,

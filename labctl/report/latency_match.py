@@ -139,7 +139,7 @@ def _print_times(console: Console, found: LatencyMatch) -> None:
             [
                 one.model,
                 seconds_text(one.token_seconds),
-                "-" if one.interval is None or one.interval.low <= 0
+                "-" if one.interval is None or one.interval.is_vague
                 else plus_minus(one.token_seconds, one.interval.low, one.interval.high),
                 str(one.repeats),
                 "-" if one.prefill_tokens_per_second is None

@@ -5,16 +5,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from labctl.compare.figures import Figure
-from labctl.compare.regressions import Change, ChangeStatus, is_long_enough
-from labctl.compare.series import Night, Series, Unmeasured
-from labctl.compare.words import percent
+from labctl.compare.regressions import Change, ChangeStatus, Judged, is_long_enough
+from labctl.compare.series import NIGHT_ESTIMATE, Night, Series, Unmeasured
+from labctl.compare.words import percent, ratio_words
 from labctl.records import Execution
 from labctl.stats import median
-from labctl.stats.steps import LEAST_SERIES
+from labctl.stats.steps import FALSE_EACH_MORNING, FALSE_ONCE, LEAST_SERIES
 from labctl.units import counted, digits, duration
 
 #: Columns and lines of a plot.
 WIDTH, HEIGHT = 64, 7
+_NOTHING = "its nights wander too much, or are too few: nothing can be told here"
 _DOT, _MARK = "•", "▲"
 _BARS = "▁▂▃▄▅▆▇█"
 _WORDS = {
@@ -24,11 +25,18 @@ _WORDS = {
 }
 
 
-def series_lines(series: Series, changes: Sequence[Change]) -> Iterator[str]:
+def series_lines(one: Judged) -> Iterator[str]:
     """Yield the lines of a series for people: its level, or a plot with its changes."""
-    yield from _series_lines(series, changes)
-    if series.lost:
-        yield f"  {lost(series)}"
+    yield from _series_lines(one.series, one.changes)
+    if is_long_enough(one.series):
+        yield f"  {cannot_tell(one.smallest)}"
+    if one.series.lost:
+        yield f"  {lost(one.series)}"
+
+
+def cannot_tell(smallest: float | None) -> str:
+    """Say which steps a series is too noisy to show."""
+    return f"below {percent(smallest)} nothing can be told here" if smallest else _NOTHING
 
 
 def lost(series: Series) -> str:
@@ -55,8 +63,7 @@ def _series_lines(series: Series, changes: Sequence[Change]) -> Iterator[str]:
 
 def _change_lines(change: Change) -> Iterator[str]:
     series, step = change.series, change.step
-    ratio = max(step.ratio, 1 / step.ratio)
-    how_much = f"{percent(ratio - 1)} {'slower' if change.slower else 'faster'}"
+    how_much = ratio_words(step.ratio, series.figure.more_is_faster)
     levels = f"{shown(series.figure, step.before)} -> {shown(series.figure, step.after)}"
     over = ", repaired since" if change.slower and change.repaired else ""
     since = change.first_slow.started[:10]
@@ -115,19 +122,33 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(_BARS[place] for place in places)
 
 
+def false_steps() -> str:
+    """Say how often a step is shown where there is none."""
+    once, mornings = percent(FALSE_ONCE), percent(FALSE_EACH_MORNING)
+    return (
+        f"of series of 100 nights without a step, at most {once} show one when they are read once;"
+        f" read each morning, about {mornings} of those with independent noise show one on some"
+        " morning (simulated)"
+    )
+
+
 def shown(figure: Figure, value: float) -> str:
     """Return a value of a figure with its unit."""
     return f"{digits(value)} tokens/s" if figure.more_is_faster else duration(value)
 
 
 def regressions_document(
-    found: Sequence[tuple[Series, Sequence[Change]]], without: Sequence[Unmeasured] = ()
+    found: Sequence[Judged], without: Sequence[Unmeasured] = ()
 ) -> dict[str, object]:
     """Return series with their nights and changes as JSON: times in ns, rates in tokens/s.
 
-    ``unmeasured`` has the variants of which no run has a sound result.
+    ``smallest_step`` is the smallest step that could be told, as 0.08 for 8 %, or null if the
+    series is too short or wanders too much. ``false_steps`` are shares of series without a step
+    that show one. ``estimate`` says what the value of a night is. ``unmeasured`` has the variants
+    of which no run has a sound result.
     """
     return {
+        "estimate": NIGHT_ESTIMATE,
         "series": [
             {
                 "recipe": series.recipe,
@@ -140,11 +161,14 @@ def regressions_document(
                 "nights": [_night(night) for night in series.nights],
                 "measured_again": [_night(night) for night in series.again],
                 "runs_without_result": list(series.lost),
-                "changes": [_change(change) for change in changes],
+                "changes": [_change(change) for change in one.changes],
+                "smallest_step": one.smallest,
             }
-            for series, changes in found
+            for one in found
+            for series in [one.series]
         ],
         "unmeasured": [asdict(one) for one in without],
+        "false_steps": {"read_once": FALSE_ONCE, "read_each_morning": FALSE_EACH_MORNING},
     }
 
 

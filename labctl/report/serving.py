@@ -28,8 +28,7 @@ _LEGEND = {
     "open": "Open loop (/s): requests come at their times; times begin at the intended sending.",
 }
 _TERMS = (
-    "TTFT: to the first piece of text; TPOT: of each token after the first, in the mean of an"
-    " answer."
+    "TTFT: to the first piece; TPOT: of each token after the first piece, in the mean of an answer."
 )
 
 
@@ -111,7 +110,8 @@ def cells(
     times = ("ttft", "tpot", "itl", "latency") if wide else ("ttft", "tpot")
     percents = ("p50", "p90", "p99") if wide else ("p50", "p99")
     limited = results.record.limits != LatencyLimits()
-    headings = ["load", ">answers", ">req/s", ">tokens/s"]
+    is_open = any(one.stage.rate is not None for one in results.stages)
+    headings = ["load", *([">offered"] if is_open else []), ">answers", ">req/s", ">tokens/s"]
     headings += [">total/s"] if wide else []
     headings += [">good/s"] if limited else []
     for name in times:
@@ -121,7 +121,9 @@ def cells(
     rows = []
     for one in results.stages:
         found = one.metrics
-        row = [load_name(one.stage), _answers(one), *_rates(found, wide=wide, limited=limited)]
+        rate = None if found is None else found.offered_per_second
+        row = [load_name(one.stage), *(["-" if rate is None else digits(rate)] if is_open else [])]
+        row += [_answers(one), *_rates(found, wide=wide, limited=limited)]
         for name in times:
             sample = None if found is None else getattr(found, f"{name}_ns")
             row += [_time(sample, percent) for percent in percents]
@@ -195,6 +197,7 @@ def load_test_json(results: LoadTestResults, gates: Sequence[GateRecord]) -> str
                 **one.stage.model_dump(mode="json"),
                 "metrics": None if one.metrics is None else asdict(one.metrics),
                 "client_late": one.is_client_late,
+                "follows": one.follows,
                 "failures": dict(one.failures),
             }
             for one in results.stages

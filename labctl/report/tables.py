@@ -8,6 +8,7 @@ from rich.console import Console
 
 from labctl.errors import printable_line
 from labctl.records import (
+    NOT_JUDGED,
     Execution,
     GateRecord,
     ModelIdentity,
@@ -18,7 +19,14 @@ from labctl.records import (
 from labctl.report.details import detail_tables, plain, print_lines, print_table, reasons
 from labctl.report.references import COLUMNS, HEADLINE, ReferenceRow
 from labctl.results.repeats import vague
-from labctl.results.summary import LEVEL, VariantSummary, good_trials, summarise, wanted_precision
+from labctl.results.summary import (
+    ESTIMATE,
+    LEVEL,
+    VariantSummary,
+    good_trials,
+    summarise,
+    wanted_precision,
+)
 from labctl.results.timing_checks import single_gaps
 from labctl.stats import median
 from labctl.units import digits, duration, plus_minus, ranges, size
@@ -144,7 +152,7 @@ def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRec
         if row.token_ns is None:
             lines.append("no mean: the number of tokens is unknown")
             continue
-        figure = "mean" if len(timed) == 1 else f"median of {len(timed)} trials' means"
+        figure = "mean" if len(timed) == 1 else f"{ESTIMATE} of {len(timed)} trials' means"
         ratio = "" if row.ratio is None else f", ratio {row.ratio:.2f}"
         tokens = sum(map(_tokens_in_gaps, timed))
         lines.append(f"{figure} {row.token_ns / 1e9:.3f} s a token over {tokens}{ratio}")
@@ -177,14 +185,15 @@ _WIDE = (
     ">TTFT",
     ">per token",
     ">{level} interval",
+    ">median",
     ">tokens/s",
     ">ratio",
     "checks",
 )
 _LEGEND = (
-    "TTFT: process start to first token, load included; per token: median over the trials of each"
-    " one's mean; ratio: to the first row, geometric mean over rounds; ~: of the medians, without"
-    " an interval."
+    "TTFT: process start to first token, load included; per token: geometric mean over the trials"
+    " of each one's mean; ratio: to the first row, geometric mean over rounds; ~: without an"
+    " interval."
 )
 _SHORT_LEGEND = "±: the wider side of the {level} interval. More: --wide."
 
@@ -197,7 +206,9 @@ def _cells(row: VariantSummary, *, is_first: bool) -> tuple[str, ...]:
     elif known and row.token_ns:
         token = f"{token} {plus_minus(row.token_ns, known.low, known.high)}"
     ratio = _ratio_value(row, is_first=is_first)
-    checks = "FAILED" if row.trials_ok and row.checks_failed else _checks(row)
+    checks = _checks(row)
+    if row.trials_ok and (row.checks_failed or row.checks_open):
+        checks = "FAILED" if row.checks_failed else "partly" if row.checked else "none"
     return (_trials(row), duration(row.ttft_ns), token, _rate(row), ratio, checks)
 
 
@@ -212,6 +223,7 @@ def _wide_cells(row: VariantSummary, *, is_first: bool) -> tuple[str, ...]:
         duration(row.ttft_ns),
         duration(row.token_ns),
         f"{duration(known.low)} - {duration(known.high)}" if known and not known.is_vague else "-",
+        duration(row.token_median_ns),
         _rate(row),
         _ratio(row, is_first=is_first),
         _checks(row),
@@ -256,7 +268,9 @@ def _checks(row: VariantSummary) -> str:
         return "no result"
     if row.checks_failed:
         return "FAILED: " + ", ".join(row.checks_failed)
-    return "ok" if row.checked else "none"
+    if not row.checks_open:
+        return "ok" if row.checked else "none"
+    return f"{'ok; ' if row.checked else ''}{NOT_JUDGED}{', '.join(row.checks_open)}"
 
 
 def _gate(gate: GateRecord) -> Remark:

@@ -33,7 +33,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 def trials_jsonl(trials: Sequence[IndexedTrial]) -> str:
     """Return a line of JSON for each trial: times in ns, sizes in bytes, null what is not known."""
-    return "".join(json.dumps(trial_document(one), ensure_ascii=False) + "\n" for one in trials)
+    return "".join(json.dumps(trial_document(one)) + "\n" for one in trials)
 
 
 def trials_csv(trials: Sequence[IndexedTrial]) -> str:
@@ -80,7 +80,7 @@ def flat_document(one: IndexedTrial) -> dict[str, object]:
 def _scalar(value: object) -> object:
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return " ".join(value)
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+    return json.dumps(value) if isinstance(value, list | dict) else value
 
 
 def csv_cell(value: object) -> object:

@@ -6,7 +6,7 @@ from labctl.checked import did_you_mean, listed
 from labctl.config.recipe import Gate, Recipe
 from labctl.config.recipe_parts import Scalar
 from labctl.records import Execution, GateRecord, RunRecord, TrialRecord
-from labctl.results.summary import VariantSummary
+from labctl.results.summary import ESTIMATE, VariantSummary
 from labctl.units import digits
 
 
@@ -152,6 +152,7 @@ def _judge(gate: Gate, summary: VariantSummary, execution: Execution) -> GateRec
         metric=gate.metric,
         limit=limit_of(gate),
         value=value,
+        estimate=ESTIMATE,
         passed=passed,
         detail=detail,
     )

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from labctl.config.recipe import Precision
 from labctl.records import TelemetrySummary, TrialRecord
 from labctl.results.gates import METRICS
-from labctl.results.summary import VariantSummary, good_trials, interval_of, summarise, token_time
+from labctl.results.summary import (
+    Estimate,
+    VariantSummary,
+    estimate_of,
+    good_trials,
+    summarise,
+    token_time,
+)
 from labctl.stats import STOPPING_COST, Interval, find_trend, mad, median
 from labctl.units import digits
 
@@ -138,21 +145,26 @@ def is_narrow(wanted: Precision, interval: Interval | None) -> bool:
 
 def is_enough(wanted: Precision, trials: Iterable[TrialRecord]) -> bool:
     """Return True if a variant needs no further repeat."""
-    return is_narrow(wanted, interval_of(values_of(wanted.metric, trials), wanted))
+    found = _estimate(wanted, trials)
+    return is_narrow(wanted, found.interval if found else None)
+
+
+def _estimate(wanted: Precision, trials: Iterable[TrialRecord]) -> Estimate | None:
+    return estimate_of(values_of(wanted.metric, trials), wanted)
 
 
 def verdict(wanted: Precision, variant: str, trials: Sequence[TrialRecord]) -> str:
     """Describe the precision of a variant's result, and compare it with the requested one."""
-    interval = interval_of(values_of(wanted.metric, trials), wanted)
+    found = _estimate(wanted, trials)
+    interval = found.interval if found else None
     asked = f"± {wanted.confidence_interval:.1%} from {LEAST_REPEATS} or more repeats"
-    value = next((METRICS[wanted.metric](row) for row in summarise(trials)), None)
-    if interval is None or value is None:
+    if found is None or interval is None:
         return f"{variant}: {wanted.metric}: too few repeats for an interval; not reached: {asked}"
     if interval.is_vague:
-        known = f"{digits(value)}, {vague(interval, 'repeats')}"
+        known = f"{digits(found.value)}, {vague(interval, 'repeats')}"
         return f"{variant}: {wanted.metric} {known}; not reached: {asked}"
     text = (
-        f"{variant}: {wanted.metric} {digits(value)} ± {interval.relative:.1%}"
+        f"{variant}: {wanted.metric} {digits(found.value)} ± {interval.relative:.1%}"
         f" ({interval.level:.0%} interval {_range(interval)}, {interval.count} repeats)"
     )
     return text if is_narrow(wanted, interval) else f"{text}; not reached: {asked}"

@@ -1,11 +1,11 @@
 """Summaries of a run's trials, and the estimate that every table shows.
 
-An estimate is the median over the good trials, one figure a trial. Its interval comes from the
-trials alone: the tokens of one trial share its process, its memory and its heat, and are no
-independent measurements."""
+An estimate is the geometric mean over the good trials, one figure a trial: the centre of its
+interval, and what `labctl compare` compares. The interval comes from the trials alone: the tokens
+of one trial share its process, its memory and its heat, and are not independent measurements."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from labctl.config.recipe import Precision
 from labctl.records import (
@@ -16,17 +16,41 @@ from labctl.records import (
     TrialRecord,
     TrialState,
 )
-from labctl.stats import Interval, Repeat, geometric_interval, median, percentile, within_run
+from labctl.stats import (
+    Interval,
+    Repeat,
+    geometric_interval,
+    geometric_mean,
+    median,
+    percentile,
+    within_run,
+)
 
 #: Confidence of intervals where the recipe asks for none.
 LEVEL = 0.95
+#: What an estimate is, in words for people and machines.
+ESTIMATE = "geometric mean"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Estimate of one figure of a variant, from one value for each trial.
+
+    ``value`` is their geometric mean. ``interval`` is the interval of ``value``, None for one
+    trial. ``median`` is a second figure: the interval need not hold it.
+    """
+
+    value: float
+    median: float
+    interval: Interval | None
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A variant's token time over the first one's.
+    """A variant's token time over that of the first variant.
 
-    ``interval`` is None where fewer than two rounds have both: then it is that of the medians.
+    ``interval`` is None where fewer than two rounds have both: ``value`` is then the ratio of the
+    estimates.
     """
 
     value: float
@@ -52,19 +76,19 @@ def token_time(trial: TrialRecord) -> int | None:
     return None if trial.timing is None else trial.timing.mean_ns
 
 
-def interval_of(values: Sequence[float], until: Precision | None) -> Interval | None:
-    """Interval of a trial's figure, from one value for each trial; None with fewer than two.
+def estimate_of(values: Sequence[float], until: Precision | None = None) -> Estimate | None:
+    """Return the estimate of a figure from one value for each trial.
 
-    Nor of values that are not above 0. ``until``: what ended the repeating, which widens it. Many
-    trials that are not spread evenly can have their median outside of the mean's interval: it
-    reaches there then.
+    None without values, or if a value is not above 0. ``until``: what ended the repeating, which
+    widens the interval.
     """
-    if len(values) < 2 or min(values) <= 0:
+    if min(values, default=0) <= 0:
         return None
-    level = until.level if until else LEVEL
-    found = geometric_interval(values, level=level, stopped=until is not None)
-    middle = median(values)
-    return replace(found, low=min(found.low, middle), high=max(found.high, middle))
+    found = None
+    if len(values) > 1:
+        level = until.level if until else LEVEL
+        found = geometric_interval(values, level=level, stopped=until is not None)
+    return Estimate(found.mean if found else geometric_mean(values), median(values), found)
 
 
 def ratio_of(
@@ -72,15 +96,16 @@ def ratio_of(
 ) -> Ratio | None:
     """Return the ratio of a variant to the first one; None if one of them has no token time.
 
-    It is the one that `labctl compare` judges: the geometric mean, of pairs where the rounds were
-    interleaved.
+    Uses the estimate of `labctl compare`: the geometric mean of the ratios within each round if
+    the rounds were interleaved, else the ratio of the geometric means.
     """
     own, base = _repeats(trials), _repeats(first)
     if not own or not base:
         return None
     found = within_run(own, base, stopped=until is not None)
     if found is None:
-        return Ratio(median([r.value for r in own]) / median([r.value for r in base]), None)
+        mean, reference = (geometric_mean([one.value for one in side]) for side in (own, base))
+        return Ratio(mean / reference, None)
     return Ratio(found.ratio, found.interval(until.level if until else LEVEL))
 
 
@@ -96,10 +121,10 @@ def _repeats(trials: Iterable[TrialRecord]) -> list[Repeat]:
 class TestSummary:
     """One test of a benchmark; medians over the good trials of each trial's percentiles.
 
-    ``repetitions`` are those of all of them.
+    ``repetitions``: number of repetitions in all trials together.
     """
 
-    __test__ = False  # no test of pytest's
+    __test__ = False  # not a pytest class
 
     name: str
     repetitions: int
@@ -127,9 +152,9 @@ class MeasureSummary:
 
 @dataclass(frozen=True)
 class EnergySummary:
-    """Energy of the good trials that have a meter reading: medians, and the greatest peak.
+    """Energy of the good trials that have a meter reading: estimates, and the greatest peak.
 
-    ``absent``: how many have none, and ``reason`` why the first of them has not.
+    ``absent``: how many have none, or one that is not above 0; ``reason`` why the first of them.
     """
 
     trials: int
@@ -145,16 +170,18 @@ class EnergySummary:
 class VariantSummary:
     """One variant. Durations in ns; ``None`` = nothing was measured.
 
-    All are medians over its good trials. ``token_ns`` is of the mean time of a token, of which
-    ``tokens_per_second`` is the reciprocal, and ``token_interval`` where it lies, None with fewer
-    than two trials. ``token_p10_ns`` to ``token_p90_ns`` are of the percentiles of single tokens
-    inside a trial. ``ratio`` is the token time over that of the first variant in the rounds that
-    have both, None when that one has none; ``ratio_interval`` is None with fewer than two such
-    rounds, where it is that of the medians. ``load_ns``, ``prompt_eval_ns`` and ``eval_ns`` are
-    what the program says of itself, ``end_to_end_ns`` is from its start to its end, and
-    ``prefill_tokens_per_second`` the rate at which the prompt was read. ``peak_memory_bytes`` is
-    the greatest resident set of any trial, pages of the model's file included, and
-    ``read_bytes_per_token`` what a token made storage read.
+    Estimates are geometric means over its good trials: ``ttft_ns``, ``token_ns`` (of each trial's
+    mean time of a token; ``tokens_per_second`` is the reciprocal), ``token_p10_ns`` to
+    ``token_p90_ns`` (of each trial's percentiles of single tokens) and
+    ``prefill_tokens_per_second`` (the rate at which the prompt was read). ``token_interval`` is the
+    interval of ``token_ns``, None for fewer than two trials; ``token_median_ns`` is the median of
+    the same values. ``ratio`` is the token time over that of the first variant in the rounds that
+    have both, None if the first variant has no token time; ``ratio_interval`` is None for fewer
+    than two such rounds, where ``ratio`` is the ratio of the estimates. The rest are medians over
+    the trials: ``load_ns``, ``prompt_eval_ns`` and ``eval_ns`` as the program reports them,
+    ``end_to_end_ns`` from its start to its end, ``read_bytes_per_token`` what a token made storage
+    read. ``peak_memory_bytes`` is the greatest resident set of any trial, pages of the model's file
+    included.
     """
 
     variant: str
@@ -173,6 +200,7 @@ class VariantSummary:
     read_bytes_per_token: int | None
     ttft_ns: int | None
     token_ns: int | None
+    token_median_ns: int | None
     token_interval: Interval | None
     token_p10_ns: int | None
     token_p50_ns: int | None
@@ -185,9 +213,11 @@ class VariantSummary:
     measures: tuple[MeasureSummary, ...]
     #: None: the board has no meter.
     energy: EnergySummary | None
-    #: True if each good trial had checks, and all held.
+    #: True if a good trial has a figure that checks are of, and a check of each good trial held.
     checked: bool
     checks_failed: tuple[str, ...]
+    #: Names of the checks that apply, but could not be judged.
+    checks_open: tuple[str, ...]
     failures: tuple[str, ...]
     #: Reason why the first skipped trial was not run.
     skip_reason: str | None
@@ -231,7 +261,7 @@ def _summary(
     timings = [t.timing for t in good if t.timing is not None]
     jobs: list[JobStatus] = [t.job for t in good if t.job is not None]
     times = [time for t in good if (time := token_time(t))]
-    token_ns = _median(times)
+    token = estimate_of(times, until)
     inside = [found for timing in timings if (found := _token_times(timing))]
     is_first = group is first
     ratio = ratio_of(group, first, until) if not is_first else Ratio(1.0, None) if times else None
@@ -251,16 +281,17 @@ def _summary(
             (job.max_rss_bytes for job in jobs if job.max_rss_bytes is not None), default=None
         ),
         read_bytes_per_token=_middle(t.evidence.read_bytes_per_token for t in good if t.evidence),
-        ttft_ns=_middle(t.ttft_ns for t in timings),
-        token_ns=_rounded(token_ns),
-        token_interval=interval_of(times, until),
-        token_p10_ns=_middle_of(inside, 10),
-        token_p50_ns=_middle_of(inside, 50),
-        token_p90_ns=_middle_of(inside, 90),
-        tokens_per_second=1e9 / token_ns
-        if token_ns
-        else _median([t.tokens_per_second for t in timings if t.tokens_per_second is not None]),
-        prefill_tokens_per_second=_median(
+        ttft_ns=_rounded(_value([t.ttft_ns for t in timings if t.ttft_ns is not None])),
+        token_ns=_rounded(token.value) if token else None,
+        token_median_ns=_rounded(token.median) if token else None,
+        token_interval=token.interval if token else None,
+        token_p10_ns=_inside(inside, 10),
+        token_p50_ns=_inside(inside, 50),
+        token_p90_ns=_inside(inside, 90),
+        tokens_per_second=1e9 / token.value
+        if token
+        else _value([t.tokens_per_second for t in timings if t.tokens_per_second is not None]),
+        prefill_tokens_per_second=_value(
             [
                 t.prompt_tokens / (t.prompt_eval_ns / 1e9)
                 for t in timings
@@ -272,8 +303,10 @@ def _summary(
         tests=tuple(_tests(timings)),
         measures=tuple(_measures(timings)),
         energy=_energy(good),
-        checked=all(any(check.ok for check in t.checks) for t in good),
+        checked=any(_has_figure(timing) for timing in timings)
+        and all(any(check.ok for check in t.checks) for t in good),
         checks_failed=tuple(dict.fromkeys(c.name for t in good for c in t.checks if c.ok is False)),
+        checks_open=tuple(dict.fromkeys(c.name for t in good for c in t.checks if c.is_open)),
         failures=tuple(
             dict.fromkeys(
                 f"{t.failure.kind} ({t.failure.blame}): {t.failure.message}"
@@ -283,6 +316,13 @@ def _summary(
         ),
         skip_reason=next((t.skip_reason for t in group if t.skip_reason), None),
     )
+
+
+def _has_figure(timing: TimingRecord) -> bool:
+    """Without any figure, a check of the board's state checks nothing."""
+    times = (timing.load_ns, timing.prompt_eval_ns, timing.eval_ns, timing.ttft_ns, timing.mean_ns)
+    known = any(value is not None for value in (*times, timing.tokens_per_second))
+    return known or bool(timing.tests or timing.measures)
 
 
 def _tests(timings: Iterable[TimingRecord]) -> Iterator[TestSummary]:
@@ -314,26 +354,36 @@ def _middle(values: Iterable[int | None]) -> int | None:
     return _rounded(_median([value for value in values if value is not None]))
 
 
-def _middle_of(trials: Sequence[Sequence[int]], percent: float) -> int | None:
-    """Return the median over trials of a percentile inside each."""
-    return _rounded(_median([percentile(values, percent) for values in trials]))
+def _value(values: Sequence[float]) -> float | None:
+    """Return the estimate without its interval; None if there is none."""
+    found = estimate_of(values)
+    return found.value if found else None
+
+
+def _inside(trials: Sequence[Sequence[int]], percent: float) -> int | None:
+    """Return the estimate of a percentile inside each trial."""
+    return _rounded(_value([percentile(values, percent) for values in trials]))
 
 
 def _energy(good: Iterable[TrialRecord]) -> EnergySummary | None:
     found = [trial.energy for trial in good if trial.energy is not None]
     if not found:
         return None
-    measured = [energy for energy in found if energy.joules is not None]
-    reasons = [energy.absent for energy in found if energy.joules is None]
+    measured = [energy for energy in found if energy.joules is not None and energy.joules > 0]
+    reasons = [
+        energy.absent if energy.joules is None else f"its meter says {energy.joules:g} J"
+        for energy in found
+        if energy not in measured
+    ]
 
     def values(name: str) -> list[float]:
         return [value for energy in measured if (value := getattr(energy, name)) is not None]
 
     return EnergySummary(
         trials=len(measured),
-        joules=_median(values("joules")),
-        joules_per_token=_median(values("joules_per_token")),
-        mean_watts=_median(values("mean_watts")),
+        joules=_value(values("joules")),
+        joules_per_token=_value(values("joules_per_token")),
+        mean_watts=_value(values("mean_watts")),
         peak_watts=max(values("peak_watts"), default=None),
         absent=len(reasons),
         reason=next(iter(reasons), None),

@@ -1,13 +1,14 @@
 """Read the telemetry that a job left, summarise it, and check the result by it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from labctl.files import host_reads
 from labctl.records import (
+    NOT_JUDGED,
     BoardFacts,
     Check,
     Execution,
@@ -15,9 +16,16 @@ from labctl.records import (
     TelemetrySample,
     TelemetrySummary,
     TimingRecord,
+    named_zones,
 )
 from labctl.results.timing_checks import quarters, single_gaps
 from labctl.units import duration, size
+
+#: A job of 36 hours leaves as many samples, of 1 kB each.
+_MOST_SAMPLES = 1 << 17
+_MOST_BYTES = 256 << 20
+_LONGEST_LINE = 64 << 10
+_MOST_UNREADABLE = 10_000
 
 
 @dataclass(frozen=True)
@@ -36,15 +44,21 @@ def read_telemetry(path: Path) -> Telemetry:
 
     A file that is not there holds none. Raises ConfigError when it cannot be read.
     """
-    samples = []
+    samples: list[TelemetrySample] = []
     unreadable = 0
-    with host_reads(path):
-        lines = path.read_bytes().splitlines() if path.exists() else []
-    for line in lines:
-        try:
-            samples.append(TelemetrySample.model_validate_json(line))
-        except ValidationError:
-            unreadable += 1
+    if not path.exists():
+        return Telemetry(())
+    with host_reads(path), path.open("rb") as file:
+        for line in iter(partial(file.readline, _LONGEST_LINE), b""):
+            if len(samples) == _MOST_SAMPLES or file.tell() > _MOST_BYTES:
+                unreadable += 1
+                break
+            try:
+                samples.append(TelemetrySample.of_json(line))
+            except ValueError:
+                unreadable += 1
+                if unreadable > _MOST_UNREADABLE:
+                    break
     return Telemetry(tuple(samples), unreadable)
 
 
@@ -95,7 +109,7 @@ def _process_ns(sample: TelemetrySample) -> int | None:
 
 #: CPUs that fell below this share of their highest frequency did not run at full speed.
 _SLOWED = 0.97
-#: CPU time of others, over that of one CPU, from which on a board is not quiet.
+#: CPU time of others from which on a board is not quiet, over that of one CPU; of a host's CPUs.
 LOUD = 0.2
 #: CPU time of the kernel's page reclaim, over that of one CPU, that is worth a word.
 RECLAIMING = 0.05
@@ -120,6 +134,8 @@ def summarise_telemetry(
         samples=len(samples),
         start_temperature_mc=heats[0] if heats else None,
         highest_temperature_mc=max(heats, default=None),
+        untrusted_zones={z: t for s in reversed(samples) for z, t in s.untrusted_zones.items()},
+        unmoved_zones=dict(_unmoved(samples)),
         lowest_khz=min(clocks, default=None),
         highest_khz=max(clocks, default=None),
         limited=_limited(samples, job),
@@ -141,37 +157,118 @@ def summarise_telemetry(
 
 
 def steadiness(evidence: TelemetrySummary | None, facts: BoardFacts) -> tuple[Check, ...]:
-    """Check that the board's state did not change; states that it does not report are not checked.
+    """Check that the board's state did not change; a state that it does not report is not judged.
 
-    What others do on the host of a virtual board is no business of the board, nor is its memory.
+    A host that executes an emulated board, or that is the board, has its own memory; its other
+    programs and its hypervisor take CPU time from the trial as they do on a board.
     """
     if evidence is None:
         return ()
     found = []
     low, high = evidence.lowest_khz, evidence.highest_khz
-    if evidence.limited is not None or (low and high):
+    if evidence.limited is None and not (low and high):
+        found.append(_open("frequency"))
+    else:
         slowed = bool(evidence.limited) or bool(low and high and _reached_less(evidence))
         detail = f"{low / 1000:.0f} to {high / 1000:.0f} MHz" if low and high else "limits lowered"
         if slowed and evidence.highest_temperature_mc is not None:
             detail += f", up to {evidence.highest_temperature_mc / 1000:.0f} °C"
         found.append(Check(name="frequency", ok=not slowed, detail=detail))
-    if facts.execution is not Execution.BOARD:
-        return tuple(found)
+    if doubts := {**evidence.untrusted_zones, **evidence.unmoved_zones}:
+        found.append(_open("temperature", named_zones(doubts)))
     least, total = evidence.least_available_bytes, facts.memory_total_bytes
-    if least is not None and total:
+    is_board = facts.execution is Execution.BOARD
+    if not is_board:
+        found.append(_open("memory", f"{facts.execution}, the memory is that of its host"))
+    elif least is None or not total:
+        found.append(_open("memory"))
+    else:
         detail = f"{size(least)} of {size(total)} was available at the least"
         found.append(Check(name="memory", ok=least >= _SHORT * total, detail=detail))
-    if evidence.others_share is not None:
-        detail = f"everything else used {evidence.others_share:.0%} of one CPU"
+    # A board is measured alone. A host always does something beside, and has CPUs for it.
+    cpus = 1 if is_board else max(1, sum(cpu.count for cpu in facts.cpus))
+    of = "one CPU" if is_board else f"the host's CPUs ({cpus})"
+    if evidence.others_share is None:
+        found.append(_open("quiet"))
+    else:
+        others = evidence.others_share / cpus
+        detail = f"everything else used {others:.0%} of {of}"
         if evidence.reclaim_share is not None:
             detail += (
-                f", and {evidence.reclaim_share:.0%} continued to free memory (kswapd, kcompactd)"
+                f", and {evidence.reclaim_share / cpus:.0%} continued to free memory (kswapd,"
+                " kcompactd)"
             )
-        found.append(Check(name="quiet", ok=evidence.others_share <= LOUD, detail=detail))
-    if evidence.steal_share is not None:
-        detail = f"{evidence.steal_share:.1%} of one CPU stolen"
-        found.append(Check(name="steal", ok=evidence.steal_share <= STOLEN, detail=detail))
+        found.append(Check(name="quiet", ok=others <= LOUD, detail=detail))
+    if evidence.steal_share is None:
+        found.append(_open("steal"))
+    else:
+        stolen = evidence.steal_share / cpus
+        detail = f"{stolen:.1%} of {of} stolen"
+        found.append(Check(name="steal", ok=stolen <= STOLEN, detail=detail))
     return tuple(found)
+
+
+def _open(name: str, why: str = "the board does not report it") -> Check:
+    return Check(name=name, ok=None, detail=f"{NOT_JUDGED}{why}")
+
+
+#: A zone is doubtful when its value stays the same for this time (ns), ...
+_STILL_NS = 60 * 10**9
+#: ... another zone moves by more than this, one step of a coarse sensor, ...
+_MOVED_MC = 1000
+#: ... and the busy CPUs change by this share of their most, and by this number of CPUs, ...
+_LOAD_CHANGE, _LOAD_CPUS = 0.5, 0.5
+#: ... in means of this time (ns).
+_LOAD_NS = 5 * 10**9
+
+
+def _unmoved(samples: Sequence[TelemetrySample]) -> Iterator[tuple[str, str]]:
+    """Yield zones whose value stayed the same though load and other zones changed, and how."""
+    for zone in dict.fromkeys(zone for sample in samples for zone in sample.temperatures_mc):
+        if text := next(_still(samples, zone), None):
+            yield zone, text
+
+
+def _still(samples: Sequence[TelemetrySample], zone: str) -> Iterator[str]:
+    known = [sample for sample in samples if zone in sample.temperatures_mc]
+    for value, group in groupby(known, lambda sample: sample.temperatures_mc[zone]):
+        same = list(group)
+        took = same[-1].mono_ns - same[0].mono_ns
+        loads = list(_loads(same)) if took >= _STILL_NS else []
+        if not loads:
+            continue
+        low, high = min(loads), max(loads)
+        if high - low >= max(_LOAD_CPUS, _LOAD_CHANGE * high):
+            moved = _most_moved(same)
+            if moved > _MOVED_MC:
+                yield (
+                    f"{value / 1000:g} °C for {duration(took)} while {low:.1f} to {high:.1f} CPUs"
+                    f" were busy and another zone moved by {moved / 1000:.1f} °C"
+                )
+
+
+def _loads(samples: Sequence[TelemetrySample]) -> Iterator[float]:
+    """Yield the mean number of busy CPUs in each piece of the time."""
+    begin: tuple[int, int] | None = None
+    for sample in samples:
+        if (busy := sample.cpu_busy_ns) is None:
+            continue
+        if begin is None:
+            begin = sample.mono_ns, busy
+        elif (took := sample.mono_ns - begin[0]) >= _LOAD_NS:
+            yield (busy - begin[1]) / took
+            begin = sample.mono_ns, busy
+
+
+def _most_moved(samples: Sequence[TelemetrySample]) -> int:
+    """Return the largest change of one zone, in thousandths of a degree."""
+    lowest: dict[str, int] = {}
+    highest: dict[str, int] = {}
+    for sample in samples:
+        for zone, value in sample.temperatures_mc.items():
+            lowest[zone] = min(value, lowest.get(zone, value))
+            highest[zone] = max(value, highest.get(zone, value))
+    return max((high - lowest[zone] for zone, high in highest.items()), default=0)
 
 
 def awake(job: JobStatus | None) -> tuple[Check, ...]:

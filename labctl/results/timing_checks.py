@@ -9,7 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from labctl.records import BoardFacts, Check, Execution, JobStatus, TimingRecord
+from labctl.records import (
+    NOT_JUDGED,
+    BoardFacts,
+    Check,
+    Execution,
+    JobStatus,
+    TimingRecord,
+)
 from labctl.records.timing import TokenClock
 from labctl.stats import MAD_TO_SIGMA, median
 from labctl.units import duration
@@ -54,7 +61,7 @@ def stamps_check(timing: TimingRecord, job: JobStatus) -> tuple[Check, ...]:
     if not span or job.stamp_scheduler is None or paused is None:
         return ()
     if waited is None:
-        detail = "this kernel does not count how long a thread waits for a CPU"
+        detail = f"{NOT_JUDGED}this kernel does not count how long a thread waits for a CPU"
         return (Check(name="stamps", ok=None, detail=detail),)
     ok = waited <= _LATE * span and paused <= _LATE * span
     detail = (
@@ -73,7 +80,7 @@ def judged_on(execution: Execution, checks: Sequence[Check]) -> tuple[Check, ...
     if execution is not Execution.EMULATED:
         return tuple(checks)
     return tuple(
-        check.model_copy(update={"ok": None, "detail": f"{check.detail}; not judged: {execution}"})
+        check.model_copy(update={"ok": None, "detail": f"{check.detail}; {NOT_JUDGED}{execution}"})
         if check.ok is False and check.name in _OF_THE_HOST
         else check
         for check in checks
@@ -161,12 +168,12 @@ def drift(
 
     ``bytes_at``, if known, gives the bytes that the token at a position reads: more for a longer
     context. Times of an
-    emulator, and fewer than three single tokens, are not checked.
+    emulator are not judged, and fewer than three single tokens are not checked.
     """
     if timing is None or not timing.mean_ns or not timing.p50_ns:
         return ()
     singles = single_gaps(timing)
-    if len(singles) < 3 or facts.execution is Execution.EMULATED:
+    if len(singles) < 3:
         return ()
     off = timing.mean_ns / timing.p50_ns - 1
     detail = f"mean {duration(timing.mean_ns)}, median {duration(timing.p50_ns)} a token"
@@ -182,6 +189,9 @@ def drift(
         if grown > 1 + _STEADY / 2:
             detail += f", of which {grown:.2f} by the longer context"
         steady = steady and not (is_sure and abs(changed / grown - 1) > _STEADY)
+    if facts.execution is Execution.EMULATED:
+        detail += f"; {NOT_JUDGED}{facts.execution}"
+        return (Check(name="drift", ok=None, detail=detail),)
     return (Check(name="drift", ok=steady, detail=detail),)
 
 

@@ -5,7 +5,6 @@ The provenance of a run goes down to the bytes: for its record, and to recognise
 
 import functools
 import importlib.metadata
-import os
 import platform
 import re
 import shutil
@@ -18,10 +17,11 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
-from labctl import process
 from labctl.board import LINK_LOSSES, BoardAgent, JobState
 from labctl.board.meter import Meter
-from labctl.errors import BoardError, BoardRebooted, InfraError
+from labctl.build.source import run_git
+from labctl.errors import BoardError, BoardRebooted, InfraError, SurvivingProcess
+from labctl.files import work_trees
 from labctl.records import (
     ArtifactIdentity,
     BoardFacts,
@@ -200,8 +200,13 @@ class RunContext:
     def stop_job(self, attempt: Attempt) -> None:
         """End a job whose result nobody will fetch; without a link, its own time-out ends it."""
         directory = self.job_directory(attempt)
-        with suppress(InfraError):  # a board that restarted has no such job, but its files
+        try:
             self.agent.stop(directory)
+        except SurvivingProcess as error:
+            self.lost = error
+            self.held.survivors.put_board_aside(error)
+        except InfraError:
+            pass  # a board that restarted has no such job, but its files
         with suppress(InfraError):
             self.agent.remove(directory)
 
@@ -322,9 +327,8 @@ def artifact_identities(held: HeldBoard, prepared: Prepared) -> tuple[ArtifactId
 
 def lab_revision(root: Path) -> str | None:
     """Return the git revision of the lab, ``-dirty`` if files differ from it; None without git."""
-    where = (folder / ".git" for folder in (root.resolve(), *root.resolve().parents))
-    if shutil.which("git") is None or not ("GIT_DIR" in os.environ or any(map(Path.exists, where))):
+    if shutil.which("git") is None or not work_trees(root.resolve()):
         return None  # there is no repository: git would take some ms to say so
-    words = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
-    done = process.run(words, timeout=20)
+    words = ("-C", str(root.absolute()), "describe", "--always", "--dirty", "--abbrev=40")
+    done = run_git(*words, timeout=20)
     return done.text.strip() if done.exit_status == 0 else None

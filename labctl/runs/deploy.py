@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from labctl import interrupts
 from labctl.board import BoardAgent, Pruner
 from labctl.board.prune import knows_leases
 from labctl.config.lab import Board, LabFile
@@ -21,7 +22,7 @@ from labctl.progress import Pace, Throughput
 from labctl.retry import wait_until
 from labctl.runs.board.deploy_preview import DeployPreview, preview_deploy, send
 from labctl.runs.board.held_board import HeldBoard, hold_board
-from labctl.runs.board.in_use import BoardUse, is_own
+from labctl.runs.board.in_use import BoardUse, is_own_token
 from labctl.runs.inputs.deploy_inputs import Wanted
 from labctl.transport import Transport
 
@@ -45,7 +46,7 @@ def at_once(items: Sequence[T], work: Callable[[T], None], stop: Callable[[], No
         futures = [pool.submit(work, item) for item in items]
         try:
             for future in futures:
-                future.result()
+                interrupts.result(future)
         except BaseException:
             stop()
             raise
@@ -376,4 +377,5 @@ def pruner_of(held: HeldBoard) -> tuple[Pruner, str]:
         fence.is_old = not knows_leases(transport, fence.agent)
     assert fence.agent is not None
     agent = BoardAgent(transport, fence.agent, workdir, fence)
-    return Pruner(transport, workdir, agent, held.leases, is_own), fence.agent.rpartition("/")[2]
+    pruner = Pruner(transport, workdir, agent, held.leases, lambda lease: is_own_token(lease.token))
+    return pruner, fence.agent.rpartition("/")[2]

@@ -96,6 +96,8 @@ class Observer:
         #: The step under way, and its rate.
         self._step: tuple[str, Throughput] = ("", Throughput())
         self._trial: Trial | None = None
+        #: The last controller that ended early said how its run continues.
+        self.has_told_way = False
 
     def tell(self, event: AnyEvent) -> None:
         """Hand an event to all readers."""
@@ -114,6 +116,11 @@ class Observer:
     def note(self, text: str) -> None:
         """Report a line for people."""
         self.tell(Note(text=text))
+
+    def tell_way(self, text: str) -> None:
+        """Report how a run that ended early continues."""
+        self.note(text)
+        self.has_told_way = True
 
     def step(self, step: str, done: float, total: float | None) -> None:
         """Report a step on this host (download, hash, quantize); it ends when another begins."""
@@ -239,6 +246,7 @@ class RunSession:
         Raises as :meth:`begin` does.
         """
         self.begin(directory)
+        self._observer.has_told_way = False  # by the board before
         self._observer.tell(
             Contact(
                 run=directory.path.name,
@@ -280,11 +288,22 @@ class RunSession:
         with self._stack:
             if self.directory is None:
                 return
+            if isinstance(error, KeyboardInterrupt):
+                self._tell_way(self.directory)
+                if self._observer.has_told_way:
+                    error.add_note("it was said how the run continues")
             self._observer.tell(_end(error, self._exit_status))
             if isinstance(error, Exception):  # readers have the file of events open
                 self.directory.forget_if_refused(error)
             if isinstance(error, LabctlError) and self.directory.is_resumable:
                 error.run = self.directory.path.name
+
+    def _tell_way(self, directory: RunDirectory) -> None:
+        """Say how to continue, unless that was said."""
+        if not directory.is_unfinished:
+            self._observer.tell_way(f"the run has finished: labctl report {directory.path.name}")
+        elif directory.is_resumable and not self._observer.has_told_way:
+            self._observer.tell_way(f"to continue: labctl resume {directory.path.name}")
 
 
 def _end(error: BaseException | None, exit_status: int) -> End:

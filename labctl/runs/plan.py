@@ -186,8 +186,9 @@ def preview_expected(
 ) -> Preview:
     """Plan for a board that nobody has yet, as the recipe's target expects it.
 
-    Needs no program, and makes no model. All of ``memory_bytes`` counts as free. Raises ConfigError
-    when nothing is expected of the target, and as :func:`labctl.models.expect`.
+    Needs no program, and makes no model. Of ``memory_bytes`` the system's own use is taken off,
+    if the target says it. Raises ConfigError when nothing is expected of the target, and as
+    :func:`labctl.models.expect`.
     """
     target = load_target(recipe.target, lab_root)
     expected = target.expectations
@@ -196,6 +197,7 @@ def preview_expected(
             f"nothing is expected of target {target.name}: its target.yaml has no `expectations`",
             hint="add them to toolchains/TARGET/target.yaml in the lab, or name a board",
         )
+    free = expected.free_of(memory_bytes)
     prepared = recipe_files(recipe, lab_root, must_be_built=False).for_plan(observer.step)
     facts = BoardFacts(
         execution=Execution.BOARD,
@@ -204,14 +206,19 @@ def preview_expected(
         boot_id=_EXPECTED,
         cpus=(CpuFacts(count=expected.cores, features=target.features),),
         memory_total_bytes=memory_bytes,
-        memory_available_bytes=memory_bytes,
+        memory_available_bytes=free,
     )
     forecast = make_forecast(prepared, facts, rates_of((), expected))
     plan = plan_trials(recipe, forecast, recipe.max_time)
-    notes = (*prepared.notes, *forecast.notes, *plan.notes, *forecast.warnings)
-    having = f"{expected.cores} cores and {size(memory_bytes)} of free memory"
+    notes = [*prepared.notes, *forecast.notes, *plan.notes, *forecast.warnings]
+    if not expected.system_memory_bytes:
+        notes.append(
+            f"all memory counts as free: the target.yaml of {target.name} does not say what its"
+            " system uses (expectations.system_memory_bytes)"
+        )
+    having = f"{expected.cores} cores and {size(free)} of {size(memory_bytes)} of memory free"
     source = f"a {target.name} with {having}: EXPECTED, not measured"
-    return Preview(plan, forecast, recipe.max_time, notes, source, expected=True)
+    return Preview(plan, forecast, recipe.max_time, tuple(notes), source, expected=True)
 
 
 def wanted_of(prepared: Prepared, trial: PlannedTrial, execution: Execution) -> Wanted:

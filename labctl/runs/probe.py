@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from labctl.board.measuring import FULL, QUICK, Measuring, MemoryBench
+from labctl.board.measuring import FULL, QUICK, AgentFacts, Measuring, MemoryBench
 from labctl.board.probe_files import compare_probes, last_probes, save_probe
 from labctl.config.lab import Board, LabFile
 from labctl.errors import ConfigError, JobError, LabctlError
 from labctl.performance.prediction import NEAR
-from labctl.records import BoardProbe, Execution
+from labctl.records import BoardProbe, Execution, named_zones
 from labctl.results.telemetry import LOUD
 from labctl.runs.board.compute_benchmark import benchmark_files, compute_rate
 from labctl.runs.board.in_use import BoardUse
@@ -113,8 +113,7 @@ def _measured(opened: Opened, *, full: bool) -> BoardProbe:
         notes.append("arithmetic: no model was named (--model)")
     if not clocks:
         notes.append("frequencies and governors: the board does not report them")
-    if not before.temps_mc:
-        notes.append("temperatures: the board has no thermal zones")
+    notes += _heat_notes(before)
     if held.facts.execution is not Execution.BOARD:
         notes.append(
             f"{held.facts.execution.upper()}: these are rates of the host, never bounds of a board"
@@ -157,6 +156,14 @@ def _unbounded(probe: BoardProbe) -> Iterator[str]:
                 f"arithmetic, {rate.model_file}: decodes nearly as fast as memory is read, which"
                 " does not show the compute rate"
             )
+
+
+def _heat_notes(facts: AgentFacts) -> Iterator[str]:
+    """Yield what is not known of the board's temperatures."""
+    if facts.temps_untrusted:
+        yield f"temperatures: not trusted: {named_zones(facts.temps_untrusted)}"
+    elif not facts.temps_mc:
+        yield "temperatures: the board has no thermal zones"
 
 
 def _cache_notes(memory: MemoryBench) -> Iterator[str]:

@@ -30,9 +30,9 @@ class RunRequest:
 
     ``build`` builds the agent once the board has told its machine; None: nothing is built.
     ``compare`` judges the gates against other runs. ``untrusted``: nobody vouches for the recipe.
-    ``on_contact`` gets the board once it answered, before anything is sent; it may refuse it. The
-    board is taken for ``holder`` (``USER@HOST``; None: who runs this process) and the queue's
-    ``job``.
+    ``check_board`` may refuse the board whenever it is held; ``before_use`` gets it once it is held
+    for the run, before anything of the recipe is sent. The board is taken for ``holder``
+    (``USER@HOST``; None: who runs this process) and the queue's ``job``.
     """
 
     recipe: Recipe
@@ -41,7 +41,8 @@ class RunRequest:
     build: Callable[[BuildRequest], object] | None = None
     compare: CompareGates = leave_open
     untrusted: bool = False
-    on_contact: Callable[[HeldBoard], None] = lambda _held: None
+    check_board: Callable[[HeldBoard], None] = lambda _held: None
+    before_use: Callable[[HeldBoard], None] = lambda _held: None
     holder: str | None = None
     job: str | None = None
 
@@ -91,7 +92,6 @@ def run_recorded(
     directory = RunDirectory(lab.root / "runs" / new_run_id(recipe.name))
 
     def begin(held: HeldBoard) -> None:
-        request.on_contact(held)
         directory.begin()
         session.contact(directory, recipe.name, board, held.facts.execution)
         observer.note(f"run directory: {directory.path}")
@@ -103,10 +103,12 @@ def run_recorded(
         observer,
         lab,
         use=request.use,
+        check=request.check_board,
         on_contact=begin,
         build=request.build,
     ) as opened:
         held, (prepared,) = opened.held, opened.prepared
+        request.before_use(held)
         # Planned before gigabytes are sent: what does not fit is refused at once.
         forecast = make_forecast(prepared, held.facts, held.rates)
         plan = plan_trials(recipe, forecast, max_seconds)
@@ -121,6 +123,7 @@ def run_recorded(
         for note in (note for note in notes if note not in opened.warned):
             observer.note(f"note: {note}")
         lease, paths = opened.take()
+        notes += held.survivors.named
         program, meter = program_sha256(held, prepared), working_meter(board, observer)
         run = run_record(
             directory.path.name,

@@ -17,6 +17,7 @@ from labctl.errors import (
     JobError,
     LeaseLost,
     ProgramTimeout,
+    SurvivingProcess,
 )
 from labctl.records import Failure, GateRecord, RunEnd, RunRecord, TrialRecord, TrialState
 from labctl.results.gates import judge
@@ -31,7 +32,7 @@ from labctl.runs.trial.trial import run_trial, skipped_trial
 
 #: What cuts a trial and may be over: it restarted, its agent was killed, bytes came wrong.
 _REPEATED = (BoardError, IntegrityError)
-_LASTING = (LeaseLost, BoardNoSpace, BoardNotReady, BoardPermission)
+_LASTING = (LeaseLost, BoardNoSpace, BoardNotReady, BoardPermission, SurvivingProcess)
 
 
 @dataclass(frozen=True)
@@ -206,9 +207,11 @@ def _measure(
         context.directory.set_aside(trial.number, trial.slug, attempt.number)
         try:
             context.renew()
+            context.stop_job(attempt)
+            if context.lost:
+                raise context.lost
         except InfraError as worse:  # what the run ends with; the record keeps what cut it
             return record, worse, attempt
-        context.stop_job(attempt)
         attempt = context.journal.attempt(trial.number)
 
 
@@ -249,7 +252,7 @@ def _break_off(
     way = f"to continue: labctl resume {run}"
     if context.run.untrusted_recipe:
         way = "an untrusted recipe is not resumed: a new run measures all trials"
-    context.observer.note(f"finished trials are kept; {way}")
+    context.observer.tell_way(f"finished trials are kept; {way}")
     last, context.last = context.last, None
     if last is not None:
         context.stop_job(last)

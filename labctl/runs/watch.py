@@ -1,9 +1,9 @@
 """``labctl watch``: look on at a run that another process drives, from its directory alone."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from labctl import interrupts
 from labctl.errors import ConfigError, ExitStatus
 from labctl.records.events import AnyEvent, Contact, End, Evaluation
 from labctl.runs.record.directory import RUN, RunDirectory, all_directories
@@ -47,7 +47,9 @@ def _why_no_events(directory: RunDirectory) -> str:
 class Watch:
     """One look at a run, from its first event until no controller drives it any more."""
 
-    def __init__(self, directory: RunDirectory, *, wait: Callable[[float], None] = time.sleep):
+    def __init__(
+        self, directory: RunDirectory, *, wait: Callable[[float], None] = interrupts.sleep
+    ):
         self._directory = directory
         self._wait = wait
         self._reader = EventReader(directory.path / EVENTS)

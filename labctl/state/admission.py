@@ -1,15 +1,16 @@
 """Admission of waiting jobs to boards: no job gets a board that its user may not use."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from labctl.errors import BoardBusy, BoardOutOfService
 from labctl.state import sql
 from labctl.state.health import out_of_service
-from labctl.state.job import ORDER, waiting_row
-from labctl.state.job_order import Waiting, hand_out
+from labctl.state.job import ORDER, update, waiting_row
+from labctl.state.job_order import Suits, Waiting, hand_out
 from labctl.state.quotas import QuotaCheck
 from labctl.state.reservations import other_keeps, reservations_from
+from labctl.state.tables import short_line
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -21,7 +22,7 @@ def next_jobs(
     connection: "Connection",
     now: float,
     boards: Sequence[str],
-    suits: Callable[[Waiting, str], bool],
+    suits: Suits,
     state: "StateDatabase",
     *,
     own: str | None = None,
@@ -46,14 +47,13 @@ def next_jobs(
         admission.took(job, board)
         return True
 
-    given = list(hand_out([waiting_row(row) for row in rows], running, boards, may_have))
-    for row in rows:
-        job = waiting_row(row)
+    waiting = [(job, row["reason"]) for row in rows if (job := waiting_row(row)) is not None]
+    given = list(hand_out([job for job, _ in waiting], running, boards, may_have))
+    for job, reason in waiting:
         if job.id not in admission.refused or any(admission.admits(job, one) for one in job.boards):
             continue  # it waits for a board that is in use
-        if (why := admission.refused[job.id]) != row["reason"]:
-            told = {"id": job.id, "why": why}
-            sql.run(connection, "UPDATE job SET reason = :why WHERE id = :id", told)
+        if (why := short_line(admission.refused[job.id])) != reason:
+            update(connection, job.id, reason=why)
     return given
 
 
@@ -93,7 +93,7 @@ class Admission:
     def _check(self, job: Waiting, board: str) -> None:
         ends = self._now + max(job.max_seconds, self._lease_seconds)
         for kept in self._kept.get(board, ()):
-            if kept.begins < ends and not kept.lets_in(job.submitter):
+            if kept.is_between(self._now, ends) and not kept.lets_in(job.submitter):
                 raise other_keeps(kept)
         self._quotas.check(board, job.submitter)
         health = None if job.id == self._own else self._out.get(board)

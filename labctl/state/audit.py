@@ -3,32 +3,31 @@
 Entries are only ever added. Where an action is a transaction of its own, its entry is in it.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from labctl.errors import printable_line
-from labctl.state.events import clock
+from labctl.checked import LONGEST_LINE
+from labctl.errors import ConfigError
+from labctl.state.events import add_row, clock, last_rows
+from labctl.state.tables import as_json, short_line
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from labctl.state.sql import StateDatabase
 
-#: One line, so that each place shows all of it.
-LONGEST_REASON = 500
 _COLUMNS = "id, at, actor, via, action, subject, reason, details"
-_INSERT = f"""
-    INSERT INTO audit ({_COLUMNS})
-    SELECT COALESCE(MAX(id), 0) + 1, :at, :actor, :via, :action, :subject, :reason, :details
-    FROM audit
-"""
 
 
-def short_reason(reason: str | None) -> str | None:
-    """Return a reason as it is stored: one line, safe for a terminal, of limited length."""
-    return printable_line(reason)[:LONGEST_REASON] if reason else None
+def checked_reason(reason: str | None) -> str | None:
+    """Return the reason that a user gave as it is stored. Raises ConfigError if it is too long."""
+    if reason is not None and len(reason) > LONGEST_LINE:
+        raise ConfigError(
+            f"the reason has {len(reason)} characters, and may have {LONGEST_LINE}",
+            hint="name the reason in one sentence; a link says the rest",
+        )
+    return short_line(reason)
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,8 @@ class AuditEntry:
     subject: str
     reason: str | None
     details: Mapping[str, Any]
+    #: Why its row cannot be read; None: it can.
+    damaged: str | None = None
 
 
 class Audit:
@@ -68,11 +69,14 @@ class Audit:
         details: Mapping[str, Any] | None = None,
     ) -> None:
         """Record an action done now. Raises HostError, ConfigError."""
-        with self._state.changing() as connection:
+
+        def change(connection: "Connection") -> None:
             now = clock(connection, self._state.now)
             add_audit(
                 connection, now, actor, via, action, subject=subject, reason=reason, details=details
             )
+
+        self._state.change(change)
 
     def list(
         self,
@@ -92,22 +96,17 @@ class Audit:
 
         Raises HostError, ConfigError.
         """
-        asked: dict[str, object] = {}
-        wanted = []
+        wanted: dict[str, Mapping[str, object]] = {}
         if since is not None:
-            wanted.append("at >= :since")
-            asked["since"] = since
+            wanted["at >= :since"] = {"since": since}
         if subject is not None:
-            wanted.append("subject = :subject")
-            asked["subject"] = subject
+            wanted["subject = :subject"] = {"subject": subject}
         if actor is not None:
             # Not LIKE: a name may hold its wildcards.
-            wanted.append("(actor = :actor OR substr(actor, 1, :length) = :user)")
-            asked |= {"actor": actor, "user": f"{actor}@", "length": len(actor) + 1}
-        where = f" WHERE {' AND '.join(wanted)}" if wanted else ""
-        last = "" if limit is None else f" LIMIT {int(limit)}"
-        question = f"SELECT {_COLUMNS} FROM audit{where} ORDER BY id DESC{last}"
-        return [_entry(row) for row in reversed(self._state.ask(question, asked))]
+            names = {"actor": actor, "user": f"{actor}@", "length": len(actor) + 1}
+            wanted["(actor = :actor OR substr(actor, 1, :length) = :user)"] = names
+        rows = last_rows(self._state, "audit", _COLUMNS, wanted, limit=limit)
+        return [AuditEntry(**values, damaged=why) for values, why in rows]
 
 
 def add_audit(
@@ -122,21 +121,13 @@ def add_audit(
     details: Mapping[str, Any] | None = None,
 ) -> None:
     """Record an action in its own transaction."""
-    from sqlalchemy import text
-
     row = {
         "at": at,
-        "actor": printable_line(actor),
+        "actor": short_line(actor) or "",
         "via": via,
-        "action": action,
-        "subject": printable_line(subject),
-        "reason": short_reason(reason),
-        "details": None if not details else json.dumps(details),
+        "action": short_line(action) or "",
+        "subject": short_line(subject) or "",
+        "reason": short_line(reason),
+        "details": None if not details else as_json(details),
     }
-    connection.execute(text(_INSERT), row)
-
-
-def _entry(row: tuple[Any, ...]) -> AuditEntry:
-    *values, details = row
-    known: list[Any] = [*values, json.loads(details) if details else {}]
-    return AuditEntry(*known)
+    add_row(connection, "audit", row)

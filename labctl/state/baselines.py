@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from labctl.checked import LAST_GOOD, unknown
+from labctl.checked import LAST_GOOD, LONGEST_LINE, unknown
 from labctl.errors import ConfigError
 from labctl.state.events import this_user
+from labctl.state.tables import insert, read, short_line
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -19,6 +20,8 @@ _NAME = re.compile(r"[^\W_][\w.+-]{0,62}")
 #: Names of runs that commands and gates take already.
 _TAKEN = ("latest", LAST_GOOD)
 _COLUMNS = "name, variant, note, set_by, set_at"
+_RUN_COLUMNS = "baseline, run, position"
+_UNKNOWN_TIME = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Baseline:
     set_by: str
     #: In UTC.
     set_at: datetime
+    #: Why its rows cannot be read; None: they can.
+    damaged: str | None = None
 
     def document(self) -> dict[str, object]:
         """Return it as JSON."""
@@ -50,14 +55,23 @@ class Baselines:
     def list(self) -> list[Baseline]:
         """Return all, by name. Raises HostError, ConfigError as the database does."""
         runs: dict[str, tuple[str, ...]] = {}
-        question = "SELECT baseline, run FROM baseline_run ORDER BY baseline, position"
-        rows = self._state.ask(f"SELECT {_COLUMNS} FROM baseline", {})
-        for name, run in self._state.ask(question, {}):
-            runs[name] = (*runs.get(name, ()), run)
-        found = [
-            Baseline(name, runs.get(name, ()), variant, note, by, datetime.fromisoformat(at))
-            for name, variant, note, by, at in rows
-        ]
+        wrong: dict[str, str] = {}
+        question = f"SELECT {_RUN_COLUMNS} FROM baseline_run ORDER BY baseline, position"
+        for row in self._state.ask(question, {}):
+            values, why = read("baseline_run", _RUN_COLUMNS.split(", "), row)
+            name = str(values["baseline"])
+            runs[name] = (*runs.get(name, ()), values["run"])
+            wrong |= {name: f"a run of it is {why}"} if why else {}
+        found = []
+        for row in self._state.ask(f"SELECT {_COLUMNS} FROM baseline", {}):
+            values, why = read("baseline", _COLUMNS.split(", "), row)
+            name = values["name"]
+            why = why or wrong.get(name)
+            found.append(Baseline(**values, runs=runs.pop(name, ()), damaged=why))
+        # Without its own row: the runs are still needed.
+        for name, these in runs.items():
+            why = wrong.get(name) or "damaged: its row is missing; `labctl baseline remove` ends it"
+            found.append(Baseline(name, these, None, None, "", _UNKNOWN_TIME, why))
         return sorted(found, key=lambda one: one.name)
 
     def get(self, name: str) -> Baseline | None:
@@ -65,10 +79,15 @@ class Baselines:
         return next((one for one in self.list() if one.name == name), None)
 
     def find(self, name: str) -> Baseline:
-        """Return one by its name. Raises ConfigError with the nearest name."""
+        """Return one by its name. Raises ConfigError with the nearest name, or if it is damaged."""
         known = {one.name: one for one in self.list()}
         if name not in known:
             raise _unknown(name, list(known))
+        if why := known[name].damaged:
+            raise ConfigError(
+                f"baseline {name} cannot be used: {why}",
+                hint=f"`labctl baseline set {name} RUN...` replaces it",
+            )
         return known[name]
 
     def set(
@@ -83,13 +102,13 @@ class Baselines:
 
         The ids are not checked. Raises ConfigError for an invalid name, HostError.
         """
-        from sqlalchemy import text
-
+        if note is not None and len(note) > LONGEST_LINE:
+            raise ConfigError(f"a note of a baseline has at most {LONGEST_LINE} characters")
         new = Baseline(
             check_name(name),
             tuple(dict.fromkeys(runs)),
             variant,
-            note,
+            short_line(note),
             this_user(),
             datetime.now(UTC),
         )
@@ -101,22 +120,29 @@ class Baselines:
             "set_at": new.set_at.isoformat(),
         }
         places = [
-            {"name": name, "position": position, "run": run}
+            {"baseline": name, "position": position, "run": run}
             for position, run in enumerate(new.runs)
         ]
-        with self._state.changing() as connection:
+
+        def change(connection: "Connection") -> None:
             _delete(connection, name)
-            insert = f"INSERT INTO baseline ({_COLUMNS}) VALUES (:name, :variant, :note,"
-            connection.execute(text(f"{insert} :set_by, :set_at)"), row)
-            insert = "INSERT INTO baseline_run (baseline, position, run)"
-            connection.execute(text(f"{insert} VALUES (:name, :position, :run)"), places)
+            insert(connection, "baseline", row)
+            for place in places:
+                insert(connection, "baseline_run", place)
+
+        self._state.change(change)
         return new
 
     def remove(self, name: str) -> None:
         """Remove one; its runs stay. Raises ConfigError if there is none, HostError."""
-        self.find(name)
-        with self._state.changing() as connection:
+        known = [one.name for one in self.list()]
+        if name not in known:
+            raise _unknown(name, known)
+
+        def change(connection: "Connection") -> None:
             _delete(connection, name)
+
+        self._state.change(change)
 
 
 def check_name(name: str) -> str:

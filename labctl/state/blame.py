@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from labctl.errors import Blame, ExitStatus
 from labctl.state import sql
+from labctl.state.tables import read
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -84,6 +85,7 @@ def _known(connection: "Connection", job: "Job", board: str, at: float) -> Broke
     before = sql.rows(connection, _EVIDENCE, {**asked, "after": 0.0})
     # A job that began before that says nothing about the time after it.
     later = sql.rows(connection, _EVIDENCE, {**asked, "after": at})
+    before, later = ([row for row in rows if _is_sound(row)] for rows in (before, later))
     earlier = max((row for row in before if row["at"] <= at), key=_moment, default=None)
     after = sorted((row for row in later if row["at"] > at), key=_moment)
     return BrokenBoard(
@@ -105,6 +107,11 @@ def _others_broke(connection: "Connection", job: "Job", board: str, at: float) -
         for other in others
         for name, moment in other.broken.items()
     )
+
+
+def _is_sound(row: "dict[str, object]") -> bool:
+    """Return True if a row has a time: what a damaged one says shows nothing."""
+    return read("board_event", ("at",), (row["at"],))[1] is None
 
 
 def _moment(row: "dict[str, float]") -> float:

@@ -1,13 +1,13 @@
 """The history of each board: events with their time, author and reason."""
 
-import json
+import builtins
 import socket
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from labctl.errors import printable_line
 from labctl.files import user_name
+from labctl.state.tables import MOST_WHOLE, as_json, checked, insert, read, short_line
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 EventKind = Literal["health", "state", "firmware", "check", "recovery", "host", "flip"]
 
 _COLUMNS = "id, board, at, kind, value, reason, made_by, details"
-_INSERT = f"""
-    INSERT INTO board_event ({_COLUMNS})
-    SELECT COALESCE(MAX(id), 0) + 1, :board, :at, :kind, :value, :reason, :made_by, :details
-    FROM board_event
-"""
+#: Sound numbers of the rows of a log: other values do not count, wherever a database sorts them.
+_SOUND = f"id BETWEEN 0 AND {MOST_WHOLE - 1}"
 
 
 @dataclass(frozen=True)
@@ -42,6 +39,8 @@ class BoardEvent:
     #: ``USER@HOST``, or the part of labctl that acted.
     made_by: str
     details: Mapping[str, Any]
+    #: Why its row cannot be read; None: it can.
+    damaged: str | None = None
 
 
 class BoardEvents:
@@ -68,22 +67,16 @@ class BoardEvents:
 
         Raises HostError, ConfigError.
         """
-        asked: dict[str, object] = {}
-        wanted = []
+        wanted: dict[str, Mapping[str, object]] = {}
         if board is not None:
-            wanted.append("board = :board")
-            asked["board"] = board
+            wanted["board = :board"] = {"board": board}
         if since is not None:
-            wanted.append("at >= :since")
-            asked["since"] = since
+            wanted["at >= :since"] = {"since": since}
         if kinds:
             names = {f"kind{number}": kind for number, kind in enumerate(kinds)}
-            wanted.append(f"kind IN ({', '.join(f':{name}' for name in names)})")
-            asked |= names
-        where = f" WHERE {' AND '.join(wanted)}" if wanted else ""
-        last = "" if limit is None else f" LIMIT {int(limit)}"
-        question = f"SELECT {_COLUMNS} FROM board_event{where} ORDER BY id DESC{last}"
-        return [_event(row) for row in reversed(self._state.ask(question, asked))]
+            wanted[f"kind IN ({', '.join(f':{name}' for name in names)})"] = names
+        rows = last_rows(self._state, "board_event", _COLUMNS, wanted, limit=limit)
+        return [BoardEvent(**values, damaged=why) for values, why in rows]
 
     def uses(self, board: str, since: float, until: float) -> Sequence[BoardEvent]:
         """Return the leases of a board, under any of its names, that began between two times.
@@ -110,9 +103,12 @@ class BoardEvents:
         details: Mapping[str, Any] | None = None,
     ) -> None:
         """Record an event now. Raises HostError, ConfigError."""
-        with self._state.changing() as connection:
+
+        def change(connection: "Connection") -> None:
             now = clock(connection, self._state.now)
             add_event(connection, now, board, kind, value, by=by, reason=reason, details=details)
+
+        self._state.change(change)
 
 
 def add_event(
@@ -127,18 +123,48 @@ def add_event(
     details: Mapping[str, Any] | None = None,
 ) -> None:
     """Record an event, in an open transaction."""
-    from sqlalchemy import text
-
     row = {
         "board": board,
         "at": at,
         "kind": kind,
-        "value": printable_line(value),
-        "reason": None if reason is None else printable_line(reason),
-        "made_by": printable_line(by),
-        "details": None if not details else json.dumps(details),
+        "value": short_line(value) or "",
+        "reason": short_line(reason),
+        "made_by": short_line(by) or "",
+        "details": None if not details else as_json(details),
     }
-    connection.execute(text(_INSERT), row)
+    add_row(connection, "board_event", row)
+
+
+def add_row(connection: "Connection", table: str, values: Mapping[str, Any]) -> None:
+    """Append a row to a log, with the next number. Raises ConfigError."""
+    from sqlalchemy import text
+
+    last = text(f"SELECT COALESCE(MAX(id), 0) FROM {table} WHERE {_SOUND}")
+    insert(connection, table, {"id": connection.execute(last).scalar_one() + 1, **values})
+
+
+def last_rows(
+    state: "StateDatabase",
+    table: str,
+    columns: str,
+    wanted: Mapping[str, Mapping[str, object]],
+    *,
+    limit: int | None,
+) -> builtins.list[tuple[dict[str, Any], str | None]]:
+    """Return the last ``limit`` rows of a log, oldest first, with the damage of each.
+
+    ``wanted``: SQL of each condition, with its values. A row without a sound number comes before
+    all others.
+    """
+    found: builtins.list[Any] = []
+    for condition in (_SOUND, f"NOT ({_SOUND})", "id IS NULL"):
+        if limit is None or len(found) < limit:
+            where = " AND ".join([condition, *wanted])
+            last = "" if limit is None else f" LIMIT {int(limit) - len(found)}"
+            question = f"SELECT {columns} FROM {table} WHERE {where} ORDER BY id DESC{last}"
+            found += state.ask(question, {k: v for one in wanted.values() for k, v in one.items()})
+    names = columns.split(", ")
+    return [read(table, names, row) for row in reversed(found)]
 
 
 def set_state(
@@ -167,13 +193,11 @@ def keep_row(connection: "Connection", board: str, values: Mapping[str, Any]) ->
     """Change columns of a board's row in board_health; create the row if needed."""
     from sqlalchemy import text
 
-    row = {**values, "board": board}
+    row = {**checked("board_health", values), "board": board}
     changes = ", ".join(f"{name} = :{name}" for name in values)
     update = text(f"UPDATE board_health SET {changes} WHERE board = :board")
     if connection.execute(update, row).rowcount == 0:
-        names = ", ".join(row)
-        marks = ", ".join(f":{name}" for name in row)
-        connection.execute(text(f"INSERT INTO board_health ({names}) VALUES ({marks})"), row)
+        insert(connection, "board_health", row)
 
 
 def clock(connection: "Connection", now: str) -> float:
@@ -186,9 +210,3 @@ def clock(connection: "Connection", now: str) -> float:
 def this_user() -> str:
     """Return the user of this process, as ``USER@HOST``."""
     return f"{user_name()}@{socket.gethostname()}"
-
-
-def _event(row: tuple[Any, ...]) -> BoardEvent:
-    *values, details = row
-    known: list[Any] = [*values, json.loads(details) if details else {}]
-    return BoardEvent(*known)

@@ -5,31 +5,30 @@ of the board.
 """
 
 import builtins
-import json
 import os
 import socket
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from labctl.errors import BoardBusy, BoardOutOfService, printable_line
+from labctl.errors import BoardBusy, BoardOutOfService
 from labctl.process import start_time
 from labctl.state import sql
-from labctl.state.events import BoardEvent, BoardEvents, add_event, clock, keep_row, set_state
+from labctl.state.events import BoardEvent, BoardEvents, add_event, clock, keep_row
 from labctl.state.reservations import Reservations
+from labctl.state.tables import as_json, insert, read, short_line
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from labctl.state.sql import StateDatabase
 
-#: One line, so that each place shows all of it.
-_LONGEST_REASON = 500
 _COLUMNS = (
     "board, health, since, reason, made_by, evidence, state, firmware, checked_at, checked_run,"
-    " jobs_since_check, check_wanted_at, check_wanted_for"
+    " jobs_since_check, check_wanted_at, check_wanted_for, contact, contact_at"
 )
+_NAMES = _COLUMNS.split(", ")
 
 
 class Health(StrEnum):
@@ -56,6 +55,10 @@ WORKING = (Health.GOOD, Health.UNKNOWN)
 #: Set by people, and ended by people alone.
 BY_PEOPLE = (Health.MAINTENANCE, Health.RETIRED)
 NEVER_CHECKED = "no health check yet"
+#: Contact of a board that answered, as in :func:`labctl.transport.board_state`.
+ANSWERED = "connected"
+#: Interval (s) at which an unchanged result of contacts is recorded again.
+_CONTACT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class BoardHealth:
     made_by: str | None = None
     #: Numbers, runs and probes behind the verdict.
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    #: ``offline`` if the last contact failed; None: it answered, or was never contacted.
+    #: The last entry of its history about its use: ``leased``, ``idle``, ``offline``.
     state: str | None = None
     #: Name and version of its system at the last contact.
     firmware: str | None = None
@@ -80,6 +83,16 @@ class BoardHealth:
     #: Time from which a check is requested, and the reason.
     check_wanted_at: float | None = None
     check_wanted_for: str | None = None
+    #: Result of the last contact, a word of :func:`labctl.transport.board_state`, and its time.
+    contact: str | None = None
+    contact_at: float | None = None
+    #: Why its row cannot be read; no job of a user then runs on the board. None: it can.
+    damaged: str | None = None
+
+    @property
+    def is_offline(self) -> bool:
+        """True if the board did not answer at the last contact."""
+        return self.contact not in (None, ANSWERED)
 
     @property
     def may_work(self) -> bool:
@@ -116,7 +129,7 @@ def untrusted_use(pid: int) -> dict[str, Any]:
 def out_of_service(connection: "Connection") -> dict[str, BoardHealth]:
     """Return the boards whose health excludes users' jobs, by name."""
     rows = sql.rows(connection, f"SELECT {_COLUMNS} FROM board_health")
-    found = (_health(tuple(row.values())) for row in rows)
+    found = (_health(list(row.values())) for row in rows)
     return {health.board: health for health in found if not health.may_work}
 
 
@@ -133,7 +146,7 @@ class Healths:
 
     def get(self, board: str) -> BoardHealth:
         """Return the health of a board; unknown if it was never checked."""
-        question = f"SELECT {_COLUMNS} FROM board_health WHERE board = :board"
+        question = f"SELECT {_COLUMNS} FROM board_health WHERE CAST(board AS TEXT) = :board"
         rows = self._state.ask(question, {"board": board})
         return _health(rows[0]) if rows else BoardHealth(board)
 
@@ -220,51 +233,63 @@ class Healths:
     ) -> BoardHealth:
         """Record the health of a board and the reason; return its health now.
 
-        Nothing changes while the health is one of ``unless``. The history gets a line if the health
-        has changed, and for each step of an untrusted run. Raises HostError, ConfigError.
+        Nothing changes while the health is one of ``unless``; with ``unless``, nor while its row is
+        damaged: a person decides. The history gets a line if the health has changed, and for each
+        step of an untrusted run. Raises HostError, ConfigError.
         """
-        with self._state.changing() as connection:
+        short = short_line(reason) or ""
+
+        def change(connection: "Connection") -> BoardHealth:
             now = clock(connection, self._state.now)
             before = _row(connection, board)
-            if before.health in unless:
+            if before.health in unless or (unless and before.damaged):
                 return before
-            reason = printable_line(reason)[:_LONGEST_REASON]
+            if before.damaged:
+                _repair(connection, before)
             values: dict[str, Any] = {
                 "health": health.value,
-                "reason": reason,
-                "made_by": printable_line(by),
-                "evidence": json.dumps(evidence) if evidence else None,
+                "reason": short,
+                "made_by": short_line(by),
+                "evidence": as_json(evidence) if evidence else None,
             }
             is_other = health is not before.health or before.since is None
             if is_other:
                 values["since"] = now
-            if is_other or (evidence and UNTRUSTED in evidence and reason != before.reason):
+            if is_other or (evidence and UNTRUSTED in evidence and short != before.reason):
                 add_event(
-                    connection, now, board, "health", health, by=by, reason=reason, details=evidence
+                    connection, now, board, "health", health, by=by, reason=short, details=evidence
                 )
             keep_row(connection, board, values)
             return _row(connection, board)
 
+        return self._state.change(change)
+
     def checked(self, board: str, run: str | None) -> None:
         """Record that a health check of a board ended now; ``run`` is its probe or run."""
-        with self._state.changing() as connection:
+
+        def change(connection: "Connection") -> None:
             now = clock(connection, self._state.now)
             values = {"checked_at": now, "checked_run": run, "jobs_since_check": 0}
             keep_row(
                 connection, board, values | {"check_wanted_at": None, "check_wanted_for": None}
             )
 
+        self._state.change(change)
+
     def want_check(self, board: str, reason: str, *, after_s: float = 0.0) -> None:
         """Request a health check before the next job of a user, ``after_s`` from now at the latest.
 
         An earlier request stays.
         """
-        with self._state.changing() as connection:
+
+        def change(connection: "Connection") -> None:
             at = clock(connection, self._state.now) + after_s
             before = _row(connection, board).check_wanted_at
             if before is None or at < before:
-                wish = {"check_wanted_at": at, "check_wanted_for": printable_line(reason)}
+                wish = {"check_wanted_at": at, "check_wanted_for": short_line(reason)}
                 keep_row(connection, board, wish)
+
+        self._state.change(change)
 
     def job_done(self, board: str) -> None:
         """Count a user's job that ended on a board since its last health check."""
@@ -275,26 +300,42 @@ class Healths:
 
         count = "jobs_since_check = jobs_since_check + 1"
         update = text(f"UPDATE board_health SET {count} WHERE board = :board")
-        with self._state.changing() as connection:
+
+        def change(connection: "Connection") -> None:
             for board in boards:
                 if connection.execute(update, {"board": board}).rowcount == 0:
                     keep_row(connection, board, {"jobs_since_check": 1})
 
-    def set_state(self, board: str, state: str, *, by: str, reason: str | None = None) -> None:
-        """Record a board's state in its history, if it has changed."""
-        if self.get(board).state == state:
-            return
-        with self._state.changing() as connection:
-            set_state(
-                connection, clock(connection, self._state.now), board, state, by=by, reason=reason
-            )
+        self._state.change(change)
+
+    def contacted(self, results: Mapping[str, str], *, by: str, reason: str | None = None) -> None:
+        """Record the results of contacts now, by board: words of ``transport.board_state``.
+
+        The history gets a line if a board is lost or found again. Raises HostError, ConfigError.
+        """
+
+        def change(connection: "Connection") -> None:
+            now = clock(connection, self._state.now)
+            for board, result in results.items():
+                before = _row(connection, board)
+                if result == before.contact and now - (before.contact_at or 0.0) < _CONTACT_SECONDS:
+                    continue
+                keep_row(connection, board, {"contact": result, "contact_at": now})
+                if before.is_offline == (result != ANSWERED):
+                    continue
+                answers = result == ANSWERED
+                value, why = ("idle", "it answers") if answers else ("offline", reason or result)
+                add_event(connection, now, board, "state", value, by=by, reason=why)
+
+        self._state.change(change)
 
     def set_firmware(self, board: str, firmware: str, *, by: str) -> bool:
         """Record the system of a board; return True if it has changed."""
-        firmware = printable_line(firmware)
+        firmware = short_line(firmware) or ""
         if self.get(board).firmware == firmware:
             return False
-        with self._state.changing() as connection:
+
+        def change(connection: "Connection") -> bool:
             now = clock(connection, self._state.now)
             before = _row(connection, board).firmware
             if before == firmware:
@@ -304,18 +345,31 @@ class Healths:
             add_event(connection, now, board, "firmware", firmware, by=by, reason=reason)
             return before is not None
 
+        return self._state.change(change)
+
 
 def _row(connection: "Connection", board: str) -> BoardHealth:
     from sqlalchemy import text
 
-    question = text(f"SELECT {_COLUMNS} FROM board_health WHERE board = :board")
+    question = text(f"SELECT {_COLUMNS} FROM board_health WHERE CAST(board AS TEXT) = :board")
     row = connection.execute(question, {"board": board}).first()
-    return BoardHealth(board) if row is None else _health(tuple(row))
+    return BoardHealth(board) if row is None else _health(row)
 
 
-def _health(row: tuple[Any, ...]) -> BoardHealth:
-    board, health, since, reason, by, evidence, *others = row
-    if health is None:
-        health, reason = Health.UNKNOWN, NEVER_CHECKED
-    details = json.loads(evidence) if evidence else {}
-    return BoardHealth(board, Health(health), since, reason, by, details, *others)
+def _health(row: Sequence[Any]) -> BoardHealth:
+    values, why = read("board_health", _NAMES, row)
+    if values["health"] is None:
+        values |= {"health": Health.UNKNOWN, "reason": NEVER_CHECKED}
+    found = BoardHealth(**{**values, "health": Health(values["health"])}, damaged=why)
+    if why is None or found.health in BY_PEOPLE:
+        return found
+    return replace(found, health=Health.BAD, reason=why)
+
+
+def _repair(connection: "Connection", health: BoardHealth) -> None:
+    """Replace a damaged row by what can be read of it."""
+    from sqlalchemy import text
+
+    values = {name: getattr(health, name) for name in _NAMES} | {"evidence": None}
+    connection.execute(text("DELETE FROM board_health WHERE board = :board"), values)
+    insert(connection, "board_health", values)

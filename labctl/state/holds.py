@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from labctl.errors import printable_line
-from labctl.state.audit import add_audit
+from labctl.state.audit import add_audit, checked_reason
 from labctl.state.events import clock
-from labctl.state.leases import StateLease, busy, end, find_live
+from labctl.state.leases import busy, end, find_live
 from labctl.state.quotas import QuotaCheck, check_reserved
 from labctl.state.reservations import (
     Reservation,
     add_reservation,
     check_force,
+    check_length,
     end_reservation,
     is_same_user,
     kept,
@@ -25,6 +26,8 @@ from labctl.state.reservations import (
 )
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from labctl.state.sql import StateDatabase
 
 #: Default duration (s) of a hold.
@@ -58,13 +61,16 @@ class Holds:
         allow the use of a board that is out of service.
 
         Raises BoardBusy if another user uses or keeps the board in that time, or the user then has
-        too many boards; HostError.
+        too many boards; ConfigError for a time or a reason out of bounds, HostError.
         """
-        with self._state.changing() as connection:
+        check_length(seconds)
+        why = checked_reason(reason)
+
+        def change(connection: "Connection") -> Reservation:
             now = clock(connection, self._state.now)
             lease = find_live(connection, board, now)
-            if lease is not None and not is_same_user(lease["holder"], by):
-                raise busy(StateLease(**lease), board)
+            if lease is not None and (lease.damaged or not is_same_user(lease.holder, by)):
+                raise busy(lease, board)
             quotas, ends = self._state.quotas, now + seconds
             QuotaCheck(connection, now, quotas).check(board, by)
             check_reserved(connection, board, by, now, ends, quotas=quotas)
@@ -74,9 +80,11 @@ class Holds:
                 if other.kind == "hold":
                     end_reservation(connection, other)
             new = Reservation(
-                secrets.token_hex(4), board, "hold", by, now, ends, reason, program or by, now
+                secrets.token_hex(4), board, "hold", by, now, ends, why, program or by, now
             )
             return add_reservation(connection, now, new, via)
+
+        return self._state.change(change)
 
     def release(
         self,
@@ -93,23 +101,28 @@ class Holds:
         description of each hold and lease that was ended; none if nobody had the board. Raises
         ConfigError if force or a reason is missing, HostError.
         """
-        with self._state.changing() as connection:
+        why = checked_reason(reason)
+
+        def change(connection: "Connection") -> list[str]:
             now = clock(connection, self._state.now)
-            row = find_live(connection, board, now)
-            lease = None if row is None else StateLease(**row)
+            lease = find_live(connection, board, now)
             soon = math.nextafter(now, math.inf)
-            holds = [one for one in kept(connection, board, now, soon) if one.kind == "hold"]
+            holds = [
+                one
+                for one in kept(connection, board, now, soon)
+                if one.kind == "hold" or (force and one.damaged and one.kind != "job")
+            ]
             owners = [one.holder for one in holds if not is_same_user(one.holder, by)]
             if lease is not None and (force or not holds):
                 owners.append(lease.holder)
             if owners:
-                check_force(owners[-1], f"board {board}", force=force, reason=reason)
+                check_force(owners[-1], f"board {board}", force=force, reason=why)
             for one in holds:
                 end_reservation(connection, one)
             ended = [f"the hold of {one.holder}" for one in holds]
-            if lease is not None and row is not None and force:
+            if lease is not None and force:
                 ended.append(f"the lease of {lease.holder}: {lease.purpose}")
-                end(connection, row, now, printable_line(by), reason, epochs=1)
+                end(connection, lease, now, printable_line(by), why, epochs=1)
             if ended:
                 action = "release --force" if force else "release"
                 details = {"ended": ended}
@@ -120,7 +133,9 @@ class Holds:
                     via,
                     action,
                     subject=board,
-                    reason=reason,
+                    reason=why,
                     details=details,
                 )
             return ended
+
+        return self._state.change(change)

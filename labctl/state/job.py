@@ -7,11 +7,16 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from labctl.errors import Blame
+from labctl.errors import Blame, ConfigError
 from labctl.files import user_name
+from labctl.state import sql
 from labctl.state.job_order import Waiting
+from labctl.state.tables import checked, read, short_line
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 #: ``run``: a dispatcher runs it. ``untrusted``: it does so as ``labctl run --untrusted`` does; a
 #: separate kind, so that a labctl that does not know it leaves the job alone. ``foreground``: a
@@ -25,6 +30,10 @@ COLUMNS = (
     " started_at, ended_at, exit_status, blame, reason, broken"
 )
 NAMES = COLUMNS.split(", ")
+#: Query for jobs that run, or of which nobody can read if they do.
+RUNNING = (
+    f"SELECT {COLUMNS} FROM job WHERE COALESCE(state, '') NOT IN ('waiting', 'done', 'cancelled')"
+)
 ORDER = "id, boards, tried, priority, position, submitter, kind, max_seconds, reason"
 
 
@@ -90,6 +99,21 @@ class Job:
     reason: str | None
     #: Boards that broke under it -> the first time, in seconds since 1970.
     broken: Mapping[str, float]
+    #: Why its row cannot be read: nobody runs it, and its board counts as taken. None: it can.
+    damaged: str | None = None
+
+    @property
+    def waits(self) -> bool:
+        """True if it waits, and can be run."""
+        return self.state == "waiting" and self.damaged is None
+
+    @property
+    def may_have(self) -> tuple[str, ...]:
+        """Boards that it may have if it is damaged and runs, or nobody can read if it does."""
+        if self.damaged is None or self.state != "running":
+            return ()
+        own = () if self.board is None else (self.board,)
+        return own if self.board in self.boards else (*own, *self.boards)
 
     @cached_property
     def content(self) -> Mapping[str, Any]:
@@ -111,12 +135,50 @@ def worker_name() -> str:
 
 def job_of(row: Sequence[Any]) -> Job:
     """Return the job of a row of COLUMNS."""
-    values = dict(zip(NAMES, row, strict=True))
-    values["boards"] = tuple(json.loads(values["boards"]))
-    values["tried"] = tuple(json.loads(values["tried"]))
-    values["broken"] = json.loads(values["broken"])
+    values, why = read("job", NAMES, row)
     values["blame"] = Blame(values["blame"]) if values["blame"] else None
-    return Job(**values)
+    missing = [name for name in ("board", "worker", "expires") if values[name] is None]
+    if why is None and values["state"] == "running" and missing:
+        cure = f"to remove it: `labctl queue cancel {values['id']}`"
+        why = f"damaged: it runs without {', '.join(missing)}; {cure}"
+    return Job(**values, damaged=why)
+
+
+def update(connection: "Connection", job: str, **values: object) -> None:
+    """Give columns of a job new values. Raises ConfigError."""
+    changes = ", ".join(f"{column} = :{column}" for column in checked("job", values))
+    sql.run(connection, f"UPDATE job SET {changes} WHERE id = :id", {"id": job, **values})
+
+
+def job_in(connection: "Connection", job: str) -> Job:
+    """Return a job, in an open transaction. Raises ConfigError if there is none."""
+    rows = sql.rows(connection, f"SELECT {COLUMNS} FROM job WHERE id = :id", {"id": job})
+    if not rows:
+        raise ConfigError(f"no job {job!r}", hint="`labctl queue` shows the jobs")
+    return job_of(tuple(rows[0].values()))
+
+
+def end(
+    connection: "Connection",
+    job: Job,
+    now: float,
+    reason: str | None,
+    *,
+    state: Literal["done", "cancelled"] = "done",
+    exit_status: int | None = None,
+    blame: Blame | None = None,
+) -> None:
+    """End a job, in an open transaction."""
+    update(
+        connection,
+        job.id,
+        state=state,
+        ended_at=now,
+        exit_status=exit_status,
+        blame=blame,
+        reason=short_line(reason),
+        expires=None,
+    )
 
 
 def waiting_of(job: Job) -> Waiting:
@@ -127,10 +189,12 @@ def waiting_of(job: Job) -> Waiting:
     return Waiting(job.id, boards, *place, is_foreground, job.max_seconds, job.kind)
 
 
-def waiting_row(row: Mapping[str, Any]) -> Waiting:
-    """Return the facts that the order needs, from a row of ORDER."""
-    tried = json.loads(row["tried"])
-    boards = tuple(board for board in json.loads(row["boards"]) if board not in tried)
+def waiting_row(row: Mapping[str, Any]) -> Waiting | None:
+    """Return the facts that the order needs, from a row of ORDER; None for a damaged one."""
+    row, damaged = read("job", list(row), list(row.values()))
+    if damaged:
+        return None
+    boards = tuple(board for board in row["boards"] if board not in row["tried"])
     place = (row["priority"], row["position"], row["submitter"])
     is_foreground = row["kind"] == "foreground"
     return Waiting(row["id"], boards, *place, is_foreground, row["max_seconds"], row["kind"])

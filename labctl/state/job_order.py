@@ -31,6 +31,10 @@ class Waiting:
     kind: str = "run"
 
 
+#: True if a job may have a board.
+Suits = Callable[[Waiting, str], bool]
+
+
 def in_order(waiting: Sequence[Waiting], running: Mapping[str, int]) -> Iterator[Waiting]:
     """Yield all jobs in the order in which they would begin; ``running`` counts jobs by user."""
     counts = Counter(running)
@@ -43,7 +47,7 @@ def hand_out(
     waiting: Sequence[Waiting],
     running: Mapping[str, int],
     boards: Sequence[str],
-    suits: Callable[[Waiting, str], bool] = lambda _job, _board: True,
+    suits: Suits = lambda _job, _board: True,
 ) -> Iterator[tuple[Waiting, str]]:
     """Yield jobs with the free board that each gets: the first of its boards that suits it."""
     free, counts = set(boards), Counter(running)

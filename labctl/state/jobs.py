@@ -8,13 +8,15 @@ clock counts. The order of jobs: :mod:`labctl.state.job_order`.
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.state import sql
 from labctl.state.blame import given_up, note_broken
-from labctl.state.job import COLUMNS, NAMES, Job, NewJob, job_of, waiting_of
-from labctl.state.job_order import Waiting, in_order
+from labctl.state.job import COLUMNS, NAMES, Job, NewJob, end, job_in, job_of, update, waiting_of
+from labctl.state.job_order import Suits, Waiting, in_order
+from labctl.state.tables import MOST_WHOLE, insert, read, short_line
 from labctl.state.workers import Workers
 
 if TYPE_CHECKING:
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
 
 #: A job is given up after this number of interruptions by infrastructure.
 MOST_FAILURES = 3
+#: No worker renews an attempt for this time (s).
+_AHEAD_SECONDS = 86_400.0
+#: Damaged or of an unknown state, a job has not ended.
+_NOT_ENDED = "COALESCE(state, '') NOT IN ('done', 'cancelled')"
+_SOUND_PLACE = f"position BETWEEN {-MOST_WHOLE} AND {MOST_WHOLE - 1}"
+#: Why a foreground job ended whose process gave no sign of life.
+_LEFT = "its labctl no longer waits"
 
 
 class Jobs:
@@ -34,16 +43,18 @@ class Jobs:
 
     def submit(self, *jobs: NewJob) -> Sequence[Job]:
         """Append jobs to the queue, in this order and all at once; existing ids are kept."""
-        with self._state.changing() as connection:
+
+        def change(connection: "Connection") -> Sequence[Job]:
             now, seconds = self._now(connection), self._state.lease_seconds
-            last = sql.rows(connection, "SELECT MAX(position) AS last FROM job")[0]["last"] or 0.0
+            question = f"SELECT MAX(position) AS last FROM job WHERE {_SOUND_PLACE}"
+            last = sql.rows(connection, question)[0]["last"] or 0.0
             for number, job in enumerate(jobs, 1):
                 if not job.boards:
                     raise ConfigError(f"job {job.name}: no board is given")
                 values: dict[str, Any] = dict.fromkeys(NAMES) | {
                     "id": job.id,
                     "kind": job.kind,
-                    "name": job.name,
+                    "name": short_line(job.name) or "",
                     "request": json.dumps(job.request),
                     "boards": json.dumps(job.boards),
                     "tried": "[]",
@@ -59,31 +70,32 @@ class Jobs:
                     "failures": 0,
                     "expires": now + seconds if job.kind == "foreground" else None,
                 }
-                places = ", ".join(f":{name}" for name in NAMES)
-                sql.run(
-                    connection,
-                    f"INSERT INTO job ({COLUMNS}) VALUES ({places}) ON CONFLICT DO NOTHING",
-                    values,
-                )
-            return [_get(connection, job.id) for job in jobs]
+                insert(connection, "job", values, "ON CONFLICT DO NOTHING")
+            return [job_in(connection, job.id) for job in jobs]
+
+        return self._state.change(change)
 
     def list(self, *, ended: int = 0) -> Sequence[Job]:
-        """Return running jobs, waiting jobs in order, then the last ``ended`` jobs that ended."""
-        question = f"SELECT {COLUMNS} FROM job WHERE state"
-        rows = self._state.ask(f"{question} IN ('running', 'waiting')", {})
-        known = {job.id: job for job in map(job_of, rows)}
+        """Return running jobs, waiting jobs in order, then the last ``ended`` jobs that ended.
+
+        Damaged jobs that have not ended are among the running ones or after the waiting ones.
+        """
+        question = f"SELECT {COLUMNS} FROM job WHERE"
+        found = [*map(job_of, self._state.ask(f"{question} {_NOT_ENDED}", {}))]
         running = sorted(
-            (job for job in known.values() if job.state == "running"),
+            (job for job in found if job.state == "running"),
             key=lambda job: job.started_at or 0.0,
         )
-        waiting = [job for job in known.values() if job.state == "waiting"]
+        waiting = [job for job in found if job.waits]
+        damaged = [job for job in found if job.state != "running" and job.damaged]
+        known = {job.id: job for job in waiting}
         users = Counter(job.submitter for job in running)
         ordered = [known[job.id] for job in in_order([waiting_of(job) for job in waiting], users)]
         over = self._state.ask(
-            f"{question} IN ('done', 'cancelled') ORDER BY ended_at DESC, id LIMIT :ended",
+            f"{question} state IN ('done', 'cancelled') ORDER BY ended_at DESC, id LIMIT :ended",
             {"ended": ended},
         )
-        return [*running, *ordered, *map(job_of, over)]
+        return [*running, *ordered, *damaged, *map(job_of, over)]
 
     def get(self, job: str) -> Job | None:
         """Return a job by its id; None if there is none."""
@@ -110,38 +122,50 @@ class Jobs:
     def cancel(self, job: str, reason: str) -> Job:
         """Cancel a waiting job, or ask the worker of a running job to stop it; return it.
 
-        Raises ConfigError if it has ended.
+        A damaged job is removed. One that its worker last renewed by a clock years ahead ends at
+        once. Raises ConfigError if it has ended.
         """
-        with self._state.changing() as connection:
-            found = _get(connection, job)
-            if found.state == "waiting":
-                _end(connection, found, self._now(connection), reason, state="cancelled")
+        why = short_line(reason) or ""
+
+        def change(connection: "Connection") -> Job:
+            found = job_in(connection, job)
+            if found.damaged:
+                sql.run(connection, "DELETE FROM job WHERE id = :id", {"id": job})
+                return replace(found, state="cancelled", reason=why)
+            is_ahead = (found.expires or 0.0) > self._now(connection) + _AHEAD_SECONDS
+            if found.state == "waiting" or (found.state == "running" and is_ahead):
+                end(connection, found, self._now(connection), why, state="cancelled")
             elif found.state == "running":
-                _update(connection, job, stop=reason)
+                update(connection, job, stop=why)
             else:
                 raise ConfigError(f"job {job} is {found.state}: nothing to cancel")
-            return _get(connection, job)
+            return job_in(connection, job)
+
+        return self._state.change(change)
 
     def move(self, job: str, *, priority: int | None = None, first: bool = False) -> Job:
         """Give a waiting job another priority, or the first place. Raises ConfigError."""
-        with self._state.changing() as connection:
-            found = _get(connection, job)
-            if found.state != "waiting":
-                raise ConfigError(f"job {job} is {found.state}: only a waiting job can be moved")
+
+        def change(connection: "Connection") -> Job:
+            found = job_in(connection, job)
+            if not found.waits:
+                what = found.damaged or found.state
+                raise ConfigError(f"job {job} is {what}: only a waiting job can be moved")
             position = found.position
             if first:
-                (row,) = sql.rows(connection, "SELECT MIN(position) AS least FROM job")
-                position = min(row["least"], 0.0) - 1.0
-            priority = found.priority if priority is None else priority
-            _update(connection, job, priority=priority, position=position)
-            return _get(connection, job)
+                question = f"SELECT MIN(position) AS least FROM job WHERE {_SOUND_PLACE}"
+                position = min(sql.rows(connection, question)[0]["least"] or 0.0, 0.0) - 1.0
+            other = found.priority if priority is None else priority
+            update(connection, job, priority=other, position=position)
+            return job_in(connection, job)
+
+        return self._state.change(change)
 
     def free_lost(self) -> None:
         """Let the jobs of lost workers wait again."""
         lost = f"SELECT id FROM job WHERE state = 'running' AND expires < {self._state.now}"
         if self._state.ask(lost, {}):
-            with self._state.changing() as connection:
-                _free_lost(connection, self._now(connection))
+            self._state.change(lambda connection: _free_lost(connection, self._now(connection)))
 
     def wanted_boards(self) -> set[tuple[str, str]]:
         """Return each board that a waiting job or a job of a lost worker may use, with the kind."""
@@ -150,7 +174,7 @@ class Jobs:
             f" (state = 'waiting' OR (state = 'running' AND expires < {self._state.now}))",
             {},
         )
-        return {(board, kind) for kind, boards in rows for board in json.loads(boards)}
+        return {(board, kind) for kind, boards in _of_kinds(rows) for board in boards}
 
     def somebody_waits(self, boards: Sequence[str]) -> bool:
         """Return True if a job waits for one of these boards and can still be run."""
@@ -159,8 +183,7 @@ class Jobs:
             f" AND (kind <> 'foreground' OR expires >= {self._state.now})",
             {},
         )
-        found = [(kind, {*json.loads(names)}) for kind, names in rows]
-        waiting = [(kind, names) for kind, names in found if names & {*boards}]
+        waiting = [(kind, {*names}) for kind, names in _of_kinds(rows) if {*names} & {*boards}]
         if not waiting or any(kind == "foreground" for kind, _ in waiting):
             return bool(waiting)
         workers = Workers(self._state).list()
@@ -172,9 +195,11 @@ class Jobs:
         boards: Sequence[str],
         worker: str,
         *,
-        suits: Callable[[Waiting, str], bool] = lambda _job, _board: True,
+        suits: Callable[[], Suits] = lambda: _always,
     ) -> Sequence[Job]:
         """Give free boards to the next jobs; return the jobs of this worker, now running.
+
+        ``suits`` is called at the begin of each try, for its function may count what it admits.
 
         Before that, jobs of lost workers wait again. A board whose next job waits in the foreground
         is kept free for it. A job is skipped if its user may not have the board for the job's
@@ -182,32 +207,44 @@ class Jobs:
         """
         if not boards:
             return []
-        with self._state.changing() as connection:
-            return self._claim(connection, boards, worker, suits, None)
+
+        return self._state.change(
+            lambda connection: self._claim(connection, boards, worker, suits(), None)
+        )
 
     def claim_own(self, job: str, boards: Sequence[str], worker: str) -> Job | None:
         """Give a free board to a foreground job, if it is its turn.
 
-        The caller has checked the health of the boards. This also renews the wait. Raises LeaseLost
-        if the job was cancelled, or not renewed.
+        The caller has checked the health of the boards. This also renews the wait: where nobody
+        could renew it, since the database was away, the job keeps its place. Raises LeaseLost if
+        somebody cancelled the job.
         """
-        with self._state.changing() as connection:
+
+        def change(connection: "Connection") -> Job | None:
             now = self._now(connection)
             sql.run(
                 connection,
-                "UPDATE job SET expires = :expires WHERE id = :id AND state = 'waiting'",
-                {"id": job, "expires": now + self._state.lease_seconds},
+                "UPDATE job SET expires = :expires, state = 'waiting', ended_at = NULL"
+                " WHERE id = :id AND (state = 'waiting'"
+                " OR (state = 'cancelled' AND reason = :left))",
+                {"id": job, "expires": now + self._state.lease_seconds, "left": _LEFT},
             )
-            found = _get(connection, job)
-            if found.state != "waiting":
-                raise LeaseLost(f"job {job} is {found.state}: {found.reason}")
-            claimed = self._claim(connection, boards, worker, lambda _job, _board: True, job)
+            found = job_in(connection, job)
+            if not found.waits:
+                what = found.damaged or f"{found.state}: {found.reason}"
+                raise LeaseLost(f"job {job} is {what}")
+            claimed = self._claim(connection, boards, worker, _always, job)
             return claimed[0] if claimed else None
+
+        return self._state.change(change)
 
     def renew(self, worker: str) -> Sequence[Job]:
         """Record a sign of life of a worker; return its jobs that have to stop."""
-        with self._state.changing() as connection:
+
+        def change(connection: "Connection") -> None:
             _renew(connection, worker, self._now(connection) + self._state.lease_seconds)
+
+        self._state.change(change)
         return self.to_stop(worker)
 
     def to_stop(self, worker: str) -> Sequence[Job]:
@@ -217,14 +254,17 @@ class Jobs:
             " AND stop IS NOT NULL",
             {"worker": worker},
         )
-        return [job_of(row) for row in rows]
+        return [job for row in rows if not (job := job_of(row)).damaged]
 
     def start(self, job: Job, run: str) -> Job:
         """Record the run of a job before it begins. Raises LeaseLost if the attempt was lost."""
-        with self._state.changing() as connection:
+
+        def change(connection: "Connection") -> Job:
             self._check(connection, job)
-            _update(connection, job.id, run=run)
-            return _get(connection, job.id)
+            update(connection, job.id, run=run)
+            return job_in(connection, job.id)
+
+        return self._state.change(change)
 
     def finish(
         self,
@@ -236,11 +276,14 @@ class Jobs:
         state: Literal["done", "cancelled"] = "done",
     ) -> Job:
         """End a job. Raises LeaseLost if the attempt was lost: another has the job."""
-        with self._state.changing() as connection:
+
+        def change(connection: "Connection") -> Job:
             self._check(connection, job)
             now = self._now(connection)
-            _end(connection, job, now, reason, state=state, exit_status=exit_status, blame=blame)
-            return _get(connection, job.id)
+            end(connection, job, now, reason, state=state, exit_status=exit_status, blame=blame)
+            return job_in(connection, job.id)
+
+        return self._state.change(change)
 
     def requeue(
         self, job: Job, reason: str, *, blame_board: bool = True, counted: bool = True
@@ -252,17 +295,20 @@ class Jobs:
         attempt that did not happen or was stopped is not ``counted``. Raises LeaseLost as
         :meth:`finish` does.
         """
-        with self._state.changing() as connection:
+
+        def change(connection: "Connection") -> Job:
             found, now = self._check(connection, job), self._now(connection)
             until = now + self._state.lease_seconds
             _again(connection, found, now, reason, until, blame_board=blame_board, counted=counted)
-            return _get(connection, job.id)
+            return job_in(connection, job.id)
+
+        return self._state.change(change)
 
     def _check(self, connection: "Connection", job: Job) -> Job:
         """Return a job as it is now. Raises LeaseLost if this attempt is over."""
         if not sql.rows(connection, "SELECT id FROM job WHERE id = :id", {"id": job.id}):
             raise LeaseLost(f"job {job.id} is gone: the database no longer has it")
-        found = _get(connection, job.id)
+        found = job_in(connection, job.id)
         if (found.state, found.attempts) != ("running", job.attempts):
             raise LeaseLost(
                 f"attempt {job.attempts} of job {job.id} was lost: it is {found.state}, attempt"
@@ -275,7 +321,7 @@ class Jobs:
         connection: "Connection",
         boards: Sequence[str],
         worker: str,
-        suits: Callable[[Waiting, str], bool],
+        suits: Suits,
         own: str | None,
     ) -> Sequence[Job]:
         from labctl.state.admission import next_jobs
@@ -291,23 +337,34 @@ class Jobs:
             (job.id, board)
             for job, board in next_jobs(connection, now, boards, suits, self._state, own=own)
             if job.id == own or (own is None and not job.is_foreground)
+            if not job_in(connection, job.id).damaged
         ]
         for job, board in claimed:
-            _update(
+            update(
                 connection,
                 job,
                 state="running",
                 board=board,
                 worker=worker,
-                attempts=_get(connection, job).attempts + 1,
+                attempts=job_in(connection, job).attempts + 1,
                 started_at=now,
                 expires=now + self._state.lease_seconds,
                 reason=None,
             )
-        return [_get(connection, job) for job, _ in claimed]
+        return [job_in(connection, job) for job, _ in claimed]
 
     def _now(self, connection: "Connection") -> float:
         return float(sql.rows(connection, f"SELECT {self._state.now} AS now")[0]["now"])
+
+
+def _always(_job: Waiting, _board: str) -> bool:
+    return True
+
+
+def _of_kinds(rows: Sequence[Any]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return kind and boards of jobs that are not damaged."""
+    found = [read("job", ("kind", "boards"), row) for row in rows]
+    return [(values["kind"], values["boards"]) for values, damaged in found if not damaged]
 
 
 def _renew(connection: "Connection", worker: str, expires: float) -> None:
@@ -320,9 +377,10 @@ def _free_lost(connection: "Connection", now: float) -> None:
     question = f"SELECT {COLUMNS} FROM job WHERE expires < :now AND state IN ('running','waiting')"
     for row in sql.rows(connection, question, {"now": now}):
         job = job_of(tuple(row.values()))
+        if job.damaged:
+            continue  # it stays until somebody removes it
         if job.kind == "foreground":
-            reason = "its labctl no longer waits"
-            _end(connection, job, now, reason, state="cancelled")
+            end(connection, job, now, _LEFT, state="cancelled")
         else:
             reason = f"its worker {job.worker} gave no sign of life"
             _again(connection, job, now, reason, None, blame_board=False)
@@ -338,20 +396,21 @@ def _again(
     blame_board: bool,
     counted: bool = True,
 ) -> None:
+    reason = short_line(reason) or ""
     if job.stop is not None:
-        _end(connection, job, now, job.stop, state="cancelled")
+        end(connection, job, now, job.stop, state="cancelled")
         return
     failures = job.failures + counted
     if blame_board and job.board:
         job = note_broken(connection, job, job.board, now)
     if failures >= MOST_FAILURES:
         status, blame, reason = given_up(connection, job, failures, reason)
-        _end(connection, job, now, reason, exit_status=status, blame=blame)
+        end(connection, job, now, reason, exit_status=status, blame=blame)
         return
     tried = {*job.tried, job.board} if blame_board and job.board else set(job.tried)
     if tried >= set(job.boards):
         tried = set()  # all were tried; they may be well again
-    _update(
+    update(
         connection,
         job.id,
         state="waiting",
@@ -362,38 +421,3 @@ def _again(
         failures=failures,
         expires=until if job.kind == "foreground" else None,
     )
-
-
-def _end(
-    connection: "Connection",
-    job: Job,
-    now: float,
-    reason: str | None,
-    *,
-    state: Literal["done", "cancelled"] = "done",
-    exit_status: int | None = None,
-    blame: Blame | None = None,
-) -> None:
-    _update(
-        connection,
-        job.id,
-        state=state,
-        ended_at=now,
-        exit_status=exit_status,
-        blame=blame,
-        reason=reason,
-        expires=None,
-    )
-
-
-def _update(connection: "Connection", job: str, **values: object) -> None:
-    """Give columns of a job new values."""
-    changes = ", ".join(f"{column} = :{column}" for column in values)
-    sql.run(connection, f"UPDATE job SET {changes} WHERE id = :id", {"id": job, **values})
-
-
-def _get(connection: "Connection", job: str) -> Job:
-    rows = sql.rows(connection, f"SELECT {COLUMNS} FROM job WHERE id = :id", {"id": job})
-    if not rows:
-        raise ConfigError(f"no job {job!r}", hint="`labctl queue` shows the jobs")
-    return job_of(tuple(rows[0].values()))

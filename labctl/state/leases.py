@@ -9,18 +9,20 @@ its dead processes. The hardware of the lease stays too: a board with two names,
 devices.yaml of two users, is one board here.
 """
 
+import builtins
 import os
 import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from labctl.errors import BoardBusy, LeaseLost, printable_line
+from labctl.errors import BoardBusy, LeaseLost
 from labctl.state.events import clock, set_state, this_user
-from labctl.state.reservations import KEPT, Reservation, Reservations, kept, other_keeps
+from labctl.state.reservations import Reservation, Reservations, kept, other_keeps
+from labctl.state.tables import MOST_WHOLE, insert, read, short_line
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -56,18 +58,21 @@ class StateLease:
     #: Identity of the hardware, whatever the board's name; None if it was never contacted.
     hardware: str | None
     since: float
-    expires: float
+    #: None: it has ended.
+    expires: float | None
+    #: Why its row cannot be read; the board then counts as taken. None: it can.
+    damaged: str | None = None
     #: Time of :func:`steady_seconds` before which its holder must have renewed it.
     stop_before: float = 0.0
+
+    def is_live(self, now: float) -> bool:
+        """Return True if the lease is in force at a moment."""
+        return self.damaged is not None or (self.expires is not None and self.expires > now)
 
 
 def steady_seconds() -> float:
     """Return the time (s) of a clock that is never set; it also counts while the host sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _nobody_died(_token: str) -> bool:
-    return False
 
 
 class BoardLeases:
@@ -80,11 +85,12 @@ class BoardLeases:
 
     def list(self) -> list[StateLease]:
         """Return the leases in force, by board. Raises HostError, ConfigError."""
-        now = self._state.now
-        rows = self._state.ask(
-            f"SELECT {_SHOWN} FROM board_lease WHERE expires > {now} ORDER BY board", {}
-        )
-        return [StateLease(*row) for row in rows]
+        return [lease for now, lease in self._known(_SHOWN) if lease.is_live(now)]
+
+    def _known(self, columns: str) -> builtins.list[tuple[float, StateLease]]:
+        """Return the last lease of each board, by board, with the present time."""
+        question = f"SELECT {self._state.now}, {columns} FROM board_lease ORDER BY board"
+        return [(now, _lease(row)) for now, *row in self._state.ask(question, {})]
 
     def get(self, board: str) -> StateLease | None:
         """Return the lease in force on a board; None if it is free."""
@@ -97,21 +103,19 @@ class BoardLeases:
         holder: str | None = None,
         planned_seconds: float = 0.0,
         hardware: str | None = None,
-        is_dead: Callable[[str], bool] = _nobody_died,
+        is_dead: Callable[[str], bool] = lambda _token: False,
     ) -> None:
         """Raise BoardBusy if :meth:`acquire` would; change nothing."""
-        now = self._state.now
-        asked = {"board": board, "hardware": hardware or "", "planned": planned_seconds}
-        question = (
-            f"SELECT {_COLUMNS} FROM board_lease"
-            f" WHERE (board = :board OR hardware = :hardware) AND expires > {now}"
-        )
-        for row in self._state.ask(question, asked):
-            if (lease := StateLease(*row)).board != board or not is_dead(lease.token):
+        names = {board}
+        for now, lease in self._known(_COLUMNS):
+            if lease.board != board and (hardware is None or lease.hardware != hardware):
+                continue
+            names.add(lease.board)
+            if lease.is_live(now) and (lease.board != board or not is_dead(lease.token)):
                 raise busy(lease, board)
-        kept = KEPT.replace(":begins", now).replace(":ends", f"{now} + :planned")
-        for row in self._state.ask(kept, asked):
-            if not (other := Reservation(*row)).lets_in(holder or this_user()):
+        for now, other in Reservations(self._state).to_come():
+            is_kept = other.board in names and other.is_between(now, now + planned_seconds)
+            if is_kept and not other.lets_in(holder or this_user()):
                 raise other_keeps(other)
 
     def refuse_other_name(self, board: str, token: str) -> None:
@@ -119,12 +123,9 @@ class BoardLeases:
 
         The lease file on the board has the token of the lease here, so it shows the name in use.
         """
-        question = (
-            f"SELECT {_SHOWN} FROM board_lease"
-            f" WHERE token = :token AND board <> :board AND expires > {self._state.now}"
-        )
-        for row in self._state.ask(question, {"board": board, "token": token}):
-            raise busy(StateLease(*row), board)
+        for now, lease in self._known(_COLUMNS):
+            if lease.token == token and lease.board != board and lease.is_live(now):
+                raise busy(lease, board)
 
     def acquire(
         self,
@@ -138,7 +139,7 @@ class BoardLeases:
         keep_epoch: int = 0,
         planned_seconds: float = 0.0,
         hardware: str | None = None,
-        is_dead: Callable[[str], bool] = _nobody_died,
+        is_dead: Callable[[str], bool] = lambda _token: False,
         token: str | None = None,
     ) -> StateLease:
         """Take a free board for ``seconds``, with an epoch of at least ``minimum_epoch``.
@@ -160,35 +161,36 @@ class BoardLeases:
 
         Raises BoardBusy that names the holder, HostError, ConfigError.
         """
-        began, seconds = steady_seconds(), self.seconds if seconds is None else seconds
-        with self._state.changing(backup=False) as connection:
-            now = clock(connection, self._state.now)
+        lasting, own = self.seconds if seconds is None else seconds, token or secrets.token_hex(16)
+
+        def take(connection: "Connection") -> StateLease:
+            began, now = steady_seconds(), clock(connection, self._state.now)
             before = find(connection, board)
             why = "its holder did not renew it"
-            if before is not None and is_live(before, now):
-                if not is_dead(before["token"]):
-                    raise busy(StateLease(**before))
+            if before is not None and before.is_live(now):
+                if before.damaged or (before.token != own and not is_dead(before.token)):
+                    raise busy(before)
                 why = "its holder died"
-            hardware = hardware or (before["hardware"] if before else None)
-            for other in other_names(connection, board, hardware):
-                if is_live(other, now):
-                    raise busy(StateLease(**other), board)
-            last = before["epoch"] if before else 0
+            known = hardware or (before.hardware if before else None)
+            for other in other_names(connection, board, known):
+                if other.is_live(now):
+                    raise busy(other, board)
+            last = before.epoch if before else 0
             lease = StateLease(
                 board=board,
                 epoch=keep_epoch if keep_epoch >= max(last, 1) else max(minimum_epoch, last + 1),
-                token=token or secrets.token_hex(16),
-                holder=printable_line(holder or this_user()),
+                token=own,
+                holder=short_line(holder or this_user()) or "",
                 host=socket.gethostname(),
                 pid=os.getpid(),
-                purpose=printable_line(purpose),
+                purpose=short_line(purpose) or "",
                 job=job,
-                hardware=None if hardware is None else printable_line(hardware),
+                hardware=short_line(known),
                 since=now,
-                expires=now + seconds,
-                stop_before=began + _USABLE * seconds,
+                expires=now + lasting,
+                stop_before=began + _USABLE * lasting,
             )
-            ends = now + max(planned_seconds, seconds)
+            ends = now + max(planned_seconds, lasting)
             for reservation in kept(connection, board, now, ends, lease.hardware):
                 if not reservation.lets_in(lease.holder):
                     raise other_keeps(reservation)
@@ -196,21 +198,17 @@ class BoardLeases:
                 from labctl.state.quotas import QuotaCheck
 
                 QuotaCheck(connection, now, self._state.quotas).check(board, lease.holder)
-            if before is not None and before["expires"] is not None:
-                ended = min(before["expires"], now)
-                _note_end(connection, before, ended, before["holder"], why)
-            _replace(connection, {name: getattr(lease, name) for name in _NAMES})
-            facts = {"job": job} if job else None
-            set_state(
-                connection,
-                now,
-                board,
-                "leased",
-                by=lease.holder,
-                reason=lease.purpose,
-                details=facts,
-            )
-        return lease
+            if before is not None and before.expires is not None and before.token != own:
+                _note_end(connection, before, min(before.expires, now), before.holder, why)
+            _replace(connection, lease)
+            facts, by, what = {"job": job} if job else None, lease.holder, lease.purpose
+            set_state(connection, now, board, "leased", by=by, reason=what, details=facts)
+            return lease
+
+        lease = self._state.change(take, backup=False)
+        if steady_seconds() < lease.stop_before:
+            return lease
+        return self._state.change(take, backup=False)  # the database was away before it answered
 
     def renew(self, lease: StateLease, seconds: float | None = None) -> StateLease:
         """Extend a lease to at least ``seconds`` from now; by default the lab's time.
@@ -231,25 +229,21 @@ class BoardLeases:
         """
         from sqlalchemy import text
 
-        began, seconds = steady_seconds(), self.seconds if seconds is None else seconds
+        lasting = self.seconds if seconds is None else seconds
         longer = "CASE WHEN expires > :now + :seconds THEN expires ELSE :now + :seconds END"
         update = text(f"UPDATE board_lease SET expires = {longer} WHERE {_MINE}")
-        with self._state.changing(backup=False) as connection:
-            now = clock(connection, self._state.now)
-            own = {"now": now, "seconds": seconds}
-            values = [{"board": one.board, "token": one.token, **own} for one in leases]
-            if values:
+
+        def renew(connection: "Connection") -> tuple[float, dict[str, StateLease]]:
+            began, now = steady_seconds(), clock(connection, self._state.now)
+            own = {"now": now, "seconds": lasting}
+            if values := [{"board": one.board, "token": one.token, **own} for one in leases]:
                 connection.execute(update, values)
-            live = text(f"SELECT {_COLUMNS} FROM board_lease WHERE expires > :now")
-            rows = {row["board"]: dict(row) for row in connection.execute(live, own).mappings()}
-        stop = began + _USABLE * seconds
-        found = [(one, rows.get(one.board)) for one in leases]
-        return [
-            StateLease(**row, stop_before=stop)
-            if row is not None and row["token"] == one.token
-            else lost(one, row)
-            for one, row in found
-        ]
+            every = map(_lease, connection.execute(text(f"SELECT {_COLUMNS} FROM board_lease")))
+            live = {one.board: one for one in every if one.is_live(now)}
+            return began + _USABLE * lasting, live
+
+        stop, live = self._state.change(renew, backup=False)
+        return [_kept(one, live.get(one.board), stop) for one in leases]
 
     def raise_epoch(self, lease: StateLease, epoch: int) -> StateLease:
         """Give a lease a greater epoch, because the board's own was above it.
@@ -258,24 +252,30 @@ class BoardLeases:
         """
         from sqlalchemy import text
 
-        with self._state.changing(backup=False) as connection:
-            own = {"board": lease.board, "token": lease.token, "epoch": epoch}
-            values = own | {"now": clock(connection, self._state.now)}
+        def change(connection: "Connection") -> StateLease:
+            now = clock(connection, self._state.now)
+            values = {"board": lease.board, "token": lease.token, "epoch": epoch, "now": now}
             update = f"UPDATE board_lease SET epoch = :epoch WHERE {_MINE} AND epoch < :epoch"
             connection.execute(text(update), values)
             return self._held(connection, lease, lease.stop_before)
+
+        return self._state.change(change, backup=False)
 
     def release(self, lease: StateLease) -> None:
         """Free a board; do nothing if the lease has ended. Raises HostError."""
         self._state.together(lease, self._release)
 
     def _release(self, leases: Sequence[StateLease]) -> None:
-        with self._state.changing(backup=False) as connection:
+        def change(connection: "Connection") -> None:
             now = clock(connection, self._state.now)
             for lease in leases:
-                row = find(connection, lease.board)
-                if row is not None and row["token"] == lease.token and row["expires"] is not None:
-                    end(connection, row, now, lease.holder, None)
+                found = find(connection, lease.board)
+                if found is None or found.token != lease.token or found.damaged:
+                    continue
+                if found.expires is not None:
+                    end(connection, found, now, lease.holder, None)
+
+        self._state.change(change, backup=False)
 
     def kept_for_others(self, leases: Sequence[StateLease]) -> Mapping[str, Reservation]:
         """Return, by board, another user's reservation in force now: no trial may start there."""
@@ -288,45 +288,38 @@ class BoardLeases:
 
     def _held(self, connection: "Connection", lease: StateLease, stop: float) -> StateLease:
         """Return the lease as it is now. Raises LeaseLost."""
-        now = clock(connection, self._state.now)
-        row = find(connection, lease.board)
-        if row is None or row["token"] != lease.token or not is_live(row, now):
-            raise lost(lease, None if row is None or not is_live(row, now) else row)
-        return StateLease(**row, stop_before=stop)
+        found, now = find(connection, lease.board), clock(connection, self._state.now)
+        kept = _kept(lease, found if found is not None and found.is_live(now) else None, stop)
+        if isinstance(kept, LeaseLost):
+            raise kept
+        return kept
 
 
-def find(connection: "Connection", board: str) -> dict[str, Any] | None:
-    """Return the row of a board, in an open transaction; None if it never had a lease."""
+def find(connection: "Connection", board: str) -> StateLease | None:
+    """Return the last lease of a board, in an open transaction; None if it never had one."""
     from sqlalchemy import text
 
-    question = text(f"SELECT {_COLUMNS} FROM board_lease WHERE board = :board")
-    row = connection.execute(question, {"board": board}).mappings().first()
-    return None if row is None else dict(row)
+    question = text(f"SELECT {_COLUMNS} FROM board_lease WHERE CAST(board AS TEXT) = :board")
+    row = connection.execute(question, {"board": board}).first()
+    return None if row is None else _lease(row)
 
 
-def other_names(
-    connection: "Connection", board: str, hardware: str | None
-) -> Sequence[dict[str, Any]]:
-    """Return the rows of the same board under other names, in an open transaction."""
+def other_names(connection: "Connection", board: str, hardware: str | None) -> Sequence[StateLease]:
+    """Return the last leases of the same board under other names, in an open transaction."""
     from sqlalchemy import text
 
     question = text(
         f"SELECT {_COLUMNS} FROM board_lease WHERE hardware = :hardware AND board <> :board"
     )
     values = {"hardware": hardware, "board": board}
-    return [dict(row) for row in connection.execute(question, values).mappings()]
+    return [_lease(row) for row in connection.execute(question, values)]
 
 
-def find_live(connection: "Connection", board: str, now: float) -> dict[str, Any] | None:
+def find_live(connection: "Connection", board: str, now: float) -> StateLease | None:
     """Return the lease in force on a board at a moment, under any of its names."""
     own = find(connection, board)
-    rows = [] if own is None else [own, *other_names(connection, board, own["hardware"])]
-    return next((row for row in rows if is_live(row, now)), None)
-
-
-def is_live(row: dict[str, Any], now: float) -> bool:
-    """Return True if the lease of a row is in force at a moment."""
-    return row["expires"] is not None and bool(row["expires"] > now)
+    known = [] if own is None else [own, *other_names(connection, board, own.hardware)]
+    return next((lease for lease in known if lease.is_live(now)), None)
 
 
 @contextmanager
@@ -337,45 +330,53 @@ def leases_kept(connection: "Connection") -> Iterator[None]:
     """
     from sqlalchemy import text
 
-    rows = connection.execute(text(f"SELECT {_COLUMNS} FROM board_lease")).mappings()
-    known = [dict(row) for row in rows]
+    known = connection.execute(text(f"SELECT {_COLUMNS} FROM board_lease")).mappings().all()
     yield
     connection.execute(text("UPDATE board_lease SET expires = NULL"))
     for row in known:
-        restored = find(connection, row["board"])
-        if restored is None or restored["epoch"] <= row["epoch"]:
-            _replace(connection, row)
+        lease = _lease(tuple(row.values()))
+        restored = find(connection, lease.board)
+        if restored is None or lease.damaged or restored.epoch <= lease.epoch:
+            # As it is: a damaged one keeps its board.
+            delete = text("DELETE FROM board_lease WHERE board = :board")
+            connection.execute(delete, dict(row))
+            places = ", ".join(f":{name}" for name in _NAMES)
+            add = text(f"INSERT INTO board_lease ({_COLUMNS}) VALUES ({places})")
+            connection.execute(add, dict(row))
 
 
 def end(
     connection: "Connection",
-    row: dict[str, Any],
+    lease: StateLease,
     now: float,
     by: str,
     reason: str | None,
     *,
     epochs: int = 0,
 ) -> None:
-    """End the lease of a row; its epoch is raised by ``epochs``."""
-    from sqlalchemy import text
-
-    update = "UPDATE board_lease SET expires = NULL, epoch = epoch + :epochs WHERE board = :board"
-    connection.execute(text(update), {"board": row["board"], "epochs": epochs})
-    _note_end(connection, row, now, by, reason)
+    """End a lease; its epoch is raised by ``epochs``. What can be read of a damaged one stays."""
+    epoch = min(lease.epoch + epochs, MOST_WHOLE)
+    _replace(connection, replace(lease, epoch=epoch, expires=None))
+    _note_end(connection, lease, now, by, reason)
 
 
 def _note_end(
-    connection: "Connection", row: dict[str, Any], at: float, by: str, reason: str | None
+    connection: "Connection", lease: StateLease, at: float, by: str, reason: str | None
 ) -> None:
     """Record the end of a lease in the board's history, from which quotas count."""
-    had = {"holder": row["holder"], "since": row["since"]}
-    set_state(connection, at, row["board"], "idle", by=by, reason=reason, details=had)
+    had = None if lease.damaged else {"holder": lease.holder, "since": lease.since}
+    set_state(connection, at, lease.board, "idle", by=by, reason=reason, details=had)
 
 
 def busy(lease: StateLease, board: str | None = None) -> BoardBusy:
     """Return the error for a board that another user has, perhaps under another name."""
     from labctl.units import local_time
 
+    if lease.damaged is not None:
+        return BoardBusy(
+            f"board {lease.board} counts as in use: its lease is {lease.damaged}",
+            hint="`labctl boards` shows who has what",
+        )
     name = lease.board
     if board not in (None, name):
         name = f"{board}, which is also named {name},"
@@ -386,15 +387,27 @@ def busy(lease: StateLease, board: str | None = None) -> BoardBusy:
     )
 
 
-def lost(lease: StateLease, now: dict[str, Any] | None) -> LeaseLost:
+def lost(lease: StateLease, now: StateLease | None) -> LeaseLost:
     """Return the error for a holder that lost its board; ``now`` is the new lease."""
-    after = f": {now['holder']} has it now ({now['purpose']})" if now else ""
+    after = f": {now.damaged or f'{now.holder} has it now ({now.purpose})'}" if now else ""
     return LeaseLost(f"the lease of board {lease.board} has ended{after}")
 
 
-def _replace(connection: "Connection", values: dict[str, Any]) -> None:
+def _kept(lease: StateLease, now: StateLease | None, stop: float) -> StateLease | LeaseLost:
+    """Return a holder's lease as it is ``now``, if that is still its own."""
+    if now is None or now.damaged or now.token != lease.token:
+        return lost(lease, now)
+    return replace(now, stop_before=stop)
+
+
+def _lease(row: Sequence[Any]) -> StateLease:
+    values, why = read("board_lease", _NAMES, row)
+    return StateLease(**values, damaged=why)
+
+
+def _replace(connection: "Connection", lease: StateLease) -> None:
     from sqlalchemy import text
 
+    values = {name: getattr(lease, name) for name in _NAMES}
     connection.execute(text("DELETE FROM board_lease WHERE board = :board"), values)
-    places = ", ".join(f":{name}" for name in _NAMES)
-    connection.execute(text(f"INSERT INTO board_lease ({_COLUMNS}) VALUES ({places})"), values)
+    insert(connection, "board_lease", values)

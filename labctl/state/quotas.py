@@ -1,11 +1,11 @@
 """Quotas: the limits of one user's share of a lab's boards."""
 
-import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from labctl.config.quotas import EACH, Quota
 from labctl.errors import BoardBusy
+from labctl.state.tables import read
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -68,21 +68,19 @@ def check_reserved(
     quotas: Mapping[str, Quota],
 ) -> None:
     """Raise BoardBusy if ``USER@HOST`` may not also have ``board`` at some time."""
-    from sqlalchemy import text
-
-    user = holder.partition("@")[0]
+    user = _user(holder)
     quota = quotas.get(user, quotas.get(EACH))
     if quota is None or quota.boards is None:
         return
-    question = (
-        "SELECT begins, ends, board, holder FROM reservation"
-        " WHERE kind <> 'maintenance' AND begins < :ends AND ends > :begins AND board <> :board"
-    )
-    values = {"begins": begins, "ends": ends, "board": board}
-    kept = [row for row in connection.execute(text(question), values) if _is(row[3], user)]
+    kept = [
+        row
+        for row in _rows(connection, "reservation", "begins, ends, board, holder, kind")
+        if row["begins"] < ends and row["ends"] > begins
+        if row["kind"] != "maintenance" and row["board"] != board and _is(row["holder"], user)
+    ]
     # Nobody has more boards than when one of them begins.
-    for moment in {begins, *(row[0] for row in kept if row[0] > begins)}:
-        others = sorted({row[2] for row in kept if row[0] <= moment < row[1]})
+    for moment in {begins, *(row["begins"] for row in kept if row["begins"] > begins)}:
+        others = sorted({row["board"] for row in kept if row["begins"] <= moment < row["ends"]})
         if len(others) >= quota.boards:
             raise BoardBusy(
                 f"{user} has {', '.join(others)} in that time, and may have {quota.boards} at once",
@@ -92,39 +90,42 @@ def check_reserved(
 
 def _boards(connection: "Connection", now: float, user: str) -> set[str]:
     """Return the boards that a user has: leased, held, or reserved for now."""
-    from sqlalchemy import text
-
-    rows = connection.execute(
-        text(
-            "SELECT board, holder FROM board_lease WHERE expires > :now UNION ALL"
-            " SELECT board, holder FROM reservation"
-            " WHERE kind <> 'maintenance' AND begins <= :now AND ends > :now"
-        ),
-        {"now": now},
-    )
-    return {board for board, holder in rows if _is(holder, user)}
+    leased = _rows(connection, "board_lease", "board, holder, since, expires", "expires", now)
+    kept = _rows(connection, "reservation", "board, holder, begins, ends, kind", "ends", now)
+    held = (row for row in kept if row["kind"] != "maintenance" and row["begins"] <= now)
+    return {row["board"] for row in (*leased, *held) if _is(row["holder"], user)}
 
 
 def _used_seconds(connection: "Connection", now: float, user: str) -> float:
     """Return the time (s) that a user's commands had boards in the last day, over all boards."""
-    from sqlalchemy import text
-
     begin = now - _DAY_SECONDS
     used = 0.0
-    live = "SELECT holder, since FROM board_lease WHERE expires > :now"
-    for holder, since in connection.execute(text(live), {"now": now}):
-        used += now - max(since, begin) if _is(holder, user) else 0.0
-    ended = "SELECT at, details FROM board_event WHERE kind = 'state' AND at > :begin"
-    for at, details in connection.execute(text(ended), {"begin": begin}):
-        lease = json.loads(details) if details else {}
-        if "since" in lease and _is(lease["holder"], user):
-            used += at - max(lease["since"], begin)
+    for row in _rows(connection, "board_lease", "holder, since, expires", "expires", now):
+        used += max(0.0, now - max(row["since"], begin)) if _is(row["holder"], user) else 0.0
+    for row in _rows(connection, "board_event", "at, kind, details", "at", begin):
+        had = row["details"]
+        is_lease = row["kind"] == "state" and isinstance(had.get("since"), int | float)
+        if is_lease and _is(had.get("holder"), user):
+            used += max(0.0, row["at"] - max(had["since"], begin))
     return used
+
+
+def _rows(
+    connection: "Connection", table: str, columns: str, later: str = "", than: float = 0.0
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the sound rows of a table: what a damaged one says counts for nobody."""
+    from sqlalchemy import text
+
+    where = f" WHERE {later} > :than" if later else ""
+    for row in connection.execute(text(f"SELECT {columns} FROM {table}{where}"), {"than": than}):
+        values, damaged = read(table, columns.split(", "), row)
+        if damaged is None:
+            yield values
 
 
 def _user(holder: str) -> str:
     return holder.partition("@")[0]
 
 
-def _is(holder: str, user: str) -> bool:
-    return _user(holder) == user
+def _is(holder: object, user: str) -> bool:
+    return isinstance(holder, str) and _user(holder) == user

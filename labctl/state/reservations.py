@@ -3,15 +3,19 @@
 They exclude other users; the owner takes leases as usual. Maintenance excludes everybody.
 """
 
+import math
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from labctl.errors import BoardBusy, ConfigError, printable_line
-from labctl.state.audit import add_audit, short_reason
+from labctl.checked import LONGEST_USE_SECONDS, SHORTEST_USE_SECONDS
+from labctl.errors import BoardBusy, ConfigError
+from labctl.state.audit import add_audit, checked_reason
 from labctl.state.events import clock
+from labctl.state.job import RUNNING, job_of
 from labctl.state.quotas import check_reserved
+from labctl.state.tables import insert, read, short_line
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -19,17 +23,15 @@ if TYPE_CHECKING:
     from labctl.state.sql import StateDatabase
 
 #: ``hold``: from now on. ``reservation``: for a later time. ``maintenance``: nobody starts work
-#: then.
-ReservationKind = Literal["hold", "reservation", "maintenance"]
+#: then. ``job``: a damaged job of the queue may have the board.
+ReservationKind = Literal["hold", "reservation", "maintenance", "job"]
 
 _COLUMNS = "id, board, kind, holder, begins, ends, reason, made_by, made_at"
-#: Query for what keeps a board, under any of its names, at some moment between two times. The last
-#: leases show which names belong to one board.
-KEPT = (
-    f"SELECT {_COLUMNS} FROM reservation"
-    " WHERE (board = :board OR board IN"
-    " (SELECT board FROM board_lease WHERE hardware = :hardware))"
-    " AND begins < :ends AND ends > :begins ORDER BY begins, id"
+_NAMES = _COLUMNS.split(", ")
+#: Query for what has not ended at a moment: of a damaged row nobody knows that it has.
+_NOT_ENDED = (
+    f"SELECT {_COLUMNS} FROM reservation WHERE NOT COALESCE(ends BETWEEN 0 AND {{now}}, FALSE)"
+    " ORDER BY begins, board, id"
 )
 
 
@@ -48,6 +50,8 @@ class Reservation:
     #: Its author: a person, or a program.
     made_by: str
     made_at: float
+    #: Why its row cannot be read; it then keeps the board from everybody. None: it can.
+    damaged: str | None = None
 
     def lets_use_unwell(self, holder: str) -> bool:
         """Return True if ``USER@HOST`` took the board by hand.
@@ -58,7 +62,12 @@ class Reservation:
 
     def lets_in(self, holder: str) -> bool:
         """Return True if ``USER@HOST`` may use the board then."""
-        return self.kind != "maintenance" and is_same_user(self.holder, holder)
+        is_open = self.kind != "maintenance" and self.damaged is None
+        return is_open and is_same_user(self.holder, holder)
+
+    def is_between(self, begin: float, end: float) -> bool:
+        """Return True if it keeps the board at some moment between two times."""
+        return self.damaged is not None or (self.begins < end and self.ends > begin)
 
 
 def is_same_user(one: str, other: str) -> bool:
@@ -75,31 +84,33 @@ class Reservations:
 
     def list(self, board: str | None = None) -> Sequence[Reservation]:
         """Return those that have not ended, by begin. Raises HostError, ConfigError."""
-        which = "" if board is None else " AND board = :board"
-        question = (
-            f"SELECT {_COLUMNS} FROM reservation WHERE ends > {self._state.now}{which}"
-            " ORDER BY begins, board, id"
-        )
-        asked = {} if board is None else {"board": board}
-        return [Reservation(*row) for row in self._state.ask(question, asked)]
+        return [one for _, one in self.to_come() if board is None or one.board == board]
 
     def of_leased(self) -> Sequence[tuple[str, Reservation]]:
         """Return those in force now, with each name under which their board was leased."""
-        now, columns = self._state.now, _COLUMNS.replace("board", "reservation.board")
-        question = (
-            f"SELECT mine.board, {columns.replace('holder', 'reservation.holder')}"
-            " FROM reservation LEFT JOIN board_lease last ON last.board = reservation.board"
-            " JOIN board_lease mine"
-            " ON mine.board = reservation.board OR mine.hardware = last.hardware"
-            f" WHERE begins <= {now} AND ends > {now} ORDER BY begins, id"
-        )
-        return [(board, Reservation(*row)) for board, *row in self._state.ask(question, {})]
+        kept = self.in_force()
+        leased = self._state.ask("SELECT board, hardware FROM board_lease", {}) if kept else ()
+        hardware: dict[Any, Any] = dict(leased)
+        return [
+            (board, one)
+            for one in kept
+            for board, own in leased
+            if board == one.board or (own is not None and own == hardware.get(one.board))
+        ]
 
     def in_force(self) -> Sequence[Reservation]:
         """Return those in force now."""
+        found = [
+            one for at, one in self.to_come() if one.is_between(at, math.nextafter(at, math.inf))
+        ]
+        return sorted(found, key=lambda one: one.board)
+
+    def to_come(self) -> Sequence[tuple[float, Reservation]]:
+        """Return those that have not ended, by begin, each with the present time."""
         now = self._state.now
-        question = f"SELECT {_COLUMNS} FROM reservation WHERE begins <= {now} AND ends > {now}"
-        return [Reservation(*row) for row in self._state.ask(f"{question} ORDER BY board", {})]
+        question = f"SELECT {now}, kept.* FROM ({_NOT_ENDED.format(now=now)}) AS kept"
+        found = [(at, _reservation(row)) for at, *row in self._state.ask(question, {})]
+        return [*found, *((0.0, one) for one in _of_jobs(self._state.ask(RUNNING, {})))]
 
     def add(
         self,
@@ -118,9 +129,10 @@ class Reservations:
         Raises BoardBusy if the board is kept for another user then, or the user has too many
         boards, ConfigError for an invalid time, HostError.
         """
-        if not begins < ends:
-            raise ConfigError("a reservation must end after its begin")
-        with self._state.changing() as connection:
+        check_length(ends - begins)
+        why = checked_reason(reason)
+
+        def change(connection: "Connection") -> Reservation:
             now = clock(connection, self._state.now)
             if ends <= now:
                 raise ConfigError("this time is in the past")
@@ -132,11 +144,11 @@ class Reservations:
             return add_reservation(
                 connection,
                 now,
-                Reservation(
-                    secrets.token_hex(4), board, kind, holder, begins, ends, reason, by, now
-                ),
+                Reservation(secrets.token_hex(4), board, kind, holder, begins, ends, why, by, now),
                 via,
             )
+
+        return self._state.change(change)
 
     def cancel(
         self, number: str, *, by: str, via: str = "cli", force: bool = False, reason: str | None
@@ -145,17 +157,15 @@ class Reservations:
 
         Raises ConfigError if there is none, or it is another user's, HostError.
         """
-        from sqlalchemy import text
+        why = checked_reason(reason)
 
-        with self._state.changing() as connection:
+        def change(connection: "Connection") -> Reservation:
             now = clock(connection, self._state.now)
-            question = text(f"SELECT {_COLUMNS} FROM reservation WHERE id = :id AND ends > :now")
-            row = connection.execute(question, {"id": number, "now": now}).first()
-            if row is None:
+            found = next((one for one in _not_ended(connection, now) if one.id == number), None)
+            if found is None:
                 raise ConfigError(f"no reservation {number!r}", hint="`labctl reserve` lists them")
-            found = Reservation(*row)
             if not is_same_user(found.holder, by) and not is_same_user(found.made_by, by):
-                check_force(found.holder, f"reservation {number}", force=force, reason=reason)
+                check_force(found.holder, f"reservation {number}", force=force, reason=why)
             end_reservation(connection, found)
             add_audit(
                 connection,
@@ -164,10 +174,12 @@ class Reservations:
                 via,
                 "reserve cancel",
                 subject=found.board,
-                reason=reason,
+                reason=why,
                 details=_details(found),
             )
             return found
+
+        return self._state.change(change)
 
 
 def kept(
@@ -183,40 +195,55 @@ def kept(
     if hardware is None:
         last = text("SELECT hardware FROM board_lease WHERE board = :board")
         values["hardware"] = connection.execute(last, values).scalar()
-    rows = connection.execute(text(KEPT), values)
-    return [Reservation(*row) for row in rows]
+    names = text("SELECT board FROM board_lease WHERE hardware = :hardware")
+    boards = {board, *connection.execute(names, values).scalars()}
+    found = _not_ended(connection, begins)
+    return [one for one in found if one.board in boards and one.is_between(begins, ends)]
 
 
 def reservations_from(connection: "Connection", now: float) -> Mapping[str, Sequence[Reservation]]:
     """Return, by board, what keeps it now or later, ordered by begin."""
+    found: dict[str, list[Reservation]] = {}
+    for one in _not_ended(connection, now):
+        found.setdefault(one.board, []).append(one)
+    return found
+
+
+def _reservation(row: Sequence[Any]) -> Reservation:
+    """Return the reservation of a row."""
+    values, why = read("reservation", _NAMES, row)
+    return Reservation(**values, damaged=why)
+
+
+def check_length(seconds: float) -> None:
+    """Raise ConfigError for a time for which no board is held or reserved."""
+    if not SHORTEST_USE_SECONDS <= seconds <= LONGEST_USE_SECONDS:
+        raise ConfigError("a board is held or reserved for one minute to 30 days")
+
+
+def _not_ended(connection: "Connection", now: float) -> Sequence[Reservation]:
     from sqlalchemy import text
 
-    question = f"SELECT {_COLUMNS} FROM reservation WHERE ends > :now ORDER BY begins, id"
-    found: dict[str, list[Reservation]] = {}
-    for row in connection.execute(text(question), {"now": now}):
-        found.setdefault((one := Reservation(*row)).board, []).append(one)
-    return found
+    rows = connection.execute(text(_NOT_ENDED.format(now=":now")), {"now": now})
+    return [*map(_reservation, rows), *_of_jobs(connection.execute(text(RUNNING)))]
+
+
+def _of_jobs(rows: Iterable[Sequence[Any]]) -> Iterator[Reservation]:
+    """Yield what damaged jobs keep."""
+    for job in map(job_of, rows):
+        for board in job.may_have:
+            yield Reservation(
+                job.id, board, "job", job.submitter, 0.0, 0.0, None, job.submitter, 0.0, job.damaged
+            )
 
 
 def add_reservation(
     connection: "Connection", now: float, new: Reservation, via: str
 ) -> Reservation:
     """Record a reservation and its entry in the audit log, in an open transaction."""
-    from sqlalchemy import text
-
-    values: dict[str, Any] = {
-        "id": new.id,
-        "board": new.board,
-        "kind": new.kind,
-        "holder": printable_line(new.holder),
-        "begins": new.begins,
-        "ends": new.ends,
-        "reason": short_reason(new.reason),
-        "made_by": printable_line(new.made_by),
-        "made_at": new.made_at,
-    }
-    places = ", ".join(f":{name}" for name in values)
-    connection.execute(text(f"INSERT INTO reservation ({_COLUMNS}) VALUES ({places})"), values)
+    holder, by = short_line(new.holder) or "", short_line(new.made_by) or ""
+    new = replace(new, holder=holder, made_by=by, reason=short_line(new.reason))
+    insert(connection, "reservation", {name: getattr(new, name) for name in _NAMES})
     action = "hold" if new.kind == "hold" else "reserve"
     add_audit(
         connection,
@@ -228,14 +255,19 @@ def add_reservation(
         reason=new.reason,
         details=_details(new),
     )
-    return Reservation(**values)
+    return new
 
 
 def end_reservation(connection: "Connection", one: Reservation) -> None:
     """Remove a reservation in an open transaction; the audit log records it."""
     from sqlalchemy import text
 
-    connection.execute(text("DELETE FROM reservation WHERE id = :id"), {"id": one.id})
+    delete = text("DELETE FROM reservation WHERE id = :id")
+    if not connection.execute(delete, {"id": one.id}).rowcount:
+        raise ConfigError(
+            f"a {one.kind} of board {one.board} cannot be ended by its name: it is {one.damaged}",
+            hint="`labctl state damaged` removes it",
+        )
 
 
 def check_force(owner: str, what: str, *, force: bool, reason: str | None) -> None:
@@ -253,6 +285,11 @@ def other_keeps(other: Reservation) -> BoardBusy:
     """Return the error for a board that is kept for another user."""
     from labctl.units import local_time
 
+    if other.damaged is not None:
+        return BoardBusy(
+            f"board {other.board} counts as kept: a {other.kind} of it is {other.damaged}",
+            hint="`labctl boards` shows who has what",
+        )
     times = f"from {local_time(other.begins)} to {local_time(other.ends)}"
     why = f": {other.reason}" if other.reason else ""
     words = {

@@ -1,7 +1,6 @@
 """SQL of the lab's state: the database interface of its parts, and statements in a transaction."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -32,8 +31,8 @@ class StateDatabase(Protocol):
     def ask(self, question: str, values: Mapping[str, object]) -> "list[Row]":
         """Return rows; none if nothing was ever stored. Raises HostError, ConfigError."""
 
-    def changing(self, *, backup: bool = True) -> "AbstractContextManager[Connection]":
-        """Open an exclusive transaction, after a backup if one is due."""
+    def change(self, do: "Callable[[Connection], T]", *, backup: bool = True) -> T:
+        """Return what ``do`` returns, which changes the state in one transaction, maybe again."""
 
     def together(self, item: T, do: Callable[[Sequence[T]], None]) -> None:
         """Process an item in one transaction with items of other threads."""

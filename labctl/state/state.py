@@ -4,6 +4,7 @@ It is ``labctl.sqlite`` beside devices.yaml, or tables in the lab's PostgreSQL. 
 backup is a SQLite file with the same tables.
 """
 
+import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -17,7 +18,7 @@ from labctl.database import DamagedDatabase, Database, Schema, SqliteDatabase, l
 from labctl.database.base import Ask, Row, together
 from labctl.errors import ConfigError, printable_line
 from labctl.files import host_reads, host_writes, publish, write_atomic
-from labctl.state.tables import SCHEMA, TABLES
+from labctl.state.tables import SCHEMA, TABLES, read
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -41,20 +42,25 @@ Rows = dict[str, list[dict[str, Any]]]
 
 def _write_backup(database: Database, path: Path) -> None:
     """Copy the state to a new file, in the version that it is in. Raises ConfigError, HostError."""
-    with database.writing() as connection:  # alone, so that all tables are of one moment
+
+    def read(connection: "Connection") -> tuple[int, Rows]:
         version = SCHEMA.found(connection)
         SCHEMA.check(version)  # tables that are unknown here would be left out
-        rows = _rows(connection, version)
-    if not version:
-        raise ConfigError("the lab has no state yet: nothing to back up")
+        return version, _rows(connection, version)
+
+    version, rows = database.change(read)  # alone, so that all tables are of one moment
     with host_writes(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         made = tempfile.TemporaryDirectory(dir=path.parent, prefix=".labctl-")
     with made as folder:
         copy = SqliteDatabase(Path(folder) / path.name, "the backup", "")
-        with closing(copy), copy.writing() as connection:
+
+        def write(connection: "Connection") -> None:
             Schema(SCHEMA.table, SCHEMA.steps[:version]).migrate(connection)
             _replace_rows(connection, rows)
+
+        with closing(copy):
+            copy.change(write)
         publish(copy.path, path)
 
 
@@ -72,9 +78,12 @@ def _read_backup(path: Path) -> Rows:
         try:
             if SCHEMA.table not in copy.tables():
                 raise ConfigError(f"{path} is not a backup of a lab's state")
-            with copy.writing() as connection:
+
+            def read(connection: "Connection") -> Rows:
                 SCHEMA.migrate(connection)
                 return _rows(connection, SCHEMA.version)
+
+            return copy.change(read)
         except DamagedDatabase as error:
             raise ConfigError(f"{path} is not a backup of a lab's state: it is damaged") from error
 
@@ -100,6 +109,10 @@ def _rows(connection: "Connection", version: int) -> Rows:
         for table, since in TABLES.items()
         if since <= version
     }
+
+
+class _BackupDue(Exception):
+    """A backup is made before a migration, outside of its transaction."""
 
 
 FILE_NAME = "labctl.sqlite"
@@ -132,6 +145,7 @@ class LabState:
         self.lease_seconds = lab.lease_seconds
         self._database = database
         self._key = (str(lab.root.absolute()), lab.database or "")
+        self._file = lab.root / FILE_NAME
         self._backups = lab.root / BACKUPS
 
     @cached_property
@@ -214,8 +228,13 @@ class LabState:
     @property
     def identity(self) -> str | None:
         """Name of this state on the boards; None before the first write."""
-        rows = self.ask("SELECT id FROM state_identity", {})
-        return str(rows[0][0]) if rows else None
+        rows = self.ask("SELECT id FROM state_identity ORDER BY id", {})
+        if not rows:
+            return None
+        values, damaged = read("state_identity", ("id",), rows[0])
+        # Boards need one that stays the same.
+        digest = hashlib.sha256(repr(rows[0]).encode()).hexdigest()
+        return f"damaged-{digest[:16]}" if damaged else str(values["id"])
 
     @property
     def now(self) -> str:
@@ -226,39 +245,55 @@ class LabState:
         """Return the current time: seconds since 1970 by the database's clock. Raises HostError."""
         from labctl.state.events import clock
 
-        with self.changing() as connection:
-            return clock(connection, self.now)
+        return self.change(lambda connection: clock(connection, self.now))
 
     def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
         """Return rows; none if nothing was ever stored. Raises HostError, ConfigError."""
-        if not self._database.is_there:
-            return []
-        with self._database.questions() as ask:
+
+        def answer(ask: Ask) -> list[Row] | None:
             found = self._version_by(ask)
             SCHEMA.check(found)
-            if not found:
-                return []
-            if found == SCHEMA.version:
-                return ask(question, values)
-        with self.changing():  # tables of an older labctl
-            pass
+            if found in (0, SCHEMA.version):
+                return ask(question, values) if found else []
+            return None
+
+        if not self._database.is_there:
+            return []
+        if (rows := self._database.asking(answer)) is not None:
+            return rows
+        self.change(lambda _connection: None)  # tables of an older labctl
         return self._database.ask(question, values)
 
-    @contextmanager
-    def changing(self, *, backup: bool = True) -> Iterator["Connection"]:
-        """Open an exclusive transaction, after a backup if one is due.
+    def change(self, do: Callable[["Connection"], T], *, backup: bool = True) -> T:
+        """Return what ``do`` returns, which changes the state in one exclusive transaction.
 
-        A backup is due before the first change of a day, unless the change needs none, and before a
+        ``do`` may be called several times; its changes are made once. A backup is made first if one
+        is due: before the first change of a day, unless the change needs none, and before a
         migration of tables.
         """
-        if not backup:
-            with self._database.writing() as connection:
-                if SCHEMA.found(connection) == SCHEMA.version:
-                    yield connection
-                    return
-        found = self._version()
-        if found and (found < SCHEMA.version or (backup and self._is_backup_due())):
+        if is_saved := backup and self._is_backup_due() and self._version() > 0:
             self.backup()
+
+        def migrated(connection: "Connection") -> T:
+            found = SCHEMA.found(connection)
+            if not found:
+                self._refuse_empty(is_new=is_new)
+            if 0 < found < SCHEMA.version and not is_saved:
+                raise _BackupDue
+            SCHEMA.migrate(connection)
+            return do(connection)
+
+        is_new = not self._database.is_there
+        try:
+            return self._database.change(migrated)
+        except _BackupDue:
+            self.backup()
+            is_saved = True
+            return self._database.change(migrated)
+
+    @contextmanager
+    def changing(self) -> Iterator["Connection"]:
+        """Open one transaction by hand; unlike :meth:`change`, it does not wait or make backups."""
         with self._database.writing() as connection:
             SCHEMA.migrate(connection)
             yield connection
@@ -275,7 +310,8 @@ class LabState:
 
         The default path is below backups/, where the oldest backups are then removed.
         """
-
+        if not self._version():
+            raise ConfigError("the lab has no state yet: nothing to back up")
         if path is None:
             name = f"labctl-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.sqlite"
             _write_backup(self._database, self._backups / name)
@@ -299,24 +335,29 @@ class LabState:
         from labctl.state.tokens import revoked_kept
 
         rows = _read_backup(path)
-        if not force:
+        if not force and not self._is_empty():
             self._refuse_if_in_use()
-        if self._version():
+        if not self._is_empty() and self._version():
             self.backup()
-        with self._database.writing() as connection:
+
+        def replace(connection: "Connection") -> None:
             SCHEMA.migrate(connection)
             with leases_kept(connection), revoked_kept(connection):
                 _replace_rows(connection, rows)
 
+        self._database.change(replace)
+
     def _refuse_if_in_use(self) -> None:
         workers = [
-            f"worker {one.name} on {one.host} is alive"
+            f"worker {one.name} on {one.host} is {one.damaged or 'alive'}"
             for one in self.workers.list()
-            if one.is_alive
+            if one.is_alive or one.damaged
         ]
         holders = [
             f"board {one.board} is in use by {one.holder}: {one.purpose}"
             f" (process {one.pid} on {one.host})"
+            if one.damaged is None
+            else f"the lease of board {one.board} is {one.damaged}"
             for one in self.leases.list()
         ]
         if workers or holders:
@@ -326,15 +367,27 @@ class LabState:
             )
 
     def _version(self) -> int:
-        if not self._database.is_there:
-            return 0
-        with self._database.questions() as ask:
-            return self._version_by(ask)
+        return self._database.asking(self._version_by) if self._database.is_there else 0
 
     def _version_by(self, ask: Ask) -> int:
         if SCHEMA.table not in self._database.tables(ask):
+            self._refuse_empty()
             return 0
         return SCHEMA.version_in(ask(f"SELECT version FROM {SCHEMA.table}", {}))
+
+    def _is_empty(self) -> bool:
+        """Return True for a file without labctl's tables: it is published with them."""
+        its = self._database
+        return its.is_there and not its.is_shared and SCHEMA.table not in its.tables()
+
+    def _refuse_empty(self, *, is_new: bool = False) -> None:
+        """Raise DamagedDatabase: a file without the tables of a state holds no new lab's state."""
+        if is_new or self._database.is_shared:
+            return
+        cure = f"remove {self._file}: the lab begins anew, without holds, queue and baselines"
+        if backups := self._known_backups():
+            cure = f"restore the last backup: `labctl state restore {backups[-1]}`"
+        raise DamagedDatabase(f"{self._database} is empty, or is not labctl's", hint=cure)
 
     def _known_backups(self) -> list[Path]:
         return sorted(self._backups.glob("labctl-*T*Z.sqlite"))

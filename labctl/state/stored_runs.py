@@ -2,9 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from labctl.state import sql
+from labctl.state.events import clock
+from labctl.state.tables import insert, read
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from labctl.state.sql import StateDatabase
 
 
@@ -15,22 +18,31 @@ class StoredRuns:
         self._state = state
 
     def list(self) -> dict[str, str]:
-        """Return the SHA-256 of each run's archive."""
-        return dict(self._state.ask("SELECT run, sha256 FROM stored_run", {}))
+        """Return the SHA-256 of each run's archive, except those whose row is damaged."""
+        rows = [
+            read("stored_run", ("run", "sha256"), row)
+            for row in self._state.ask("SELECT run, sha256 FROM stored_run", {})
+        ]
+        return {values["run"]: values["sha256"] for values, damaged in rows if damaged is None}
 
     def get(self, run: str) -> str | None:
-        """Return the SHA-256 of a run's archive; None if it is not stored."""
+        """Return the SHA-256 of a run's archive; None if it is missing or damaged."""
         rows = self._state.ask("SELECT sha256 FROM stored_run WHERE run = :run", {"run": run})
-        return rows[0][0] if rows else None
+        values, damaged = read("stored_run", ("sha256",), rows[0]) if rows else ({}, None)
+        return None if damaged else values.get("sha256")
 
     def set(self, run: str, sha256: str, host: str) -> None:
         """Record the digest of a run's archive; it replaces an earlier one."""
-        with self._state.changing() as connection:
-            sql.run(
+
+        def change(connection: "Connection") -> None:
+            now = clock(connection, self._state.now)
+            row = {"run": run, "sha256": sha256, "host": host, "stored_at": now}
+            insert(
                 connection,
-                "INSERT INTO stored_run (run, sha256, host, stored_at)"
-                f" VALUES (:run, :sha256, :host, CAST({self._state.now} AS DOUBLE PRECISION))"
-                " ON CONFLICT (run) DO UPDATE SET sha256 = excluded.sha256, host = excluded.host,"
+                "stored_run",
+                row,
+                "ON CONFLICT (run) DO UPDATE SET sha256 = excluded.sha256, host = excluded.host,"
                 " stored_at = excluded.stored_at",
-                {"run": run, "sha256": sha256, "host": host},
             )
+
+        self._state.change(change)

@@ -1,183 +1,311 @@
-"""Tables of the lab's state, in SQL that SQLite and PostgreSQL both know.
+"""Tables of the lab's state: their versions, and the rule of each column.
 
-A released step is never changed; changes are new steps.
+The rule holds before a value is stored and when it is read: SQLite keeps any type in any column.
 """
 
+import json
+import math
+import re
 import secrets
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from labctl.checked import LONGEST_LINE
 from labctl.database import Schema
 from labctl.database.base import statements
+from labctl.errors import ConfigError, printable_line
+from labctl.state.table_sql import BASELINES, FARM
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-_BASELINES = (
-    """
-    CREATE TABLE baseline (
-        name TEXT PRIMARY KEY,
-        variant TEXT,
-        note TEXT,
-        set_by TEXT NOT NULL,
-        set_at TEXT NOT NULL
-    )
-    """,
-    """
-    CREATE TABLE baseline_run (
-        baseline TEXT NOT NULL,
-        position INTEGER NOT NULL,
-        run TEXT NOT NULL,
-        PRIMARY KEY (baseline, position)
-    )
-    """,
-)
-
-#: Times are seconds since 1970 in UTC, by the clock of the database, which alone is asked.
-_FARM = (
-    # The last epoch of a board stays when its lease ends.
-    """
-    CREATE TABLE board_lease (
-        board TEXT PRIMARY KEY,
-        epoch BIGINT NOT NULL,
-        token TEXT,
-        holder TEXT,
-        host TEXT,
-        pid INTEGER,
-        purpose TEXT,
-        job TEXT,
-        hardware TEXT,
-        since DOUBLE PRECISION,
-        expires DOUBLE PRECISION
-    )
-    """,
-    # Names this state on the boards, among those of other labs.
-    "CREATE TABLE state_identity (id TEXT PRIMARY KEY)",
-    """
-    CREATE TABLE reservation (
-        id TEXT PRIMARY KEY,
-        board TEXT NOT NULL,
-        kind TEXT NOT NULL,
-        holder TEXT NOT NULL,
-        begins DOUBLE PRECISION NOT NULL,
-        ends DOUBLE PRECISION NOT NULL,
-        reason TEXT,
-        made_by TEXT NOT NULL,
-        made_at DOUBLE PRECISION NOT NULL
-    )
-    """,
-    """
-    CREATE TABLE board_health (
-        board TEXT PRIMARY KEY,
-        health TEXT,
-        since DOUBLE PRECISION,
-        reason TEXT,
-        made_by TEXT,
-        evidence TEXT,
-        state TEXT,
-        firmware TEXT,
-        checked_at DOUBLE PRECISION,
-        checked_run TEXT,
-        jobs_since_check INTEGER NOT NULL DEFAULT 0,
-        check_wanted_at DOUBLE PRECISION,
-        check_wanted_for TEXT
-    )
-    """,
-    """
-    CREATE TABLE board_event (
-        id BIGINT PRIMARY KEY,
-        board TEXT NOT NULL,
-        at DOUBLE PRECISION NOT NULL,
-        kind TEXT NOT NULL,
-        value TEXT NOT NULL,
-        reason TEXT,
-        made_by TEXT NOT NULL,
-        details TEXT
-    )
-    """,
-    """
-    CREATE TABLE job (
-        id TEXT PRIMARY KEY,
-        kind TEXT NOT NULL,
-        name TEXT NOT NULL,
-        request TEXT NOT NULL,
-        boards TEXT NOT NULL,
-        tried TEXT NOT NULL,
-        broken TEXT NOT NULL,
-        priority INTEGER NOT NULL,
-        position DOUBLE PRECISION NOT NULL,
-        submitter TEXT NOT NULL,
-        submitted_at DOUBLE PRECISION NOT NULL,
-        expected_seconds DOUBLE PRECISION,
-        max_seconds DOUBLE PRECISION NOT NULL,
-        state TEXT NOT NULL,
-        board TEXT,
-        worker TEXT,
-        attempts INTEGER NOT NULL DEFAULT 0,
-        failures INTEGER NOT NULL DEFAULT 0,
-        expires DOUBLE PRECISION,
-        stop TEXT,
-        run TEXT,
-        started_at DOUBLE PRECISION,
-        ended_at DOUBLE PRECISION,
-        exit_status INTEGER,
-        blame TEXT,
-        reason TEXT
-    )
-    """,
-    """
-    CREATE TABLE worker (
-        name TEXT PRIMARY KEY,
-        host TEXT NOT NULL,
-        boards TEXT NOT NULL,
-        version TEXT NOT NULL,
-        started_at DOUBLE PRECISION NOT NULL,
-        alive_at DOUBLE PRECISION NOT NULL
-    )
-    """,
-    """
-    CREATE TABLE stored_run (
-        run TEXT PRIMARY KEY,
-        sha256 TEXT NOT NULL,
-        host TEXT NOT NULL,
-        stored_at DOUBLE PRECISION NOT NULL
-    )
-    """,
-    """
-    CREATE TABLE audit (
-        id BIGINT PRIMARY KEY,
-        at DOUBLE PRECISION NOT NULL,
-        actor TEXT NOT NULL,
-        via TEXT NOT NULL,
-        action TEXT NOT NULL,
-        subject TEXT NOT NULL,
-        reason TEXT,
-        details TEXT
-    )
-    """,
-    """
-    CREATE TABLE access_token (
-        sha256 TEXT PRIMARY KEY,
-        name TEXT NOT NULL,
-        role TEXT NOT NULL,
-        made_by TEXT NOT NULL,
-        made_at DOUBLE PRECISION NOT NULL,
-        expires DOUBLE PRECISION
-    )
-    """,
-    "CREATE INDEX board_event_by_board ON board_event (board, id)",
-    "CREATE INDEX job_by_state ON job (state, priority, position)",
-    "CREATE INDEX reservation_by_board ON reservation (board, ends)",
-    "CREATE INDEX audit_by_time ON audit (at)",
-)
-
 
 def _make_farm(connection: "Connection") -> None:
-    statements(*_FARM)(connection)
+    statements(*FARM)(connection)
     # One process may make the states of several labs: each gets its own name.
     connection.exec_driver_sql(f"INSERT INTO state_identity VALUES ('{secrets.token_hex(8)}')")
 
 
-SCHEMA = Schema("state_version", (statements(*_BASELINES), _make_farm))
+SCHEMA = Schema("state_version", (statements(*BASELINES), _make_farm))
+
+#: Largest JSON: the request of a job, with its recipe.
+_MOST_JSON = 4_000_000
+#: Every time zone has a date for a time before this: the year 9999.
+_END_OF_TIME = 253_370_764_800.0
+#: Above it, REAL and INTEGER of a database no longer name the same numbers.
+MOST_WHOLE = 2**53 - 1
+
+
+@dataclass(frozen=True)
+class Column:
+    """Values of a column.
+
+    ``read`` returns the value for readers, or raises ValueError with the reason; ``otherwise`` is
+    in place of a damaged one.
+    """
+
+    read: Callable[[Any], Any]
+    otherwise: Any = None
+    is_optional: bool = False
+
+
+def _line(value: object, *, most: int = LONGEST_LINE) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not text")  # noqa: TRY004 - as for all that is damaged
+    if len(value) > most:
+        raise ValueError(f"longer than {most} characters")
+    if printable_line(value) != value:
+        raise ValueError("it has control characters")
+    return value
+
+
+def _sha256(value: object) -> str:
+    if not re.fullmatch(r"[0-9a-f]{64}", _line(value)):
+        raise ValueError("not a SHA-256")
+    return str(value)
+
+
+def _number(value: object, *, low: float = 0.0, high: float = MOST_WHOLE) -> float:
+    if type(value) not in (int, float) or not low <= value < high:  # type: ignore[operator]
+        raise ValueError(f"not a number from {low:g} to {high:g}")
+    return value  # type: ignore[return-value]
+
+
+def _whole(value: object, *, low: int = 0, high: int = MOST_WHOLE) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"not a whole number from {low} to {high}")
+    return value
+
+
+def _moment(value: object) -> float:
+    try:
+        return _number(value, high=_END_OF_TIME)
+    except ValueError:
+        raise ValueError("not a time of the years 1970 to 9998") from None
+
+
+def _iso(value: object) -> datetime:
+    found = datetime.fromisoformat(_line(value))
+    if found.tzinfo is None or not 1970 <= found.year < 9999:
+        raise ValueError("not a time of the years 1970 to 9998 with an offset")
+    return found
+
+
+def _object(value: object) -> dict[str, Any]:
+    if not isinstance(value, str) or len(value) > _MOST_JSON:
+        raise ValueError("not JSON, or too large")
+    try:
+        found = json.loads(value, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise ValueError("broken JSON") from None
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - as for all that is damaged
+    return found
+
+
+def _details(value: object) -> dict[str, Any]:
+    return {} if value is None else _object(value)
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(name)
+
+
+def _request(value: object) -> str:
+    _object(value)
+    return str(value)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    try:
+        found = json.loads(str(value))
+    except (ValueError, RecursionError):
+        raise ValueError("broken JSON") from None
+    if not isinstance(value, str) or not isinstance(found, list):
+        raise ValueError("not a JSON list")  # noqa: TRY004 - as for all that is damaged
+    return tuple(map(_line, found))
+
+
+def _moments(value: object) -> dict[str, float]:
+    return {_line(name): _moment(moment) for name, moment in _object(value).items()}
+
+
+def _word(value: object, *, known: Sequence[str]) -> str:
+    if value not in known:
+        raise ValueError("an unknown word")
+    return str(value)
+
+
+def _one_of(*known: str) -> Column:
+    return Column(partial(_word, known=known), known[0])
+
+
+def _or_null(column: Column) -> Column:
+    return Column(column.read, None, is_optional=True)
+
+
+#: What is kept of a damaged text is made by :func:`shown`.
+_LINE, _SHA256 = Column(_line, ""), Column(_sha256, "")
+_MOMENT, _COUNT, _SECONDS = Column(_moment, 0.0), Column(_whole, 0), Column(_number, 0.0)
+_OBJECT, _NAMES = Column(_details, {}), Column(_names, ())
+_LINE_0, _MOMENT_0 = _or_null(_LINE), _or_null(_MOMENT)
+
+#: table -> its columns, first those that name a row for people.
+COLUMNS: Mapping[str, Mapping[str, Column]] = {
+    "baseline": {
+        "name": _LINE, "variant": _LINE_0, "note": _LINE_0, "set_by": _LINE,
+        "set_at": Column(_iso, datetime.fromisoformat("1970-01-01T00:00:00Z")),
+    },
+    "baseline_run": {"baseline": _LINE, "run": _LINE, "position": _COUNT},
+    "board_lease": {
+        "board": _LINE, "epoch": _COUNT, "token": _LINE, "holder": _LINE, "host": _LINE,
+        "pid": _COUNT, "purpose": _LINE, "job": _LINE_0, "hardware": _LINE_0,
+        "since": _MOMENT, "expires": _MOMENT_0,
+    },
+    "state_identity": {"id": _LINE},
+    "reservation": {
+        "id": _LINE, "board": _LINE, "kind": _one_of("maintenance", "hold", "reservation"),
+        "holder": _LINE, "begins": _MOMENT, "ends": _MOMENT, "reason": _LINE_0,
+        "made_by": _LINE, "made_at": _MOMENT,
+    },
+    "board_health": {
+        "board": _LINE,
+        "health": _or_null(
+            _one_of("good", "unknown", "looping", "bad", "maintenance", "retired")
+        ),
+        "since": _MOMENT_0, "reason": _LINE_0, "made_by": _LINE_0, "evidence": _OBJECT,
+        "state": _or_null(_one_of("idle", "leased", "offline")), "firmware": _LINE_0,
+        "checked_at": _MOMENT_0, "checked_run": _LINE_0, "jobs_since_check": _COUNT,
+        "check_wanted_at": _MOMENT_0, "check_wanted_for": _LINE_0,
+        "contact": _or_null(_one_of("connected", "offline", "unauthorised", "failing")),
+        "contact_at": _MOMENT_0,
+    },
+    "board_event": {
+        "id": _COUNT, "board": _LINE, "at": _MOMENT,
+        "kind": _one_of("state", "health", "firmware", "check", "recovery", "host", "flip"),
+        "value": _LINE, "reason": _LINE_0, "made_by": _LINE, "details": _OBJECT,
+    },
+    "job": {
+        "id": _LINE, "kind": _one_of("run", "untrusted", "foreground", "health", "nightly"),
+        "name": _LINE, "request": Column(_request, "{}"), "boards": _NAMES, "tried": _NAMES,
+        "broken": Column(_moments, {}), "priority": Column(partial(_whole, low=-100, high=100), 0),
+        "position": Column(partial(_number, low=-MOST_WHOLE), 0.0), "submitter": _LINE,
+        "submitted_at": _MOMENT, "expected_seconds": _or_null(_SECONDS), "max_seconds": _SECONDS,
+        "state": _one_of("running", "waiting", "done", "cancelled"), "board": _LINE_0,
+        "worker": _LINE_0, "attempts": _COUNT, "failures": _COUNT, "expires": _MOMENT_0,
+        "stop": _LINE_0, "run": _LINE_0, "started_at": _MOMENT_0, "ended_at": _MOMENT_0,
+        "exit_status": _or_null(Column(partial(_whole, low=-255, high=255))),
+        "blame": _or_null(_one_of("infra", "job", "config")), "reason": _LINE_0,
+    },
+    "worker": {
+        "name": _LINE, "host": _LINE, "boards": _NAMES, "version": _LINE, "started_at": _MOMENT,
+        "alive_at": _MOMENT,
+    },
+    "stored_run": {"run": _LINE, "sha256": _SHA256, "host": _LINE, "stored_at": _MOMENT},
+    "audit": {
+        "id": _COUNT, "at": _MOMENT, "actor": _LINE, "via": _LINE, "action": _LINE,
+        "subject": _LINE, "reason": _LINE_0, "details": _OBJECT,
+    },
+    "access_token": {
+        "name": _LINE, "sha256": _SHA256, "role": _one_of("look", "run", "admin"),
+        "made_by": _LINE, "made_at": _MOMENT, "expires": _MOMENT_0,
+    },
+}  # fmt: skip
+_ANY_REMOVAL = "labctl state damaged"
+#: table -> the command that removes its damaged row; the others: `labctl state damaged`.
+_REMOVAL = {
+    "baseline": "labctl baseline remove {name}",
+    "board_lease": "labctl release {board} --force --reason TEXT",
+    "board_health": "labctl boards good {board} --reason TEXT",
+    "reservation": "labctl reserve --cancel {id} --force --reason TEXT",
+    "job": "labctl queue cancel {id}",
+    "access_token": "labctl serve token revoke {name}",
+}
+
+
+def read(table: str, names: Sequence[str], row: Sequence[Any]) -> tuple[dict[str, Any], str | None]:
+    """Return the values of a row, and why it is damaged, with the command that removes it.
+
+    None: it is sound. In place of a damaged value is one that is safe to show.
+    """
+    values: dict[str, Any] = {}
+    wrong: dict[str, str] = {}
+    for name, value in zip(names, row, strict=True):
+        column = COLUMNS[table][name]
+        if value is None and column.is_optional:
+            values[name] = None
+            continue
+        kept = value
+        if isinstance(value, bytes):  # what they name is still kept
+            wrong[name] = f"{name} is {shown(value)!r}: bytes, not text"
+            kept = value.decode(errors="replace")
+        try:
+            values[name] = column.read(kept)
+        except ValueError as error:
+            is_text = isinstance(kept, str) and column.otherwise in ("", None)
+            is_line = is_text and column.read is _line
+            values[name] = shown(kept) if is_line else column.otherwise
+            wrong[name] = f"{name} is {shown(value)!r}: {error}"
+    if not wrong:
+        return values, None
+    key = next(iter(COLUMNS[table]))
+    is_named = key in values and key not in wrong
+    command = _REMOVAL.get(table, _ANY_REMOVAL) if is_named else _ANY_REMOVAL
+    why = "; ".join(list(wrong.values())[:3])
+    return values, f"damaged: {why}; to remove it: `{command.format(**values)}`"
+
+
+def as_json(values: Mapping[str, Any]) -> str:
+    """Return JSON that can be stored. A number that is not finite becomes null."""
+    return json.dumps(_finite(values))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    return [*map(_finite, value)] if isinstance(value, list | tuple) else value
+
+
+def shown(value: object) -> str:
+    """Return any stored value as a short text that is safe for a terminal."""
+    text = value if isinstance(value, str) else repr(value)
+    text = printable_line(text[:200])
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def short_line(text: str | None) -> str | None:
+    """Return a text as it is stored: one line, safe for a terminal, of limited length."""
+    return printable_line(text)[:LONGEST_LINE] if text else None
+
+
+def checked(table: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values of a row, or some of them, if they may be stored. Raises ConfigError."""
+    for name, value in values.items():
+        column = COLUMNS[table][name]
+        if value is None and column.is_optional:
+            continue
+        try:
+            column.read(value)
+        except ValueError as error:
+            what = f"{name} of a {table.replace('_', ' ')}"
+            raise ConfigError(f"cannot store {shown(value)!r} as {what}: {error}") from None
+    return values
+
+
+def insert(connection: "Connection", table: str, values: Mapping[str, Any], more: str = "") -> None:
+    """Store a new row; ``more`` follows in the statement. Raises ConfigError."""
+    from sqlalchemy import text
+
+    places = ", ".join(f":{name}" for name in checked(table, values))
+    statement = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({places}) {more}"
+    connection.execute(text(statement), values)
+
+
 #: table -> the version that it came with
 TABLES = {
     "baseline": 1,

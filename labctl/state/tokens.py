@@ -6,7 +6,7 @@ A token has 256 random bits, so that its plain SHA-256 cannot be turned back.
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from labctl.errors import ConfigError
 from labctl.state.audit import add_audit
 from labctl.state.events import clock
+from labctl.state.tables import insert, read, shown
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 #: Prefix by which people and secret scanners recognise a token.
 PREFIX = "labctl_"
 _REVOKE = "token revoke"
+_LONGEST_NAME = 100
 _COLUMNS = "sha256, name, role, made_by, made_at, expires"
 
 
@@ -38,6 +40,8 @@ class AccessToken:
     made_at: float
     #: None: it does not expire.
     expires: float | None
+    #: Why its row cannot be read; the token is then refused. None: it can.
+    damaged: str | None = None
 
     def document(self) -> dict[str, object]:
         """Return it as JSON, without its hash."""
@@ -47,6 +51,7 @@ class AccessToken:
             "made_by": self.made_by,
             "made_at": self.made_at,
             "expires": self.expires,
+            "damaged": self.damaged,
         }
 
 
@@ -59,7 +64,7 @@ class AccessTokens:
     def list(self) -> list[AccessToken]:
         """Return all tokens, also those that have ended, by name. Raises HostError, ConfigError."""
         rows = self._state.ask(f"SELECT {_COLUMNS} FROM access_token ORDER BY name, made_at", {})
-        return [AccessToken(*row) for row in rows]
+        return [_token(row) for row in rows]
 
     def add(
         self, name: str, role: "Role", *, by: str, seconds: float | None = None, token: str = ""
@@ -70,11 +75,19 @@ class AccessTokens:
         """
         from sqlalchemy import text
 
-        token = token or new_token()
-        with self._state.changing() as connection:
+        if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
+            raise ConfigError(
+                f"not a name for a token: {shown(name)!r}",
+                hint=f"it is one printable word of at most {_LONGEST_NAME} characters",
+            )
+        if name != name.strip():
+            raise ConfigError("the name of a token does not begin or end with blanks")
+        secret = token or new_token()
+
+        def change(connection: "Connection") -> None:
             now = clock(connection, self._state.now)
             values: dict[str, Any] = {
-                "sha256": digest(token),
+                "sha256": digest(secret),
                 "name": name,
                 "role": role,
                 "made_by": by,
@@ -89,26 +102,27 @@ class AccessTokens:
                     f"token {name!r} exists already",
                     hint=f"`labctl serve token revoke {name}` ends it",
                 )
-            places = ", ".join(f":{column}" for column in _COLUMNS.split(", "))
-            connection.execute(
-                text(f"INSERT INTO access_token ({_COLUMNS}) VALUES ({places})"), values
-            )
+            insert(connection, "access_token", values)
             details = {"role": role, "expires": values["expires"]}
             add_audit(connection, now, by, "cli", "token add", subject=name, details=details)
-        return token
+
+        self._state.change(change)
+        return secret
 
     def revoke(self, name: str, *, by: str) -> None:
         """Revoke a token at once. Raises ConfigError if there is none of that name."""
         from sqlalchemy import text
 
-        with self._state.changing() as connection:
+        def change(connection: "Connection") -> bool:
             gone = connection.execute(
                 text("DELETE FROM access_token WHERE name = :name"), {"name": name}
             )
             if gone.rowcount:
                 now = clock(connection, self._state.now)
                 add_audit(connection, now, by, "cli", _REVOKE, subject=name)
-        if not gone.rowcount:
+            return bool(gone.rowcount)
+
+        if not self._state.change(change):
             names = ", ".join(one.name for one in self.list()) or "there are none"
             raise ConfigError(f"no token {name!r}", hint=f"tokens: {names}")
 
@@ -124,8 +138,15 @@ class AccessTokens:
             f" AND (expires IS NULL OR expires > {now})",
             {"sha256": sha256},
         )
-        found = AccessToken(*rows[0]) if rows else None
-        return found if found and hmac.compare_digest(found.sha256, sha256) else None
+        found = _token(rows[0]) if rows else None
+        if found is None or found.damaged:
+            return None
+        return found if hmac.compare_digest(found.sha256, sha256) else None
+
+
+def _token(row: Sequence[Any]) -> AccessToken:
+    values, why = read("access_token", _COLUMNS.split(", "), row)
+    return AccessToken(**values, damaged=why)
 
 
 @contextmanager
@@ -141,7 +162,10 @@ def revoked_kept(connection: "Connection") -> Iterator[None]:
     revoked = {name: (at, actor, via) for name, at, actor, via in found}
     yield
     for name, made_at in connection.execute(text("SELECT name, made_at FROM access_token")).all():
-        if name in revoked and revoked[name][0] >= made_at:
+        # A time that is no number shows nothing about which came first.
+        at = revoked[name][0] if name in revoked else None
+        is_known = isinstance(at, int | float) and isinstance(made_at, int | float)
+        if at is not None and (not is_known or at >= made_at):
             connection.execute(text("DELETE FROM access_token WHERE name = :name"), {"name": name})
             add_audit(connection, *revoked[name], _REVOKE, subject=name)
 

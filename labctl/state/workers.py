@@ -6,14 +6,19 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from labctl.state import sql
+from labctl.state.events import clock
+from labctl.state.tables import insert, read
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from labctl.state.sql import StateDatabase
 
 #: A worker counts as dead after this time (s) without a sign of life.
 ALIVE_SECONDS = 60.0
 #: The record of a dead worker is kept for this time (s).
 _KEPT_SECONDS = 7 * 86_400.0
+_COLUMNS = "name, host, boards, version, started_at, alive_at"
 
 
 @dataclass(frozen=True)
@@ -29,11 +34,13 @@ class Worker:
     alive_at: float
     #: Time (s) since its last sign of life.
     silent_seconds: float
+    #: Why its row cannot be read; None: it can.
+    damaged: str | None = None
 
     @property
     def is_alive(self) -> bool:
-        """True if its last sign of life is recent."""
-        return self.silent_seconds <= ALIVE_SECONDS
+        """True if its last sign of life is recent. One of the future is of a clock set back."""
+        return self.damaged is None and abs(self.silent_seconds) <= ALIVE_SECONDS
 
     def document(self) -> dict[str, object]:
         """Return it as JSON."""
@@ -48,39 +55,37 @@ class Workers:
 
     def list(self) -> Sequence[Worker]:
         """Return living workers and those that died recently, by host."""
-        rows = self._state.ask(
-            "SELECT name, host, boards, version, started_at, alive_at,"
-            f" {self._state.now} - alive_at FROM worker ORDER BY host, started_at",
-            {},
-        )
-        return [
-            Worker(name, host, tuple(json.loads(boards)), *others)
-            for name, host, boards, *others in rows
-        ]
+        question = f"SELECT {self._state.now}, {_COLUMNS} FROM worker ORDER BY host, started_at"
+        found = []
+        for now, *row in self._state.ask(question, {}):
+            values, why = read("worker", _COLUMNS.split(", "), row)
+            found.append(Worker(**values, silent_seconds=now - values["alive_at"], damaged=why))
+        return found
 
     def give_sign(self, name: str, host: str, boards: Sequence[str], version: str) -> None:
         """Record a sign of life of a worker; remove workers that died long ago."""
-        now = f"CAST({self._state.now} AS DOUBLE PRECISION)"
-        with self._state.changing() as connection:
-            sql.run(
-                connection,
-                "INSERT INTO worker (name, host, boards, version, started_at, alive_at)"
-                f" VALUES (:name, :host, :boards, :version, {now}, {now})"
-                f" ON CONFLICT (name) DO UPDATE SET alive_at = {now}",
-                {
-                    "name": name,
-                    "host": host,
-                    "boards": json.dumps(list(boards)),
-                    "version": version,
-                },
-            )
-            sql.run(
-                connection,
-                f"DELETE FROM worker WHERE alive_at < {now} - :kept",
-                {"kept": _KEPT_SECONDS},
-            )
+
+        def change(connection: "Connection") -> None:
+            now = clock(connection, self._state.now)
+            row = {
+                "name": name,
+                "host": host,
+                "boards": json.dumps(list(boards)),
+                "version": version,
+                "started_at": now,
+                "alive_at": now,
+            }
+            again = "ON CONFLICT (name) DO UPDATE SET alive_at = excluded.alive_at"
+            insert(connection, "worker", row, again)
+            dead = "DELETE FROM worker WHERE alive_at BETWEEN 0 AND :before"
+            sql.run(connection, dead, {"before": now - _KEPT_SECONDS})
+
+        self._state.change(change)
 
     def remove(self, name: str) -> None:
         """Remove a worker that ended."""
-        with self._state.changing() as connection:
+
+        def change(connection: "Connection") -> None:
             sql.run(connection, "DELETE FROM worker WHERE name = :name", {"name": name})
+
+        self._state.change(change)

@@ -1,6 +1,7 @@
 from .describe import MAD_TO_SIGMA as MAD_TO_SIGMA
 from .describe import Trend as Trend
 from .describe import find_trend as find_trend
+from .describe import geometric_mean as geometric_mean
 from .describe import mad as mad
 from .describe import mean as mean
 from .describe import median as median
@@ -33,6 +34,7 @@ from .paired_answers import mcnemar as mcnemar
 from .paired_answers import paired_difference as paired_difference
 from .paired_answers import questions_for_difference as questions_for_difference
 from .proportions import LOOK as LOOK
+from .proportions import bounded_interval as bounded_interval
 from .proportions import clustered_interval as clustered_interval
 from .proportions import half_width_reached as half_width_reached
 from .proportions import interval_of_variance as interval_of_variance

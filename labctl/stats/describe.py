@@ -38,6 +38,15 @@ def mean(values: Sequence[float]) -> float:
     return statistics.fmean(values)
 
 
+def geometric_mean(values: Sequence[float]) -> float:
+    """Return the geometric mean. Raises ValueError unless there are values, all above 0."""
+    if min(values, default=0) <= 0:
+        raise ValueError("a geometric mean is of values above 0")
+    if len(values) == 1:
+        return float(values[0])  # a logarithm rounds
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
 def mad(values: Sequence[float]) -> float:
     """Return the spread: median absolute deviation from the median, times 1.4826.
 

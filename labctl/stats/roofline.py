@@ -18,7 +18,8 @@ matrix. Every program reads the whole file once when it loads (llama.cpp maps it
 whether what was read is still there afterwards or not.
 
 How much memory is needed is an estimate: where need and memory differ by less than ``UNSURE``, the
-weights may stay or be read again, and both times are predicted.
+weights may stay or be read again, and both times are predicted. There the kernel reads single pages
+as it drops them, slower than a scan: the upper time is ``PAGE_READS`` times the second one.
 """
 
 import math
@@ -31,6 +32,11 @@ Bound = Literal["dram", "storage", "compute"]
 
 #: By which part an estimate of the need for memory may be off.
 UNSURE = 0.15
+#: Near the border a token took 1.8 to 2.2 times as long as the scan of its weights (172 MB for a
+#: need of 178.5 MB, 13.6 of 30 MB/s from storage; native, memory and disk limited by a cgroup, on a
+#: loaded host), and 1.1 times in an emulated machine with a clock of its own (168.0 MB for that
+#: need, 20 MB/s: tests/e2e/test_soak_memory_fit.py). The largest one: no idle host was measured.
+PAGE_READS = 2.2
 
 
 def surely_fits(need_bytes: float, memory_bytes: float) -> bool:
@@ -65,6 +71,11 @@ class Prediction:
         if self.otherwise is None:
             return None
         return (self, self.otherwise) if self.fits else (self.otherwise, self)
+
+    @property
+    def upper_seconds(self) -> float | None:
+        """Near the border: the longest expected time of a token, with reads of single pages."""
+        return None if self.both is None else self.both[1].seconds_per_token * PAGE_READS
 
     @property
     def slower(self) -> "Prediction":
@@ -171,6 +182,7 @@ def predict(
         f"within {UNSURE:.0%} of what fits in memory {there}:"
         f" {duration(resident.seconds_per_token * 1e9)} a token if it does"
         f" ({resident.explanation}), {duration(paged.seconds_per_token * 1e9)} if not"
-        f" ({paged.explanation})"
+        f" ({paged.explanation}), up to {duration(paged.seconds_per_token * PAGE_READS * 1e9)} if"
+        " it reads single pages"
     )
     return replace(found, explanation=explanation, otherwise=other)

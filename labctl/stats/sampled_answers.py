@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from labctl.stats.intervals import Interval
+from labctl.stats.proportions import bounded_interval
 
 
 def majority_vote(answers: Sequence[str | None]) -> int | None:
@@ -37,26 +38,14 @@ def pass_at_k(correct: int, samples: int, k: int) -> float:
 
 
 def pass_at_k_interval(
-    correct: Sequence[int],
-    samples: Sequence[int],
-    k: int,
-    *,
-    level: float = 0.95,
-    resamples: int = 5_000,
-    seed: int = 0,
+    correct: Sequence[int], samples: Sequence[int], k: int, *, level: float = 0.95
 ) -> Interval:
-    """Return the mean of :func:`pass_at_k` over questions, with its bootstrap interval.
+    """Return the mean of :func:`pass_at_k` over questions, with its interval.
 
-    Questions are drawn whole, with all their samples. Raises ValueError for fewer than two
-    questions, and for one with fewer than ``k`` samples.
+    A question is one value, see :func:`~labctl.stats.proportions.bounded_interval`. Raises
+    ValueError for fewer than two questions, and for one with fewer than ``k`` samples.
     """
-    import numpy as np
-
-    from labctl.stats.bootstrap import draw_questions
-
-    shares = np.array([pass_at_k(c, n, k) for c, n in zip(correct, samples, strict=True)])
+    shares = [pass_at_k(c, n, k) for c, n in zip(correct, samples, strict=True)]
     if len(shares) < 2:
         raise ValueError("an interval needs two questions or more")
-    means = draw_questions(len(shares), resamples, seed) @ shares / len(shares)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(shares.mean()), float(low), float(high), level, len(shares))
+    return bounded_interval(shares, level=level)

@@ -1,16 +1,21 @@
 """Steps in a series of values that should be equal: where a level changes, and by how much.
 
-The series is cut where a sum of squares about the levels between the cuts is the least, each cut
-at the cost of a penalty (optimal partitioning: B. Jackson et al., IEEE Signal Processing Letters
-12(2), 2005). The penalty is in squares of the series' own noise, which comes from the differences
-of neighbours (J. von Neumann et al., Annals of Mathematical Statistics 12(2), 1941): a step is one
-large difference among many and hardly changes it. Before that, single values that are out of line
-with their neighbours are replaced (F. R. Hampel, JASA 69, 1974).
+A step is shown if noise alone would not explain it: the gain of a cut, in squares about the levels,
+is larger than in 99 % of series of the same noise without a step. Such series are made from what
+the cut leaves over: each night keeps the size of its own noise, its sign is drawn anew (wild
+bootstrap: C. F. J. Wu, Annals of Statistics 14(4), 1986), and each night resembles the night before
+it as closely as the series allows (S. Gonçalves and L. Kilian, J. of Econometrics 123(1), 2004). So
+noise may wander, and may change its size. The step must show in means of up to three nights too,
+where slow wandering is easier to see, and explain more than a straight line. Two cuts, of a level
+that is left and reached again, are tried beside one (A. B. Olshen et al., Biostatistics 5(4),
+2004), and parts of the series beside the whole (P. Fryzlewicz, Annals of Statistics 42(6), 2014).
+Before that, values out of line are pulled in (F. R. Hampel, JASA 69, 1974).
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from labctl.stats.describe import MAD_TO_SIGMA
@@ -28,6 +33,8 @@ LEAST_SERIES = 10
 _LEAST_SIGMA = 0.001
 #: Values further than this from the median of those around them are out of line, in sigmas.
 _OUT_OF_LINE = 3.0
+#: Values are pulled in to this distance from the median of their series, in sigmas.
+_PULLED_IN = 3.5
 #: Differences further out than this are steps or outliers, in sigmas of a difference.
 _NO_NOISE = 3.0
 #: Fewer differences that are not 0, and a smaller share of them, are steps and outliers.
@@ -35,12 +42,34 @@ _FEW_MOVED = 4
 _SHARE_MOVED = 0.05
 #: Share of the spread of normal values that is left without those.
 _TRIMMED = 0.9866
-#: Penalty of a cut in a long series, in squares of its noise, and the number of values of a short
-#: one that show nothing of its noise: by simulation, less than one false step in 1,000 series.
-_PENALTY = 20.0
-_UNKNOWN = 4
-#: Squares of the noise by which a cut may be worse than the best one, with 95 % probability.
-_DOUBT = 6.0
+#: Series of noise alone that are made, and the share of them that may show a step.
+_MADE = 300
+_FALSE = 0.01
+#: Series of 100 nights without a step that show one, at most: read once, whatever their noise, and
+#: read each morning, with independent noise. docs/regressions.md has the other kinds.
+FALSE_ONCE = 0.05
+FALSE_EACH_MORNING = 0.1
+#: The least gain of a step, in squares of the noise, though noise alone had none.
+_LEAST_GAIN = 10.0
+#: By how much the correlation of neighbours is too low beside one and two cuts at the best places,
+#: times the number of nights: a constant, and a part that grows with the correlation (simulated).
+_TOO_LOW = ((4.0, 7.0), (5.0, 10.0))
+#: Means of several nights: at most so many, with at least so many means in a series and a level.
+_MOST_JOINED = 3
+_LEAST_MEANS = 30
+_LEAST_LEVEL = 2
+#: By how much a step must explain more than a straight line, twice the logarithm of likelihoods: in
+#: a series of fewer nights than that, and in others.
+_MORE_THAN_A_LINE = (4.0, 6.0)
+_LINE_NIGHTS = 50
+#: Shorter series are not looked at in parts, and no part is halved into parts of fewer nights. A
+#: change of a part needs so many times the gain.
+_LEAST_PARTS = 40
+_LEAST_PART = 30
+_IN_PARTS = 4.0
+#: Share of made series whose step the range holds. It is more than 95 % because a small step is
+#: shown mostly where noise makes it larger; then the range holds 93 % or more (simulated).
+_HELD = 0.995
 
 
 @dataclass(frozen=True)
@@ -62,32 +91,58 @@ class Step:
         """The new level over the old one."""
         return self.after / self.before
 
+    @property
+    def size(self) -> float:
+        """By how much the larger level is above the other one: 0.02 is 2 %."""
+        return max(self.ratio, 1 / self.ratio) - 1
 
-def find_steps(values: Sequence[float], *, at_least: float = 0.0) -> list[Step]:
+
+def find_steps(values: Sequence[float]) -> list[Step]:
     """Return the steps in values above 0, in their order; levels are geometric means.
 
-    At most one false step is found in 1,000 series of 100 normal values. Steps whose ratio is
-    nearer to 1 than ``at_least`` (0.02: by less than 2 %) are left out. Fewer than
-    :data:`LEAST_SERIES` values have none. Raises ValueError for values that are not above 0.
+    At most 5 % of series without a step show one; docs/regressions.md has the measured rates. Fewer
+    than :data:`LEAST_SERIES` values have none. Raises ValueError for values that are not above 0.
     """
-    if min(values, default=1.0) <= 0:
+    if not all(0 < value < math.inf for value in values):  # NaN is neither
         raise ValueError("steps are looked for in values above 0")
     if len(values) < LEAST_SERIES:
         return []
     import numpy as np
 
     logs = np.log(np.asarray(values, dtype=np.float64))
-    sigma = noise(logs)
-    cleaned = _cleaned(logs, sigma)
-    cuts = [0, *_cuts(cleaned, penalty(len(logs)) * sigma**2), len(logs)]
+    cuts = [0, *_placed(logs, _cuts(logs)), len(logs)]
+    cleaned = _cleaned(logs, noise(logs))
     found = []
     for start, cut, end in zip(cuts, cuts[1:], cuts[2:], strict=False):
         before, after = (float(cleaned[a:b].mean()) for a, b in ((start, cut), (cut, end)))
-        earliest, latest = _range(cleaned[start:end], cut - start, _DOUBT * sigma**2)
-        step = Step(cut, start + earliest, start + latest, math.exp(before), math.exp(after))
-        if max(step.ratio, 1 / step.ratio) >= 1 + at_least:
-            found.append(step)
+        earliest, latest = _range(logs[start:end], cut - start)
+        found.append(Step(cut, start + earliest, start + latest, math.exp(before), math.exp(after)))
     return found
+
+
+def smallest_step(values: Sequence[float], steps: Sequence[Step]) -> float | None:
+    """Return the smallest step, as 0.08 for 8 %, that could be told in a series beside its steps.
+
+    A smaller step would not be found, not even in the middle of the series. None if the series is
+    too short, or if not even a factor of 2 could be told.
+    """
+    if len(values) < LEAST_SERIES:
+        return None
+    import numpy as np
+
+    logs = np.log(np.asarray(values, dtype=np.float64))
+    bounds = [0, *(step.index for step in steps), len(logs)]
+    rest = np.concatenate([_pulled_in(logs[a:b]) for a, b in pairwise(bounds)])
+    count = len(rest)
+    needed = [
+        2 * math.sqrt(one.least * one.variance / len(series))
+        for series, least in _scales(rest)
+        for one in [_strongest(series, 1, least)]
+    ]
+    spread = math.sqrt(_strongest(rest, 1, LEAST_NIGHTS).variance)
+    needed.append(4 * spread * math.sqrt(math.expm1(_more_than_a_line(count) / count)))
+    smallest = math.expm1(max(needed))
+    return smallest if smallest <= 1 else None
 
 
 def noise(logs: "NDArray[np.float64]") -> float:
@@ -104,53 +159,236 @@ def noise(logs: "NDArray[np.float64]") -> float:
     return max(_LEAST_SIGMA, float(np.sqrt(np.mean(kept**2) / 2)) / _TRIMMED)
 
 
-def penalty(count: int) -> float:
-    """Return what a cut of a series costs, in squares of its noise.
-
-    The noise of a short series is known badly, and the ratio to it is spread as Student's is.
-    """
-    known = count - _UNKNOWN
-    return known * math.expm1(_PENALTY / known)
-
-
 def _cleaned(logs: "NDArray[np.float64]", sigma: float) -> "NDArray[np.float64]":
     """Replace values that are out of line by the median of the seven around them; edges stay."""
     import numpy as np
 
-    middle = np.median(np.lib.stride_tricks.sliding_window_view(logs, _AROUND), axis=1)
-    middle = np.pad(middle, _AROUND // 2, mode="edge")  # at the ends: of the last seven
+    around = min(_AROUND, len(logs))
+    middle = np.median(np.lib.stride_tricks.sliding_window_view(logs, around), axis=1)
+    before = (around - 1) // 2
+    middle = np.pad(middle, (before, around - 1 - before), mode="edge")
     return np.where(np.abs(logs - middle) > _OUT_OF_LINE * sigma, middle, logs)
 
 
-def _cuts(logs: "NDArray[np.float64]", cost: float) -> list[int]:
-    """Return the first index of each level but the first, of the best cuts."""
+def _pulled_in(
+    logs: "NDArray[np.float64]", levels: Sequence[float] | None = None
+) -> "NDArray[np.float64]":
+    """Return values about their mean, none further out than noise is from the levels."""
     import numpy as np
 
+    reach = _PULLED_IN * noise(logs) if len(logs) > 1 else 0.0
+    levels = levels or np.quantile(logs, (0.25, 0.75)).tolist()
+    kept = np.clip(logs, min(levels) - reach, max(levels) + reach)
+    return np.asarray(kept - kept.mean())
+
+
+def _cuts(logs: "NDArray[np.float64]") -> list[int]:
+    """Return the first index of each level but the first."""
     count = len(logs)
-    centred = logs - logs.mean()  # squares of small numbers: nothing is lost in their differences
-    sums, squares = (np.concatenate([[0.0], np.cumsum(x)]) for x in (centred, centred**2))
-    best = np.full(count + 1, np.inf)
-    best[0] = -cost
-    last = np.zeros(count + 1, dtype=np.intp)
-    for end in range(LEAST_NIGHTS, count + 1):
-        starts = np.arange(end - LEAST_NIGHTS + 1)
-        inside = squares[end] - squares[starts] - (sums[end] - sums[starts]) ** 2 / (end - starts)
-        total = best[starts] + inside + cost
-        last[end] = np.argmin(total)
-        best[end] = total[last[end]]
-    found = []
-    end = count
-    while end := int(last[end]):
-        found.append(end)
-    return found[::-1]
+    if count < LEAST_SERIES:
+        return []
+    for start, end, strength in _parts(count):
+        found = [start + cut for cut in _shown(logs[start:end], strength)]
+        if found:
+            found = _placed(logs, found)
+            inner = [a + cut for a, b in pairwise([0, *found, count]) for cut in _cuts(logs[a:b])]
+            return sorted({*found, *inner})
+    return []
 
 
-def _range(logs: "NDArray[np.float64]", cut: int, doubt: float) -> tuple[int, int]:
-    """Return the first and the last place of a cut in two levels that is hardly worse than it."""
+def _parts(count: int) -> Iterator[tuple[int, int, float]]:
+    """Yield the parts of a series in which a change is looked for, with the strength it needs.
+
+    The whole is first, then its halves, then their halves: of many changes, no one or two cuts of
+    the whole tell the most. Parts overlap by half.
+    """
+    yield 0, count, 1.0
+    pieces = 2
+    while count >= _LEAST_PARTS and (pieces == 2 or count // pieces >= _LEAST_PART):
+        size = count // pieces
+        for n in range(2 * pieces - 1):
+            start = (count - size) * n // (2 * pieces - 2)
+            yield start, start + size, _IN_PARTS
+        pieces *= 2
+
+
+def _placed(logs: "NDArray[np.float64]", cuts: Sequence[int]) -> list[int]:
+    """Move each cut to its best place between its neighbours."""
+    placed = [0, *cuts, len(logs)]
+    for n in range(1, len(placed) - 1):
+        start, end = placed[n - 1], placed[n + 1]
+        _, places, _ = _best(_pulled_in(logs[start:end])[None], 1, LEAST_NIGHTS)
+        placed[n] = start + int(places[0])
+    return placed[1:-1]
+
+
+def _shown(logs: "NDArray[np.float64]", strength: float) -> list[int]:
+    """Return the cuts of a change of level that noise does not explain; none if it does."""
     import numpy as np
 
-    places = np.arange(1, len(logs))
-    sums = np.cumsum(logs - logs.mean())[:-1]
-    explained = sums**2 / places + sums**2 / (len(logs) - places)
-    near = places[explained >= explained[cut - 1] - doubt]
-    return int(near[0]), int(near[-1])
+    series = _pulled_in(logs)
+    found = None
+    for values, least in _scales(series):
+        tried = [_strongest(values, cuts, least) for cuts in (1, 2)]
+        strengths = [one.strength(strength) for one in tried]
+        if max(strengths) <= strength:
+            return []
+        found = found or tried[strengths.index(max(strengths))]
+    if found is None:
+        return []
+    places = np.arange(len(series)) - (len(series) - 1) / 2
+    line = float(places @ series) ** 2 / float(places @ places)
+    more = math.log((series @ series - line) / (len(series) * found.variance))
+    return found.cuts if len(series) * more > _more_than_a_line(len(series)) else []
+
+
+def _more_than_a_line(count: int) -> float:
+    return _MORE_THAN_A_LINE[count >= _LINE_NIGHTS]
+
+
+def _scales(series: "NDArray[np.float64]") -> Iterator[tuple["NDArray[np.float64]", int]]:
+    """Yield a series and, if it is long, means of its neighbours, with the least of a level."""
+    yield series, LEAST_NIGHTS
+    joined = min(_MOST_JOINED, len(series) // _LEAST_MEANS)
+    if joined > 1:
+        means = series[len(series) % joined :].reshape(-1, joined).mean(axis=1)
+        yield _pulled_in(means), _LEAST_LEVEL
+
+
+@dataclass(frozen=True)
+class _Strongest:
+    """The best cuts of a series: their gain in squares of the noise, and the noise left over."""
+
+    cuts: list[int]
+    least_level: int
+    gain: float
+    left: "NDArray[np.float64]"
+    weight: "NDArray[np.float64]"
+
+    @property
+    def variance(self) -> float:
+        """The variance of the noise left over."""
+        return max(float(self.left @ self.left) / len(self.left), _LEAST_SIGMA**2)
+
+    @property
+    def least(self) -> float:
+        """The least gain that noise does not explain."""
+        import numpy as np
+
+        count = len(self.left)
+        made = _noise_like(self.left / self.weight, _resemblance(self.left, len(self.cuts)))
+        gains, _, _ = _best(made, len(self.cuts), self.least_level)
+        rest = np.maximum((made**2).sum(axis=1) - gains, count * _LEAST_SIGMA**2)
+        return max(_LEAST_GAIN, float(np.quantile(gains * count / rest, 1 - _FALSE)))
+
+    def strength(self, needed: float) -> float:
+        """Return the gain over the least gain; 0 if it is certainly less than the needed one."""
+        return self.gain / self.least if self.gain > needed * _LEAST_GAIN else 0.0
+
+
+def _strongest(series: "NDArray[np.float64]", cuts: int, least: int) -> _Strongest:
+    """Find the best one or two cuts of values about 0."""
+    import numpy as np
+
+    gains, starts, ends = _best(series[None], cuts, least)
+    inside = np.zeros(len(series), dtype=bool)
+    inside[starts[0] : ends[0]] = True
+    left = series.copy()
+    weight = np.ones(len(series))
+    for level in (inside, ~inside):
+        if level.any():
+            left[level] -= series[level].mean()
+            weight[level] = 1 - 1 / max(2, int(level.sum()))  # the level took some of the noise
+    places = [int(starts[0])] if cuts == 1 else [int(starts[0]), int(ends[0])]
+    found = _Strongest(places, least, 0.0, left, weight)
+    return replace(found, gain=float(gains[0]) / found.variance)
+
+
+def _best(
+    rows: "NDArray[np.float64]", cuts: int, least: int
+) -> tuple["NDArray[np.float64]", "NDArray[np.intp]", "NDArray[np.intp]"]:
+    """Return the greatest gain of a level from a start to an end in each row of values about 0.
+
+    With one cut the level lasts to the end of the row; with two it ends before, and its lengths are
+    tried in steps of a fifth.
+    """
+    import numpy as np
+
+    count = rows.shape[1]
+    sums = np.concatenate([np.zeros((len(rows), 1)), np.cumsum(rows, axis=1)], axis=1)
+    if cuts == 1:
+        places = np.arange(least, count - least + 1)
+        gains = sums[:, places] ** 2 * (count / (places * (count - places)))
+        at = gains.argmax(axis=1)
+        ends = np.full(len(rows), count, dtype=np.intp)
+        return gains.max(axis=1), places[at], ends
+    best = np.zeros(len(rows))
+    starts = np.zeros(len(rows), dtype=np.intp)
+    ends = np.zeros(len(rows), dtype=np.intp)
+    length = least
+    while length <= count - 2 * least:
+        inside = (
+            sums[:, least + length : count - least + 1]
+            - sums[:, least : count - least - length + 1]
+        )
+        inside = inside**2 * (count / (length * (count - length)))
+        at = inside.argmax(axis=1)
+        gains = inside.max(axis=1)
+        better = gains > best
+        best[better] = gains[better]
+        starts[better] = at[better] + least
+        ends[better] = starts[better] + length
+        length = max(length + 1, length * 6 // 5)
+    return best, starts, ends
+
+
+def _resemblance(left: "NDArray[np.float64]", cuts: int) -> float:
+    """Return the greatest likely correlation of neighbours in noise that cuts left over."""
+    import numpy as np
+
+    count = len(left)
+    cleaned = _cleaned(left, noise(left))
+    squares = float(cleaned @ cleaned)
+    seen = float(cleaned[1:] @ cleaned[:-1]) / squares if squares else 0.0
+    constant, growing = _TOO_LOW[cuts - 1]
+    most = (seen + constant / count + 1 / math.sqrt(count)) / max(0.1, 1 - growing / count)
+    return float(np.clip(most, 0.0, 1.0))
+
+
+def _noise_like(
+    left: "NDArray[np.float64]", resemblance: float, cut: int | None = None
+) -> "NDArray[np.float64]":
+    """Make rows of noise with the sizes of the given noise at each place, about 0.
+
+    With a cut, the sizes change their places on either side of it.
+    """
+    import numpy as np
+
+    new = left.copy()
+    new[1:] -= resemblance * left[:-1]
+    chance = np.random.default_rng(len(left))
+    rows = new * (chance.integers(0, 2, (_MADE, len(left))) * 2.0 - 1)
+    if cut is not None:
+        rows = np.hstack([chance.permuted(side, axis=1) for side in np.split(rows, [cut], axis=1)])
+    rows = np.asfortranarray(rows)
+    for n in range(1, len(left)):
+        rows[:, n] += resemblance * rows[:, n - 1]
+    return np.asarray(rows - rows.mean(axis=1, keepdims=True))
+
+
+def _range(logs: "NDArray[np.float64]", cut: int) -> tuple[int, int]:
+    """Return the first and the last place of a cut in two levels that noise could have moved."""
+    import numpy as np
+
+    sides = (slice(0, cut), slice(cut, None))
+    series = _pulled_in(logs, [float(np.median(logs[side])) for side in sides])
+    levels = np.empty(len(series))
+    for side in sides:
+        levels[side] = series[side].mean()
+    left = series - levels
+    rows = np.vstack([series, levels + _noise_like(left, _resemblance(left, 1), cut)])
+    places = np.arange(1, len(series))
+    gains = np.cumsum(rows, axis=1)[:, :-1] ** 2 * (len(series) / (places * (len(series) - places)))
+    lost = gains.max(axis=1) - gains[:, cut - 1]
+    near = places[gains[0] >= gains[0].max() - np.quantile(lost[1:], _HELD)]
+    return min(int(near[0]), cut), max(int(near[-1]), cut)

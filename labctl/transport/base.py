@@ -6,7 +6,6 @@ an operation, the message of its kernel decides the error. A path that is not sa
 refused before it is sent.
 """
 
-import json
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -262,6 +261,11 @@ class Transport(ABC):
         """Return the functions of hdc. Raises ConfigError if the link cannot ``purpose``."""
         raise ConfigError(f"{self.label} cannot {purpose}", hint="boards over hdc can")
 
+    @property
+    def name(self) -> str | None:
+        """The board's own name, if the link tells it. Raises LinkError."""
+        return None
+
     def is_alive(self) -> bool:
         """Return True if the board runs a command now."""
         try:
@@ -311,8 +315,10 @@ def require(result: CommandResult, what: str) -> CommandResult:
 
 def last_object(text: str) -> dict[str, Any] | None:
     """Return the JSON object in the last line of what a program printed; None if there is none."""
+    from labctl.config.printed import read_json  # slow: imports pydantic
+
     try:
-        answer = json.loads(_last_line(text))
+        answer = read_json(_last_line(text))
     except ValueError:
         return None
     return answer if isinstance(answer, dict) else None

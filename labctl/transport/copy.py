@@ -13,6 +13,7 @@ from pathlib import Path
 
 from labctl.errors import BoardError, ConfigError, LinkError, ProtocolError
 from labctl.files import appearing, host_reads, host_writes
+from labctl.interrupts import finishing
 from labctl.transport.base import (
     Copied,
     TransferOptions,
@@ -137,14 +138,17 @@ def receive(
 def appearing_on_board(transport: Transport, path: str) -> Iterator[str]:
     """Yield a path beside ``path``, renamed to it if the block ends without an error."""
     temporary = beside(path)
-    try:
-        yield temporary
-        moved = transport.run(remote_words("mv", "-f", temporary, path), timeout=_ANSWER_SECONDS)
-        require(moved, f"{transport.label}: cannot rename the copy to {path}")
-    except BaseException:
-        with suppress(LinkError, BoardError):
-            transport.run(remote_words("rm", "-rf", temporary), timeout=_ANSWER_SECONDS)
-        raise
+    with finishing() as signals:
+        try:
+            yield temporary
+            move = remote_words("mv", "-f", temporary, path)
+            moved = transport.run(move, timeout=_ANSWER_SECONDS)
+            require(moved, f"{transport.label}: cannot rename the copy to {path}")
+        except BaseException:
+            signals.hold()
+            with suppress(LinkError, BoardError):
+                transport.run(remote_words("rm", "-rf", temporary), timeout=_ANSWER_SECONDS)
+            raise
 
 
 def _own_name(local: Path) -> str:

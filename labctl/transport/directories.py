@@ -4,8 +4,9 @@ hdc itself transfers directories, but it loses empty ones, keeps only some modes
 links anywhere, and uses other paths when the destination exists. Here a command makes the
 directories, all files are sent over one channel, and at the end modes are set and all hashes are
 requested: the same on each link and each version of hdcd. This happens in a directory beside the
-final one, so that only proven files appear there. Files are received one by one, as hdcd itself
-would follow every link.
+final one, so that only proven files appear there. Received files are named one by one, as hdcd
+itself would follow every link; many small ones come with one command
+(:meth:`FileTransfer.receive_all`). No step has a command for each file.
 
 Symbolic links: a link to a file is pushed as that file; other links (to directories, to nothing)
 are left out and named in the summary. A pull makes and follows no links at all.
@@ -22,11 +23,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from shutil import rmtree
 
 from labctl.errors import BoardError, ConfigError, IntegrityError, LinkError, ProtocolError
 from labctl.files import host_writes, short_name, sync_directory
+from labctl.interrupts import finishing
 from labctl.progress import BytesDone
+from labctl.removal import remove_tree
 from labctl.transport.base import (
     Copied,
     TransferOptions,
@@ -35,7 +37,13 @@ from labctl.transport.base import (
     remote_words,
     require,
 )
-from labctl.transport.file_transfer import Digest, FileTransfer, hash_timeout
+from labctl.transport.file_transfer import (
+    Digest,
+    FileTransfer,
+    batches,
+    hash_timeout,
+    in_folder,
+)
 from labctl.transport.pseudo_files import (
     pseudo_files,
     read_pseudo_files,
@@ -43,8 +51,9 @@ from labctl.transport.pseudo_files import (
 )
 
 _LISTING = re.compile(rb"([0-9a-f]{1,8}) (\d{1,19}) \.(?:/(.+))?")
-#: Size of one command's words: it must fit every link.
-_BATCH_BYTES = 40_000
+#: Time-out (s) for the removal of what was not finished.
+_CLEANING_SECONDS = 10.0
+_SYNCING_THREADS = 16
 #: A directory while it is filled; its own mode comes at the end.
 _OPEN_DIRECTORY = 0o700
 _PERMISSIONS = 0o777  # without set-id bits: a board decides nothing about this host
@@ -56,6 +65,8 @@ class _Tree:
 
     directories: dict[str, int] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)
+    #: Bytes of each file, as the board lists it.
+    sizes: dict[str, int] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
 
 
@@ -76,28 +87,31 @@ def push_directory(
     if not board.is_missing(remote):
         board.require_no_directories([_place(remote, name) for name in tree.files])
     staged = beside(remote)
-    places = {name: _place(staged, name) for name in (*tree.directories, *tree.files)}
     sent: dict[str, Digest] = {}
-    try:
-        board.each(("mkdir", "-p"), [places[name] for name in tree.directories])
-        if tree.files:
-            digests = transfer.send_all(local, tree.files, staged, counter)
-            sent = {places[name]: digest for name, digest in digests.items()}
-        _prove(transfer, sent, f"{local} pushed to {remote}")
-        board.chmod((places[name], mode) for name, mode in tree.files.items())
-        if board.is_missing(remote):
-            board.chmod((places[name], mode) for name, mode in _inner_first(tree))
-            board.each(("mv",), [staged, remote])
-        else:
-            board.each(("mkdir", "-p"), [_place(remote, name) for name in tree.directories])
-            for name in tree.files:
-                board.each(("mv", "-f"), [places[name], _place(remote, name)])
-            board.chmod((_place(remote, name), mode) for name, mode in _inner_first(tree))
-            board.each(("rm", "-rf"), [staged])
-    except BaseException:
-        with suppress(LinkError, BoardError):
-            board.each(("rm", "-rf"), [staged])
-        raise
+    with finishing() as signals:
+        try:
+            board.each(("mkdir", "-p"), [_place(staged, name) for name in tree.directories])
+            if tree.files:
+                sent = transfer.send_all(local, tree.files, staged, counter)
+            _prove(transfer, staged, sent, f"{local} pushed to {remote}")
+            board.run_all(_chmod(staged, sorted(tree.files.items(), key=itemgetter(1, 0))))
+            if board.is_missing(remote):
+                board.run_all([*_chmod(staged, _inner_first(tree)), ["mv", staged, remote]])
+            else:
+                board.each(("mkdir", "-p"), [_place(remote, name) for name in tree.directories])
+                board.run_all(
+                    [
+                        *_moves(staged, remote, tree),
+                        *_chmod(remote, _inner_first(tree)),
+                        ["rm", "-rf", staged],
+                    ]
+                )
+        except BaseException:
+            signals.hold()
+            cleaning = _Board(transport, min(options.timeout, _CLEANING_SECONDS))
+            with suppress(LinkError, BoardError):
+                cleaning.each(("rm", "-rf"), [staged])
+            raise
     return Copied(len(sent), counter.done, tuple(tree.skipped))
 
 
@@ -121,19 +135,17 @@ def pull_directory(
                 (folder / name).mkdir(mode=_OPEN_DIRECTORY)
         if kernels is not None:  # new entries: their file system is unknown
             pseudo = {name: pseudo.get(name, kernels) for name in tree.files}
-        received = {
-            _place(remote, name): transfer.receive(_place(remote, name), folder / name, counter)
-            for name in tree.files
-            if name not in pseudo
-        }
+        ordinary = {name: size for name, size in tree.sizes.items() if name not in pseudo}
+        received = transfer.receive_all(remote, ordinary, folder, counter)
+        _sync([folder / name for name in received])
         unreadable = []
         places = {_place(remote, name): name for name in tree.files if name in pseudo}
-        for batch in _batches(list(places)):
+        for batch in batches(list(places)):
             files = [(place, folder / places[place]) for place in batch]
             for place in read_pseudo_files(transport, files, counter, timeout=options.timeout):
                 unreadable.append(places[place])
                 del tree.files[places[place]], pseudo[places[place]]
-        _prove(transfer, received, f"{remote} pulled to {local}")
+        _prove(transfer, remote, received, f"{remote} pulled to {local}")
         for name, mode in (*tree.files.items(), *_inner_first(tree)):
             (folder / name).chmod(mode)
     return Copied(
@@ -154,18 +166,18 @@ class _Board:
 
     def each(self, words: Sequence[str], paths: Sequence[str]) -> None:
         """Run a command with all paths; several commands for many paths."""
-        for batch in _batches(paths):
-            done = self.transport.run(remote_words(*words, *batch), timeout=self.timeout)
-            require(done, f"{self.transport.label}: cannot {words[0]}")
+        self.run_all([*words, *batch] for batch in batches(paths))
 
-    def chmod(self, modes: Iterable[tuple[str, int]]) -> None:
-        """Set modes, in order; neighbours of the same mode share a command."""
-        for mode, group in groupby(modes, key=itemgetter(1)):
-            self.each(("chmod", f"{mode:o}"), [path for path, _ in group])
+    def run_all(self, commands: Iterable[Sequence[str]]) -> None:
+        """Run commands in order, as many as fit with one request; the first failure ends them."""
+        lines = [remote_words(*words) for words in commands]
+        for batch in batches(lines, cost=lambda line: len(os.fsencode(line))):
+            done = self.transport.run(" && ".join(batch), timeout=self.timeout)
+            require(done, f"{self.transport.label}: cannot {batch[0].split()[0]}")
 
     def require_no_directories(self, paths: Sequence[str]) -> None:
         """Raise ConfigError when one of them is a directory: ``mv`` would put a file into it."""
-        for batch in _batches(paths):
+        for batch in batches(paths):
             asked = self.transport.run(
                 f'for path in {remote_words(*batch)}; do [ ! -d "$path" ] || break; path=; done;'
                 ' echo "$path"',
@@ -210,6 +222,24 @@ def beside(path: str) -> str:
 
 def _place(root: str, name: str) -> str:
     return root if name == "." else f"{root}/{name}"
+
+
+def _chmod(root: str, modes: Iterable[tuple[str, int]]) -> Iterator[list[str]]:
+    """Yield commands that set modes, in order; neighbours of the same mode share a command."""
+    for mode, group in groupby(modes, key=itemgetter(1)):
+        for batch in batches([_place(root, name) for name, _ in group]):
+            yield ["chmod", f"{mode:o}", *batch]
+
+
+def _moves(staged: str, remote: str, tree: _Tree) -> Iterator[list[str]]:
+    """Yield commands that move the files into directories that exist, one for each directory."""
+    for folder, group in groupby(sorted(tree.files, key=_folder), key=_folder):
+        for batch in batches([_place(staged, name) for name in group]):
+            yield ["mv", "-f", *batch, f"{_place(remote, folder)}/"]
+
+
+def _folder(name: str) -> str:
+    return name.rpartition("/")[0] or "."
 
 
 def _inner_first(tree: _Tree) -> Iterator[tuple[str, int]]:
@@ -275,6 +305,7 @@ def _list(transport: Transport, remote: str, timeout: float, *, vanishing: bool)
             tree.directories[name] = stat.S_IMODE(mode) & _PERMISSIONS
         elif stat.S_ISREG(mode):
             tree.files[name] = stat.S_IMODE(mode) & _PERMISSIONS
+            tree.sizes[name] = int(match[2])
         else:
             tree.skipped.append(name)
     if "." not in tree.directories:
@@ -282,22 +313,23 @@ def _list(transport: Transport, remote: str, timeout: float, *, vanishing: bool)
     return tree
 
 
-def _prove(transfer: FileTransfer, copied: Mapping[str, Digest], what: str) -> None:
-    """Raise IntegrityError unless each file on the board has the hash of its copy here."""
+def _prove(transfer: FileTransfer, root: str, copied: Mapping[str, Digest], what: str) -> None:
+    """Raise IntegrityError unless each file below ``root`` has the hash of its copy here."""
     board_hash = transfer.board_hash
     if not copied:
         return
     if board_hash.command is None:
         with tempfile.TemporaryDirectory(prefix="labctl-") as folder:
-            for place, digest in copied.items():
+            for name, digest in copied.items():
                 back = Path(folder) / "back"
+                place = _place(root, name)
                 transfer.receive(place, back, lambda _count: None).require(digest, what)
                 back.unlink()
         return
-    for batch in _batches(list(copied)):
-        size_bytes = sum(copied[place].size_bytes for place in batch)
+    for batch in batches(list(copied)):
+        size_bytes = sum(copied[name].size_bytes for name in batch)
         asked = transfer.transport.run(
-            remote_words(*board_hash.command, *batch),
+            in_folder(root, *board_hash.command, names=batch),
             timeout=hash_timeout(transfer.options.timeout, size_bytes),
         )
         # Bytes: text has more line ends than the newline, and names may contain them.
@@ -308,26 +340,24 @@ def _prove(transfer: FileTransfer, copied: Mapping[str, Digest], what: str) -> N
                 hint="was a file removed there during the transfer?",
                 details=asked.text[-2000:] or None,
             )
-        for place, line in zip(batch, lines, strict=True):
-            digest = copied[place]
+        for name, line in zip(batch, lines, strict=True):
+            digest = copied[name]
             hexadecimal = line.split(b" ")[0].decode(errors="replace").lower()
             found = Digest.known(digest.algorithm, hexadecimal, digest.size_bytes)
-            found.require(digest, f"{what}: {place}")
+            found.require(digest, f"{what}: {_place(root, name)}")
 
 
-def _batches(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the paths in order, in groups that fit into one command each."""
-    batch: list[str] = []
-    room = _BATCH_BYTES
-    for path in paths:
-        cost = len(remote_words(path).encode(errors="surrogateescape")) + 1
-        if batch and cost > room:
-            yield batch
-            batch, room = [], _BATCH_BYTES
-        batch.append(path)
-        room -= cost
-    if batch:
-        yield batch
+def _sync(paths: Sequence[Path]) -> None:
+    """Make the content of files durable; at once, as each waits for the disk. Raises HostError."""
+    from concurrent.futures import ThreadPoolExecutor  # slow to import
+
+    def sync(path: Path) -> None:
+        with host_writes(path), path.open("rb") as file:
+            os.fsync(file.fileno())
+
+    with ThreadPoolExecutor(_SYNCING_THREADS) as pool:
+        for _ in pool.map(sync, paths):
+            pass
 
 
 @contextmanager
@@ -345,6 +375,6 @@ def _appearing_directory(path: Path) -> Iterator[Path]:
             yield folder
             folder.replace(path)
         except BaseException:
-            rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
             raise
         sync_directory(path.parent)

@@ -8,7 +8,7 @@ import logging
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,13 @@ _PSEUDO_BYTES = os.sysconf("SC_PAGE_SIZE")
 #: The least that a board reads and hashes, or syncs, of a file: one without SHA instructions, with
 #: a slow eMMC or card. Time-outs grow with a file's size by it.
 SLOW_BYTES_PER_SECOND = 5_000_000
+#: The same for a link.
+_SLOW_LINK_BYTES_PER_SECOND = 100_000
+#: Size of one command's words: it must fit every link.
+_BATCH_BYTES = 40_000
+#: Files up to this size are received together, up to the second size with one command.
+_SMALL_BYTES = 128 << 10
+_TOGETHER_BYTES = 1 << 20
 
 
 class Digest:
@@ -151,6 +158,32 @@ def hash_timeout(timeout: float, size_bytes: int) -> float:
     return timeout + size_bytes / SLOW_BYTES_PER_SECOND
 
 
+def batches(
+    items: Sequence[str],
+    *,
+    cost: Callable[[str], int] = lambda word: len(os.fsencode(remote_words(word))) + 1,
+    room: int = _BATCH_BYTES,
+) -> Iterator[list[str]]:
+    """Yield items in order, in groups of limited cost: by default, the words of one command."""
+    batch: list[str] = []
+    left = room
+    for item in items:
+        needed = cost(item)
+        if batch and needed > left:
+            yield batch
+            batch, left = [], room
+        batch.append(item)
+        left -= needed
+    if batch:
+        yield batch
+
+
+def in_folder(folder: str, *words: str, names: Iterable[str]) -> str:
+    """Return a command with files of a folder: their short names leave room for many."""
+    places = (f"./{name}" for name in names)
+    return f"cd {remote_words(folder)} && {remote_words(*words, *places)}"
+
+
 def find_board_hash(transport: Transport, timeout: float) -> BoardHash:
     """Find the board's hash program; without one, SHA-256 of the bytes read back."""
     names = remote_words(*(name for _, name in _TOOLS))
@@ -267,6 +300,51 @@ class FileTransfer(ABC):
     ) -> dict[str, Digest]:
         """Send files of ``local`` into ``folder``; return the hash of the sent bytes by name."""
         return {name: self.send(local / name, f"{folder}/{name}", seen) for name in names}
+
+    def receive_all(
+        self, folder: str, sizes: Mapping[str, int], local: Path, seen: BytesDone
+    ) -> dict[str, Digest]:
+        """Receive files of ``folder`` into ``local``; return the hash of their bytes by name.
+
+        Small files of the expected ``sizes`` come many at a time, with the board's ``cat``. The
+        others come one by one. The caller syncs them all.
+        """
+        digests: dict[str, Digest] = {}
+        small = [name for name, size in sizes.items() if size <= _SMALL_BYTES]
+        for names in batches(small) if len(small) > 1 else ():
+            for batch in batches(names, cost=sizes.__getitem__, room=_TOGETHER_BYTES):
+                digests |= self._receive_together(folder, batch, sizes, local, seen)
+        for name in sizes:
+            if name not in digests:
+                digests[name] = self.receive(f"{folder}/{name}", local / name, seen)
+        return digests
+
+    def _receive_together(
+        self,
+        folder: str,
+        names: Sequence[str],
+        sizes: Mapping[str, int],
+        local: Path,
+        seen: BytesDone,
+    ) -> dict[str, Digest]:
+        """Receive small files with one command; none if the board does not give all of them."""
+        size_bytes = sum(sizes[name] for name in names)
+        came = self.transport.run(
+            in_folder(folder, "cat", names=names) + " 2>/dev/null",
+            timeout=self.options.timeout + size_bytes / _SLOW_LINK_BYTES_PER_SECOND,
+        )
+        if came.exit_status != 0 or len(came.output) != size_bytes:
+            return {}
+        digests: dict[str, Digest] = {}
+        rest = memoryview(came.output)
+        for name in names:
+            content, rest = rest[: sizes[name]], rest[sizes[name] :]
+            digests[name] = self.board_hash.digest()
+            digests[name].update(content)
+            with host_writes(local / name), (local / name).open("xb") as file:
+                file.write(content)
+            seen(len(content))
+        return digests
 
     def receive(self, remote: str, local: Path, seen: BytesDone) -> Digest:
         """Receive a file as ``local``, which must not exist; return the hash of its bytes."""

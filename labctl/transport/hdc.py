@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from labctl import hdc
 from labctl.checked import Endpoint, HdcKey, HostPath, InLab, is_on_loopback, split_endpoint
-from labctl.errors import CommandTimeout, HostError, LinkError
+from labctl.errors import AccessDenied, CommandTimeout, HostError, LinkError, NotAuthorised
 from labctl.hdc import HostLink
 from labctl.transport.base import (
     CommandResult,
@@ -69,6 +69,11 @@ class HdcTransport(LinkedTransport[HostLink]):
 
         with self.connected().connect_port(port, timeout=timeout) as connected:
             yield Stream(self.label, connected, timeout=timeout)
+
+    @property
+    def name(self) -> str | None:
+        """See :attr:`Transport.name`."""
+        return self.connected().name
 
     def over_hdc(self, purpose: str) -> "HdcTransport":
         """Return this transport itself."""
@@ -316,11 +321,15 @@ class HdcServerConfig(UsualConfig):
             name = f"server {host}:{port}"
             find = partial(running_server, host, port, timeout=timeout)
 
+        is_asking = False
+
         def connect() -> ServerSession:
+            nonlocal is_asking
             server = find()
             try:
-                return ServerSession.connect(server, key, timeout=timeout)
-            except BaseException:
+                return ServerSession.connect(server, key, timeout=timeout, is_asking=is_asking)
+            except BaseException as error:
+                is_asking = isinstance(error, NotAuthorised) and not isinstance(error, AccessDenied)
                 server.close()
                 raise
 

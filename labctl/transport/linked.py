@@ -9,7 +9,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from labctl import interrupts
 from labctl.errors import BoardError, CommandTimeout, ConfigError, DeviceLost, InfraError, LinkError
+from labctl.interrupts import finishing
 from labctl.retry import retry_infra
 from labctl.transport.base import (
     CommandResult,
@@ -92,7 +94,7 @@ class LinkedTransport(Transport, Generic[L]):
 
     def close(self) -> None:
         """End the link, if there is one."""
-        with self._opening:
+        with interrupts.holding(self._opening):
             link, self._link = self._link, None
         if link is not None:
             link.close()
@@ -104,7 +106,7 @@ class LinkedTransport(Transport, Generic[L]):
         """
         self.permit()
         asked = time.monotonic()
-        with self._opening:
+        with interrupts.holding(self._opening):
             if self._link is not None and self._link.failure is not None:
                 self._link.close()
                 self._link = None
@@ -167,20 +169,22 @@ class LinkedTransport(Transport, Generic[L]):
         scratch = self.run(f'echo "${{TMPDIR:-{self.scratch}}}"', timeout=timeout).check().text
         path = check_remote_path(f"{scratch.strip()}/labctl-{os.urandom(16).hex()}.sh")
         words = remote_words(path)
-        try:
-            with set_aside(check_command(command) + b"\n") as script:
-                self.push(script, path, TransferOptions(timeout=timeout))
-            checked = self.run(f"sh -n {words}", timeout=timeout)
-            if checked.exit_status != 0:
-                raise ConfigError(
-                    f"the board's shell does not understand: {brief(command)}",
-                    hint=NOT_UNDERSTOOD_HINT,
-                    details=checked.text or None,
-                )
-            yield f". {words}"
-        finally:
-            with suppress(LinkError, BoardError):
-                self.run(f"rm -f {words}", timeout=ASIDE_SECONDS)
+        with finishing() as signals:
+            try:
+                with set_aside(check_command(command) + b"\n") as script:
+                    self.push(script, path, TransferOptions(timeout=timeout))
+                checked = self.run(f"sh -n {words}", timeout=timeout)
+                if checked.exit_status != 0:
+                    raise ConfigError(
+                        f"the board's shell does not understand: {brief(command)}",
+                        hint=NOT_UNDERSTOOD_HINT,
+                        details=checked.text or None,
+                    )
+                yield f". {words}"
+            finally:
+                signals.hold()
+                with suppress(LinkError, BoardError):
+                    self.run(f"rm -f {words}", timeout=ASIDE_SECONDS)
 
 
 @dataclass(frozen=True)

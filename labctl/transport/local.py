@@ -19,6 +19,8 @@ from labctl.errors import (
     HostTimeout,
     LinkRefused,
 )
+from labctl.files import has_inodes
+from labctl.interrupts import finishing
 from labctl.transport.base import (
     CommandResult,
     OpenOptions,
@@ -49,7 +51,11 @@ class LocalTransport(Transport):
     def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
         """Run a shell command; see :class:`Transport`. On a time-out its whole tree is killed."""
         self.permit()
-        with _shell(command, merged=not separate_stderr) as argv, _as_a_boards(command, timeout):
+        with (
+            finishing(),
+            _shell(command, merged=not separate_stderr) as argv,
+            _as_a_boards(command, timeout),
+        ):
             done = process.run(argv, timeout=timeout)
         return CommandResult(
             command,
@@ -62,7 +68,7 @@ class LocalTransport(Transport):
     def stream(self, command: str, *, timeout: float, write: Write) -> int:
         """Run a shell command with live output; see :class:`Transport`."""
         self.permit()
-        with _shell(command, merged=True) as argv, _as_a_boards(command, timeout):
+        with finishing(), _shell(command, merged=True) as argv, _as_a_boards(command, timeout):
             status = process.run_live(argv, timeout=timeout, write=write)
         return _status(status, command)
 
@@ -149,7 +155,8 @@ def _board_file(path: str, mode: Literal["rb", "wb"]) -> Iterator[BinaryIO]:
     except OSError as error:
         text = f"{(error.strerror or str(error)).lower()}, path:{path}"
         if error.errno in FULL_NUMBERS:
-            raise BoardNoSpace(f"the board's storage is full: {text}") from error
+            of_files = "" if has_inodes(Path(path)) else ": no inodes are left"
+            raise BoardNoSpace(f"the board's storage is full: {text}{of_files}") from error
         if error.errno in REFUSED_NUMBERS:
             raise BoardPermission(f"the board refuses access: {text}") from error
         raise BoardError(f"the board answers: {text}") from error

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 
 from labctl.errors import (
+    AccessDenied,
     BoardError,
     ConfigError,
     ExitStatus,
@@ -73,7 +74,8 @@ def wait_until_ready(transport: Transport, *, timeout: float) -> str:
     """Wait until the board runs commands; return its boot id.
 
     Raises the last LinkError or BoardError when it does not within ``timeout`` seconds. Also waits
-    for a board that refuses this host's key: a user may allow it meanwhile.
+    for a board that does not know this host's key: a user may allow it meanwhile. If the user
+    denies it, raises AccessDenied at once: another request would ask again on the board.
     """
     deadline = time.monotonic() + timeout
 
@@ -84,6 +86,7 @@ def wait_until_ready(transport: Transport, *, timeout: float) -> str:
     return retry_infra(
         ask,
         on=(LinkError, BoardError),
+        but=(AccessDenied,),
         timeout=timeout,
         interval=_INTERVAL_SECONDS,
         on_retry=lambda error: _LOG.info("%s is not ready: %s", transport.label, error),

@@ -10,6 +10,7 @@ name is removed before the command starts (so nothing can remain), and is printe
 
 import os
 import re
+import time
 from collections.abc import Generator
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from labctl.errors import (
     LabctlError,
     LinkError,
 )
+from labctl.interrupts import finishing
 from labctl.progress import tell_command
 from labctl.transport.base import Write, brief, remote_words
 
@@ -198,6 +200,7 @@ class FrameReader:
 
 #: Time-out for labctl's own short commands (stopping a command, a syntax check).
 ASIDE_SECONDS = 5.0
+_MAY_RUN = "it may still run on the board"
 NOT_UNDERSTOOD_HINT = "boards have a POSIX shell (mksh): do not use features of bash"
 _TAIL_BYTES = 2000
 #: The syntax of a longer command is not checked: quoted, it would be too long for the link.
@@ -214,8 +217,9 @@ class Shell(Protocol):
     def __call__(self, script: str, *, timeout: float) -> Generator[bytes, None, None]:
         """Run a script; yield its output as it arrives, both streams as one.
 
-        Closing the generator ends the conversation. Raises LinkError, BoardError; CommandTimeout
-        when the script does not end within ``timeout`` seconds.
+        While nothing arrives, it yields an empty piece at least twice a second: its caller looks at
+        signals then. Closing the generator ends the conversation. Raises LinkError, BoardError;
+        CommandTimeout when the script does not end within ``timeout`` seconds.
         """
 
 
@@ -249,33 +253,47 @@ def execute(
     """Run a framed command; return its exit status. ``write`` gets its output as it arrives.
 
     When it does not end in time, or its caller stops it (Ctrl-C, ``write`` raises), the command is
-    killed on the board with its whole process group. Raises LinkError, BoardError, ConfigError (the
-    board's shell does not understand it), and what ``write`` raises.
+    killed on the board with its whole process group. Further signals do not break that off; it
+    takes 3 x ``ASIDE_SECONDS`` at most. A command that cannot be killed is logged. Raises
+    LinkError, BoardError, ConfigError (the board's shell does not understand it), and what
+    ``write`` raises.
     """
     tell_command(lambda: f"[{label}] {framed.command}")
     tail = Tail(write)
     reader = FrameReader(framed, tail, write_error)
-    try:
-        # The channel is closed before anything else is sent: its backlog blocks the link.
-        with closing(shell(framed.script, timeout=timeout)) as pieces:
-            for piece in pieces:
-                reader.feed(piece)
-        reader.finish()
-    except CommandTimeout as error:
-        stopped = _kill(shell, framed, reader.process_id)
-        late = CommandTimeout(
-            f"{label}: no end within {timeout:g} s of: {brief(framed.command)}",
-            hint="set a longer time-out, or check what it waits for"
-            if stopped
-            else "it may still run on the board",
-            details=tail.text or error.message,
-        )
-        raise _blaming(shell, late) from error
-    except (LinkError, BoardError) as error:
-        raise error.during(brief(framed.command), details=tail.text) from error
-    except BaseException:
-        _kill(shell, framed, reader.process_id)  # nobody waits for it any more
-        raise
+    with finishing() as signals:
+        signals.hold()
+        # Without the id nothing can be killed: a signal waits for it, but not for ever.
+        id_due = time.monotonic() + ASIDE_SECONDS
+        try:
+            # The channel is closed before anything else is sent: its backlog blocks the link.
+            with closing(shell(framed.script, timeout=timeout)) as pieces:
+                for piece in pieces:
+                    try:
+                        if reader.process_id is not None or time.monotonic() > id_due:
+                            signals.release()
+                        reader.feed(piece)
+                    finally:
+                        signals.hold()
+            reader.finish()
+        except CommandTimeout as error:
+            stopped = _kill(shell, framed, reader.process_id)
+            late = CommandTimeout(
+                f"{label}: no end within {timeout:g} s of: {brief(framed.command)}",
+                hint="set a longer time-out, or check what it waits for" if stopped else _MAY_RUN,
+                details=tail.text or error.message,
+            )
+            raise _blaming(shell, late) from error
+        except (LinkError, BoardError) as error:
+            raise error.during(brief(framed.command), details=tail.text) from error
+        except BaseException:  # nobody waits for it any more
+            if not _kill(shell, framed, reader.process_id):
+                import logging  # slow to import, and seldom needed
+
+                logging.getLogger("labctl.transport").warning(
+                    "%s: %s: %s", label, _MAY_RUN, brief(framed.command)
+                )
+            raise
     if reader.exit_status is None:
         printed = tail.text or reader.held.decode(errors="replace") or None
         raise _without_status(shell, framed, label, reader.process_id, printed)

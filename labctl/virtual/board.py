@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from labctl import interrupts
 from labctl.errors import ConfigError, HostError, HostTimeout
 from labctl.files import host_writes, locked
 from labctl.hdc.daemon import Authorisation, Board, Daemon, Version, allow_boards
@@ -42,6 +43,8 @@ class VirtualBoard:
     faults: FaultScript | None = None
     version: Version = "3.2.0c"
     authorisation: Authorisation | None = None
+    #: Its kernel has PID namespaces, and its shell may make them if this host permits it.
+    pid_namespaces: bool = True
     #: Memory size that it reports; None: this host's.
     memory_bytes: int | None = None
     #: File to which every change below its workdir is logged, with connection and epoch; see
@@ -195,6 +198,10 @@ class _Running:
         """Simulate sensors for the on-board agent."""
         self._sandbox.fakes.show_sensors()
 
+    def show_zone(self, zone: int, reads: str) -> None:
+        """Let a thermal zone read a text."""
+        self._sandbox.fakes.show_zone(zone, reads)
+
     def jump_clock(self, seconds: int) -> None:
         """Move the wall clock."""
         self._sandbox.fakes.jump_clock(seconds, self._sandbox.programs)
@@ -204,10 +211,17 @@ class _Running:
     async def _boot(self, port: int) -> int:
         plan = self._plan
         with host_writes(self._directory):
-            self._sandbox = boot(self._directory, emulator=plan.emulator, preload=plan.preload)
+            self._sandbox = boot(
+                self._directory,
+                emulator=plan.emulator,
+                preload=plan.preload,
+                version=plan.version,
+            )
             if plan.effects is not None and self._effects is None:
                 workdir = self._directory / WORKDIR
                 self._effects = EffectsLog(plan.name, workdir, plan.effects, self._faults)
+            if not plan.pid_namespaces:
+                self._sandbox.fakes.lack_pid_namespaces()
             if plan.memory_bytes is not None:
                 self._sandbox.fakes.show_memory(plan.memory_bytes)
         self._daemon = Daemon(
@@ -295,6 +309,7 @@ def serve(boards: Sequence[VirtualBoard], ready: Callable[[list[Served]], None])
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(number, stopped.set)
+        interrupts.check()  # one that came before these handlers
         await serve_until(boards, ready, stopped)
 
     asyncio.run(main())

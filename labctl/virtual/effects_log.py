@@ -198,7 +198,7 @@ class _LoggedWire(Wire):
 def _epoch_in(path: Path) -> int | None:
     """Return the epoch in a file that was just put there; None if it is gone, or names none."""
     try:
-        epoch = json.loads(path.read_text())["epoch"]
+        epoch = json.loads(path.read_text(encoding="utf-8"))["epoch"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return epoch if isinstance(epoch, int) else None

@@ -5,6 +5,7 @@ The agent looks below the folder that ``LABCTL_SANDBOX_FAKES`` names (``toolchai
 - ``sys/…``: if there is such a folder, thermal zones and frequencies are read there only;
 - ``clock``: seconds to add to the wall clock;
 - ``oom_kills``: to add to what the kernel has counted;
+- ``no_pid_namespaces``: its kernel has none;
 - ``memory_kb``: how much memory it has, all of it free (``labctl.board.facts`` looks there, too).
 
 Nothing exists until it is set: a board shows only the values that were made up for it.
@@ -47,10 +48,18 @@ class Fakes:
 
     def show_sensors(self) -> None:
         """Create a thermal zone and four cores, unless they exist. Raises HostError."""
-        if self._zone.exists():
+        if self._zone(0).exists():
             return
-        write_atomic(self._zone.with_name("type"), "soc-thermal\n")
+        write_atomic(self._zone(0).with_name("type"), "soc-thermal\n")
         self._write_sensors()
+
+    def show_zone(self, zone: int, reads: str) -> None:
+        """Let a thermal zone read a text, whatever its unit. Raises HostError."""
+        self.show_sensors()
+        kind = self._zone(zone).with_name("type")
+        if not kind.exists():
+            write_atomic(kind, "vendor-thermal\n")
+        _overwrite(self._zone(zone), reads)
 
     async def throttle(self, celsius: float, khz: int, within: float) -> None:
         """Go to a temperature and a frequency in equal steps, in ``within`` seconds."""
@@ -82,27 +91,30 @@ class Fakes:
         """Show this memory size, all of it free; programs get this host's. Raises HostError."""
         write_atomic(self.folder / "memory_kb", f"{size_bytes // 1024}\n")
 
+    def lack_pid_namespaces(self) -> None:
+        """Have a kernel in which a job can reach its supervisor. Raises HostError."""
+        write_atomic(self.folder / "no_pid_namespaces", "1\n")
+
     def count_oom_kill(self) -> None:
         """One more. Raises HostError."""
         self._oom_kills += 1
         write_atomic(self.folder / "oom_kills", f"{self._oom_kills}\n")
 
-    @property
-    def _zone(self) -> Path:
-        return self.folder / "sys/class/thermal/thermal_zone0/temp"
+    def _zone(self, zone: int) -> Path:
+        return self.folder / f"sys/class/thermal/thermal_zone{zone}/temp"
 
     def _write_sensors(self) -> None:
-        _overwrite(self._zone, self._millicelsius)
+        _overwrite(self._zone(0), self._millicelsius)
         for number in range(_CPUS):
             cpu = self.folder / f"sys/devices/system/cpu/cpu{number}/cpufreq"
             _overwrite(cpu / "scaling_cur_freq", self._khz)
 
 
-def _overwrite(path: Path, number: int) -> None:
+def _overwrite(path: Path, value: int | str) -> None:
     with host_writes(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            os.pwrite(descriptor, str(number).encode().ljust(_WIDTH, b"\n"), 0)
+            os.pwrite(descriptor, str(value).encode().ljust(_WIDTH, b"\n"), 0)
         finally:
             os.close(descriptor)

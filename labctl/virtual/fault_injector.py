@@ -20,6 +20,7 @@ from labctl.virtual.fault_script import (
     Kind,
     OomKill,
     Reboot,
+    ThermalZone,
     Throttle,
     Timed,
 )
@@ -50,6 +51,9 @@ class Victim(Protocol):
 
     def show_sensors(self) -> None:
         """Simulate sensors for the on-board agent."""
+
+    def show_zone(self, zone: int, reads: str) -> None:
+        """Let a thermal zone read a text."""
 
     def jump_clock(self, seconds: int) -> None:
         """Move the wall clock."""
@@ -104,7 +108,7 @@ class FaultInjector(Interference):
     def booted(self) -> None:
         """Note a restart of the board: a frozen hdcd answers again, sensors are reset."""
         self._thaw()
-        if any(isinstance(injected.fault, Throttle) for injected in self._injected):
+        if any(isinstance(injected.fault, Throttle | ThermalZone) for injected in self._injected):
             self._board.show_sensors()
 
     # For the wires
@@ -133,11 +137,9 @@ class FaultInjector(Interference):
         match injected.fault:
             case Freeze(lasting=lasting):
                 self._freeze(lasting)
-            case Drop() if wire is None:
-                for each in list(self._wires):
+            case Drop():
+                for each in list(self._wires) if wire is None else [wire]:
                     each.cut()
-            case Drop() if wire is not None:
-                wire.cut()
             case HangUp() if wire is not None:
                 wire.hang_up(channel)
             case Garbage(size=size) if wire is not None:
@@ -150,6 +152,8 @@ class FaultInjector(Interference):
                 board.spawn(self._oom_kill(injected))
             case Throttle(celsius=celsius, mhz=mhz, within=within):
                 board.spawn(board.throttle(celsius, mhz * 1000, within or 0.0))
+            case ThermalZone(zone=zone, reads=reads):
+                board.show_zone(zone, reads)
             case ClockJump(seconds=seconds):
                 board.jump_clock(seconds)
 
@@ -175,7 +179,7 @@ class FaultInjector(Interference):
         self._added += 1
         injected = Injected(self._added, fault, self._seed)
         self._injected.append(injected)
-        if isinstance(fault, Throttle):
+        if isinstance(fault, Throttle | ThermalZone):
             self._board.show_sensors()
         if fault.on == "now":
             assert isinstance(fault, Timed)

@@ -233,6 +233,19 @@ class Throttle(Timed):
     """Time to get there; by default none."""
 
 
+class ThermalZone(Timed):
+    """A thermal zone reads what the kernel of a vendor may write, `78` for 78 °C for instance.
+
+    It reads that until a `throttle` moves zone 0. Sensors are simulated as for `throttle`.
+    """
+
+    fault: Literal["thermal-zone"] = "thermal-zone"
+    zone: Annotated[int, Field(ge=0, le=63)] = 0
+    """Number of the zone; made if it does not exist."""
+    reads: Annotated[str, Field(max_length=16)]
+    """Text of its file `temp`."""
+
+
 class ClockJump(Timed):
     """The wall clock of `date` and of the on-board agent jumps; monotonic time continues."""
 
@@ -260,6 +273,7 @@ AnyFault = Annotated[
     | KillProcesses
     | OomKill
     | Throttle
+    | ThermalZone
     | ClockJump,
     Field(discriminator="fault"),
 ]

@@ -19,7 +19,7 @@ from pathlib import Path
 from labctl import process
 from labctl.errors import ConfigError, HostError
 from labctl.files import write_atomic
-from labctl.hdc.daemon import PARAMETERS
+from labctl.hdc.daemon import PARAMETERS, Version
 from labctl.retry import wait_until
 from labctl.virtual.fake_sensors import Fakes
 from labctl.virtual.marks import EMULATOR, FAKES, MARK
@@ -46,6 +46,9 @@ set/*) printf '%s\\n' "$3" >"$2" && echo "Set parameter $2 $3 success";;
 *) echo "param get|set NAME [VALUE]";;
 esac
 """
+_HDCD = """#!/bin/sh
+[ "$1" != -v ] || echo '{version}'
+"""
 _FALLBACK_NOTE = (
     "mksh and toybox are not both installed: commands run with this host's sh and programs, "
     "which accept more than a board does"
@@ -61,13 +64,20 @@ class Sandbox:
     environment: dict[str, str]
     note: str | None
     fakes: Fakes
-    #: The board's own programs; `param` alone when this host's stand in.
+    #: The board's own programs; `param` and `hdcd` alone when this host's stand in.
     programs: Path
 
 
-def boot(directory: Path, *, emulator: Sequence[str] = (), preload: Path | None = None) -> Sandbox:
+def boot(
+    directory: Path,
+    *,
+    emulator: Sequence[str] = (),
+    preload: Path | None = None,
+    version: Version = "3.2.0c",
+) -> Sandbox:
     """Prepare ``directory`` and start a boot; what an earlier one left running is killed first.
 
+    ``version`` is the release that its hdcd reports.
     ``emulator``: words put before ARM64 programs; ``preload``: the shared object that does so for
     programs started by the shell. Raises ConfigError, HostError.
     """
@@ -84,7 +94,7 @@ def boot(directory: Path, *, emulator: Sequence[str] = (), preload: Path | None 
     (directory / WORKDIR).mkdir(parents=True, exist_ok=True)
     fakes = Fakes(directory)
     shell, path, note = _userland(directory / _BIN)
-    _start_parameters(directory)
+    _start_parameters(directory, f"Ver: {version}")
     environment = {
         "PATH": path,
         "HOME": str(directory),
@@ -133,7 +143,7 @@ def _identity(directory: Path) -> str:
 def kill_boot(boot_id: str) -> None:
     """Kill every process of a boot, as a power cut would. Raises HostError when one survives.
 
-    A process is known by its environment: one that was started with an empty one is not found.
+    A process is known by its environment, and one of a job by its limit of file locks.
     """
     if not boot_id:
         return
@@ -171,7 +181,7 @@ def kill_process(pid: int, boot_id: str, before: Callable[[], None] | None = Non
     except ProcessLookupError:
         return False
     try:
-        if f"{MARK}={boot_id}".encode() not in _environment(Path("/proc") / str(pid)):
+        if not _is_of(Path("/proc") / str(pid), boot_id):
             return False
         if before is not None:
             before()
@@ -189,10 +199,10 @@ def _badness(pid: int) -> tuple[int, int]:
     """
     entry = Path("/proc") / str(pid)
     try:
-        pages = int((entry / "statm").read_text().split()[1])
-        if (entry / "oom_score_adj").read_text().strip() == _NEVER_KILLED:
+        pages = int((entry / "statm").read_text(encoding="utf-8").split()[1])
+        if (entry / "oom_score_adj").read_text(encoding="utf-8").strip() == _NEVER_KILLED:
             return -1, 0
-        return int((entry / "oom_score").read_text()), pages
+        return int((entry / "oom_score").read_text(encoding="utf-8")), pages
     except (OSError, IndexError):
         return -1, 0
 
@@ -213,8 +223,8 @@ def _userland(folder: Path) -> tuple[tuple[str, ...], str, str | None]:
     return (str(folder / "sh"), "-c"), str(folder), None
 
 
-def _start_parameters(directory: Path) -> None:
-    """Forget the parameters that do not outlive a boot, and give the board its ``param``."""
+def _start_parameters(directory: Path, version: str) -> None:
+    """Forget the parameters that do not outlive a boot; give the board ``param`` and ``hdcd``."""
     folder = directory / PARAMETERS
     folder.mkdir(exist_ok=True)
     for parameter in folder.iterdir():
@@ -222,6 +232,8 @@ def _start_parameters(directory: Path) -> None:
             parameter.unlink()
     program = directory / _BIN / "param"
     write_atomic(program, _PARAM.format(folder=shlex.quote(str(folder))), mode=0o755)
+    write_atomic(directory / _BIN / "hdcd", _HDCD.format(version=version), mode=0o755)
+    write_atomic(folder / "const.hdc.version", f"{version}\n")
 
 
 @functools.cache
@@ -230,10 +242,26 @@ def _applets(toybox: str) -> tuple[str, ...]:
 
 
 def _marked(boot_id: str) -> Iterator[int]:
-    mark = f"{MARK}={boot_id}".encode()
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and mark in _environment(entry):
+        if entry.name.isdigit() and _is_of(entry, boot_id):
             yield int(entry.name)
+
+
+def _is_of(entry: Path, boot_id: str) -> bool:
+    if f"{MARK}={boot_id}".encode() in _environment(entry):
+        return True
+    with suppress(OSError):
+        line = f"Max file locks {_limit(boot_id)} {_limit(boot_id)} locks"
+        return line in " ".join((entry / "limits").read_text(encoding="utf-8").split())
+    return False
+
+
+def _limit(boot_id: str) -> int:
+    """Return the limit that the agent gives to jobs of a boot: survivors.c there says why."""
+    number = 0xCBF29CE484222325  # FNV-1a
+    for byte in boot_id.encode():
+        number = (number ^ byte) * 0x100000001B3 % (1 << 64)
+    return 1 << 62 | number % (1 << 62)
 
 
 def _environment(entry: Path) -> list[bytes]:
@@ -263,5 +291,5 @@ def _has_no_variables(entry: Path) -> bool:
     """
     if not os.access(entry / "exe", os.R_OK):
         return True
-    start, end = (entry / "stat").read_text().rpartition(")")[2].split()[47:49]
+    start, end = (entry / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[47:49]
     return start == end != "0"

@@ -5,13 +5,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from labctl.board.status import BoardUse
 from labctl.web.changes import cancel_job, hold_board, release_board
-from labctl.web.dashboard import dashboard_of, may_read, must_be
+from labctl.web.dashboard import UserRoute, dashboard_of, must_be
 from labctl.web.lab_view import BoardView
 from labctl.web.run_filter import filter_words, page_number
 
-router = APIRouter(prefix="/api/v1")
+router = APIRouter(prefix="/api/v1", route_class=UserRoute)
 _Reason = Annotated[str, Field(min_length=1, max_length=500, description="for the audit log")]
+_Damaged = Annotated[str | None, Field(description="why its row cannot be read; null: it can")]
 _Seconds = Annotated[float | None, Field(description="seconds since 1970, UTC")]
 
 
@@ -27,7 +29,8 @@ class Lease(_Model):
     job: str | None
     epoch: int
     since: float
-    expires: float
+    expires: float | None
+    damaged: _Damaged
 
 
 class Keeping(_Model):
@@ -38,6 +41,7 @@ class Keeping(_Model):
     begins: float
     ends: float
     reason: str | None
+    damaged: _Damaged
 
 
 class Trial(_Model):
@@ -64,10 +68,13 @@ class BoardState(_Model):
     name: str
     target: str
     tags: list[str]
-    state: str
+    state: BoardUse
+    contact: str | None = Field(description="result of the last contact: connected, offline, ...")
+    contact_at: _Seconds
     health: str
     health_reason: str | None
     health_since: _Seconds
+    health_damaged: _Damaged
     lease: Lease | None
     kept: list[Keeping]
     live: Trial | None
@@ -91,6 +98,7 @@ class QueueJob(_Model):
     exit_status: int | None
     blame: str | None
     reason: str | None
+    damaged: _Damaged
 
 
 class RunPage(_Model):
@@ -110,6 +118,7 @@ class AuditLine(_Model):
     action: str
     subject: str
     reason: str | None
+    damaged: _Damaged
 
 
 class Hold(_Model):
@@ -141,14 +150,12 @@ class Ended(_Model):
 @router.get("/boards")
 def boards(request: Request) -> list[BoardState]:
     """Return all boards."""
-    may_read(request)
     return [_board(one) for one in dashboard_of(request).view.boards()]
 
 
 @router.get("/boards/{name}")
 def board(request: Request, name: str) -> BoardState:
     """Return one board."""
-    may_read(request)
     found = dashboard_of(request).view.board(name)
     if found is None:
         raise HTTPException(404, "no such board")
@@ -175,7 +182,6 @@ def queue(
     request: Request, ended: Annotated[int, Query(ge=0, le=1000, description="ended ones")] = 0
 ) -> list[QueueJob]:
     """Return running jobs, waiting jobs in order, then the last jobs that ended."""
-    may_read(request)
     jobs = dashboard_of(request).view.state.jobs.list(ended=ended)
     names = QueueJob.model_fields
     return [
@@ -194,7 +200,6 @@ def cancel(request: Request, job: str, wish: Cancel) -> Ended:
 @router.get("/runs")
 def runs(request: Request) -> RunPage:
     """Return a page of 50 runs; the query has the filters of `labctl runs`, and `page`."""
-    may_read(request)
     number = page_number(request.query_params.get("page"))
     wanted = filter_words(request.query_params.multi_items())
     found, count = dashboard_of(request).view.runs(wanted, number)
@@ -204,7 +209,6 @@ def runs(request: Request) -> RunPage:
 @router.get("/runs/{name}")
 def run(request: Request, name: str) -> dict[str, Any]:
     """Return one run, as `labctl runs --json` has it."""
-    may_read(request)
     found, _ = dashboard_of(request).view.run(name)
     if found is None:
         raise HTTPException(404, "no such run")
@@ -218,7 +222,6 @@ def audit(
     subject: Annotated[str | None, Query(max_length=200)] = None,
 ) -> list[AuditLine]:
     """Return the last changes, oldest first."""
-    may_read(request)
     entries = dashboard_of(request).view.state.audit.list(limit=limit, subject=subject)
     names = AuditLine.model_fields
     return [
@@ -233,9 +236,12 @@ def _board(one: BoardView) -> BoardState:
         target=one.target,
         tags=list(one.tags),
         state=one.state,
+        contact=one.health.contact,
+        contact_at=one.health.contact_at,
         health=one.health.health.value,
         health_reason=one.health.reason,
         health_since=one.health.since,
+        health_damaged=one.health.damaged,
         lease=None
         if lease is None
         else Lease(**{name: getattr(lease, name) for name in Lease.model_fields}),

@@ -10,11 +10,14 @@ from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse,
 from starlette.exceptions import HTTPException
 
 from labctl.config.lab import LabFile
+from labctl.database import DatabaseAway, patience
 from labctl.errors import Blame, BoardBusy, LabctlError
 from labctl.web import api, changes, metrics, pages, run_pages, trends
 from labctl.web.dashboard import Dashboard, Listening, SignInNeeded, dashboard_of, page
 from labctl.web.request_checks import Guard, Limits, Refused
 
+#: When (s) a client may ask again whose request the database did not answer.
+_AGAIN_SECONDS = 5
 _DESCRIPTION = """Boards, queue, runs and audit log of a lab. Changes need the header
 `Authorization: Bearer TOKEN`; `labctl serve token add NAME` makes a token."""
 
@@ -43,12 +46,15 @@ def make_app(lab: LabFile, listening: Listening, limits: Limits | None = None) -
     app.state.dashboard = dashboard
     for part in (pages, run_pages, trends, changes, api, metrics):
         app.include_router(part.router)
+    for part in (pages, changes):
+        app.include_router(part.public)
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(SignInNeeded, _sign_in)
     app.add_exception_handler(HTTPException, _no_page)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(LabctlError, _failed)
-    guard = Guard(app, dashboard.names, limits)
+    proxies = lab.lab.web.proxy.networks if lab.lab.web.proxy else ()
+    guard = Guard(app, dashboard.names, limits, proxies)
     dashboard.guard_answers = lambda: guard.answers
     guard.end_streams = dashboard.watcher.close_streams
     return guard
@@ -60,20 +66,21 @@ def _is_page(request: Request) -> bool:
 
 def _refused(_request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
-    headers = {"connection": "close"}  # the rest of the body may never come
-    return PlainTextResponse(f"{error.reason}\n", status_code=error.status, headers=headers)
+    return PlainTextResponse(f"{error.reason}\n", status_code=error.status)
 
 
 def _sign_in(request: Request, _error: Exception) -> Response:
     """Redirect a reader to the form; answer a program 401, after many wrong tokens 429."""
-    wait = dashboard_of(request).access.wait_seconds()
-    if wait and "authorization" in request.headers:
+    access = dashboard_of(request).access
+    is_wrong = access.token_in(request.headers) is not None
+    if is_wrong and (wait := access.wait_seconds()):
         headers = {"retry-after": f"{wait:.0f}"}
         return PlainTextResponse("too many wrong tokens\n", status_code=429, headers=headers)
-    if _is_page(request) and request.method == "GET":
+    if _is_page(request) and request.method == "GET" and not is_wrong:
         return RedirectResponse("/sign-in", status_code=303)
+    reason = "this is not a token of this lab, or it has ended" if is_wrong else "a token is needed"
     headers = {"www-authenticate": "Bearer"}
-    return PlainTextResponse("a token is needed\n", status_code=401, headers=headers)
+    return PlainTextResponse(f"{reason}\n", status_code=401, headers=headers)
 
 
 def _no_page(request: Request, error: Exception) -> Response:
@@ -98,6 +105,12 @@ def _failed(request: Request, error: Exception) -> Response:
     """Show an error of the lab: its message is for people and contains no secret."""
     assert isinstance(error, LabctlError)
     status = 409 if isinstance(error, BoardBusy) else 400 if error.blame is Blame.CONFIG else 503
+    headers = {"retry-after": str(_AGAIN_SECONDS)} if isinstance(error, DatabaseAway) else None
     if not _is_page(request):
-        return JSONResponse({"detail": error.message, "hint": error.hint}, status_code=status)
-    return page(request, "error", status=status, title="This did not work", problem=error.message)
+        document = {"detail": error.message, "hint": error.hint}
+        return JSONResponse(document, status_code=status, headers=headers)
+    with patience(0.0):  # this request has waited
+        title = "This did not work"
+        answer = page(request, "error", status=status, title=title, problem=error.message)
+    answer.headers.update(headers or {})
+    return answer

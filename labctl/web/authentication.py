@@ -69,11 +69,19 @@ class Access:
         self._wrong: deque[float] = deque()
         self.failures = 0
 
+    @staticmethod
+    def token_in(headers: Mapping[str, str]) -> str | None:
+        """Return the token in a request's headers; None without one.
+
+        Other schemes of Authorization belong to a proxy.
+        """
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        return token.strip() if scheme.lower() == "bearer" else None
+
     def user(self, headers: Mapping[str, str], cookie: str | None, peer: str | None) -> User | None:
         """Return the user of a request; None if unknown. Raises HostError."""
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        if scheme:
-            found = self._tokens.find(token.strip()) if scheme.lower() == "bearer" else None
+        if (token := self.token_in(headers)) is not None:
+            found = self._tokens.find(token)
             if found is None:
                 self._fail()
             return None if found is None else User(found.name, found.role)

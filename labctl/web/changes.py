@@ -6,18 +6,18 @@ from urllib.parse import quote
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import RedirectResponse, Response
 
-from labctl.config.types import parse_duration
+from labctl.config.types import parse_use_time
 from labctl.errors import ConfigError, LabctlError
+from labctl.state.audit import checked_reason
 from labctl.state.job import Job
-from labctl.state.reservations import is_same_user
+from labctl.state.reservations import check_length, is_same_user
 from labctl.web.authentication import SESSION_SECONDS, User
-from labctl.web.dashboard import Dashboard, dashboard_of, form_of, must_be, page
+from labctl.web.dashboard import Dashboard, UserRoute, dashboard_of, form_of, must_be, page
 from labctl.web.request_checks import Refused
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=UserRoute)
+public = APIRouter(include_in_schema=False)
 VIA = "web"
-LONGEST_REASON = 500
-_LONGEST_HOLD = 30 * 86400.0
 
 
 @router.post("/boards/{name}/hold")
@@ -77,7 +77,7 @@ def _change_job(request: Request, name: str, action: str, reason: str) -> Respon
     return _to("/queue")
 
 
-@router.post("/sign-in")
+@public.post("/sign-in")
 async def sign_in(request: Request) -> Response:
     """Begin a session with a token."""
     form = await form_of(request)
@@ -106,7 +106,7 @@ async def sign_in(request: Request) -> Response:
     return answer
 
 
-@router.post("/sign-out")
+@public.post("/sign-out")
 async def sign_out(request: Request) -> Response:
     """End the session."""
     dashboard = dashboard_of(request)
@@ -120,11 +120,10 @@ def hold_board(dashboard: Dashboard, user: User, name: str, reason: str, time: s
     """Hold a board. Raises ConfigError, BoardBusy, HostError."""
     reason = _reason(reason)
     try:
-        seconds = parse_duration(time or "8h")
-    except ValueError as error:
+        seconds = parse_use_time(time or "8h")
+        check_length(seconds)
+    except (ValueError, ConfigError) as error:
         raise ConfigError(f"time: {error}") from None
-    if not 60 <= seconds <= _LONGEST_HOLD:
-        raise ConfigError("time: a hold lasts from one minute to 30 days")
     _known_board(dashboard, name)
     dashboard.view.state.holds.hold(name, by=user.name, via=VIA, reason=reason, seconds=seconds)
 
@@ -167,11 +166,9 @@ def _known_board(dashboard: Dashboard, name: str) -> None:
 
 
 def _reason(text: str) -> str:
-    reason = text.strip()
+    reason = checked_reason(text.strip())
     if not reason:
         raise ConfigError("a reason is required: others read it")
-    if len(reason) > LONGEST_REASON:
-        raise ConfigError(f"a reason has at most {LONGEST_REASON} characters")
     return reason
 
 

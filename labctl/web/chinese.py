@@ -40,8 +40,13 @@ CHINESE = {
     "link lost": "连接中断",
     "{time} left": "剩余 {time}",
     "idle": "空闲",
-    "leased": "使用中",
+    "held": "占用",
+    "reserved": "已预约",
     "offline": "离线",
+    "can run a job now": "块现在可运行任务",
+    "never contacted": "从未联系",
+    "no answer {time} ago": "{time} 前无应答",
+    "answered {time} ago": "{time} 前有应答",
     "good": "良好",
     "unknown": "未知",
     "looping": "反复",
@@ -49,6 +54,7 @@ CHINESE = {
     "maintenance": "维护",
     "retired": "停用",
     "hold": "占用",
+    "job": "任务",
     "reservation": "预约",
     "Target": "目标平台",
     "Address": "地址",
@@ -151,6 +157,16 @@ CHINESE = {
     "slower": "变慢",
     "faster": "变快",
     "repaired since": "之后已修复",
+    "Below {share} nothing can be told here.": "低于 {share} 的变化在此无法判断。",
+    "Its nights wander too much, or are too few: nothing can be told here.": (
+        "各晚数值漂移过大，或晚数太少：在此无法判断。"
+    ),
+    "Of series of 100 nights without a step, at most {once} show one when they are read once; read "
+    "each morning, about {mornings} of those with independent noise show one on some morning "
+    "(simulated).": (
+        "对没有阶跃的 100 晚序列：只读一次时，至多 {once} 会显示阶跃；每天早上都读时，"
+        "噪声相互独立的序列中约有 {mornings} 会在某个早上显示阶跃（模拟结果）。"
+    ),
     "Values": "数值",
     # accuracy
     "No evaluation yet: labctl eval RECIPE": "还没有评测：labctl eval RECIPE",

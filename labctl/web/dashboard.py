@@ -1,14 +1,16 @@
 """The parts of one dashboard, and their use by requests."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
+from fastapi.routing import APIRoute
 
 from labctl.config.lab import LabFile
 from labctl.config.secrets import read_secret
@@ -101,12 +103,31 @@ def user_of(request: Request) -> User | None:
     return found
 
 
-def may_read(request: Request) -> User | None:
-    """Return the reader. Raises SignInNeeded."""
-    user = user_of(request)
-    if user is None and not dashboard_of(request).access.reading_open:
+def may_read(request: Request) -> None:
+    """Raise SignInNeeded for a reader without access, and for a wrong token in any case."""
+    access = dashboard_of(request).access
+    if user_of(request) is None and not (
+        access.reading_open and access.token_in(request.headers) is None
+    ):
         raise SignInNeeded
-    return user
+
+
+class UserRoute(APIRoute):
+    """A route for readers, or for changes by users of the role run.
+
+    Who asks is checked before the request is parsed: a stranger learns nothing about its form.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of the route, behind the check."""
+        handle = super().get_route_handler()
+        check = may_read if self.methods == {"GET"} else partial(must_be, role="run")
+
+        async def checked(request: Request) -> Response:
+            await asyncio.to_thread(check, request)  # it may query the database
+            return await handle(request)
+
+        return checked
 
 
 async def still_reads(request: Request) -> bool:

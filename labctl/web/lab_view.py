@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from labctl.board.status import BoardUsage, BoardUse
 from labctl.config.lab import LabFile
-from labctl.index import Filter, Index, IndexedRun
+from labctl.index import Filter, IndexedRun
 from labctl.runs.record.directory import RunDirectory, is_run_id
 from labctl.runs.record.repository import RunRepository
 from labctl.state import BoardHealth, LabState, lab_state
@@ -19,14 +20,13 @@ from labctl.web.run_filter import PAGE_RUNS
 
 @dataclass(frozen=True)
 class BoardView:
-    """One board now. ``state`` is independent of its health."""
+    """One board now, as the lab's state and its last contact tell it."""
 
     name: str
     target: str
     tags: tuple[str, ...]
     description: str | None
     address: str
-    state: str
     health: BoardHealth
     lease: StateLease | None
     #: Its holds and reservations, by begin.
@@ -37,7 +37,18 @@ class BoardView:
     def hold(self) -> Reservation | None:
         """The hold or reservation that is in force."""
         now = time.time()
-        return next((one for one in self.kept if one.begins <= now < one.ends), None)
+        return next((one for one in self.kept if one.is_between(now, now + 1)), None)
+
+    @property
+    def state(self) -> BoardUse:
+        """Its state."""
+        return BoardUsage(self.health, self.lease, self.hold).use or "idle"
+
+    @property
+    def contact_age(self) -> float | None:
+        """Time (s) since the last contact; None if there was no contact yet."""
+        at = self.health.contact_at
+        return None if at is None else max(0.0, time.time() - at)
 
 
 class LabView:
@@ -62,11 +73,6 @@ class LabView:
         """The folder of run directories."""
         return self.lab.root / "runs"
 
-    @property
-    def index(self) -> Index | None:
-        """The index as the watcher left it; None if there is no run yet."""
-        return self.repository.known
-
     def boards(self) -> list[BoardView]:
         """Return all boards, in the order of devices.yaml. Raises HostError."""
         leases = {one.board: one for one in self.state.leases.list()}
@@ -82,7 +88,6 @@ class LabView:
                 tags=board.tags,
                 description=board.description,
                 address=board.transport.location,
-                state=_state(leases.get(board.name), healths.get(board.name)),
                 health=healths.get(board.name) or BoardHealth(board.name),
                 lease=leases.get(board.name),
                 kept=tuple(kept.get(board.name, ())),
@@ -97,11 +102,11 @@ class LabView:
 
     def runs(self, wanted: Filter, page: int = 1) -> tuple[list[IndexedRun], int]:
         """Return a page of runs, newest first, and the number of all. Raises HostError."""
-        index = self.index
-        if index is None:
-            return [], 0
         skip = (page - 1) * PAGE_RUNS
-        return index.runs(wanted, limit=PAGE_RUNS, skip=skip), index.count(wanted)
+        found = self.repository.answer(
+            lambda index: (index.runs(wanted, limit=PAGE_RUNS, skip=skip), index.count(wanted))
+        )
+        return found or ([], 0)
 
     def run(self, name: str) -> tuple[IndexedRun | None, RunDirectory | None]:
         """Return a run of the index, and its directory if that is on this host.
@@ -110,14 +115,7 @@ class LabView:
         """
         if not is_run_id(name):
             return None, None
-        index = self.index
-        found = index.runs(Filter(ids=(name,))) if index else []
+        found = self.repository.answer(lambda index: index.runs(Filter(ids=(name,)))) or []
         directory = RunDirectory(self.runs_folder / name)
         there = directory.path.is_dir() and not directory.path.is_symlink()
         return (found[0] if found else None), (directory if there else None)
-
-
-def _state(lease: StateLease | None, health: BoardHealth | None) -> str:
-    if lease is not None:
-        return "leased"
-    return "offline" if health is not None and health.state == "offline" else "idle"

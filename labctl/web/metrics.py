@@ -11,18 +11,19 @@ from importlib.metadata import version
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from labctl.web.dashboard import Dashboard, dashboard_of, may_read
+from labctl.board.status import BOARD_USES
+from labctl.errors import printable
+from labctl.index import Index
+from labctl.web.dashboard import Dashboard, UserRoute, dashboard_of
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=UserRoute)
 _TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _Sample = tuple[dict[str, str], float]
-_STATES = ("idle", "leased", "offline")
 
 
 @router.get("/metrics")
 def metrics(request: Request) -> Response:
     """Return all metrics."""
-    may_read(request)
     return Response("".join(_lines(dashboard_of(request))), media_type=_TYPE)
 
 
@@ -40,11 +41,15 @@ def _families(dashboard: Dashboard) -> Iterator[tuple[str, str, str, Sequence[_S
     yield "labctl_info", "gauge", "Version of labctl.", [({"version": version("labctl")}, 1.0)]
     yield (
         "labctl_board_state", "gauge", "1 for the state that a board is in.",
-        [({"board": b.name, "state": s}, float(b.state == s)) for b in boards for s in _STATES],
+        [({"board": b.name, "state": s}, float(b.state == s)) for b in boards for s in BOARD_USES],
     )  # fmt: skip
     yield (
         "labctl_board_healthy", "gauge", "1 if jobs may run on a board.",
         [({"board": b.name}, float(b.health.may_work)) for b in boards],
+    )  # fmt: skip
+    yield (
+        "labctl_board_contact_timestamp_seconds", "gauge", "Time of the last contact with a board.",
+        [({"board": b.name}, at) for b in boards if (at := b.health.contact_at) is not None],
     )  # fmt: skip
     yield (
         "labctl_board_temperature_celsius", "gauge", "Temperature of a board that measures.",
@@ -54,12 +59,13 @@ def _families(dashboard: Dashboard) -> Iterator[tuple[str, str, str, Sequence[_S
             if b.live is not None and b.live.temperature_mc is not None
         ],
     )  # fmt: skip
-    waiting = [job for job in jobs if job.state == "waiting"]
+    waiting, damaged = [job for job in jobs if job.waits], [job for job in jobs if job.damaged]
     yield (
         "labctl_queue_jobs", "gauge", "Jobs in the queue.",
         [
             ({"state": "waiting"}, float(len(waiting))),
-            ({"state": "running"}, float(len(jobs) - len(waiting))),
+            ({"state": "running"}, float(len(jobs) - len(waiting) - len(damaged))),
+            ({"state": "damaged"}, float(len(damaged))),
         ],
     )  # fmt: skip
     oldest = max((time.time() - job.submitted_at for job in waiting), default=0.0)
@@ -67,8 +73,7 @@ def _families(dashboard: Dashboard) -> Iterator[tuple[str, str, str, Sequence[_S
         "labctl_queue_oldest_wait_seconds", "gauge", "Age of the oldest waiting job.",
         [({}, max(0.0, oldest))],
     )  # fmt: skip
-    index = view.index
-    verdicts = index.verdicts() if index else {}
+    verdicts = view.repository.answer(Index.verdicts) or {}
     yield (
         "labctl_runs", "gauge", "Runs of the lab by verdict; without one, by state.",
         [({"verdict": verdict}, float(count)) for verdict, count in verdicts.items()],
@@ -89,4 +94,4 @@ def _families(dashboard: Dashboard) -> Iterator[tuple[str, str, str, Sequence[_S
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return printable(text).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,21 +1,24 @@
 """Pages for readers."""
 
-import asyncio
+from collections import Counter
 from functools import partial
 
 from fastapi import APIRouter, HTTPException, Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 
+from labctl.board.status import BOARD_USES
 from labctl.errors import ConfigError
 from labctl.index import IndexedRun
 from labctl.index.filters import KINDS, STATES, VERDICTS
-from labctl.web.dashboard import dashboard_of, may_read, page, still_reads, user_of
+from labctl.web.dashboard import UserRoute, dashboard_of, page, still_reads, user_of
 from labctl.web.render import FILES, file_of
-from labctl.web.request_checks import Refused
 from labctl.web.run_filter import filter_words, page_number, pages
 from labctl.web.run_pages import accuracy_words, run_facts, spread
+from labctl.web.watcher import EventStream
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=UserRoute)
+#: Routes for everybody who reaches the server.
+public = APIRouter(include_in_schema=False)
 _ENDED_JOBS = 50
 _AUDIT_ENTRIES = 200
 _HISTORY_ENTRIES = 200
@@ -24,18 +27,21 @@ _HISTORY_ENTRIES = 200
 @router.get("/")
 def boards(request: Request) -> Response:
     """Show all boards."""
-    may_read(request)
     found = dashboard_of(request).view.boards()
-    counts: dict[str, int] = {}
-    for one in found:
-        counts[one.state] = counts.get(one.state, 0) + 1
-    return page(request, "boards", topics="boards runs", boards=found, counts=counts)
+    counts = Counter(one.state for one in found)
+    return page(
+        request,
+        "boards",
+        topics="boards runs",
+        boards=found,
+        free=counts.pop("idle", 0),
+        counts=[(state, counts[state]) for state in BOARD_USES if counts[state]],
+    )
 
 
 @router.get("/boards/{name}")
 def board(request: Request, name: str) -> Response:
     """Show one board, and its history."""
-    may_read(request)
     view = dashboard_of(request).view
     found = view.board(name)
     if found is None:
@@ -57,7 +63,6 @@ def board(request: Request, name: str) -> Response:
 @router.get("/queue")
 def queue(request: Request) -> Response:
     """Show the queue, and the jobs that ended last."""
-    may_read(request)
     jobs = dashboard_of(request).view.state.jobs.list(ended=_ENDED_JOBS)
     return page(request, "queue", topics="queue", jobs=jobs)
 
@@ -65,7 +70,6 @@ def queue(request: Request) -> Response:
 @router.get("/runs")
 def runs(request: Request) -> Response:
     """Show the runs that meet the filters of the query."""
-    may_read(request)
     query = list(request.query_params.multi_items())
     problem, count, number = None, 0, 1
     found: list[IndexedRun] = []
@@ -95,7 +99,6 @@ def runs(request: Request) -> Response:
 @router.get("/runs/{name}")
 def run(request: Request, name: str) -> Response:
     """Show one run."""
-    may_read(request)
     view = dashboard_of(request).view
     found, directory = view.run(name)
     if found is None and directory is None:
@@ -116,7 +119,6 @@ def run(request: Request, name: str) -> Response:
 @router.get("/accuracy")
 def accuracy(request: Request) -> Response:
     """Show the evaluations, newest first."""
-    may_read(request)
     number = page_number(request.query_params.get("page"))
     wanted = filter_words([("kind", "evaluation")])
     found, count = dashboard_of(request).view.runs(wanted, number)
@@ -134,12 +136,11 @@ def accuracy(request: Request) -> Response:
 @router.get("/audit")
 def audit(request: Request) -> Response:
     """Show who changed what."""
-    may_read(request)
     entries = dashboard_of(request).view.state.audit.list(limit=_AUDIT_ENTRIES)
     return page(request, "audit", topics="audit", entries=list(reversed(entries)))
 
 
-@router.get("/sign-in")
+@public.get("/sign-in")
 def sign_in(request: Request) -> Response:
     """Show the form for a token."""
     return page(request, "sign_in", problem=None, signed_in=user_of(request))
@@ -148,26 +149,14 @@ def sign_in(request: Request) -> Response:
 @router.get("/live")
 async def live(request: Request) -> Response:
     """Send a page the names of its changed parts, as server-sent events."""
-    await _reader(request)
     watcher = dashboard_of(request).watcher
-    if watcher.is_full:
-        raise Refused(503, "too many open pages: this one does not change by itself")
-    return StreamingResponse(
-        watcher.changes(partial(still_reads, request)),
-        media_type="text/event-stream",
-        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
-    )
+    return EventStream(watcher, watcher.changes(partial(still_reads, request)))
 
 
-@router.get("/static/{name}")
+@public.get("/static/{name}")
 def static(name: str) -> Response:
     """Return a file for browsers."""
     if name not in FILES:
         raise HTTPException(404)
     headers = {"cache-control": "public, max-age=3600"}
     return Response(file_of(name), media_type=FILES[name], headers=headers)
-
-
-async def _reader(request: Request) -> None:
-    """Do as may_read, outside the loop: it may query the database."""
-    await asyncio.to_thread(may_read, request)

@@ -5,8 +5,11 @@ another port of this host, to which browsers send the same cookies.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +20,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MOST_BODY_BYTES = 64 * 1024
+#: Bytes of a refused body that are read before its connection ends.
+_MOST_DRAINED_BYTES = 4 << 20
 _METHODS = ("GET", "HEAD", "POST", "DELETE")
 _LONGEST_TARGET = 4096
 #: Only our own scripts and styles, nothing from other sites, and no frame of another site.
@@ -43,8 +48,12 @@ class Limits:
 
     #: Connections at a time; a further one is answered with 503.
     connections: int = 200
+    #: Requests at a time of one address, beside the proxies that devices.yaml names.
+    requests_of_address: int = 100
+    #: Connections of one address that wait without a request for more than a second.
+    waiting_of_address: int = 20
     #: From the start of a connection, or of its next request, to the end of the request's head.
-    head_seconds: float = 10.0
+    head_seconds: float = 5.0
     #: From the first to the last byte of a body.
     body_seconds: float = 15.0
     #: Streams of events at a time.
@@ -63,11 +72,28 @@ class Refused(Exception):
 
 
 class Guard:
-    """An ASGI application around another. ``names``: host names of the server."""
+    """An ASGI application around another.
 
-    def __init__(self, app: App, names: frozenset[str], limits: Limits):
+    Args:
+        app: the application.
+        names: host names of the server.
+        limits: for its clients.
+        proxies: addresses that many people share.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        names: frozenset[str],
+        limits: Limits,
+        proxies: Sequence[IPv4Network | IPv6Network] = (),
+    ):
         self._app = app
         self._names = names
+        self._proxies = proxies
+        self._active: Counter[str] = Counter()
+        #: Connections without a request by address, the oldest first.
+        self.idle: dict[str, dict[asyncio.Transport, None]] = {}
         self.limits = limits
         #: (method, status) -> number of answers; methods and statuses are few.
         self.answers: dict[tuple[str, int], int] = {}
@@ -83,18 +109,33 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         started = False
+        body = _Body(scope, receive, self.limits.body_seconds)
 
         async def sending(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
                 self._count(scope["method"], message["status"])
-                message = {**message, "headers": _with_headers(message.get("headers", []))}
+                headers = _with_headers(message.get("headers", []))
+                if body.is_open:
+                    headers.append((b"connection", b"close"))
+                message = {**message, "headers": headers}
+            elif body.is_open and not message.get("more_body", False):
+                # A connection that is closed with unread bytes is reset: the answer would be lost.
+                await send({**message, "more_body": True})
+                await body.drain()
+                message = {"type": "http.response.body", "body": b""}
             await send(message)
 
+        address = self.address_of(scope.get("client"))
+        self._active[address] += 1
         try:
-            self._check(scope)
-            await self._app(scope, _Body(scope, receive, self.limits.body_seconds).receive, sending)
+            self._check(scope, address)
+            body.check()
+            if scope["method"] == "HEAD":
+                await _answer_head(self._app, scope, body.receive, sending)
+            else:
+                await self._app(scope, body.receive, sending)
         except Refused as refused:
             if started:
                 raise
@@ -102,13 +143,35 @@ class Guard:
             headers = [
                 (b"content-type", b"text/plain; charset=utf-8"),
                 (b"content-length", str(len(text)).encode()),
-                (b"connection", b"close"),
             ]
             start = {"type": "http.response.start", "status": refused.status, "headers": headers}
             await sending(start)
             await sending({"type": "http.response.body", "body": text})
+        finally:
+            self._active[address] -= 1
+            if not self._active[address]:
+                del self._active[address]
 
-    def _check(self, scope: Scope) -> None:
+    def address_of(self, client: tuple[str, int] | None) -> str:
+        """Return the address of a client for limits: IPv4, or the /64 network of IPv6.
+
+        Empty for named proxies and for a Unix socket.
+        """
+        if not client:
+            return ""
+        try:
+            address = ip_address(client[0])
+        except ValueError:
+            return ""
+        if any(address in network for network in self._proxies):
+            return ""
+        if address.version == 6:
+            return str(ip_network((address, 64), strict=False))
+        return str(address)
+
+    def _check(self, scope: Scope, address: str) -> None:
+        if address and self._active[address] > self.limits.requests_of_address:
+            raise Refused(503, "too many requests of this address at a time")
         if scope["method"] not in _METHODS:
             raise Refused(405, "this method is not known here")
         if len(scope["raw_path"]) + len(scope["query_string"]) > _LONGEST_TARGET:
@@ -142,31 +205,74 @@ class _Body:
     """A body of bounded length and time."""
 
     def __init__(self, scope: Scope, receive: Receive, seconds: float):
-        length = _only(scope, b"content-length", needed=False)
-        if length is not None and (not length.isdigit() or int(length[:12]) > MOST_BODY_BYTES):
-            raise Refused(413, f"a body has at most {MOST_BODY_BYTES} bytes")
+        headers = dict(scope["headers"])
+        self._length = headers.get(b"content-length", b"0")
         self._receive = receive
         self._seconds = seconds
-        self._left = MOST_BODY_BYTES
+        self._read = 0
         self._until: float | None = None
-        self._whole = False
+        #: A client that waits for "100 Continue" sends nothing before that.
+        is_there = self._length != b"0" or b"transfer-encoding" in headers
+        self.is_open = is_there and b"expect" not in headers
+
+    def check(self) -> None:
+        """Raise Refused for a body that announces to be too long."""
+        if not self._length.isdigit() or int(self._length[:12]) > MOST_BODY_BYTES:
+            raise Refused(413, f"a body has at most {MOST_BODY_BYTES} bytes")
 
     async def receive(self) -> Message:
-        if self._whole:  # only the end of the connection can follow
-            return await self._receive()
-        loop = asyncio.get_running_loop()
-        if self._until is None:
-            self._until = loop.time() + self._seconds
         try:
-            async with asyncio.timeout_at(self._until):
-                message = await self._receive()
+            message = await self._next()
         except TimeoutError:
             raise Refused(408, "the body did not come in time") from None
-        self._left -= len(message.get("body", b""))
-        if self._left < 0:
+        if self._read > MOST_BODY_BYTES:
             raise Refused(413, f"a body has at most {MOST_BODY_BYTES} bytes")
-        self._whole = not message.get("more_body", False)
         return message
+
+    async def drain(self) -> None:
+        """Read the rest of the body and forget it, within bounds of bytes and time."""
+        with suppress(TimeoutError):
+            while self.is_open and self._read <= _MOST_DRAINED_BYTES:
+                await self._next()
+
+    async def _next(self) -> Message:
+        """Return the next part of the body, then only the end of the connection."""
+        if not self.is_open and self._until is not None:
+            return await self._receive()
+        if self._until is None:
+            self._until = asyncio.get_running_loop().time() + self._seconds
+        async with asyncio.timeout_at(self._until):
+            message = await self._receive()
+        self._read += len(message.get("body", b""))
+        self.is_open = message.get("more_body", False)
+        return message
+
+
+async def _answer_head(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer HEAD as GET without the body, also where that never ends (RFC 9110, 9.3.2)."""
+    answered = asyncio.Event()
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            await send({"type": "http.response.body", "body": b""})
+            answered.set()
+
+    running = asyncio.create_task(_run(app, {**scope, "method": "GET"}, receive, sending))
+    waiting = asyncio.create_task(answered.wait())
+    try:
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+        if answered.is_set():
+            running.cancel()
+        await asyncio.wait({running})
+    if not running.cancelled():
+        running.result()
+
+
+async def _run(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+    await app(scope, receive, send)
 
 
 def _only(scope: Scope, name: bytes, *, needed: bool = True) -> Any:

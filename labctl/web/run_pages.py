@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fastapi import APIRouter, HTTPException, Request
-from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, Response
 
 from labctl.errors import LabctlError, printable_line
 from labctl.index import IndexedRun
@@ -18,12 +18,12 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS, EventReader
 from labctl.runs.record.index_refresh import stamp_of
 from labctl.units import duration, size
-from labctl.web.dashboard import dashboard_of, may_read, page, still_reads
+from labctl.web.dashboard import UserRoute, dashboard_of, page, still_reads
 from labctl.web.live_runs import event_line
 from labctl.web.render import language_of
-from labctl.web.request_checks import Refused
+from labctl.web.watcher import EventStream
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=UserRoute)
 #: The report runs its own script but cannot reach the dashboard: it has an opaque origin.
 REPORT_POLICY = "sandbox allow-scripts allow-downloads; frame-ancestors 'self'"
 _MOST_LINES = 2000
@@ -76,14 +76,8 @@ def log(request: Request, name: str) -> Response:
 async def stream(request: Request, name: str, skip: int = 0) -> Response:
     """Send the lines of a log as they come, after the first ``skip`` ones."""
     directory = await asyncio.to_thread(_directory, request, name)
-    dashboard = dashboard_of(request)
-    if dashboard.watcher.is_full:
-        raise Refused(503, "too many open pages: this one does not change by itself")
-    return StreamingResponse(
-        _streamed(request, directory, max(0, skip)),
-        media_type="text/event-stream",
-        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
-    )
+    watcher = dashboard_of(request).watcher
+    return EventStream(watcher, _streamed(request, directory, max(0, skip)))
 
 
 def run_facts(one: IndexedRun | None) -> list[tuple[str, str]]:
@@ -135,7 +129,6 @@ def accuracy_words(one: IndexedRun) -> str:
 
 
 def _directory(request: Request, name: str) -> RunDirectory:
-    may_read(request)
     _, directory = dashboard_of(request).view.run(name)
     if directory is None:
         raise HTTPException(404)
@@ -164,25 +157,20 @@ def _lines(reader: EventReader) -> list[str]:
 async def _streamed(request: Request, directory: RunDirectory, skip: int) -> AsyncIterator[str]:
     """Yield server-sent events: one for each line, then ``end`` when no controller is left."""
     reader, streams = EventReader(directory.path / EVENTS), dashboard_of(request).watcher
-    streams.clients += 1
-    try:
-        asked = time.monotonic()
-        while not streams.is_closed:
-            if time.monotonic() - asked >= streams.limits.alive_seconds:
-                if not await still_reads(request):
-                    return
-                asked = time.monotonic()
-                yield ": still here\n\n"
-            alive = await asyncio.to_thread(
-                directory.is_held
-            )  # first: then the last lines are read
-            lines = await asyncio.to_thread(_lines, reader)
-            for line in lines[skip:]:
-                yield f"event: line\ndata: {json.dumps(line)}\n\n"
-            skip = max(0, skip - len(lines))
-            if not alive:
-                yield "event: end\ndata: \n\n"
+    asked = time.monotonic()
+    while not streams.is_closed:
+        if time.monotonic() - asked >= streams.limits.alive_seconds:
+            if not await still_reads(request):
                 return
-            await asyncio.sleep(_LOOK_SECONDS)
-    finally:
-        streams.clients -= 1
+            asked = time.monotonic()
+            yield ": still here\n\n"
+        # Asked first: then the last lines are read.
+        alive = await asyncio.to_thread(directory.is_held)
+        lines = await asyncio.to_thread(_lines, reader)
+        for line in lines[skip:]:
+            yield f"event: line\ndata: {json.dumps(line)}\n\n"
+        skip = max(0, skip - len(lines))
+        if not alive:
+            yield "event: end\ndata: \n\n"
+            return
+        await asyncio.sleep(_LOOK_SECONDS)

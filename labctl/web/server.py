@@ -11,7 +11,9 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from labctl import interrupts
 from labctl.config.lab import LabFile
+from labctl.database import patience
 from labctl.errors import ConfigError, HostError
 from labctl.web.app import make_app
 from labctl.web.dashboard import Listening
@@ -20,16 +22,31 @@ from labctl.web.request_checks import Guard
 _MOST_HEAD_BYTES = 16 * 1024
 _IDLE_SECONDS = 20
 _STOP_SECONDS = 3
+#: Time within which many connections of one address may send their requests.
+_BURST_SECONDS = 1.0
+#: Free connections below which waiting ones end at once.
+_ROOM = 8
+#: A request waits so long (s) for a database that is away; it has one of few threads.
+_DATABASE_SECONDS = 10.0
 
 
 class BoundedHttp(H11Protocol):
-    """HTTP/1.1 with a time limit for heads: uvicorn alone waits for ever for the first one."""
+    """HTTP/1.1 with a time limit for heads: uvicorn alone waits for ever for the first one.
+
+    Of one address few connections may wait without a request, but for a burst that sends its
+    requests at once. Where connections become few, the oldest waiting one of the address with most
+    of them ends.
+    """
 
     _head_timer: asyncio.TimerHandle | None = None
+    _patience: asyncio.TimerHandle | None = None
+    _address = ""
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for a head."""
         super().connection_made(transport)
+        self._address = self._guard.address_of(self.client)
+        self._is_idle()
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -46,12 +63,52 @@ class BoundedHttp(H11Protocol):
         elif self._head_timer is None:
             self._wait()
 
-    def _wait(self) -> None:
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
+            self._is_idle()
+
+    @property
+    def _guard(self) -> Guard:
         guard = self.config.app
         assert isinstance(guard, Guard)
-        self._head_timer = self.loop.call_later(guard.limits.head_seconds, self._give_up)
+        return guard
+
+    def _is_idle(self) -> None:
+        """Count the connection as one without a request."""
+        if not self._address:
+            return
+        limits, idle = self._guard.limits, self._guard.idle
+        own = idle.setdefault(self._address, {})
+        own.pop(self.transport, None)
+        own[self.transport] = None
+        self._patience = self.loop.call_later(_BURST_SECONDS, self._give_way)
+        if len(self.connections) > limits.connections - _ROOM:
+            most = max(idle.values(), key=len)
+            if len(most) > limits.waiting_of_address:
+                oldest = next(iter(most))
+                del most[oldest]
+                oldest.abort()
+
+    def _give_way(self) -> None:
+        """End if the address has too many connections that wait: the oldest comes here first."""
+        self._patience = None
+        own = self._guard.idle.get(self._address, {})
+        if self.transport in own and len(own) > self._guard.limits.waiting_of_address:
+            self.transport.abort()
+
+    def _wait(self) -> None:
+        self._head_timer = self.loop.call_later(self._guard.limits.head_seconds, self._give_up)
 
     def _done(self) -> None:
+        idle = self._guard.idle.get(self._address, {})
+        idle.pop(self.transport, None)
+        if not idle:
+            self._guard.idle.pop(self._address, None)
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
@@ -68,6 +125,11 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: Guard):
         super().__init__(config)
         self._guard = app
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start; not if a signal came before uvicorn had its handlers."""
+        interrupts.check()
+        await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop; a stream would keep it waiting."""
@@ -123,7 +185,8 @@ def serve(lab: LabFile, own: socket.socket, listening: Listening) -> None:
     made = None if path is None else _identity(path)
     try:
         app = make_app(lab, listening)
-        Server(configured(app), app).run(sockets=[own])
+        with patience(_DATABASE_SECONDS, note=lambda _line: None):  # the watcher says it once
+            Server(configured(app), app).run(sockets=[own])
     finally:
         own.close()
         if path is not None and _identity(path) == made:  # not that of a later server

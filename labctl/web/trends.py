@@ -1,6 +1,7 @@
 """Trends: figures of each variant from night to night, with the changes that were found."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -8,13 +9,21 @@ from pathlib import Path
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from labctl.compare.regressions import Change, ChangeStatus, lab_changes
+from labctl.compare.regressions import (
+    Change,
+    ChangeStatus,
+    Judged,
+    is_long_enough,
+    lab_changes,
+)
 from labctl.compare.series import Series
-from labctl.index import Filter
+from labctl.compare.words import percent
+from labctl.index import Filter, Index
 from labctl.report.regressions import shown
-from labctl.web.dashboard import dashboard_of, may_read, page
+from labctl.stats.steps import FALSE_EACH_MORNING, FALSE_ONCE
+from labctl.web.dashboard import UserRoute, dashboard_of, page
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=UserRoute)
 #: Up to this number of runs all series are read; with more runs the user chooses a recipe first.
 _MOST_RUNS = 2000
 _WIDTH, _HEIGHT, _EDGE = 640.0, 120.0, 10.0
@@ -37,9 +46,29 @@ class Point:
 class Trend:
     """A series on a page."""
 
-    series: Series
-    changes: tuple[Change, ...]
+    judged: Judged
     points: tuple[Point, ...]
+
+    @property
+    def series(self) -> Series:
+        """The series itself."""
+        return self.judged.series
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """Its changes."""
+        return self.judged.changes
+
+    @property
+    def untold(self) -> str:
+        """The percentage below which no step can be told; "" if it has none."""
+        smallest = self.judged.smallest
+        return percent(smallest) if smallest else ""
+
+    @property
+    def is_long_enough(self) -> bool:
+        """True if a step was looked for."""
+        return is_long_enough(self.series)
 
     @property
     def status(self) -> str:
@@ -67,16 +96,14 @@ class Trend:
 @router.get("/trends")
 def trends(request: Request) -> Response:
     """Show the series of a recipe, or all series of a small lab."""
-    may_read(request)
     view = dashboard_of(request).view
-    index = view.index
-    recipes = index.recipes() if index else []
+    recipes = view.repository.answer(Index.recipes) or []
     recipe = request.query_params.get("recipe") or None
     board = request.query_params.get("board") or None
     count = sum(number for _, _, number in recipes)
     found: tuple[Trend, ...] = ()
     if recipe or board or count <= _MOST_RUNS:
-        newest = index.runs(limit=1) if index else []
+        newest = view.repository.answer(lambda index: index.runs(limit=1)) or []
         stamp = f"{count} {newest[0].run.id} {newest[0].run.stamp}" if newest else ""
         found = _trends(view.runs_folder, recipe, board, stamp)
     return page(
@@ -90,6 +117,8 @@ def trends(request: Request) -> Response:
         board=board,
         choose=not (recipe or board) and count > _MOST_RUNS,
         size=(_WIDTH, _HEIGHT),
+        false_once=percent(FALSE_ONCE),
+        false_each_morning=percent(FALSE_EACH_MORNING),
     )
 
 
@@ -97,12 +126,12 @@ def trends(request: Request) -> Response:
 def _trends(runs: Path, recipe: str | None, board: str | None, _stamp: str) -> tuple[Trend, ...]:
     """Return series, open regressions first; cached until there is a newer run."""
     found, _ = lab_changes(runs, Filter(recipe=recipe, board=board, kind="timing"))
-    made = [Trend(series, tuple(changes), _points(series, changes)) for series, changes in found]
+    made = [Trend(one, _points(one.series, one.changes)) for one in found]
     order = {"confirmed": 0, "suspected": 1, "": 2}
     return tuple(sorted(made, key=lambda one: (order[one.status], one.series.name)))
 
 
-def _points(series: Series, changes: list[Change]) -> tuple[Point, ...]:
+def _points(series: Series, changes: Sequence[Change]) -> tuple[Point, ...]:
     values = [math.log(value) for value in series.values]
     low, high = min(values), max(values)
     # At least 10 %, so that noise of 1 % does not look large.

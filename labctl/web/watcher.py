@@ -11,13 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
+from fastapi.responses import StreamingResponse
+
+from labctl.database import patience
 from labctl.errors import LabctlError
 from labctl.farm.news import LabNews
 from labctl.farm.webhooks import notify
 from labctl.index import Filter
 from labctl.web.lab_view import LabView
 from labctl.web.live_runs import LiveRun, LiveRuns
-from labctl.web.request_checks import Limits
+from labctl.web.request_checks import Limits, Receive, Refused, Scope, Send
 
 _LOOK_SECONDS = 1.0
 #: The index of 100,000 runs takes seconds to compare with its folders: at most this share of time.
@@ -75,14 +78,15 @@ class Watcher:
             self._view.repository.refresh()
             took = time.monotonic() - began
             self._next_index = time.monotonic() + max(_LOOK_SECONDS, _INDEX_SHARE * took)
-        index = self._view.index
-        unfinished = index.runs(Filter(states=("unfinished",)), limit=1000) if index else []
+        answer = self._view.repository.answer
+        wanted = Filter(states=("unfinished",))
+        unfinished = answer(lambda index: index.runs(wanted, limit=1000)) or []
         ids = [one.run.id for one in unfinished]
         self.live = self._runs.look(self._view.runs_folder, ids)
         boards = [asdict(board) for board in self._view.boards()]
         jobs = [asdict(job) for job in self._view.state.jobs.list(ended=50)]
         last = self._view.state.audit.list(limit=1)
-        newest = index.runs(limit=50) if index else []
+        newest = answer(lambda index: index.runs(limit=50)) or []
         stamps = [(one.run.id, one.run.stamp, one.tags) for one in newest]
         seen = {
             "boards": _digest(_shown(boards)),
@@ -112,32 +116,23 @@ class Watcher:
         """
         assert self._changed is not None
         known = dict(self.seen)
-        self.clients += 1
-        try:
-            yield "retry: 3000\nevent: hello\ndata: \n\n"
-            asked = time.monotonic()
-            while not self._closed:
-                if time.monotonic() - asked >= self.limits.alive_seconds:
-                    if not await still_reads():
-                        return
-                    asked = time.monotonic()
-                changed = self._changed
-                topics = [topic for topic in TOPICS if self.seen[topic] != known[topic]]
-                if topics:
-                    known = dict(self.seen)
-                    yield f"event: changed\ndata: {' '.join(topics)}\n\n"
-                    continue
-                try:
-                    await asyncio.wait_for(changed.wait(), self.limits.alive_seconds)
-                except TimeoutError:
-                    yield ": still here\n\n"
-        finally:
-            self.clients -= 1
-
-    @property
-    def is_full(self) -> bool:
-        """True if no further stream is accepted."""
-        return self.clients >= self.limits.streams
+        yield "retry: 3000\nevent: hello\ndata: \n\n"
+        asked = time.monotonic()
+        while not self._closed:
+            if time.monotonic() - asked >= self.limits.alive_seconds:
+                if not await still_reads():
+                    return
+                asked = time.monotonic()
+            changed = self._changed
+            topics = [topic for topic in TOPICS if self.seen[topic] != known[topic]]
+            if topics:
+                known = dict(self.seen)
+                yield f"event: changed\ndata: {' '.join(topics)}\n\n"
+                continue
+            try:
+                await asyncio.wait_for(changed.wait(), self.limits.alive_seconds)
+            except TimeoutError:
+                yield ": still here\n\n"
 
     @property
     def is_closed(self) -> bool:
@@ -148,7 +143,8 @@ class Watcher:
         said = ""
         while not self._stop.is_set():
             try:
-                self.look()
+                with patience(0.0):
+                    self.look()
                 said = ""
             except LabctlError as error:  # the database restarts; the next check finds it again
                 if error.message != said:
@@ -166,6 +162,29 @@ class Watcher:
                 before.set()
 
         self._loop.call_soon_threadsafe(wake)
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events. The number of streams at a time is limited.
+
+    Raises Refused before its first byte if there are too many.
+    """
+
+    def __init__(self, watcher: Watcher, events: AsyncIterator[str]):
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self._watcher = watcher
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream; it counts until it has ended."""
+        watcher = self._watcher
+        if watcher.clients >= watcher.limits.streams:
+            raise Refused(503, "too many open pages: this one does not change by itself")
+        watcher.clients += 1  # no other request runs between the question and this line
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            watcher.clients -= 1
 
 
 def _shown(boards: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -180,19 +180,19 @@ def test_importing_labctl_imports_nothing_else() -> None:
     assert set(dir(labctl)) >= {"Lab", "open_lab"}  # as a notebook completes names
 
 
-@pytest.mark.soak  # mypy reads all of labctl, numpy and pydantic for it: 10 s
 def test_a_run_is_found_by_the_name_of_a_baseline(tmp_path: Path) -> None:
     lab = labctl.open_lab(measured_lab(tmp_path))
     for words in (("one", OLD), ("both", OLD, NEW)):
         assert run_cli(["--lab", str(lab.root), "baseline", "set", *words]) == 0
     assert lab.run("one").id == OLD
-    with pytest.raises(ConfigError, match="baseline both stands for 2 runs"):
+    with pytest.raises(ConfigError, match="baseline both has 2 runs"):
         lab.run("both")
     with pytest.raises(ConfigError, match="no run 'two'") as error:
         lab.run("two")
     assert "baselines: both, one" in str(error.value.hint)
 
 
+@pytest.mark.soak  # mypy reads all of labctl, numpy and pydantic for it: 10 s
 def test_its_types_hold_under_strict_mypy(tmp_path: Path) -> None:
     script = tmp_path / "user.py"
     script.write_text(

@@ -5,13 +5,16 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import agent_builds
 import pytest
+from hdc_server import Board, stand_in_server
 from interleaved import medians, show
+from slow_link import delayed_link
 from virtual_process import virtual_board_process
 
 from labctl.board import BoardStore
@@ -19,7 +22,16 @@ from labctl.deploy import describe
 from labctl.deploy.plan import agent_hash, plan
 from labctl.deploy.send import deploy
 from labctl.hdc import Sending, Session, receive_file, send_file, shell
-from labctl.transport import BoardHash, HdcTcpConfig, TransferOptions, Transport, push_directory
+from labctl.transport import (
+    BoardHash,
+    HdcServerConfig,
+    HdcTcpConfig,
+    TransferOptions,
+    Transport,
+    directories,
+    pull_directory,
+    push_directory,
+)
 from labctl.virtual import VirtualBoard, serving
 
 pytestmark = pytest.mark.bench
@@ -202,6 +214,59 @@ def test_directories(tmp_path: Path) -> None:
         )
         session.close()
     show("500 files of 2 kB", found, "hdc's own (nothing proven)")
+
+
+@pytest.mark.parametrize("link", ["tcp", "server"])
+@pytest.mark.parametrize("delay", [0.0, 0.002])
+def test_proof_of_many_small_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delay: float, link: str
+) -> None:
+    """300 files of 1 kB, with the proof and without it."""
+    here = tmp_path / "here"
+    here.mkdir()
+    for number in range(300):
+        (here / f"file-{number}").write_bytes(os.urandom(1024))
+    counter = itertools.count()
+    with ExitStack() as stack:
+        board = stack.enter_context(virtual_board_process(tmp_path / "board"))
+        if link == "tcp":
+            address = stack.enter_context(delayed_link(board.address, delay))
+            config: HdcTcpConfig | HdcServerConfig = HdcTcpConfig(address=address)
+        else:
+            key = "7001005458323933328a01ce1"
+            server = stack.enter_context(stand_in_server({key: Board(board.address)}))
+            near = stack.enter_context(delayed_link(f"127.0.0.1:{server.port}", delay))
+            config = HdcServerConfig(key=key, server=near)
+        transport = stack.enter_context(config.open())
+        options = TransferOptions(timeout=60)
+        there = f"{board.workdir}/there"
+
+        def send() -> None:
+            push_directory(transport, here, f"{board.workdir}/{next(counter)}", options)
+
+        def receive() -> None:
+            pull_directory(transport, there, tmp_path / f"back-{next(counter)}", options)
+
+        def unproven(work: Callable[[], None]) -> None:
+            with monkeypatch.context() as patch:
+                patch.setattr(directories, "_prove", lambda *_: None)
+                work()
+
+        push_directory(transport, here, there, options)
+        found = medians(
+            7,
+            {
+                "send, nothing proven": lambda: unproven(send),
+                "send": send,
+                "receive, nothing proven": lambda: unproven(receive),
+                "receive": receive,
+            },
+        )
+    show(f"300 files of 1 kB over {link}, {delay * 1e3:g} ms away", found, "send, nothing proven")
+    for way in ("send", "receive"):
+        ratio = found[way] / found[f"{way}, nothing proven"]
+        print(f"  {way}: {ratio:.2f} x the time without proof")
+        assert ratio <= 1.5
 
 
 def test_many_boards_at_once(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """The agent's host side against scripted answers: what each failure means."""
 
 import json
+import re
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from labctl.board import BoardAgent, JobSpec, JobState
+from labctl.board import BoardAgent, JobSpec, JobState, Started
 from labctl.errors import (
     BoardError,
     BoardNoSpace,
@@ -21,8 +24,10 @@ from labctl.errors import (
     LinkRefused,
     ProgramFailed,
     ProtocolError,
+    SurvivingProcess,
 )
-from labctl.records import BoardFacts, Execution
+from labctl.records import BoardFacts, Execution, JobStatus
+from labctl.runs.board.server_host import BoardServer, BoardServers
 from labctl.transport import TransferOptions
 from labctl.transport.testing import ScriptedTransport
 
@@ -94,6 +99,16 @@ def test_variables_are_given_by_env() -> None:
     [
         ((75, failure("stale-epoch")), LeaseLost, "another controller"),
         ((127, failure("spawn-failed", "cannot execute /x: No such file")), ProgramFailed, "/x"),
+        (
+            (127, failure("spawn-failed", "cannot execute /x: its loader /lib/ld.so is not there")),
+            ConfigError,
+            "/lib/ld.so",
+        ),
+        (
+            (127, failure("spawn-failed", "cannot execute /x: its interpreter /a\r is not there")),
+            ConfigError,
+            "/a",
+        ),
         ((126, failure("exec-format")), ConfigError, "cannot execute"),
         ((2, failure("usage", "unknown option --new")), ProtocolError, "--new"),
         ((73, failure("directory", "x: No space left on device")), BoardNoSpace, "No space"),
@@ -296,13 +311,13 @@ class Losing(ScriptedTransport):
 
     def __init__(self, name: str, answer: bytes = brought(FILES, together=False)):
         super().__init__(answer)
-        self.name = name
+        self.lost_at = name
         self.pulled: list[str] = []
 
     def pull(self, remote: str, local: Path, _: TransferOptions) -> None:
         self.pulled.append(local.name)
-        if local.name == self.name:
-            self.name = ""
+        if local.name == self.lost_at:
+            self.lost_at = ""
             raise DeviceLost("the cable is out")
         local.write_text(remote)
 
@@ -324,6 +339,81 @@ def test_small_files_come_with_one_command(tmp_path: Path) -> None:
     files = BoardAgent(link, "/w/store/agent", "/w").collect("/w/jobs/one", tmp_path)
     assert {name: path.read_bytes() for name, path in files.items()} == raw
     assert (len(link.commands), link.pulled) == (1, [])
+
+
+def of_server(
+    folder: Path, *answers: str | bytes | tuple[int, str]
+) -> tuple[list[str], ScriptedTransport]:
+    """Stop a server on a board that answers so; the notes for people."""
+    link, notes = ScriptedTransport(*answers), list[str]()
+    held: Any = SimpleNamespace(agent=BoardAgent(link, "/w/store/agent", "/w"))
+    host = BoardServers(held, folder, 60, note=notes.append)
+    started = {**json.loads(STARTED), "directory": "/w/jobs/serve-1"}
+    BoardServer(host, Started.model_validate(started), 1).stop()
+    return notes, link
+
+
+def test_all_that_a_server_may_print_is_hashed_to_fetch_it(tmp_path: Path) -> None:
+    printed = {**status(), "stdout_bytes": 800 << 20}
+    files = brought({"status.json": b"", "stdout": b"", "stderr": b""})
+    notes, link = of_server(tmp_path, look("finished", status=printed), files)
+    asked = re.search(r"hash --plain (\d+) ", link.commands[-1])
+    assert asked is not None
+    assert int(asked[1]) >= 1 << 30
+    assert len(notes) == 1  # the answer was a short one
+    assert notes[0].startswith("the output of a server is not kept: the program changed the files")
+
+
+def test_output_of_a_server_that_stays_on_the_board_is_noted(tmp_path: Path) -> None:
+    changed = (1, "changed stdout: is larger than all that was written\n")
+    notes, _ = of_server(tmp_path, look("finished", status=status()), changed)
+    assert len(notes) == 1
+    assert "stdout: is larger than all that was written" in notes[0]
+
+
+def test_a_job_that_changed_its_files_is_not_read(tmp_path: Path) -> None:
+    told = status("files-changed", "stdout is a FIFO")
+    board, link = agent()
+    with pytest.raises(ProgramFailed, match="stdout is a FIFO"):
+        board.collect("/w/jobs/one", tmp_path, status=JobStatus.model_validate(told))
+    assert link.commands == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ((1, f"{'a' * 64}  5  stderr\nchanged stdout: is a symbolic link\n"), ProgramFailed),
+        ((1, f"{'a' * 64}  5  stderr\nerror stdout: Input/output error\n"), BoardError),
+    ],
+)
+def test_what_lies_in_place_of_a_file_is_the_jobs_fault_and_a_bad_disk_is_not(
+    tmp_path: Path, answer: tuple[int, str], error: type[LabctlError]
+) -> None:
+    board, _ = agent(answer)
+    with pytest.raises(error, match="stdout") as caught:
+        board.collect("/w/jobs/one", tmp_path)
+    assert type(caught.value) is error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_output_that_looks_like_that_answer_is_output(tmp_path: Path) -> None:
+    raw = {**FILES, "stdout": b"changed stdout: is a FIFO\n"}
+    link = Losing("", brought(raw))
+    files = BoardAgent(link, "/w/store/agent", "/w").collect("/w/jobs/one", tmp_path)
+    assert files["stdout"].read_bytes() == raw["stdout"]
+
+
+def test_output_of_another_length_is_the_jobs_fault(tmp_path: Path) -> None:
+    link = Losing("", brought({**FILES, "stdout": b"more", "stderr": b""}))
+    board = BoardAgent(link, "/w/store/agent", "/w")
+    with pytest.raises(ProgramFailed, match="stdout has 4 bytes, not 3"):
+        board.collect("/w/jobs/one", tmp_path, status=JobStatus.model_validate(status()))
+
+
+def test_a_process_that_stays_is_an_error_of_its_own() -> None:
+    board, _ = agent((76, failure("survivor", "process 7 (worm) of an earlier job does not end")))
+    with pytest.raises(SurvivingProcess, match=r"7 \(worm\)"):
+        board.stop("/w/jobs/one")
 
 
 @pytest.mark.parametrize(

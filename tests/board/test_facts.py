@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from sshd_host import ssh_host
 
 from labctl.board import probe
-from labctl.errors import BoardError
+from labctl.board.facts import explaining_full_storage
+from labctl.errors import BoardError, BoardNoSpace
 from labctl.records import Execution
 from labctl.transport import HdcTcpConfig, LocalTransport, Transport
 from labctl.transport.testing import ScriptedTransport
@@ -221,3 +222,32 @@ def test_a_virtual_board_has_the_memory_that_it_is_said_to_have(tmp_path: Path) 
 def test_this_host_reached_over_ssh_is_no_board(tmp_path: Path) -> None:
     with ssh_host(tmp_path / "host") as host, host.board().open() as link:
         assert probe(link, workdir="/w", timeout=20).execution is Execution.NATIVE_HOST
+
+
+DF = """Filesystem     Inodes IUsed IFree IUse% Mounted on
+/dev/block/mmcblk0p11  65536 {used}  {free}   {share} /data
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "tells"),
+    [
+        (DF.format(used=65536, free=0, share="100%"), True),
+        (DF.format(used=65535, free=1, share="100%"), False),
+        (DF.replace("65536", "0").format(used=0, free=0, share="-"), False),
+        ("df: invalid option -- i\n", False),
+        ((127, ""), False),
+    ],
+)
+def test_a_storage_full_of_files_is_not_called_full_of_bytes(
+    answer: str | tuple[int, str], tells: bool
+) -> None:
+    board = ScriptedTransport(answer)
+    with (
+        pytest.raises(BoardNoSpace, match="cannot write x: No space") as refused,
+        explaining_full_storage(board, "/data/local/tmp/labctl"),
+    ):
+        raise BoardNoSpace("cannot write x: No space left on device")
+    assert ("no inodes are left (of 65536)" in refused.value.message) is tells
+    assert ("each takes an inode" in str(refused.value.hint)) is tells
+    assert "/data/local/tmp/labctl" in board.commands[0]

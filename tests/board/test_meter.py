@@ -66,7 +66,7 @@ def test_a_plug_answers_with_json() -> None:
         ([answer(b"{}")], r"has no switch\.0\.apower"),
         ([answer(b'{"switch": [{"apower": null}]}')], "has no switch"),
         ([answer(b'{"switch": [{"apower": true}]}')], "has no switch"),
-        ([answer(b'{"switch": [{"apower": NaN}]}')], "returned 'nan'"),
+        ([answer(b'{"switch": [{"apower": NaN}]}')], "does not answer with JSON"),
         ([answer(b'{"switch": [{"apower": -3}]}')], "not a power or energy value"),
         ([answer(b"<html>")], "does not answer with JSON"),
         ([answer(b"\xff\xfe\xfd")], "does not answer with JSON"),

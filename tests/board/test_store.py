@@ -283,6 +283,22 @@ def test_what_people_call_it_is_kept_beside_it(store: BoardStore, tmp_path: Path
     assert [left.name for left in path.parent.iterdir()] == ["stray"]
 
 
+def test_a_hole_and_a_link_are_not_whole(store: BoardStore, tmp_path: Path) -> None:
+    local, item = content(tmp_path)
+    folder = Path(publish(store, local, item)).parent
+    (folder / ("a" * 64)).touch()
+    os.truncate(folder / ("a" * 64), 1 << 42)
+    (folder / ("b" * 64)).symlink_to(local)
+    (folder / ("c" * 64)).write_bytes(b"x" * (3 << 20))
+    found = {one.sha256: (one.is_whole, one.size_bytes) for one in store.contents()}
+    assert found.pop("b" * 64)[0] is False
+    assert found == {
+        item.sha256: (True, item.size_bytes),
+        "a" * 64: (False, 1 << 42),
+        "c" * 64: (True, 3 << 20),
+    }
+
+
 def test_looking_for_it_says_that_it_is_wanted(store: BoardStore, tmp_path: Path) -> None:
     local, item = content(tmp_path)
     stamp = Path(f"{publish(store, local, item)}.stamp")

@@ -4,6 +4,8 @@ from pathlib import Path
 import pytest
 from fake_engine import FakeEngine
 
+from labctl.build.container.abandoned import remove_abandoned
+from labctl.build.container.answers import questions_dir
 from labctl.build.container.engine import Engine, Mount, find_engine
 from labctl.errors import ConfigError, HostError, ToolMissing
 
@@ -21,7 +23,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run_words(engine: Engine, *, network: bool = False, mounts: tuple[Mount, ...] = ()) -> str:
     words = engine.run_words(
-        "sha256:1", name="n", label="a=b", network=network, mounts=mounts, cwd="/build"
+        "sha256:1", name="n", label="a=b", network=network, mounts=mounts, cwd="/build", seconds=9
     )
     return " ".join(words)
 
@@ -82,6 +84,13 @@ def test_selinux_lets_containers_at_the_mounted_folders(
     assert ("--security-opt label=disable" in words) == disabled
 
 
+@pytest.mark.parametrize(("program", "limited"), [("podman", True), ("docker", False)])
+def test_podman_ends_a_container_that_nobody_waits_for(program: str, limited: bool) -> None:
+    words = run_words(Engine(program, "5"))
+    assert ("--timeout 9" in words) == limited
+    assert "--stop-timeout 0" in words
+
+
 def test_the_network_is_cut_off_unless_it_cannot_be() -> None:
     engine = Engine("podman", "5")
     assert "--network none" in run_words(engine)
@@ -123,13 +132,48 @@ def test_what_an_earlier_build_left_is_removed(programs: Path) -> None:
     fake.reply("^ps .* label=labctl.build=/x$", "111\n222\n")
     fake.reply("^rm")
     Engine("podman", "5").remove_labelled("labctl.build=/x")
-    assert fake.calls("^rm") == ["rm --force 111 222"]
+    assert fake.calls("^rm") == ["rm --force --volumes 111 222"]
     fake.reply("^rm", stderr="permission denied", exit_status=125)
     with pytest.raises(HostError, match="cannot end the containers") as caught:
         Engine("podman", "5").remove_labelled("labctl.build=/x")
     assert caught.value.hint == "podman rm --force 111 222"
     fake.reply("^ps", "")
     Engine("podman", "5").remove_labelled("labctl.build=/x")
+
+
+def test_what_killed_builds_left_is_removed_and_nothing_of_others(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
+    old, new = (questions_dir() / name for name in ("old", "new"))
+    for folder in (old / "control", new):
+        folder.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    fake = FakeEngine.install("podman", programs)
+    fake.reply("^version", "5.4.2\n")
+    fake.reply("^ps .*label=labctl.build$", "killed\nrunning\nother\nasked\n")
+    fake.reply("^ps .*label=labctl.build=questions --filter status=exited$", "asked\n")
+    builds = tmp_path / "cache" / "build" / "rk3568"
+    homes = {"killed": builds / "killed", "running": builds / "running", "other": "/else/where"}
+    for name, home in homes.items():
+        fake.reply(f"^container inspect .* {name}$", f"{home}\n")
+    fake.reply("^container inspect .* asked$", "questions\n")
+    fake.reply("^rm")
+    expected = [str(old), "container asked", "container killed"]
+    assert remove_abandoned(lambda home: home.name == "running", dry_run=True) == expected
+    assert old.exists()
+    assert fake.calls("^rm") == []
+    assert remove_abandoned(lambda home: home.name == "running", dry_run=False) == expected
+    assert [folder.name for folder in questions_dir().iterdir()] == ["new"]
+    assert [call.split()[-1] for call in fake.calls("^rm")] == ["asked", "killed"]
+
+
+def test_without_an_engine_there_are_no_containers(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
+    assert list(programs.iterdir()) == []
+    assert remove_abandoned(lambda _home: False, dry_run=False) == []
 
 
 def test_a_container_that_is_gone_already_needs_no_removal(programs: Path) -> None:

@@ -30,12 +30,34 @@ def test_on_a_full_disk_no_failure_is_the_sources_fault(space: Callable[[int], N
     assert "the disk is full" in error.message
 
 
-def explained(output: str) -> LabctlError:
+def explained(output: str, *, untrusted: bool = False) -> LabctlError:
     errors = ErrorLines()
     for line in output.splitlines():
         errors.see(line)
     done = Completed(("ninja",), 1, output.encode(), b"", 0)
-    return explain("tiny for rk3568", done, errors, Path("/cache/build.log"))
+    log = Path("/cache/build.log")
+    return explain("tiny for rk3568", done, errors, log, untrusted=untrusted)
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "error: No space left on device",
+        "error: unable to spawn zig clang: OutOfMemory",
+        "c++: fatal error: Killed signal terminated program cc1plus",
+        "g++: error: Cannot allocate memory",
+        "ninja: error: unknown target 'x'",
+        'CMake Error: The source directory "/source" does not appear to contain CMakeLists.txt.',
+    ],
+)
+def test_what_a_source_prints_does_not_blame_the_host(
+    printed: str, space: Callable[[int], None]
+) -> None:
+    error = explained(printed, untrusted=True)
+    assert type(error) is CompileError
+    assert printed in (error.details or "")
+    space(44_000)
+    assert isinstance(explained(printed, untrusted=True), HostError)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,19 @@ from pathlib import Path
 import pytest
 
 from labctl.build.progress import ignore
-from labctl.build.source import Folder, fetching, keep, source_files
-from labctl.build.source_git import Repository
+from labctl.build.source import (
+    Folder,
+    Patch,
+    Patched,
+    fetching,
+    keep,
+    repositories,
+    source_files,
+)
+from labctl.build.source_git import Repository, local_repository
 from labctl.errors import ConfigError, HostError, LabctlError, ToolMissing
-from labctl.files import remove_tree
+from labctl.files import sha256_file
+from labctl.removal import remove_tree
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -114,6 +123,24 @@ def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "address", ["https://git.invalid/o/r", "git@git.invalid:o/r", "git.invalid:o/r", "ext::x/r"]
+)
+def test_no_folder_takes_the_place_of_a_server(
+    repository: Path, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The present folder may be a checkout with a folder ``https:``."""
+    planted = tmp_path / address
+    planted.parent.mkdir(parents=True)
+    repository.rename(planted)
+    monkeypatch.chdir(tmp_path)
+    assert Path(address).is_dir()
+    assert Repository(address, "0" * 40).address == address
+    assert local_repository(address) is None
+    for named in (f"./{address}", str(planted)):
+        assert Repository(named, "0" * 40).address == str(planted)
+
+
+@pytest.mark.parametrize(
     ("ref", "content"), [("plain", "first"), ("annotated", "first"), ("main", "second")]
 )
 def test_a_ref_is_fetched_as_the_commit_that_it_means(
@@ -201,3 +228,148 @@ def test_a_password_in_an_address_stays_with_git(repository: Path) -> None:
         source.fetch(ignore)
     said = f"{caught.value.message} {caught.value.details} {caught.value.hint}"
     assert "s3cret" not in said
+
+
+def test_files_of_a_repository_are_written_without_settings(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attributes of a tree name filters; the user's are for trees of the user's own."""
+    ran = tmp_path / "ran"
+    settings = tmp_path / "settings"
+    settings.write_text(
+        f"[filter \"f\"]\n\tsmudge = sh -c 'touch {ran}; cat'\n\trequired = true\n"
+        f"[core]\n\thooksPath = {tmp_path / 'hooks'}\n"
+        f"\tfsmonitor = touch {ran}\n\tautocrlf = true\n"
+    )
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+    (repository / ".gitattributes").write_text("*.c filter=f\n")
+    git(repository, "-c", "filter.f.clean=cat", "add", ".")
+    git(repository, "-c", "filter.f.clean=cat", "commit", "--quiet", "-m", "attributes")
+    commit = git(repository, "rev-parse", "HEAD")
+    (tmp_path / "hooks").mkdir()
+    for name in ("post-checkout", "reference-transaction"):
+        (tmp_path / "hooks" / name).write_text(f"#!/bin/sh\ntouch {ran}\n")
+        (tmp_path / "hooks" / name).chmod(0o755)
+    ran.unlink(missing_ok=True)
+    for name in ("GIT_DIR", "GIT_WORK_TREE"):  # as a hook of git has them
+        monkeypatch.setenv(name, str(repository / ".git"))
+    home = Repository(str(repository), commit).fetch(ignore)
+    assert (home / "file.c").read_bytes() == b"second"
+    assert not ran.exists()
+
+
+def test_a_hook_of_another_repository_leads_git_nowhere_else(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """git starts a hook with variables that name the hook's own repository."""
+    patch = tmp_path / "a.patch"
+    patch.write_text("--- a/file.c\n+++ b/file.c\n@@ -1 +1 @@\n-second\n+patched\n")
+    (repository / "file.c").write_text("second\n")
+
+    def found(name: str) -> tuple[object, ...]:
+        source = Folder(repository)
+        change = Patch(patch, name, sha256_file(patch))
+        text = (Patched(source, [change]).fetch(ignore) / "file.c").read_text()
+        return source.identity, source.committed(), source_files(repository), text
+
+    expected = found("plain")
+    assert expected[-1] == "patched\n"
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "--quiet")
+    monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git" / "index"))
+    assert found("index") == expected
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(other))
+    assert found("all") == expected
+
+
+def test_a_relative_bundle_is_a_repository(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(repository, "bundle", "create", "--quiet", str(tmp_path / "x.bundle"), "--all")
+    monkeypatch.chdir(tmp_path)
+    assert (Repository("x.bundle", "main").fetch(ignore) / "file.c").read_text() == "second"
+
+
+def test_what_git_keeps_for_itself_is_found_wherever_it_is(tmp_path: Path) -> None:
+    source, outside = tmp_path / "source", tmp_path / "outside"
+    for folder in (
+        ".git/modules/inner",
+        "whole/.git",
+        "kept/worktrees/w",
+        "apart",
+        "linked",
+        "code",
+    ):
+        (source / folder).mkdir(parents=True)
+    outside.mkdir()
+    (source / "apart" / ".git").write_text("gitdir: ../kept/worktrees/w\n")
+    (source / "kept" / "worktrees" / "w" / "commondir").write_text("../..\n")
+    (source / "linked" / ".git").symlink_to("../whole/.git")
+    for number, content in enumerate((f"gitdir: {outside}", "gitdir: .", "code", "gitdir: \0")):
+        (source / f"no-{number}").mkdir()
+        (source / f"no-{number}" / ".git").write_text(content)
+    (source / "round").mkdir()
+    (source / "round" / ".git").symlink_to(".git")
+    (source / "turning" / ".git").mkdir(parents=True)
+    (source / "turning" / ".git" / "commondir").write_text(".")
+    (source / "waiting").mkdir()
+    os.mkfifo(source / "waiting" / ".git")
+    found = [".git", "apart/.git", "kept", "turning/.git", "waiting/.git", "whole/.git"]
+    found += ["no-0/.git", "no-1", "no-2/.git", "no-3/.git"]
+    assert repositories(source) == sorted(found)
+
+
+def test_a_source_is_copied_for_its_patches_however_deep(own_cache: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    deep = source / ("d/" * 1200)
+    for depth in (600, 1200):  # it recurses
+        (source / ("d/" * depth)).mkdir(parents=True, exist_ok=True)
+    (deep / "a.c").write_text("int a;")
+    (deep / "link").symlink_to("/nowhere")
+    (source / ".git").mkdir()
+    patch = tmp_path / "some.patch"
+    patch.write_text("--- /dev/null\n+++ b/new.c\n@@ -0,0 +1 @@\n+int b;\n")
+    try:
+        patched = Patched(Folder(source), [Patch(patch, "some.patch", sha256_file(patch))])
+        tree = patched.fetch(ignore)
+        assert (tree / ("d/" * 1200) / "a.c").read_text() == "int a;"
+        assert (tree / ("d/" * 1200) / "link").is_symlink()
+        assert (tree / "new.c").read_text() == "int b;\n"
+        assert not (tree / ".git").exists()
+    finally:
+        remove_tree(source)
+        remove_tree(own_cache / "sources")
+
+
+def test_an_untrusted_source_is_known_without_what_git_keeps(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "a.c").write_text("int main;")
+    before = Folder(tmp_path, read_git=False).identity.digest
+    (tmp_path / ".git" / "config").write_text("[http] extraheader = AUTHORIZATION: basic secret")
+    assert Folder(tmp_path, read_git=False).identity.digest == before
+    (tmp_path / "a.c").write_text("int main(void);")
+    assert Folder(tmp_path, read_git=False).identity.digest != before
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("remote: fatal: No space left on device", ConfigError),
+        ("fatal: remote error: Connection reset by peer", ConfigError),
+        ("fatal: write error: No space left on device", HostError),
+        ("fatal: unable to access 'https://example.org/': Connection refused", HostError),
+    ],
+)
+def test_a_server_of_git_does_not_speak_for_this_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, kind: type[LabctlError]
+) -> None:
+    git = tmp_path / "git"
+    git.write_text(f'#!/bin/sh\necho "{line}" >&2\nexit 128\n')
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(LabctlError) as caught:
+        Repository("https://example.org/llama.cpp", "main")
+    assert type(caught.value) is kind
+    assert line in (caught.value.details or "")

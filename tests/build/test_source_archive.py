@@ -99,6 +99,11 @@ def test_another_file_than_the_pinned_one(served) -> None:  # type: ignore[no-un
     error = refused(archive, IntegrityError)
     assert error.message.startswith(f"{address}/s.tar.gz is not the pinned archive, sha256 0000")
     assert sha256_file(folder / "s.tar.gz") in error.message
+    (folder / "page.html").write_text("<html>Please log in</html>")
+    page = Archive(ArchiveSource(archive=f"{address}/page.html", sha256="0" * 64))
+    error = refused(page, IntegrityError)
+    assert "(26 bytes, text/html)" in error.message
+    assert "a page of a proxy or a login" in str(error.hint)
 
 
 def test_nothing_at_the_address_and_no_server(served, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -214,3 +219,16 @@ def test_an_address_that_is_none() -> None:
         ArchiveSource(archive="ftp://x/y.tar", sha256="0" * 64)
     with pytest.raises(ValueError, match="must hold no user name or password"):
         ArchiveSource(archive="https://me:s3cret@x/y.tar", sha256="0" * 64)
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_an_archive_may_nest_its_folders_too_deep(tmp_path: Path, kind: str) -> None:
+    archive, name = tmp_path / f"a.{kind}", f"{'d/' * 1500}file"
+    if kind == "zip":
+        with zipfile.ZipFile(archive, "w") as file:
+            file.writestr(name, "x")
+    else:
+        with tarfile.open(archive, "w") as deep:
+            deep.addfile(tarfile.TarInfo(name))
+    with pytest.raises(IntegrityError, match=r"cannot be unpacked"):
+        unpack(archive, tmp_path / "tree")

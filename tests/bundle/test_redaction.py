@@ -178,7 +178,8 @@ def test_the_lab_tells_its_own_secrets(tmp_path: Path, monkeypatch: pytest.Monke
     lab.mkdir()
     (lab / "devices.yaml").write_text(
         "lab: secret-lab\nboards:\n  rk1:\n    target: rk3568\n"
-        "    transport: {kind: hdc, link: server, key: 7001005458323933328a01, server: gate:8710}\n"
+        "    transport: {kind: hdc, link: server, key: 7001005458323933328a01ce1c2f3900,"
+        " server: gate:8710}\n"
         "    workdir: /data/local/tmp/labctl\n"
         "build_hosts:\n  big: {address: big.example.org, user: dave, key: /keys/of/dave/id}\n"
     )
@@ -188,7 +189,8 @@ def test_the_lab_tells_its_own_secrets(tmp_path: Path, monkeypatch: pytest.Monke
     )
     found = Redactor(secrets_of(record, lab / "runs" / record.id, lab), vocabulary_of(record))
     text = (
-        "desk desk.example.org 7001005458323933328a01 gate:8710 big.example.org dave carol"
+        "desk desk.example.org 7001005458323933328a01ce1c2f3900 gate:8710 big.example.org dave"
+        " carol"
         f" secret-lab {lab}/x {tmp_path}/home/carol/y /srv/of/carol/m.gguf /keys/of/dave/id"
         " /data/local/tmp/labctl rk1 q2"
     )

@@ -1,15 +1,22 @@
 import json
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from labctl.build import Artifact, BuildRequest, build, list_artifacts
+from labctl.build.artifact_store import clear_killed_builds
+from labctl.build.container.answers import questions_dir
+from labctl.build.progress import ignore
+from labctl.build.source import Sdk
 from labctl.cli.root import run_cli
 from labctl.errors import ExitStatus
-from labctl.files import cache_dir
+from labctl.files import cache_dir, locked
+from labctl.removal import remove_tree
 
 SPEC = """\
 product: tiny
@@ -114,6 +121,15 @@ def test_a_difference_is_told_by_field_and_section(
     assert artifacts("diff", names[0]) == ExitStatus.CONFIG
 
 
+def a_month_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: object = None) -> datetime:  # type: ignore[override]
+            return datetime.fromtimestamp(time.time(), UTC) + timedelta(days=31)
+
+    monkeypatch.setattr("labctl.build.artifact_store.datetime", Later)
+
+
 def nested(folder: Path, elsewhere: Path, *, depth: int) -> None:
     """What an untrusted build can leave: folders deeper than any path, without rights, links."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -135,13 +151,7 @@ def test_only_old_ones_that_nothing_means_are_removed(
     old, new = built(lab, 0), built(lab, 1)
     assert artifacts("prune") == 0
     assert len(list_artifacts()) == 2
-
-    class Later(datetime):
-        @classmethod
-        def now(cls, tz: object = None) -> datetime:  # type: ignore[override]
-            return datetime.fromtimestamp(time.time(), UTC) + timedelta(days=31)
-
-    monkeypatch.setattr("labctl.build.artifact_store.datetime", Later)
+    a_month_passes(monkeypatch)
     capsys.readouterr()
     (lab / "kept").mkdir()
     (lab / "kept" / "file").touch()
@@ -155,3 +165,157 @@ def test_only_old_ones_that_nothing_means_are_removed(
     assert not os.path.lexists(cache_dir() / "build" / "rk3568" / old.path.name)
     assert (lab / "kept" / "file").exists()
     assert artifacts("prune", "--older", "30") == ExitStatus.CONFIG
+
+
+EVIL = "\x1b]0;evil\x07\x9b2J\r[/x][red]"
+
+
+def test_no_text_of_an_artifact_is_an_order_to_the_terminal(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = built(lab, 0), built(lab, 1)
+    for artifact in (one, two):
+        path = artifact.path / "manifest.json"
+        manifest = json.loads(path.read_text())
+        tool = manifest["tools"].pop("hello")
+        tool["sections"] = {f"{name}{EVIL}": size for name, size in tool["sections"].items()}
+        tool["smoke"] = {"done": False, "reason": f"reason{EVIL}"}
+        manifest["tools"] = {f"hello{EVIL}": tool}
+        manifest["flags"] = [f"flag{EVIL}", artifact.manifest.key]
+        manifest["source"]["location"] = f"{lab}{EVIL}"
+        manifest["source"]["commit"] = f"commit{EVIL}"
+        manifest["toolchain"]["version"] = f"0.1{EVIL}"
+        path.write_text(json.dumps(manifest))
+    names = [artifact.manifest.key[:8] for artifact in (one, two)]
+    for words in (["list"], ["show", names[0]], ["verify"], ["diff", *names], ["prune"]):
+        artifacts(*words)
+        said = capsys.readouterr()
+        for text in (said.out, said.err):
+            assert all(c.isprintable() or c == "\n" for c in text), words
+        if words[0] == "diff":
+            assert ".text\\x1b]0;evil\\x07\\x9b2J\\x0d[/x][red]" in said.out
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_month_passes(monkeypatch)
+
+
+def home_of(name: str, *folders: str) -> Path:
+    home = cache_dir() / "build" / "rk3568" / name
+    for folder in folders:
+        (home / folder).mkdir(parents=True)
+        (home / folder / "file").touch()
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "build.log").touch()
+    return home
+
+
+FAILED = "tiny-first-0123456789ab"
+KILLED = "tiny-untrusted-ba9876543210-ba9876543210"
+RUNNING = "tiny-untrusted-cccccccccccc-cccccccccccc"
+
+
+@pytest.mark.usefixtures("lab", "later")
+def test_what_builds_left_without_an_artifact_is_removed_when_old(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failed, running = home_of(FAILED, "tree"), home_of(RUNNING, "tree")
+    source = cache_dir() / "sources" / ("a" * 64)
+    source.mkdir(parents=True)
+    with locked(cache_dir() / "locks" / "build-cccccccccccc.lock", timeout=0):
+        assert artifacts("prune") == 0
+        assert not failed.exists()
+        assert running.exists()
+        assert source.exists()  # it may be the source of the build
+    assert artifacts("prune", "--dry-run") == 0
+    assert source.exists()
+    assert artifacts("prune") == 0
+    assert not running.exists()
+    assert not source.exists()
+    said = capsys.readouterr().out
+    for path in (failed, running, source):
+        assert f"removed  {path}" in said
+
+
+@pytest.mark.usefixtures("lab")
+def test_the_tree_of_a_killed_untrusted_build_is_removed_at_once() -> None:
+    failed, killed = home_of(FAILED, "tree"), home_of(KILLED, "tree", "ccache", "container")
+    assert artifacts("prune") == 0
+    assert failed.exists()
+    assert not killed.exists()
+    killed, running = home_of(KILLED, "tree"), home_of(RUNNING, "tree")
+    with locked(cache_dir() / "locks" / "build-cccccccccccc.lock", timeout=0):
+        clear_killed_builds()
+    assert [path.name for path in killed.iterdir()] == ["build.log"]
+    assert sorted(path.name for path in running.iterdir()) == ["build.log", "tree"]
+    assert sorted(path.name for path in failed.iterdir()) == ["build.log", "tree"]
+
+
+@pytest.mark.usefixtures("later")
+def test_the_last_of_an_untrusted_version_is_removed_when_old(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    artifact = built(lab, 0)
+    path = artifact.path / "manifest.json"
+    link = artifact.path.with_name("tiny-first")
+    path.write_text(path.read_text().replace('"untrusted": false', '"untrusted": true'))
+    assert artifacts("prune") == 0
+    assert list_artifacts() == []
+    assert not link.is_symlink()
+    assert f"removed  {artifact.path}" in capsys.readouterr().out
+
+
+def sources() -> list[Path]:
+    made = [cache_dir() / "sources" / (letter * 64) for letter in "ab"]
+    for source in made:
+        source.mkdir(parents=True)
+    return made
+
+
+@pytest.mark.usefixtures("lab", "later")
+def test_the_source_of_a_build_that_began_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    (first, second), began = sources(), list[bool]()
+    with ExitStack() as building:
+
+        def slowly(folder: Path) -> None:
+            remove_tree(folder)
+            if not first.exists() and not began:
+                began.append(True)
+                lock = locked(cache_dir() / "locks" / "build-cccccccccccc.lock", timeout=0)
+                building.enter_context(lock)
+
+        monkeypatch.setattr("labctl.build.artifact_store.remove_tree", slowly)
+        assert artifacts("prune") == 0
+        assert [first.exists(), second.exists()] == [False, True]
+
+
+@pytest.mark.usefixtures("lab")
+def test_a_build_waits_for_the_lock_of_a_source_that_is_there(tmp_path: Path) -> None:
+    """So that whoever removes the source either sees the build, or has done."""
+    sdk = Sdk(str(tmp_path))
+    sdk.fetch(ignore)
+    with ThreadPoolExecutor() as pool:
+        with locked(sdk.home.with_name(f"{sdk.home.name}.lock"), timeout=0):
+            fetched = pool.submit(sdk.fetch, ignore)
+            with pytest.raises(TimeoutError):
+                fetched.result(timeout=0.5)
+            remove_tree(sdk.home)
+        assert fetched.result(timeout=30).is_dir()
+
+
+@pytest.mark.usefixtures("lab", "later")
+def test_what_another_labctl_removes_meanwhile_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    home, question = home_of(FAILED, "tree"), questions_dir() / "question"
+    question.mkdir(parents=True)
+    gone = [*sources(), home / "tree", question]
+    lstat = Path.lstat
+
+    def vanishing(path: Path) -> os.stat_result:
+        if path in gone:
+            remove_tree(path)
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", vanishing)
+    assert artifacts("prune") == 0
+    assert not any(path.exists() for path in (*gone, home))

@@ -31,7 +31,7 @@ def test_a_baseline_is_set_listed_and_removed(labctl: Labctl) -> None:
     assert out.endswith(")  new\\x0afan\n")
     (found,) = json.loads(labctl("baseline", "list", "--json")[0])
     assert (found["name"], found["runs"], found["variant"]) == ("cold", [FIRST, SECOND], None)
-    assert list(found) == ["name", "runs", "variant", "note", "set_by", "set_at"]
+    assert list(found) == ["name", "runs", "variant", "note", "set_by", "set_at", "damaged"]
     assert found["set_at"].endswith("+00:00")
     out, err = labctl("baseline", "set", "cold", "000002", "--variant", "q2_k", "--json")
     assert f"was: cold: {FIRST} {SECOND}" in err

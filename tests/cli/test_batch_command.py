@@ -1,6 +1,7 @@
 """``labctl batch`` and ``run --detach`` without a board: what jobs need of the lab."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import agent_builds
@@ -11,6 +12,7 @@ from farm_lab import write_farm
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
 from labctl.database import DatabaseAway, UnwritableDatabase
+from labctl.database.base import patiently
 from labctl.errors import ConfigError
 from labctl.farm import run_executor
 from labctl.state import NewJob, lab_state
@@ -38,6 +40,9 @@ def test_a_database_that_is_away_for_a_moment_ends_no_batch(
     job_done, asked = Healths.job_done, list[str]()
 
     def away(self: Healths, board: str) -> None:
+        patiently(partial(at_first, self, board))
+
+    def at_first(self: Healths, board: str) -> None:
         asked.append(board)
         if len(asked) % 2:
             raise DatabaseAway("the database is started again")
@@ -107,7 +112,7 @@ def test_the_queue_is_told_as_json_without_the_requests(
         *("id", "kind", "name", "boards", "tried", "priority", "position", "submitter"),
         *("submitted_at", "expected_seconds", "max_seconds", "state", "board", "worker"),
         *("attempts", "failures", "expires", "stop", "run", "started_at", "ended_at"),
-        *("exit_status", "blame", "reason", "broken"),
+        *("exit_status", "blame", "reason", "broken", "damaged"),
     ]
 
 

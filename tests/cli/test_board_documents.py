@@ -55,6 +55,7 @@ def test_a_reproduction_names_both_runs_and_every_judgement() -> None:
         ("bundle", "x.labctl.zip"),
         ("there", "there"),
         ("here", "here"),
+        ("estimate", "geometric mean"),
         ("numbers", [{**judged, "there": 2.0, "here": 1.9}]),
     ]
 

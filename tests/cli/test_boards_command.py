@@ -55,14 +55,17 @@ def test_boards_are_added_and_removed_and_all_else_stays(
     devices: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_cli(["boards", "add", "rk2", "192.0.2.2:5555"]) == 0
-    assert run_cli(["boards", "add", "usb", "7001005458323933", "--target", "rk3588"]) == 0
+    assert (
+        run_cli(["boards", "add", "usb", "7001005458323933328a01ce1c2f3900", "--target", "rk3588"])
+        == 0
+    )
     text = devices.read_text()
     assert [line for line in text.splitlines() if line not in LAB.splitlines()] == [
         "  rk2:",
         '    transport: {kind: hdc, link: tcp, address: "192.0.2.2:5555"}',
         "  usb:",
         "    target: rk3588",
-        '    transport: {kind: hdc, link: server, key: "7001005458323933"}',
+        '    transport: {kind: hdc, link: server, key: "7001005458323933328a01ce1c2f3900"}',
     ]
     assert run_cli(["boards", "remove", "usb", "rk2"]) == 0
     assert devices.read_text() == LAB
@@ -173,7 +176,7 @@ def test_on_a_terminal_a_detail_wraps_under_itself(
 ) -> None:
     detail = "aarch64, 4 cores, 4.10 GB memory, 21.0 GB free, no agent"
     state = BoardStatus("rk1", "rk3568", "192.0.2.1:5555", "connected", detail)
-    monkeypatch.setattr("labctl.cli.boards.board_status", lambda *_: state)
+    monkeypatch.setattr("labctl.cli.boards.board_status", lambda *_, **__: state)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     for columns, expected in (
         (64, ["aarch64, 4 cores,", "4.10 GB memory, 21.0", "GB free, no agent"]),

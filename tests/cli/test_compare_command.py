@@ -88,8 +88,8 @@ def verdicts(text: str) -> dict[str, str]:
 def test_of_one_run_its_variants_are_compared_with_the_first(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
     made(lab, "00000a")
     lines = labctl().splitlines()
-    assert lines[0].startswith("q8_0 compared with q2_k: per token 3.0")
-    assert lines[0].endswith("times slower, TTFT same, prompt rate same.")
+    assert lines[0].startswith("q8_0 compared with q2_k: per token takes 3.0")
+    assert lines[0].endswith(" times as long, TTFT same, prompt rate same.")
     assert lines[1] == "differ in model: q2_k.gguf / q8_0.gguf (as the recipe varies it)"
     assert lines[2].split() == [
         *("compared", "figure", "reference", "value", "ratio", "interval", "verdict")
@@ -102,7 +102,7 @@ def test_of_one_run_its_variants_are_compared_with_the_first(lab: Path, labctl) 
 def test_runs_are_compared_variant_by_variant_and_by_their_history(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
     first, second = made(lab, "00000a"), made(lab, "00000b", q2=110)
     suspected = labctl("00000a", "00000b")
-    assert "00000b:q2_k compared with 00000a:q2_k: per token perhaps 1" in suspected
+    assert "00000b:q2_k compared with 00000a:q2_k: per token perhaps takes 1" in suspected
     assert "0 of 5 comparable runs" in suspected
     for name in ("000001", "000002", "000003", "000004", "000005"):
         made(lab, name)
@@ -143,7 +143,7 @@ def test_unlike_runs_need_an_allow_which_the_heading_tells(lab: Path, labctl) ->
     text = labctl("00000a", "00000b", "--allow", "threads")
     assert text.splitlines()[2] == "differ in threads: 4 / 2 (allowed)"
     text = labctl("00000a:q2_k", "00000a:q8_0")  # of one run: as its recipe varies them
-    assert "times slower" in text
+    assert "times as long" in text
     assert "unlike" in labctl("00000a:q2_k", "00000b:q8_0")
 
 

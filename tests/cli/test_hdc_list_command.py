@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from daemons import daemon
-from hdc_server import Board, stand_in_server
+from hdc_server import USB_KEY, Board, stand_in_server
 
 from labctl.cli.root import run_cli
 
@@ -30,20 +30,20 @@ def _in_an_empty_folder(tmp_path: Path, private_state: Path, monkeypatch: pytest
 def test_who_names_an_unprotected_server_is_told_once(
     host: str, lines: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with stand_in_server({"key": Board("127.0.0.1:9", state="Connected")}) as server:
+    with stand_in_server({USB_KEY: Board("127.0.0.1:9", state="Connected")}) as server:
         assert run_cli(["hdc", "--server", f"{host}:{server.port}", "list"]) == 0
     shown = capsys.readouterr()
-    assert "key" in shown.out
+    assert USB_KEY in shown.out
     assert len(shown.err.splitlines()) == lines
     assert shown.err.count("is not protected") == lines
 
 
 def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     board = Board("127.0.0.1:9", state="Connected", name="\x1b]0;mine\x07\x1b[2J")
-    with stand_in_server({"key": board}) as server:
+    with stand_in_server({USB_KEY: board}) as server:
         assert run_cli(["hdc", "--server", f"127.0.0.1:{server.port}", "list"]) == 0
     shown = capsys.readouterr().out
-    assert "key" in shown
+    assert USB_KEY in shown
     assert "\\x1b[2J" in shown
     assert "\x1b" not in shown
 
@@ -97,6 +97,21 @@ def test_an_offline_board_is_status_3_though_nobody_reads(words: list[str]) -> N
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (3, b"")
+
+
+def test_a_board_has_its_own_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    key = "7001005458323933328a01ce1"
+    listing = ["list", "targets", "-v"]
+    (tmp_path / "board").mkdir()
+    with daemon(tmp_path / "board") as address:
+        with stand_in_server({key: Board(address, name="rk3568 desk")}) as server:
+            way = ["hdc", "-s", f"127.0.0.1:{server.port}", "-t", key]
+            assert run_cli([*way, *listing]) == 0
+        assert capsys.readouterr().out == f"{key}\t\tUSB\tConnected\trk3568 desk\n"
+        assert run_cli(["hdc", "-t", address, *listing]) == 0
+    line = capsys.readouterr().out.removesuffix("\n").split("\t")
+    assert line[:4] == [address, "", "TCP", "Connected"]
+    assert line[4] not in ("", "unknown...")
 
 
 def test_a_server_says_it_in_the_same_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from daemons import daemon
-from hdc_server import Board, stand_in_server
+from hdc_server import OTHER_USB_KEY, USB_KEY, Board, stand_in_server
 
 from labctl.cli.hdc import ports
 from labctl.cli.root import run_cli
@@ -204,11 +204,11 @@ def test_a_serial_number_means_the_servers_board(
 ) -> None:
     """As with hdc, without --server: the one at the usual place is asked."""
     monkeypatch.chdir(tmp_path)
-    with stand_in_server({"7001005458323933": Board(places["key"])}) as server:
-        server.boards["7001005458323933"].connect()
+    with stand_in_server({USB_KEY: Board(places["key"])}) as server:
+        server.boards[USB_KEY].connect()
         monkeypatch.setattr("labctl.cli.hdc.target.HDC_SERVER", f"127.0.0.1:{server.port}")
-        assert run_cli(["hdc", "-t", "7001005458323933", "shell", "echo hi"]) == 0
+        assert run_cli(["hdc", "-t", USB_KEY, "shell", "echo hi"]) == 0
         assert capfd.readouterr().out == "hi\n"
-        assert run_cli(["hdc", "-t", "7001005458323934", "shell", "true"]) == 255
+        assert run_cli(["hdc", "-t", OTHER_USB_KEY, "shell", "true"]) == 255
         said = capfd.readouterr().err
-    assert "no board '7001005458323934'" in said
+    assert f"no board '{OTHER_USB_KEY}'" in said

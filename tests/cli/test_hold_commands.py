@@ -56,9 +56,19 @@ def test_a_board_is_held_shown_and_released(labctl: Labctl, state: LabState) -> 
     (shown, other) = json.loads(labctl("boards", "--json", status=3)[0])
     assert list(shown) == [
         *("name", "target", "address", "state", "detail", "facts"),
-        *("use", "health", "health_reason", "holder", "purpose", "since", "until", "kept"),
+        *(
+            "use",
+            "health",
+            "health_reason",
+            "holder",
+            "purpose",
+            "since",
+            "until",
+            "kept",
+            "damaged",
+        ),
     ]
-    assert (shown["use"], shown["holder"], shown["kept"]) == ("leased", this_user(), "hold")
+    assert (shown["use"], shown["holder"], shown["kept"]) == ("held", this_user(), "hold")
     assert shown["until"] - shown["since"] == pytest.approx(2 * HOUR)
     assert (other["use"], other["holder"], other["health"]) == ("offline", None, "unknown")
     text = labctl("boards", status=3)[0]

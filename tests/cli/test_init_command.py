@@ -13,6 +13,7 @@ from sshd_host import ssh_host
 from labctl import process
 from labctl.cli.root import run_cli
 from labctl.config.lab import WORKDIR, find_lab
+from labctl.config.target import load_target
 from labctl.shipped import TOOLCHAINS
 from labctl.transport.registry import TRANSPORTS
 from labctl.transport.ssh.config import SshConfig
@@ -63,6 +64,32 @@ def test_a_tunnel_to_a_real_board(tmp_path: Path) -> None:
     with daemon(tmp_path) as address:
         assert run_cli(["init", str(tmp_path / "lab"), "--address", f"rk1={address}"]) == 0
     assert workdir_of(tmp_path / "lab", "rk1") == WORKDIR
+
+
+def test_a_board_gets_the_target_of_its_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uname = tmp_path / "bin" / "uname"
+    uname.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{uname.parent}:/usr/bin:/bin")
+    written = {}
+    for machine in ("x86_64", "aarch64", "mips64"):
+        uname.write_text(f"#!/bin/sh\necho 5.10.0 {machine}\n")
+        uname.chmod(0o755)
+        with daemon(tmp_path) as address:
+            lab = tmp_path / machine
+            assert run_cli(["init", str(lab), "--address", f"b={address}"]) == 0
+            given = tmp_path / f"{machine}-given"
+            words = ["init", str(given), "--target", "rk3568", "--address", f"b={address}"]
+            assert run_cli(words) == 0
+        written[machine] = find_lab(lab, TRANSPORTS).board("b").target
+        assert find_lab(given, TRANSPORTS).board("b").target == "rk3568"
+        assert f"target: {written[machine]}\n" in (lab / "recipes/first.yaml").read_text()
+    assert written["x86_64"] == "host-x86_64"
+    assert load_target(written["aarch64"]).machine == "aarch64"
+    said = capsys.readouterr().err
+    assert "b: its machine is x86_64: rk3568 is wrong, host-x86_64 is for it" in said
+    assert "b: its machine is mips64: no target is for it; rk3568 is wrong" in said
 
 
 def test_a_board_that_is_off(

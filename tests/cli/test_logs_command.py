@@ -56,7 +56,7 @@ def test_a_job_of_another_host_is_followed_to_its_end(
             fetch(lab)
             state.jobs.finish(elsewhere, 1)
 
-    monkeypatch.setattr("labctl.cli.logs.time.sleep", end_meanwhile)
+    monkeypatch.setattr("labctl.cli.logs.interrupts.sleep", end_meanwhile)
     out, err = labctl("logs", "-f", elsewhere.id, status=1)
     assert len(looks) == 3
     assert err.count(f"job {elsewhere.id} is running on host lab1") == 1

@@ -161,6 +161,24 @@ def test_each_loss_of_the_link_is_one_line(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().err.count("the link broke; retrying") == 3
 
 
+def test_a_link_that_stays_away_is_told_every_ten_seconds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with ProgressView() as view:
+        run = RunView(view)
+        for seconds in (0, 0.5, 3.5, 7.5, 12.5, 17.5, 22.5, 27.5):  # as retries come
+            run.show(LOSS.model_copy(update={"mono_ns": LOSS.mono_ns + int(seconds * 1e9)}))
+        run.show(half(5).model_copy(update={"mono_ns": LOSS.mono_ns + 30_000_000_000}))
+        run.show(LOSS.model_copy(update={"mono_ns": LOSS.mono_ns + 40_000_000_000}))
+    assert capsys.readouterr().err.splitlines() == [
+        "the link broke; retrying",
+        "still no link to the board after 12 s; retrying",
+        "still no link to the board after 22 s; retrying",
+        "the link is back after 30 s",
+        "the link broke; retrying",
+    ]
+
+
 def test_what_a_board_sent_is_shown_as_text(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cli_calls import Labctl
 from nightly_runs import Lab
-from records_made import BEGAN, plan, planned_run, probe, run, timing, trial
+from records_made import BEGAN, plan, planned_run, probe, recorded_run, run, timing, trial
 
 from labctl.board.probe_files import save_probe
 from labctl.records import Origin, RunEnd, TrialState
@@ -52,6 +52,22 @@ def test_the_last_good_runs_of_each_recipe_and_board_stay(lab: Path, labctl: Lab
     assert labctl("runs", "--wide")[0].count(" kB\n") == 7
     assert "x>=1" in labctl("runs", "prune", "--keep-last", "0", status=2)[1]
     assert len(list((lab / "runs").glob("2026*"))) == 7
+
+
+def test_the_last_runs_are_those_recorded_last_whatever_the_clock_said(
+    lab: Path, labctl: Labctl
+) -> None:
+    ahead, *later = ("20461101T000000Z-q2-0000aa", run_id(1), run_id(2), run_id(3))
+    for one in (ahead, *later):
+        directory = recorded_run(lab / "runs", one)
+        directory.add(trial(1))
+        directory.finish(RunEnd(state="finished", finished=BEGAN))
+    assert pruned(labctl, "--keep-last", "2") == ["01", "aa"]
+    listed = labctl("runs")[0].splitlines()
+    assert [line[:6] for line in listed[1:]] == ["000003", "000002", "000001", "0000aa"]
+    assert "DATE AHEAD OF THE CLOCK" in listed[4]
+    assert sum("AHEAD" in line for line in listed) == 1
+    assert labctl("report", "latest")[0].startswith(f"run {run_id(3)}")
 
 
 def test_what_somebody_needs_stays_and_is_counted(lab: Path, labctl: Labctl) -> None:

@@ -1,6 +1,7 @@
 """``labctl regressions``: what a person and a CI server see of a lab's nights."""
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -43,10 +44,12 @@ def test_from_a_suspicion_to_a_confirmed_regression(nights: Lab, labctl: Labctl)
     nights.nights(range(14, 24), 115)
     text, _ = labctl("--junit", "j.xml")
     assert "q2 q2_k on rk1: 24 nights, 2026-11-21 to 2026-12-14, per token" in text
-    assert "suspected: 15 % slower since 2026-12-05" in text
+    assert re.search(r"suspected: takes 1\.1[45]\d times as long since 2026-12-05", text)
     assert "commits 013ccccccc..014ccccccc" in text
     assert "labctl run q2 --board rk1 --set engine.version=c013" in text
     assert "▲" in text
+    assert re.search(r"^  below \d[.\d]* % nothing can be told here$", text, re.MULTILINE)
+    assert re.search(r"read each morning, about \d+ % of those with independent noise", text)
     assert outcome(Path("j.xml"))[0] == "skipped"
     labctl("--strict", "--junit", "j.xml", status=1)
     assert outcome(Path("j.xml"))[0] == "failure"
@@ -55,18 +58,23 @@ def test_from_a_suspicion_to_a_confirmed_regression(nights: Lab, labctl: Labctl)
         nights.night(13, 100)
         nights.night(14, 115)
     text, _ = labctl("--write", "junit=j.xml", status=1)
-    assert "CONFIRMED: 15 % slower" in text
+    assert re.search(r"CONFIRMED: takes 1\.1[45]\d times as long", text)
     assert "measured alternately" in text
     tag, message = outcome(Path("j.xml"))
     assert tag == "failure"
-    assert message.startswith("15 % slower since 013ccccccc..014ccccccc: confirmed")
+    assert re.match(
+        r"takes 1\.1[45]\d times as long since 013ccccccc\.\.014ccccccc: confirmed", message
+    )
     assert "no step" in labctl("--since", "2026-12-10")[0]
     document = json.loads(labctl("--json", status=1)[0])
     ((change,),) = (one["changes"] for one in document["series"])
     assert (change["standing"], change["slower"]) == ("confirmed", True)
     assert change["first_slow"]["source"] == "014ccccccc"
     assert change["confirmed_interval"]["low"] > 1
+    assert document["estimate"] == "median"
     assert len(document["series"][0]["nights"]) == 24
+    assert 0.005 < document["series"][0]["smallest_step"] < 0.05
+    assert set(document["false_steps"]) == {"read_once", "read_each_morning"}
 
 
 def test_a_quiet_or_a_short_series_is_a_line(nights: Lab, labctl: Labctl) -> None:
@@ -75,9 +83,26 @@ def test_a_quiet_or_a_short_series_is_a_line(nights: Lab, labctl: Labctl) -> Non
     lines = labctl("--junit", "j.xml")[0].splitlines()
     assert lines[0].startswith("q2 q2_k on rk1: 12 nights, ")
     assert lines[0].endswith("per token, no step")
-    assert lines[2].endswith("too short: 10 are needed")
+    assert lines[2].endswith("% nothing can be told here")
+    assert lines[3].endswith("too short: 10 are needed")
+    short = json.loads(labctl("--json")[0])["series"][1]
+    assert short["smallest_step"] is None
     root = ET.parse("j.xml").getroot()[0]
     assert (root.get("tests"), root.get("skipped"), root.get("failures")) == ("2", "1", "0")
+
+
+def test_where_nights_wander_too_much_it_says_so_and_is_not_green(
+    nights: Lab, labctl: Labctl
+) -> None:
+    level = 100.0
+    for commit, by in enumerate([1.6, 1.5, 0.5, 0.7, 1.9, 1.4, 0.6, 0.4, 0.6, 1.7, 1.8, 0.9, 0.5]):
+        level *= by
+        nights.night(commit, level)
+    assert "nothing can be told here" in labctl("--junit", "j.xml")[0]
+    tag, message = outcome(Path("j.xml"))
+    assert (tag, message.split("; ")[0]) == ("skipped", "13 nights")
+    labctl("--strict", status=1)
+    assert json.loads(labctl("--json")[0])["series"][0]["smallest_step"] is None
 
 
 def test_series_of_one_variant_are_told_apart_by_what_they_differ_in(
@@ -103,7 +128,10 @@ def test_a_run_of_another_lab_is_no_night(nights: Lab, labctl: Labctl) -> None:
 def test_what_matters_is_what_the_recipe_says(nights: Lab, labctl: Labctl) -> None:
     nights.nights(range(14), 100)
     nights.nights(range(14, 24), 115, comparison={"practical": "30%"})
-    assert "no step" in labctl()[0]
+    text, _ = labctl()
+    assert "no step" in text
+    assert "below 30 % nothing can be told here" in text
+    assert json.loads(labctl("--json")[0])["series"][0]["smallest_step"] == 0.3
 
 
 def test_without_runs_it_says_so(nights: Lab, labctl: Labctl) -> None:

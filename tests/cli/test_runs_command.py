@@ -57,7 +57,7 @@ def test_the_list_of_report_is_the_same(labctl: Labctl) -> None:
 def came_to_nothing(lab: Path, name: str) -> Path:
     """A run whose board was lost before its first trial."""
     directory = RunDirectory(lab / "runs" / name)
-    directory.begin()
+    directory.begin(is_own=False)  # by its date
     with suppress(DeviceLost), RunSession(Observer()) as session:
         session.begin(directory)
         raise DeviceLost("lost")

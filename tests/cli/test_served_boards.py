@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hdc_server import Board, StandInServer, stand_in_server
+from hdc_server import OTHER_USB_KEY, UART_KEY, USB_KEY, Board, StandInServer, stand_in_server
 
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
@@ -15,17 +15,18 @@ from labctl.transport import HdcServerConfig, HdcTcpConfig
 from labctl.transport.registry import TRANSPORTS
 from labctl.virtual import VirtualBoard, serving
 
-KEY = "7001005458323933328a01ce1"
+OFFLINE = "7001005458323933328a01ce3e513b00"
+UNKNOWN = "7001005458323933328a01ce4f623c00"
 
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInServer]:
     with serving(VirtualBoard("b", tmp_path / "board")) as (board,):
         boards = {
-            KEY: Board(board.address),
-            "2002": Board("", state="Unauthorized"),
-            "3003": Board("", state="Offline"),
-            "/dev/ttyUSB0,1500000": Board("", "UART", state="Connected"),
+            USB_KEY: Board(board.address),
+            OTHER_USB_KEY: Board("", state="Unauthorized"),
+            OFFLINE: Board("", state="Offline"),
+            UART_KEY: Board("", "UART", state="Connected"),
             "192.168.1.20:5555": Board("", "TCP", state="Connected"),
             "192.168.1.21:5555": Board("", "TCP", state="Offline"),
         }
@@ -42,14 +43,14 @@ def test_init_takes_what_the_server_lists(
     boards = find_lab(tmp_path / "lab", TRANSPORTS).lab.boards
     ways = {name: board.transport for name, board in boards.items() if name != "virtual"}
     assert ways == {
-        f"board-{KEY}": HdcServerConfig(key=KEY),
-        "board-2002": HdcServerConfig(key="2002"),
-        "board-dev-ttyusb0-1500000": HdcServerConfig(key="/dev/ttyUSB0,1500000"),
+        f"board-{USB_KEY}": HdcServerConfig(key=USB_KEY),
+        f"board-{OTHER_USB_KEY}": HdcServerConfig(key=OTHER_USB_KEY),
+        "board-dev-ttyusb0-1500000": HdcServerConfig(key=UART_KEY),
         "board-192-168-1-20-5555": HdcTcpConfig(address="192.168.1.20:5555"),
     }
-    assert find_lab(tmp_path / "lab", TRANSPORTS).board().name == f"board-{KEY}"
-    assert "2002: allow this host in the dialog on the board's screen" in said.err
-    assert "left out: 3003 (USB) is offline" in said.err
+    assert find_lab(tmp_path / "lab", TRANSPORTS).board().name == f"board-{USB_KEY}"
+    assert f"{OTHER_USB_KEY}: allow this host in the dialog on the board's screen" in said.err
+    assert f"left out: {OFFLINE} (USB) is offline" in said.err
     assert "left out: 192.168.1.21:5555 (TCP) is offline" in said.err
 
 
@@ -78,7 +79,8 @@ def test_boards_and_shell(
     server: StandInServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "boards:\n"
-    for name, key in (("one", KEY), ("two", "2002"), ("three", "3003"), ("four", "4004")):
+    keys = {"one": USB_KEY, "two": OTHER_USB_KEY, "three": OFFLINE, "four": UNKNOWN}
+    for name, key in keys.items():
         text += f"""\
   {name}:
     target: rk3568
@@ -94,8 +96,8 @@ def test_boards_and_shell(
         "three": "offline",
         "four": "offline",
     }
-    assert [states["one"]["address"], states["two"]["address"]] == [KEY, "2002"]
-    assert "knows no board 4004" in states["four"]["detail"]
+    assert [states["one"]["address"], states["two"]["address"]] == [USB_KEY, OTHER_USB_KEY]
+    assert f"knows no board {UNKNOWN}" in states["four"]["detail"]
     assert "board's screen" in states["two"]["detail"]
     assert run_cli(["--lab", str(tmp_path), "shell", "one", "--", "sh", "-c", "exit 7"]) == 7
     assert run_cli(["--lab", str(tmp_path), "shell", "three", "--", "true"]) == 255

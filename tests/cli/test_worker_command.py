@@ -78,7 +78,7 @@ def test_workers_are_listed_with_their_boards(
     assert (one["host"], one["boards"], one["is_alive"]) == ("lab2", ["rk2"], False)
     assert list(one) == [
         *("name", "host", "boards", "version"),
-        *("started_at", "alive_at", "silent_seconds", "is_alive"),
+        *("started_at", "alive_at", "silent_seconds", "damaged", "is_alive"),
     ]
 
 

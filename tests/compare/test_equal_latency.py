@@ -15,6 +15,7 @@ from labctl.compare.equal_latency.matching import budget_points, choose, match, 
 from labctl.compare.equal_latency.result import Axis, Crossing
 from labctl.compare.equal_latency.timing import answer_times
 from labctl.records import BenchTest, TimingRecord, TrialState
+from labctl.results.summary import summarise
 from labctl.stats import wilson_interval
 
 
@@ -342,6 +343,19 @@ def test_warm_ups_and_failures_have_no_say() -> None:
     assert found.joules_per_token == 1.25
     with pytest.raises(ValueError, match="no good repeat with a time per token of m"):
         answer_times("m", [warm_up, failed], ["r"])
+
+
+def test_time_and_energy_are_the_estimates_of_the_table() -> None:
+    trials = [
+        trial(1, timing=timing([100, 100]), energy=energy(joules_per_token=1.0)),
+        trial(2, timing=timing([400, 400]), energy=energy(joules_per_token=4.0)),
+    ]
+    found = answer_times("m", trials, ["r"]).timing
+    (row,) = summarise(trials)
+    assert row.energy is not None
+    assert row.token_ns is not None
+    assert found.joules_per_token == row.energy.joules_per_token == pytest.approx(2.0)
+    assert found.token_seconds == pytest.approx(row.token_ns / 1e9) == pytest.approx(0.2)
 
 
 def test_a_benchmark_gives_times_at_its_depths() -> None:

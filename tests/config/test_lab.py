@@ -177,17 +177,17 @@ BAD_LABS = {
         "4:47: boards.rk1.transport.key: must be text, not 700100; put it in quotes",
     ),
     "long key": (
-        board(transport=f"{{kind: hdc, link: server, key: {'x' * 32}}}"),
+        board(transport=f"{{kind: hdc, link: server, key: {'x' * 33}}}"),
         (
-            "4:47: boards.rk1.transport.key: must be a key from `hdc list targets`: 1 to 31"
-            f" characters, no blanks, not '{'x' * 32}'"
+            "4:47: boards.rk1.transport.key: must be a key from `hdc list targets`: 1 to 32"
+            f" characters, no blanks, not '{'x' * 33}'"
         ),
     ),
     "any key": (
         board(transport="{kind: hdc, link: server, key: any}"),
         (
-            "4:47: boards.rk1.transport.key: 'any' is no board's key: to hdc it means whatever"
-            " board is connected"
+            "4:47: boards.rk1.transport.key: 'any' is not a board's key: to hdc it means any"
+            " connected board"
         ),
     ),
     "key with a host's name": (
@@ -425,7 +425,7 @@ def test_the_first_devices_yaml_is_valid_with_and_without_boards_found() -> None
     found = lab(
         devices_yaml(
             {
-                "rk1": {"link": "server", "key": "7001005458"},
+                "rk1": {"link": "server", "key": "7001005458323933328a01ce1c2f3900"},
                 "rk2": {"link": "tcp", "address": "192.168.1.20:5555"},
             }
         )
@@ -433,7 +433,7 @@ def test_the_first_devices_yaml_is_valid_with_and_without_boards_found() -> None
     assert found.board().name == "rk1"
     assert set(found.boards) == {"rk1", "rk2"}
     assert [found.boards[name].transport.location for name in ("rk1", "rk2")] == [
-        "7001005458",
+        "7001005458323933328a01ce1c2f3900",
         "192.168.1.20:5555",
     ]
 

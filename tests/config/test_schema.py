@@ -133,7 +133,7 @@ def test_every_shipped_file_fits_its_schema(path: Path, kind: Kind) -> None:
 def test_the_first_devices_yaml_fits_its_schema() -> None:
     found = {
         "rk1": {"link": "tcp", "address": "192.168.1.20:5555"},
-        "rk2": {"link": "server", "key": "7001005458"},
+        "rk2": {"link": "server", "key": "7001005458323933328a01ce1c2f3900"},
     }
     assert valid(devices_yaml(found), "devices")
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from labctl.config.schema import json_schema
-from labctl.config.target import load_target, target_names
+from labctl.config.target import load_target, target_names, target_of
 from labctl.errors import ConfigError
 
 OWN = """\
@@ -88,3 +88,22 @@ def test_whether_programs_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     assert load_target("rk3568").runs_here
     assert not load_target("host-x86_64").runs_here
+
+
+@pytest.mark.parametrize(
+    ("machine", "compatible", "target"),
+    [
+        ("aarch64", (), "rk3568"),
+        ("aarch64", ("hihope,dayu210", "rockchip,rk3588"), "rk3588"),
+        ("aarch64", ("rockchip,rk3568-evb1-ddr4-v10", "rockchip,rk3568"), "rk3568"),
+        ("aarch64", ("raspberrypi,4-model-b", "brcm,bcm2711"), "generic-armv8-a"),
+        ("x86_64", (), "host-x86_64"),
+        ("x86_64", ("qemu,rk3568",), "host-x86_64"),
+        ("riscv64", (), None),
+        ("", (), None),
+    ],
+)
+def test_a_board_tells_its_target(
+    machine: str, compatible: tuple[str, ...], target: str | None
+) -> None:
+    assert target_of(machine, compatible, "rk3568", None) == target

@@ -153,6 +153,7 @@ def test_a_forked_process_uses_connections_of_its_own(
     database: SqliteDatabase, openers: list[int]
 ) -> None:
     write(database, "old")
+    openers.clear()
     assert names(database) == ["old"]
     child = os.fork()
     if child == 0:
@@ -173,6 +174,8 @@ def test_a_connection_is_not_used_again_after_an_error(
     database: SqliteDatabase, openers: list[int], use: Callable[[SqliteDatabase, str], object]
 ) -> None:
     write(database, "old")
+    openers.clear()
+    assert names(database) == ["old"]
     database.path.write_bytes(good := database.path.read_bytes())
     database.path.write_bytes(b"scribble " * 2000)
     with pytest.raises(HostError):
@@ -273,6 +276,7 @@ def open_below(folder: Path) -> list[str]:
 
 def test_a_file_is_let_go(database: SqliteDatabase, tmp_path: Path) -> None:
     write(database, "old")
+    assert names(database) == ["old"]
     assert len(open_below(tmp_path)) == 1
     with database.questions() as ask:
         database.close()

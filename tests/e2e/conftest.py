@@ -57,7 +57,7 @@ def talking(native_lab: LabUnderTest) -> LabUnderTest:
 @pytest.fixture(scope="session")
 def native_llama() -> None:
     """Programs of llama.cpp for this host: minutes the first time, then cached."""
-    tools = ("llama-bench", "llama-perplexity")
+    tools = ("llama-bench", "llama-completion", "llama-perplexity")
     build(BuildRequest(target=agent_builds.HOST, version="new", tools=tools))
 
 

@@ -136,6 +136,18 @@ kill -9 $(sed 's/.*"pid":\\([0-9]*\\).*/\\1/' $R/lost.run)
 /agent stop --dir /data/lost --seconds 10 >$R/lost.stop
 pidof sleep >$R/lost.left
 
+mkdir -p /data/fakes /data/jobs
+echo 1 >/data/fakes/no_pid_namespaces
+export LABCTL_SANDBOX_FAKES=/data/fakes
+/agent run --dir /data/jobs/alone --timeout 60 --epoch 1 -- sh -c '
+  (cd /; setsid env -i /bin/sleep 1002 <&- >&- 2>&- &); sleep 1002' >$R/alone.run
+sleep 1
+kill -9 $(sed 's/.*"pid":\\([0-9]*\\).*/\\1/' $R/alone.run)
+take="--lease /data/taken --epoch 1 --before 0 --jobs /data/jobs"
+/agent take $take -- '{{"epoch":1}}' >$R/alone.take
+pidof sleep >$R/alone.left
+unset LABCTL_SANDBOX_FAKES
+
 echo '{{"epoch":7}}' >/data/lease
 run stale --lease /data/lease -- true
 echo '{{"epoch":1}}' >/data/lease
@@ -343,8 +355,17 @@ def test_a_job_is_stopped(results: Path) -> None:
 
 def test_what_a_killed_supervisor_left_is_found(results: Path) -> None:
     assert _answer(results, "lost.wait")["state"] == "lost"
-    assert _answer(results, "lost.stop")["killed"] >= 1
+    assert _answer(results, "lost.run")["confinement"] == "pid-namespace"
+    assert _answer(results, "lost.stop")["killed"] == 0  # its namespace has ended with it
     assert (results / "lost.left").read_text().strip() == ""
+
+
+def test_what_outlived_its_supervisor_is_ended_and_named(results: Path) -> None:
+    assert _answer(results, "alone.run")["confinement"] is None
+    survivors = _answer(results, "alone.take")["survivors"]
+    assert {one["name"] for one in survivors} == {"sleep"}
+    assert {one["sign"] for one in survivors} == {"limit"}
+    assert (results / "alone.left").read_text().strip() == ""
 
 
 def test_a_stale_epoch_is_refused_before_and_during_a_job(results: Path) -> None:

@@ -9,6 +9,7 @@ import agent_builds
 import pytest
 from jobs import Job
 
+from labctl import process
 from labctl.results.telemetry import read_telemetry
 
 pytestmark = pytest.mark.e2e
@@ -110,6 +111,32 @@ def test_throttling_is_seen(tmp_path: Path) -> None:
     assert sample.cooling == {"cooling_device0 thermal-cpufreq-0": 3}
     assert sample.freq_khz == {"0": 1_104_000}
     assert sample.freq_limit_khz == {"0": 1_416_000}
+
+
+def test_a_zone_that_reads_no_thousandths_of_a_degree_is_absent_and_named(tmp_path: Path) -> None:
+    fakes = tmp_path / "fakes"
+    for number, reads in enumerate(("78", "45000", "999999")):
+        zone = fakes / f"sys/class/thermal/thermal_zone{number}"
+        zone.mkdir(parents=True)
+        (zone / "type").write_text("soc\n")
+        (zone / "temp").write_text(f"{reads}\n")
+    environment = {"LABCTL_SANDBOX": "one", "LABCTL_SANDBOX_FAKES": str(fakes)}
+    job = Job(agent_builds.native_agent(), tmp_path / "job", environment)
+    job.start("/bin/true")
+    job.finish()
+    untrusted = {
+        "thermal_zone0 soc": "78, perhaps whole degrees",
+        "thermal_zone2 soc": "999999, outside -40 to 150 °C",
+    }
+    sample = read_telemetry(job.directory / "telemetry").samples[0]
+    assert sample.temperatures_mc == {"thermal_zone1 soc": 45000}
+    assert sample.untrusted_zones == untrusted
+    asked = process.run([job.agent, "facts"], timeout=60, env={**os.environ, **environment})
+    facts = json.loads(asked.stdout)
+    assert (facts["temps_mc"], facts["temps_untrusted"]) == (
+        {"thermal_zone1 soc": 45000},
+        untrusted,
+    )
 
 
 def test_a_job_runs_on_the_cpus_it_is_given(job: Job) -> None:

@@ -84,7 +84,7 @@ def test_parts_of_what_is_no_file(agent: Words, tmp_path: Path) -> None:
     assert done.exit_status == 1
     assert done.text.splitlines() == [
         f"error {tmp_path}/gone: No such file or directory",
-        f"error {tmp_path}: Invalid argument",
+        f"error {tmp_path}: Is a directory",
     ]
 
 

@@ -63,7 +63,7 @@ def job(tmp_path: Path) -> Job:
 def test_no_name_hides_a_process_from_the_end(job: Job, tmp_path: Path) -> None:
     words = [w for i, name in enumerate(NAMES) for w in (name, str(tmp_path / f"pid{i}"))]
     started = job.start(sys.executable, "-c", DISGUISED, *words, timeout=300)
-    orphans = [pid_in(tmp_path / f"pid{i}") for i in range(len(NAMES))]
+    orphans = [pid_in(tmp_path / f"pid{i}", started["pid"]) for i in range(len(NAMES))]
     assert all(map(is_alive, orphans))
     status = job.look("stop", 60)["status"]
     assert status["outcome"] == "stopped"
@@ -73,8 +73,8 @@ def test_no_name_hides_a_process_from_the_end(job: Job, tmp_path: Path) -> None:
 
 def test_no_name_falsifies_the_telemetry(job: Job, tmp_path: Path) -> None:
     words = (NAMES[0], str(tmp_path / "pid"))
-    job.start(sys.executable, "-c", DISGUISED, *words, options=("--sample-ms", "20"))
-    pid_in(tmp_path / "pid")
+    started = job.start(sys.executable, "-c", DISGUISED, *words, options=("--sample-ms", "20"))
+    pid_in(tmp_path / "pid", started["pid"])
     job.look("stop", 60)
     read = read_telemetry(job.directory / "telemetry")
     assert read.unreadable_lines == 0
@@ -121,12 +121,14 @@ def test_sensors_may_be_called_anything(tmp_path: Path) -> None:
     broken = fakes / "sys/class/thermal/thermal_zone9"
     broken.mkdir()
     (broken / "type").write_text("broken")
-    (broken / "temp").write_text("nothing\n")
+    (broken / "temp").write_text('no"thing\n')
     environment = {"LABCTL_SANDBOX": "one", "LABCTL_SANDBOX_FAKES": str(fakes)}
     job = Job(agent_builds.native_agent(), tmp_path / "job", environment)
     job.start("/bin/true")
     job.finish()
     seen = job.telemetry()[0]["temps_mc"]
+    untrusted = {"thermal_zone9 broken": 'no"thing, not a whole number'}
+    assert job.telemetry()[0]["temps_untrusted"] == untrusted
     assert seen['thermal_zone0 quo"te\\back'] == -40000
     assert seen["thermal_zone4 two"] == 4000
     assert len(seen) == len(kinds)

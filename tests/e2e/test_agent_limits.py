@@ -37,7 +37,7 @@ def job(tmp_path: Path) -> Job:
 def test_a_time_out_ends_the_whole_tree(job: Job, tmp_path: Path) -> None:
     files = [tmp_path / "one", tmp_path / "two"]
     started = job.start(sys.executable, "-c", STUBBORN, *map(str, files), timeout=5)
-    orphans = [pid_in(file) for file in files]
+    orphans = [pid_in(file, started["pid"]) for file in files]
     assert all(map(is_alive, orphans))
     status = job.finish()
     assert status["outcome"] == "timeout"
@@ -66,8 +66,10 @@ def test_a_stopped_program_is_killed_too(job: Job) -> None:
 def test_what_a_finished_program_left_running_is_ended(job: Job, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     left = f"setsid sh -c 'echo $$ >{pid_file}; sleep 600' &"
-    job.start("/bin/sh", "-c", f"{left} until [ -s {pid_file} ]; do sleep 0.1; done; exit 5")
-    orphan = pid_in(pid_file)
+    program = f"{left} until [ -e {tmp_path}/seen ]; do sleep 0.1; done; exit 5"
+    started = job.start("/bin/sh", "-c", program)
+    orphan = pid_in(pid_file, started["pid"])
+    (tmp_path / "seen").touch()
     status = job.finish()
     assert (status["outcome"], status["exit_status"]) == ("exited", 5)
     assert status["leftover_processes"] >= 1
@@ -168,6 +170,21 @@ def test_a_full_disk_ends_the_job_and_says_so(tmp_path: Path) -> None:
     assert seen["state"] == "finished", done.tail()
     assert seen["status"]["outcome"] == "no-space"
     assert "No space left on device" in seen["status"]["error"]
+
+
+@pytest.mark.parametrize("inodes", [1, 2, 3])
+def test_a_file_system_without_inodes_is_named(tmp_path: Path, inodes: int) -> None:
+    """The job's folder, or one of its files, cannot be made though bytes are free."""
+    agent = agent_builds.native_agent()
+    script = (
+        f"mount -t tmpfs -o size=1m,nr_inodes={inodes} none {tmp_path} && "
+        f"{agent} run --dir {tmp_path}/job --timeout 30 --epoch 1 -- /bin/true"
+    )
+    done = process.run(
+        ["unshare", "--mount", "--map-root-user", "/bin/sh", "-c", script], timeout=120
+    )
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["message"].endswith("No space left on device: no inodes are left"), done.tail()
 
 
 @pytest.mark.parametrize(

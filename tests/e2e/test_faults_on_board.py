@@ -80,6 +80,19 @@ def test_throttling_is_seen_in_the_telemetry(
     assert heat.fired == 1
 
 
+def test_a_zone_reads_what_a_kernel_of_a_vendor_writes(
+    board: Served, agent: BoardAgent, tmp_path: Path
+) -> None:
+    board.faults.add(f.ThermalZone(on="shell", matching="agent run", zone=3, reads="78"))
+    started = agent.start(spec(agent, "sleep 0.2", sample_ms=50))
+    status = agent.wait(started, timeout_s=120)
+    files = agent.collect(started.directory, tmp_path / "job", status=status)
+    last = json.loads(files["telemetry"].read_text().splitlines()[-1])
+    assert last["temps_mc"] == {"thermal_zone0 soc-thermal": 45_000}
+    named = {"thermal_zone3 vendor-thermal": "78, perhaps whole degrees"}
+    assert last["temps_untrusted"] == named
+
+
 def test_without_such_a_fault_a_board_makes_no_sensors_up(board: Served) -> None:
     assert list((board.directory / ".labctl-fakes").iterdir()) == []
 

@@ -140,5 +140,6 @@ def test_without_a_count_a_trial_has_no_figures_of_tokens_and_no_check(
     assert (row["ttft_ns"], row["token_p50_ns"], row["tokens_per_second"]) == (None, None, None)
     table = native.run("report").text
     shown = next(line for line in table.splitlines() if line.startswith("none "))
-    assert shown.split()[-1] == "none"
+    assert set(row["checks_failed"]) <= {"quiet", "steal"}  # of a busy host
+    assert shown.split()[-1] == ("FAILED" if row["checks_failed"] else "none")
     assert "note: no token is timed: name the parameter" in table

@@ -235,6 +235,22 @@ def test_a_transfer_that_is_cut_off_leaves_nothing(person: Person) -> None:
     assert (workdir / "big").read_text() == "as it was"
 
 
+def test_a_denial_on_the_board_ends_the_wait(tmp_path: Path, private_state: Path) -> None:
+    """Another request would show the dialog again, every few seconds."""
+    (tmp_path / "here").mkdir()
+    with virtual_board_process(tmp_path / "board", "--auth", "pending") as board:
+        running = Person(tmp_path / "here", board).start("--wait-authorised", "shell", "true")
+        assert running.stderr is not None
+        assert running.stderr.readline().startswith(b"waiting: ")
+        denied = Control(board.directory).decide(allow=False)
+        _, said = running.communicate(timeout=120)
+        assert len(denied) == 1
+        assert running.returncode == 255
+        assert b"somebody denied access" in said
+        assert b"waiting" not in said
+        assert Control(board.directory).decide(allow=False) == []
+
+
 def test_ports_are_carried_until_interrupted(person: Person) -> None:
     with socket.create_server(("127.0.0.1", 0)) as service:
         port = service.getsockname()[1]

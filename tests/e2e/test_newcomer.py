@@ -41,12 +41,13 @@ def result(shown: Shown) -> list[str]:
 def checked(shown: Shown) -> None:
     """Assert that the checks of the one row are good, or that a sentence says what is wrong.
 
-    A host so busy that two tokens are read at once is seen; how late stamps are is not held against
-    an emulated board.
+    A host so busy that two tokens are read at once is seen, and so are its other programs; how late
+    stamps are is not held against an emulated board.
     """
     word = result(shown)[1].split()[-1]
     told = re.findall(r"q2_k: (\w+) failed in 1 of 1 trials; trial 1: \S", " ".join(shown.lines))
-    assert (word, told) in [("ok", []), ("FAILED", ["arrivals"])], shown.text
+    assert word == ("FAILED" if told else "partly"), shown.text
+    assert set(told) <= {"arrivals", "quiet", "steal"}, shown.text
 
 
 def good(shown: Shown, status: int = ExitStatus.OK) -> Shown:

@@ -27,6 +27,7 @@ from labctl.runs.planning.forecast import make_forecast
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.shipped import RECIPES
 from labctl.stats import near_border
+from labctl.transport import HdcTcpConfig
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(7200)]
 
@@ -90,8 +91,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, rk3568: None) -> Prepared
     recipe = read_recipe(
         RECIPES / "q8_latency.yaml", (f"tokens={TOKENS}", "parameters.threads=1", "min_tokens=2")
     )
-    transport = {"kind": "hdc", "link": "tcp", "address": "127.0.0.1:1"}
-    board = Board.model_validate({"target": "rk3568", "transport": transport})
+    board = Board(target="rk3568", transport=HdcTcpConfig(address="127.0.0.1:1"))
     return prepare(recipe, board, tmp_path_factory.mktemp("lab"), lambda *_: None)
 
 
@@ -179,7 +179,7 @@ def run(prepared: Prepared, rates: Rates, size: int, folder: Path) -> Seen:
     assert (status["outcome"], status["exit_status"]) == ("exited", 0), results
     timing = prepared.engine.parse(RawOutput.read(results / "job"), parameters)
     samples = read_telemetry(results / "job" / "telemetry").samples
-    work = forecast.works[variant.slug]
+    work = forecast.workloads[variant.slug]
     found = Seen(
         facts,
         work.need.resident_bytes,
@@ -188,7 +188,7 @@ def run(prepared: Prepared, rates: Rates, size: int, folder: Path) -> Seen:
         timing,
         samples[-1].read_bytes or 0,
     )
-    told = [predicted.resident_token_ns, predicted.storage_token_ns]
+    told = [predicted.resident_token_ns, predicted.storage_token_ns, predicted.upper_token_ns]
     both = " or ".join(f"{ns / 1e6:.0f}" for ns in told if ns)
     print(
         f"EMULATED, {size} MB of RAM: {work.need.resident_bytes / 1e6:.1f} MB needed,"
@@ -245,6 +245,7 @@ def test_near_the_border_it_takes_something_between_both_times(seen: dict[int, S
         assert (resident is not None) == (paged is not None) == one.near
         if resident is not None and paged is not None:
             assert resident * (1 - MAY_DIFFER) <= one.token_ns <= paged * (1 + MAY_DIFFER)
+            assert one.token_ns <= (one.predicted.upper_token_ns or 0)
 
 
 def test_near_the_border_the_settings_are_the_safe_ones(seen: dict[int, Seen]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import labs
 import pytest
 import shouter
 from labs import LabUnderTest
@@ -199,7 +200,8 @@ def test_a_board_that_restarts_is_no_fault_of_the_server(shouting: LabUnderTest)
 
 def test_a_supervisor_that_was_killed_is_no_fault_of_the_server(shouting: LabUnderTest) -> None:
     with start(shouting, on_board=True) as started:
-        Control(shouting.board.directory).add(f.KillProcesses(on="now"))
+        control = Control(shouting.board.directory)
+        control.add(f.KillProcesses(on="now"))
 
         def noticed() -> bool:
             started.check()
@@ -207,6 +209,8 @@ def test_a_supervisor_that_was_killed_is_no_fault_of_the_server(shouting: LabUnd
 
         with pytest.raises(BoardError, match="the agent was killed on the board"):
             wait_until(noticed, timeout=60, interval=0.1)
+        killed = wait_until(lambda: control.states()[0].fired == 1, timeout=60, interval=0.1)
+        assert killed  # all of them: a new process is not among them
         started.restart()
         assert say(started, "again") == "AGAIN"
     assert jobs(shouting) == []
@@ -278,7 +282,7 @@ def test_a_program_of_another_machine_is_refused(shouting: LabUnderTest) -> None
 CONTROLLER = """\
 import sys, time
 from pathlib import Path
-sys.path.insert(0, sys.argv[3])
+sys.path[:0] = sys.argv[3:]
 import test_started_endpoints as t
 from labs import LabUnderTest
 lab = LabUnderTest(Path(sys.argv[1]), None)
@@ -291,7 +295,8 @@ with t.start(lab, on_board=sys.argv[2] == "board") as started:
 @contextmanager
 def controller(lab: LabUnderTest, where: str) -> Iterator[str]:
     """A labctl of its own that serves, until it is killed at the end."""
-    argv = [sys.executable, "-c", CONTROLLER, str(lab.root), where, str(Path(__file__).parent)]
+    folders = (Path(__file__).parent, Path(labs.__file__).parent)
+    argv = [sys.executable, "-c", CONTROLLER, lab.root, where, *folders]
     running = process.start(argv, env=os.environ, stderr=None)
     try:
         assert running.stdout is not None

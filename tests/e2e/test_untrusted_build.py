@@ -3,14 +3,19 @@
 import json
 import os
 import re
+import signal
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
-from podman import podman_environment
+from podman import containers_of, podman_environment
 
 from labctl import process
+from labctl.retry import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -49,13 +54,48 @@ class Farm:
     started: Path
     environment: dict[str, str]
 
+    @property
+    def words(self) -> list[str]:
+        words = ["--lab", str(self.lab), "build", "--untrusted", "--target", "rk3568"]
+        return [*words, "--product", "trial", "--source", str(self.source)]
+
+    def attack(self, script: str) -> None:
+        (self.source / "attack.sh").write_text(f"{script}\ncp /source/program.c tool.c\n")
+
     def build(self, attack: str = "true", *words: str) -> process.Completed:
-        (self.source / "attack.sh").write_text(f"{attack}\ncp /source/program.c tool.c\n")
-        command = [sys.executable, "-m", "labctl", "--lab", str(self.lab), "build", "--untrusted"]
-        command += ["--target", "rk3568", "--product", "trial", "--source", str(self.source)]
-        return process.run(
-            [*command, *words], timeout=600, cwd=self.source, env=os.environ | self.environment
+        self.attack(attack)
+        return self.run("-m", "labctl", *self.words, *words)
+
+    def with_less(self, attack: str, **restrictions: int) -> process.Completed:
+        """Build with smaller limits."""
+        self.attack(attack)
+        return self.run(
+            "-c",
+            "import dataclasses, sys; from labctl.build.container import builder, disk;"
+            " disk._free = lambda _folder: 1 << 40;"  # others may write as much as a small limit
+            f" less = {restrictions!r};"
+            " builder.UNTRUSTED_SECONDS = less.pop('seconds', builder.UNTRUSTED_SECONDS);"
+            " builder.RESTRICTIONS = dataclasses.replace(builder.RESTRICTIONS, **less);"
+            f" from labctl.cli.root import run_cli; sys.exit(run_cli({self.words!r}))",
         )
+
+    def run(self, *words: str) -> process.Completed:
+        environment = os.environ | self.environment
+        return process.run([sys.executable, *words], timeout=600, cwd=self.source, env=environment)
+
+    @property
+    def cache(self) -> Path:
+        return Path(self.environment["LABCTL_CACHE"])
+
+    @property
+    def left(self) -> list[str]:
+        """What builds have left in their folders."""
+        return sorted(path.name for path in self.cache.glob("build/rk3568/trial-untrusted-*/*"))
+
+    @property
+    def log(self) -> str:
+        (log,) = self.cache.glob("build/rk3568/trial-untrusted-*/build.log")
+        return log.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -97,38 +137,162 @@ def test_what_is_built_is_marked_and_never_started_here(farm: Farm) -> None:
     assert manifest["toolchain"]["on"]["network"] is False
     assert not farm.started.exists()
     # Nobody else's compilers take what it left for them.
-    cache = Path(farm.environment["LABCTL_CACHE"])
-    assert not list((cache / "ccache").rglob("*")) if (cache / "ccache").exists() else True
-    homes = list((cache / "build" / "rk3568").glob("trial-untrusted-*"))
-    assert [home.stat().st_mode & 0o077 for home in homes] == [0] * len(homes) != []
+    assert not (farm.cache / "ccache").exists()
+    (home,) = farm.cache.glob("build/rk3568/trial-untrusted-*")
+    assert home.stat().st_mode & 0o077 == 0
+    assert farm.left == ["build.log"]
 
 
-#: What it tries, by its name.
+#: What it tries, by its name. With ``!``: what it may do, which shows that the way of trying works.
+OWN_NAMESPACE = "unshare --user --map-root-user --mount sh -c"
 ATTACKS = {
     "read the lab": "cat @LAB@/secret",
+    "read the home folder": "ls @HOME@ | grep .",
+    "read the secrets of the host": "grep -r . /run/secrets /etc/ssh /root /var/lib/containers",
     "read the environment": 'test -n "$SECRET_TOKEN"',
+    "read the environment of others": "cat /proc/[0-9]*/environ | grep -a words-of-the-environment",
+    "!read its own environment": "cat /proc/self/environ | grep -a HOME",
     "reach the network": "test $(wc -l </proc/net/route) -gt 1",
+    "have a network device": "grep -v lo: /proc/net/dev | grep :",
     "change its source": "touch /source/CMakeLists.txt",
     "change its system": "touch /usr/bin/cc",
+    "change the labels of its source": "chmod 777 /source",
     "mount something": "mount -t tmpfs none /mnt",
+    "mount its source anew": "mount -o remount,rw,bind /source",
+    "mount its source elsewhere": "mount --bind /source /build/elsewhere",
+    "unmount what hides something": "umount /source",
+    "have a mount namespace": "unshare --mount true",
+    "mount it anew in a user namespace": f"{OWN_NAMESPACE} 'mount -o remount,rw,bind /source'",
+    "unmount in a user namespace": f"{OWN_NAMESPACE} 'umount /source || umount /source/.git'",
+    "enter a namespace by a user namespace": f"{OWN_NAMESPACE} 'nsenter --target 1 --net true'",
+    "enter a namespace of PID 1": "nsenter --target 1 --mount true",
+    "see processes of the host": "test $(ls -d /proc/[0-9]* | wc -l) -gt 100",
+    "see labctl": "cat /proc/[0-9]*/cmdline | grep -qa -e '--un[t]rusted'",
+    "trace a program": "grep -q CapEff:.*[1-9a-f] /proc/self/status",
+    "get rights": "grep -q 'NoNewPrivs:.*0' /proc/self/status",
+    "read memory of the kernel": "head -c 1 /dev/mem || head -c 1 /proc/kcore || dmesg",
+    "make a device": "mknod disk b 8 0",
+    "have a disk": "ls -l /dev | grep ^b",
+    "change the kernel": "echo 1 >/proc/sys/vm/drop_caches || echo h >/proc/sysrq-trigger",
+    "leave its cgroup": "mkdir /sys/fs/cgroup/memory/other || mkdir /sys/fs/cgroup/other",
     "give a file away": "touch given; chown 1 given",
     "fill the disk with a file": "dd if=/dev/zero of=large bs=1M seek=4097 count=1",
+    "keep more files open": "ulimit -n 2000",
+    "have descriptors of labctl": "ls /proc/1/fd | grep -v '^[012]$'",
+    "read a token of git": "grep -r 'token-of-the[-]CI' /source",
+    "!read another file of its source": "grep -rq add_executable /source",
 }
 
 
+def git_of_a_ci(source: Path) -> None:
+    """What a CI's checkout leaves: tokens in a repository, a submodule, and a tree elsewhere."""
+    for folder in (".git", ".git/modules/inner", "vendor/whole/.git", "kept", "kept/worktrees/w"):
+        (source / folder).mkdir(parents=True)
+        for name in ("config", "config.worktree", "credentials", "FETCH_HEAD"):
+            (source / folder / name).write_text(f"{folder} has the token-of-the-CI\n")
+    for folder, named in (("inner", "../.git/modules/inner"), ("apart", "../kept/worktrees/w")):
+        (source / folder).mkdir()
+        (source / folder / ".git").write_text(f"gitdir: {named}\n")
+    (source / "kept" / "worktrees" / "w" / "commondir").write_text("../..\n")
+    (source / "dangling").mkdir()
+    (source / "dangling" / ".git").symlink_to("nowhere")
+
+
 def test_what_a_build_cannot_do(farm: Farm) -> None:
+    git_of_a_ci(farm.source)
     tries = [
         f"( {script} ) && echo did: {name} || echo refused: {name}"
         for name, script in ATTACKS.items()
     ]
-    done = farm.build("\n".join(tries).replace("@LAB@", str(farm.lab)))
+    script = "\n".join(["mkdir elsewhere", *tries])
+    done = farm.build(script.replace("@LAB@", str(farm.lab)).replace("@HOME@", str(Path.home())))
     assert done.exit_status == 0, done.tail(30)
-    (log,) = Path(farm.environment["LABCTL_CACHE"]).glob("build/rk3568/trial-untrusted-*/build.log")
-    printed = log.read_text()
-    assert re.findall("did: (.*)", printed) == []
-    assert re.findall("refused: (.*)", printed) == list(ATTACKS)
-    assert "the lab's own words" not in printed
+    own = [name for name in ATTACKS if name.startswith("!")]
+    assert re.findall("did: (.*)", farm.log) == own
+    assert re.findall("refused: (.*)", farm.log) == [name for name in ATTACKS if name not in own]
+    assert "the lab's own words" not in farm.log
     assert not farm.started.exists()
+
+
+def test_another_token_is_no_other_source(farm: Farm) -> None:
+    git_of_a_ci(farm.source)
+    first = json.loads(farm.build("true", "--json").stdout)
+    (farm.source / ".git" / "config").write_text("another token\n")
+    assert json.loads(farm.build("true", "--json").stdout)["key"] == first["key"]
+    (farm.source / "program.c").write_text("int main(void) { return 0; }\n")
+    assert json.loads(farm.build("true", "--json").stdout)["key"] != first["key"]
+
+
+#: Words of the host's, and what only looks like a fault of the host.
+BLAMED = {
+    "prints": "echo error: No space left on device, Cannot allocate memory, OutOfMemory; exit 1",
+    "link": "ln -s /etc/passwd bin-tool; rm -rf bin; ln -s /etc bin; exit 0",
+    "kills PID 1": "kill -TERM 1; sleep 600",
+    "writes a status": "echo missing ninja >/labctl/status; kill -TERM 1; sleep 600",
+    "hides the status": "rm -rf /labctl/*; mkdir /labctl/status; kill -TERM 1; sleep 600",
+}
+
+
+@pytest.mark.parametrize("attack", BLAMED.values(), ids=BLAMED)
+def test_what_a_source_says_and_does_is_not_the_fault_of_the_host(farm: Farm, attack: str) -> None:
+    done = farm.build(attack)
+    assert done.exit_status == 1, done.tail(30)
+    assert farm.left == ["build.log"]
+
+
+LEFT_FOR_THE_TOOL = {
+    "a pipe": "rm -f $tool; mkfifo $tool",
+    "a folder": "rm -f $tool; mkdir $tool",
+    "a link to itself": "ln -sf tool.stripped $tool",
+    "a link to a file of the host": "ln -sf /etc/passwd $tool",
+    "nothing": "rm -f $tool",
+}
+
+
+@pytest.mark.parametrize("made", LEFT_FOR_THE_TOOL.values(), ids=LEFT_FOR_THE_TOOL)
+def test_what_a_build_leaves_in_place_of_its_program(farm: Farm, made: str) -> None:
+    """A process that outlives ninja waits until the program is made."""
+    lines = [CMAKE, "add_custom_command(TARGET tool POST_BUILD COMMAND sh"]
+    lines += ["  ${CMAKE_SOURCE_DIR}/late.sh VERBATIM)"]
+    (farm.source / "CMakeLists.txt").write_text("\n".join(lines))
+    (farm.source / "late.sh").write_text(f"tool=/build/bin/tool\n{made}\n")
+    done = farm.build()
+    assert done.exit_status == 1, done.tail(30)
+    assert farm.left == ["build.log"]
+
+
+@pytest.mark.parametrize(
+    ("attack", "less", "said"),
+    [
+        ("tail /dev/zero; exit 1", {"memory_bytes": 200 << 20}, "more than 210 MB of memory"),
+        ("for i in $(seq 100); do sleep 60 & done", {"processes": 50}, "Cannot fork"),
+        ("sleep 600", {"seconds": 20}, "ninja took more than 20 s, and was ended"),
+    ],
+)
+def test_a_program_has_limits(farm: Farm, attack: str, less: dict[str, int], said: str) -> None:
+    """The limits are smaller ones here."""
+    done = farm.with_less(attack, **less)
+    assert done.exit_status == 1, done.tail(30)
+    assert said in done.tail(30)
+    assert not (farm.source / "oom").exists()
+    assert farm.left == ["build.log"]
+
+
+DEEP = """\
+make_deep() {
+    mkdir -p "$1"; cd "$1"
+    i=0; while [ $i -lt 1500 ]; do mkdir d; ln -s / l; cd d; i=$((i+1)); done
+    touch "$(printf 'new\\nline')" "$(printf 'no\\377text')"
+    mkdir shut; touch shut/in; chmod 0 shut . ..
+}
+( make_deep /build/deep ); ( make_deep /labctl/deep ); chmod 0 /build/deep
+"""
+
+
+def test_what_lies_too_deep_is_removed(farm: Farm) -> None:
+    done = farm.build(DEEP)
+    assert done.exit_status == 0, done.tail(30)
+    assert farm.left == ["build.log"]
 
 
 def test_a_build_cannot_print_for_ever(farm: Farm) -> None:
@@ -142,23 +306,62 @@ def test_a_build_cannot_print_for_ever(farm: Farm) -> None:
 def test_a_build_cannot_fill_the_disk(farm: Farm) -> None:
     """With many files, each of them small; the limit is a smaller one here."""
     fill = "i=0; while :; do dd if=/dev/zero of=f$i bs=1M count=8 2>/dev/null; i=$((i+1)); done"
-    (farm.source / "attack.sh").write_text(f"{fill}\n")
-    words = ["--lab", str(farm.lab), "build", "--untrusted", "--target", "rk3568"]
-    words += ["--product", "trial", "--source", str(farm.source)]
-    with_less = (
-        "import dataclasses, sys; from labctl.build.container import builder, disk;"
-        " disk._free = lambda _folder: 1 << 40;"  # others may write as much as this small limit
-        " builder.RESTRICTIONS = dataclasses.replace(builder.RESTRICTIONS, disk_bytes=200_000_000);"
-        f" from labctl.cli.root import run_cli; sys.exit(run_cli({words!r}))"
-    )
-    done = process.run(
-        [sys.executable, "-c", with_less],
-        timeout=600,
+    done = farm.with_less(fill, disk_bytes=200_000_000)
+    assert done.exit_status == 1, done.tail(30)
+    assert "took more than 200 MB of disk" in done.tail(30)
+    assert farm.left == ["build.log"]
+
+
+#: Ends the container's own watch for the end of labctl, and goes on.
+FOR_EVER = """\
+for one in /proc/[0-9]*; do
+    if grep -q 'PPid:.1$' $one/status && grep -q 'Name:.sh$' $one/status; then
+        kill -KILL ${one#/proc/}
+    fi
+done
+for one in /proc/[0-9]*; do
+    if grep -q 'Name:.flock$' $one/status; then kill -KILL ${one#/proc/}; fi
+done
+touch /build/goes-on
+sleep 600
+"""
+
+
+def kill_group(running: "Popen[bytes]") -> None:
+    os.killpg(running.pid, signal.SIGKILL)
+
+
+def hang_up(running: "Popen[bytes]") -> None:
+    """What the end of a terminal does."""
+    running.send_signal(signal.SIGHUP)
+
+
+@pytest.mark.parametrize("end", [kill_group, hang_up])
+def test_a_source_cannot_outlive_labctl(farm: Farm, end: Callable[["Popen[bytes]"], None]) -> None:
+    farm.attack(FOR_EVER)
+    running = process.start(
+        [sys.executable, "-m", "labctl", *farm.words],
         cwd=farm.source,
         env=os.environ | farm.environment,
     )
-    assert done.exit_status == 1, done.tail(30)
-    assert "took more than 200 MB of disk" in done.tail(30)
+    goes_on = "build/rk3568/trial-untrusted-*/tree/goes-on"
+    assert wait_until(lambda: any(farm.cache.glob(goes_on)), timeout=300, interval=0.2)
+    assert len(containers_of(farm.cache, farm.environment)) == 1
+    end(running)
+    began = time.monotonic()
+    assert wait_until(
+        lambda: not containers_of(farm.cache, farm.environment), timeout=60, interval=0.1
+    )
+    took = time.monotonic() - began
+    running.communicate(timeout=60)
+    assert took < 5
+    # What it left goes before the next build of an untrusted source, or with a prune.
+    if end is kill_group:
+        assert "tree" in farm.left
+        pruned = farm.run("-m", "labctl", "artifacts", "prune")
+        assert pruned.exit_status == 0, pruned.tail()
+        assert "trial-untrusted-" in pruned.text
+    assert "tree" not in farm.left
 
 
 def test_a_repository_whose_settings_name_a_program(farm: Farm, tmp_path: Path) -> None:

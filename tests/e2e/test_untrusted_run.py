@@ -1,9 +1,10 @@
 """A pull request's recipe on a board: where it may run, and what is found out afterwards."""
 
+import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import forked
@@ -14,10 +15,16 @@ from labs import said, virtual_board_process, write_devices
 
 from labctl import process
 from labctl.config.lab import find_lab
+from labctl.errors import ConfigError
+from labctl.farm.untrusted_run import run_untrusted
 from labctl.retry import wait_until
+from labctl.runs import Observer, RunRequest, read_recipe
+from labctl.runs.inputs.untrusted_recipe import Workspace
 from labctl.state import Job, lab_state
 from labctl.state.health import NOT_LOOKED_THROUGH, BoardHealth, Healths
+from labctl.transport import HdcTcpConfig, Transport
 from labctl.transport.registry import TRANSPORTS
+from labctl.virtual import VirtualBoard, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
@@ -50,6 +57,7 @@ class PullRequest:
         self.lab, self.folder = root / "lab", root / "checkout"
         for folder in (self.lab, self.folder):
             folder.mkdir(parents=True)
+        self.address = self.workdir = ""
         (self.folder / "recipe.yaml").write_text(RECIPE)
         (self.folder / "any.bin").write_bytes(b"\0" * 1000)
         self.program(GOOD)
@@ -88,6 +96,7 @@ def pull(tmp_path: Path, private_state: Path) -> Iterator[PullRequest]:
     pull = PullRequest(tmp_path)
     with BareBoard(tmp_path / "board").served() as served:
         write_devices(pull.lab, served.address, served.workdir, target=TARGET)
+        pull.address, pull.workdir = served.address, served.workdir
         yield pull
 
 
@@ -136,6 +145,70 @@ def test_a_job_of_the_queue_outlives_its_checkout(pull: PullRequest) -> None:
     assert len(list(pull.lab.rglob("probe-*.json"))) == 1
     assert pull.health().may_work
     assert not list((pull.lab / "untrusted").iterdir())
+
+
+def run_here(pull: PullRequest, connect: Callable[[], Transport]) -> None:
+    """Run the recipe in this process, with links of the test's own."""
+    lab = find_lab(pull.lab, TRANSPORTS)
+    path = pull.folder / "recipe.yaml"
+    recipe = read_recipe(path, lab_root=pull.lab, workspace=Workspace.of(path, pull.lab))
+    run_untrusted(RunRequest(recipe, lab.board("vb"), lab), lambda _board: connect(), Observer())
+
+
+def test_a_board_that_becomes_another_while_a_model_is_fetched_is_refused(
+    pull: PullRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its model is not hashed yet: the board is let go meanwhile, and held again."""
+    pull.mark()
+    monkeypatch.chdir(pull.folder)
+    with serving(VirtualBoard("other", tmp_path / "other")) as (other,):
+        links = iter([pull.address, other.address, other.address])
+        with pytest.raises(ConfigError, match="is not real hardware"):
+            run_here(pull, lambda: HdcTcpConfig(address=next(links)).open())
+        assert next(links) == other.address
+    assert not list(Path(pull.workdir, "jobs").glob("*/started.json"))
+    assert pull.health().may_work
+
+
+def test_what_others_remove_while_a_model_is_fetched_is_no_damage(
+    pull: PullRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pull.mark()
+    monkeypatch.chdir(pull.folder)
+    content = b"of another user"
+    item = Path(pull.workdir, "store", hashlib.sha256(content).hexdigest())
+    item.parent.mkdir(exist_ok=True)
+    item.write_bytes(content)
+    links = 0
+
+    def connect() -> Transport:
+        nonlocal links
+        links += 1
+        if links == 2:
+            item.unlink()
+        return HdcTcpConfig(address=pull.address).open()
+
+    run_here(pull, connect)
+    assert not item.exists()
+    assert pull.health().may_work
+
+
+#: It shows nothing of its job: no environment, folder, open file or session.
+LEAVES_A_PROCESS = GOOD + "cd /; (setsid env -i /bin/sleep 987653 <&- >&- 2>&- &); kill -9 $PPID\n"
+
+
+def test_a_process_that_outlives_its_run_is_ended_by_the_look(
+    pull: PullRequest, tmp_path: Path
+) -> None:
+    pull.mark()
+    (tmp_path / "board" / ".labctl-fakes" / "no_pid_namespaces").write_text("1\n")
+    pull.program(LEAVES_A_PROCESS)
+    done = pull.run()
+    assert done.exit_status == 3, said(done)
+    assert "processes of earlier jobs were ended on the board: " in said(done)
+    assert "(sleep)" in said(done)
+    words = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not [word for word in words if b"987653" in word.split(b"\0")]
 
 
 @pytest.mark.soak

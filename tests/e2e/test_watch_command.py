@@ -78,7 +78,8 @@ def test_a_run_that_is_refused_leaves_no_directory(talking: LabUnderTest) -> Non
     devices.write_text(devices.read_text() + "    limits: {storage: 100B}\n")
     refused = talking.run("run", "talking")
     blamed(refused, 2, "config", "limits.storage is 100 B")
-    assert list(talking.root.glob("runs/*")) == []
+    assert not list(talking.root.glob("runs/*/run.json"))
+    assert not [one for one in talking.root.glob("runs/*") if one.is_dir()]
 
 
 def test_events_of_a_run_that_is_interrupted_say_so(talking: LabUnderTest) -> None:

@@ -2,7 +2,14 @@ import pytest
 
 from labctl.engines import RawOutput
 from labctl.engines.llama_cpp import LlamaCpp
-from labctl.errors import BoardError, JobError, LeaseLost, ProgramFailed, ProgramTimeout
+from labctl.errors import (
+    BoardError,
+    ConfigError,
+    JobError,
+    LeaseLost,
+    ProgramFailed,
+    ProgramTimeout,
+)
 from labctl.records import JobStatus
 
 ENGINE = LlamaCpp()
@@ -76,6 +83,12 @@ def test_success_is_no_failure() -> None:
         (130, "", "SIGINT", "again"),
         (143, "", "SIGTERM", "again"),
         (139, "", "SIGSEGV", ""),
+        (
+            135,
+            "",
+            "SIGBUS: most likely a page of a mapped file (the model) could not",
+            "store verify",
+        ),
         (3, "", "ended with status 3", ""),
         (255, "", "ended with status 255", ""),
     ],
@@ -128,3 +141,39 @@ def test_other_ends(outcome: str, kind: type[Exception], message: str) -> None:
 
 def test_a_crash_is_the_jobs_blame() -> None:
     assert isinstance(ENGINE.diagnose(job(signal=11), said("")), JobError)
+
+
+@pytest.mark.parametrize(
+    ("status", "line", "words", "hint"),
+    [
+        (127, ("{}: error while loading shared libraries: libgomp.so.1: cannot open shared object"
+         " file: No such file or directory"), "its library libgomp.so.1 is not", "statically"),
+        (127, "Error loading shared library libc.so.6: No such file or directory (needed by {})",
+         "its library libc.so.6 is not", "statically"),
+        (1, 'CANNOT LINK EXECUTABLE "{}": library "libomp.so" not found: needed by main executable',
+         "its library libomp.so is not", "statically"),
+        (255, ("qemu-aarch64-static: Could not open '/lib/ld-linux-aarch64.so.1': No such file or"
+         " directory"), "its loader /lib/ld-linux-aarch64.so.1 is not", "statically"),
+        (127, "/usr/bin/env: \u2018python3\\r\u2019: No such file or directory",
+         r"its interpreter python3\r is not", "line ends of Windows"),
+        (127, "env: can't execute 'python3': No such file or directory",
+         "its interpreter python3 is not", "first line"),
+        (127, "env: exec python3: No such file or directory",
+         "its interpreter python3 is not", "first line"),
+        (127, "env: exec bash\r: No such file or directory",
+         r"its interpreter bash\x0d is not", "line ends of Windows"),
+    ],
+)  # fmt: skip
+def test_a_program_that_misses_a_part_is_a_fault_of_the_build(
+    status: int, line: str, words: str, hint: str
+) -> None:
+    error = ENGINE.diagnose(job(status), said(f"{line.format('/d/llama-cli')}\n"))
+    assert isinstance(error, ConfigError)
+    assert words in error.message
+    assert hint in str(error.hint)
+
+
+def test_a_log_that_speaks_of_an_environment_is_no_missing_interpreter() -> None:
+    error = ENGINE.diagnose(job(1), said("load: env: 'GGML_DEBUG' is not set\n"))
+    assert isinstance(error, ProgramFailed)
+    assert "GGML_DEBUG" not in error.message

@@ -57,6 +57,13 @@ def test_other_output_is_refused(old: bytes, new: bytes) -> None:
         ENGINE.parse(changed, OF_128)
 
 
+def test_a_model_that_gives_no_numbers_is_said_to_be_broken() -> None:
+    stdout = RAW.stdout.replace(b"   2      94.1346", b"   2          nan")
+    failure = ENGINE.diagnose(DONE, dataclasses.replace(RAW, stdout=stdout))
+    assert isinstance(failure, ProgramFailed)
+    assert "NaN (not a number) from chunk 2 on" in failure.message
+
+
 def test_an_error_that_is_no_number_is_not_known() -> None:
     """As llama-perplexity prints it for two equal models."""
     stdout = RAW.stdout.replace(b"1.304587 \xc2\xb1   0.081988", b"1.304587 \xc2\xb1        nan")

@@ -79,6 +79,40 @@ def test_an_estimate_that_was_lost_at_the_end_is_no_result_of_the_model(kept: by
     assert "does not flush its log" in failure.message
 
 
+@pytest.mark.parametrize(
+    ("stdout", "log", "words"),
+    [
+        (b"[1]nan,[2]nan,", b"E Unexpected negative standard deviation of log(prob)", "chunk 1 on"),
+        (b"[1]9.5,[2]-nan,", b"Unexpected negative standard deviation of log(prob)", "chunk 2 on"),
+        (b"[1]nan,", b"Final estimate: PPL = nan +/- nan", "from chunk 1 on"),
+        (b"", b"Final estimate: PPL = -nan +/- -nan", "are NaN"),
+    ],
+)
+def test_a_model_that_gives_no_numbers_is_said_to_be_broken(
+    stdout: bytes, log: bytes, words: str
+) -> None:
+    stderr = RAW.stderr.partition(b"Final estimate")[0] + log + b"\n"
+    for raw in (RawOutput(stdout, stderr, b""), RawOutput(stdout + stderr, b"", b"")):
+        failure = ENGINE.diagnose(DONE, raw)
+        assert isinstance(failure, ProgramFailed)
+        assert "NaN" in failure.message
+        assert words in failure.message
+        assert "quantization is most likely broken" in str(failure.hint)
+
+
+def test_a_line_of_a_log_is_not_called_nan() -> None:
+    for line in (b"[1]INFO: loaded", b"[42]infer: 3 threads", b"[7]Nano board"):
+        assert ENGINE.diagnose(DONE, RawOutput(RAW.stdout, line + b"\n" + RAW.stderr, b"")) is None
+
+
+def test_an_unread_text_is_not_called_nan() -> None:
+    raw = RawOutput(b"", b"error: failed to open file '/d/text'\n", b"")
+    failure = ENGINE.diagnose(DONE, raw)
+    assert failure is not None
+    assert "the text was not read" in failure.message
+    assert "NaN" not in failure.message
+
+
 def test_output_of_another_form_is_the_programs_fault() -> None:
     raw = RawOutput(b"perplexity=908\n", b"computing\n", b"")
     assert ENGINE.diagnose(DONE, raw) is None

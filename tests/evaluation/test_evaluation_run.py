@@ -10,6 +10,7 @@ from scripted_answers import Answer, Asked
 from scripted_endpoint import scripted_endpoint
 
 from labctl.cli.eval import show_evaluation
+from labctl.cli.root import run_cli
 from labctl.errors import Blame, ConfigError, ExitStatus, HostError
 from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.results import table_of
@@ -48,6 +49,18 @@ def test_accuracies_are_exact_and_interleaved(tmp_path: Path) -> None:
     assert isinstance(events[-1], End)
 
 
+def test_a_recipe_that_a_server_cannot_serve_is_not_said_to_continue(tmp_path: Path) -> None:
+    """`unlimited` of an API that ends after 16 tokens: the same recipe fails again."""
+    lab, events = sums_lab(tmp_path / "lab", 2), list[AnyEvent]()
+    with scripted_endpoint(right) as server:
+        text = recipe_text({"m": [server.address]}, api="openai-completions", budgets=["unlimited"])
+        with pytest.raises(ConfigError, match="`unlimited` is not possible here"):
+            evaluate(lab, recipe_of(text), events)
+    notes = [event.text for event in events if event.event == "note"]
+    assert not any("to continue: labctl resume" in note for note in notes)
+    assert any("start a new evaluation" in note for note in notes)
+
+
 def test_one_generation_serves_all_budgets(tmp_path: Path) -> None:
     lab = sums_lab(tmp_path / "lab", 12)
     with scripted_endpoint(half_right) as server:
@@ -61,6 +74,36 @@ def test_one_generation_serves_all_budgets(tmp_path: Path) -> None:
     (check,) = outcome.end.truncation
     assert (check.questions, check.disagreements, check.cutting) == (12, 0, True)
     assert len(server.answered) == 24
+
+
+@pytest.mark.parametrize(
+    ("api", "unasked"),
+    [
+        ("openai-completions", {"logprobs": 5}),
+        ("openai-chat", {"logprobs": True, "top_logprobs": 5}),
+        ("llama-server", {"n_probs": 5}),
+        ("tgi", {}),  # it reports the tokens of each answer
+    ],
+)
+@pytest.mark.parametrize("budgets", [[60], [5, 9, 60]])
+def test_probabilities_that_nobody_asked_for_are_no_answer(
+    tmp_path: Path, api: str, unasked: dict[str, Any], budgets: list[int]
+) -> None:
+    def likely(asked: Asked) -> Answer:
+        return Answer(half_right(asked), top={"A": -0.1, " word": -2.5})
+
+    lab = sums_lab(tmp_path / "lab", 12)
+    prompts = {"plain": {"layout": "chat" if api == "openai-chat" else "plain"}}
+    with scripted_endpoint(likely) as server:
+        server.unasked = unasked
+        models = {"half": [server.address]}
+        text = recipe_text(models, api=api, budgets=budgets, prompts=prompts)
+        outcome = evaluate(lab, recipe_of(text))
+    found = {cell.budget: cell.right for cell in outcome.table.cells}
+    assert found == {budget: {5: 2, 9: 4, 60: 6}[budget] for budget in budgets}
+    answers = [one for one in outcome.directory.generations() if one.max_tokens == 60]
+    assert len(answers) >= 12
+    assert all(one.letter_logprobs is None and "boxed" in one.text for one in answers)
 
 
 def test_a_stated_budget_is_asked_for_each_time(tmp_path: Path) -> None:
@@ -148,6 +191,22 @@ def test_a_refused_question_is_a_result_of_the_server(tmp_path: Path) -> None:
     (note,) = outcome.end.notes
     assert note.startswith("1 generation has no answer, the first: ")
     assert "too long" in note
+
+
+def test_a_server_that_refuses_every_question_is_told_by_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = sums_lab(tmp_path / "lab", 4)
+    monkeypatch.chdir(lab.root)
+    with scripted_endpoint({"": Answer(status=400, message="no such template")}) as server:
+        (lab.root / "sums.yaml").write_text(recipe_text({"m": [server.address]}))
+        assert run_cli(["eval", "sums.yaml"]) == ExitStatus.JOB
+        assert len(server.answered) == 4
+    told = capsys.readouterr().err
+    assert "no such template (4 generations have no answer)" in told
+    assert "labctl resume" not in told
+    assert run_cli(["report", "latest"]) == ExitStatus.JOB
+    assert "no such template" in capsys.readouterr().err
 
 
 def test_an_interrupt_during_the_last_grading_is_an_end(

@@ -52,6 +52,24 @@ def test_a_split_is_fetched_once_at_its_commit(
     assert len(site.requests) == asked
 
 
+@pytest.mark.parametrize(
+    ("page", "kind"),
+    [
+        (b"<html>Please log in</html>", "text/html"),
+        (b"\xef\xbb\xbf \n<?xml version='1.0'?><Error/>", "application/xml"),
+        (b'{"error": "gated"}', "application/json"),
+    ],
+)
+def test_a_page_in_place_of_questions_is_told_and_not_kept(
+    site: Hub, tmp_path: Path, page: bytes, kind: str
+) -> None:
+    site.page = (page, kind)
+    with pytest.raises(HostError, match=rf"sent a whole answer of {len(page)} bytes \({kind}\)"):
+        load(tmp_path)
+    site.page = None
+    assert load(tmp_path).size == 4
+
+
 def test_a_kept_file_that_was_changed_is_fetched_again(site: Hub, tmp_path: Path) -> None:
     dataset = load(tmp_path)
     (kept,) = (tmp_path / "cache").rglob("questions.jsonl")

@@ -97,6 +97,90 @@ def test_a_file_of_llama_bench_is_a_run_whatever_its_name(lab: Lab, form: str) -
         assert (mean.name, mean.value) == ("tg8 mean", rows()[1]["avg_ts"])
 
 
+@pytest.mark.parametrize("form", ["sql", "sqlite"])
+def test_a_table_of_before_august_2025_is_read(lab: Lab, form: str) -> None:
+    older = [{k: v for k, v in row.items() if k != "n_depth"} for row in rows()]
+    text = sql_text(older).replace("llama_bench", "test")
+    made = sqlite3.connect(lab.root / "made")
+    made.executescript(text)
+    made.close()
+    content = text if form == "sql" else (lab.root / "made").read_bytes()
+    lab("import", lab.file(content, "older"))
+    (found,) = json.loads(lab("runs", "--json")[0])
+    assert (found["trials_ok"], found["models"][0]["file"]) == (2, "tiny.gguf")
+
+
+def test_a_database_with_both_tables_is_read_whole(lab: Lab) -> None:
+    text = sql_text(rows()) + sql_text(rows()).replace("llama_bench", "test")
+    assert "4 trials" in lab("import", lab.file(text, "both.sql"))[0]
+
+
+@pytest.mark.parametrize(
+    ("described", "quantization"),
+    [
+        ("llama 8B Q8_0", "Q8_0"),
+        ("llama 8B Q2_K - Medium", "Q2_K"),
+        ("llama 8B Q2_K - Small", "Q2_K_S"),
+        ("llama 8B Q4_K - Medium", "Q4_K_M"),
+        ("llama 8B Q3_K - Large", "Q3_K_L"),
+        ("llama 8B (guessed) Q8_0", "Q8_0"),
+        ("llama 8B Q8_0 (guessed)", "Q8_0"),
+        ("llama 7B mostly Q4_0", "Q4_0"),
+        ("llama ?B all F32", "F32"),
+        ("qwen3 4B BF16", "BF16"),
+        ("qwen3 4B IQ2_XXS - 2.0625 bpw", "IQ2_XXS"),
+        ("qwen3 4B IQ3_S mix - 3.66 bpw", "IQ3_M"),
+        ("qwen3 4B (guessed) IQ4_NL - 4.5 bpw", "IQ4_NL"),
+        ("bitnet 2B TQ1_0 - 1.69 bpw ternary", "TQ1_0"),
+        ("bitnet 2B TQ2_0 - 2.06 bpw ternary", "TQ2_0"),
+        ("gpt-oss 20B MXFP4 MoE", "MXFP4_MOE"),
+        ("qwen3 4B NVFP4", "NVFP4"),
+    ],
+)
+def test_a_quantization_is_found_by_its_name_in_gguf(
+    lab: Lab, described: str, quantization: str
+) -> None:
+    lab("import", lab.file([{**row, "model_type": described} for row in rows()]))
+    assert len(lab("runs", "--quantization", quantization)[0].splitlines()) == 2
+
+
+LOG = "ggml_vulkan: Found 1 Vulkan devices:\n0.00.412.001 I device 0 | uma: 0\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (LOG + json_text(rows()), "line 1 is not JSON but a line of a log: ggml_vulkan: Found"),
+        ("\n" + LOG + RECORDED.read_text(), "line 2 is not JSON but a line of a log"),
+        (LOG[37:] + RECORDED.read_text(), "line 1 is not JSON but a line of a log: 0.00.412"),
+        (json_text(rows()) + "build: abc (1)\n", "is not JSON but a line of a log: build: abc"),
+        (RECORDED.read_text().replace("\n", "\nwarning: x\n", 1), "line 2 is not JSON but"),
+        (
+            "[INFO] load\n" + json_text(rows()),
+            "line 1 is not JSON but a line of a log: [INFO] load",
+        ),
+        ("[12:00:01] load\n" + json_text(rows()), "line 1 is not JSON but a line of a log"),
+        ("[  0.412] load\n" + RECORDED.read_text(), "line 1 is not JSON but a line of a log"),
+        ("{cuda} load\n" + RECORDED.read_text(), "line 1 is not JSON but a line of a log: {cuda}"),
+        ("[1] load\n" + RECORDED.read_text(), "line 1 is not JSON but a line of a log"),
+        (json_text(rows()) + "[INFO] done\n", "is not JSON but a line of a log: [INFO] done"),
+        (json_text(rows()).rstrip() + "build: abc\n", "is not JSON but a line of a log: ]build"),
+        (LOG + sql_text(rows()), "line 1 is not SQL but a line of a log: ggml_vulkan"),
+        (json_text(rows()).encode("utf-16"), "is in UTF-16, as PowerShell writes it"),
+        (json_text(rows()).encode("utf-16-be"), "is in UTF-16, as PowerShell writes it"),
+        (sql_text(rows()).encode("utf-16-le"), "is in UTF-16, as PowerShell writes it"),
+    ],
+)
+def test_what_a_redirection_spoils_is_said(lab: Lab, content: str | bytes, words: str) -> None:
+    said = lab("import", lab.file(content), status=2)[1]
+    assert words in said
+    assert ("UTF-8" if "UTF-16" in words else "`llama-bench -o json > FILE`") in said
+
+
+def test_numbers_on_lines_of_their_own_are_no_log(lab: Lab) -> None:
+    assert "2 trials" in lab("import", lab.file(json.dumps(rows(), indent=1)))[0]
+
+
 def test_it_is_found_shown_and_exported_as_it_came(lab: Lab) -> None:
     lab("import", lab.file(rows()))
     _heading, line = lab("runs")[0].splitlines()

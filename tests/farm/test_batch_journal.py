@@ -58,3 +58,22 @@ def test_a_line_that_a_power_cut_tore_spoils_none_that_come_after(tmp_path: Path
     journal.write_text("{\n" + journal.read_text())
     with pytest.raises(ConfigError, match=r"journal\.jsonl:1: not a line"):
         Batch(batch.path)
+
+
+@pytest.mark.parametrize("name", ["batch.json", "journal.jsonl"])
+@pytest.mark.parametrize(
+    "content", ["", "[1]\n", '{"name": 5}\n', "[" * 100_000 + "\n", "\x1b[2J\n", "\xff\n", "null\n"]
+)
+def test_a_damaged_batch_hides_no_other_and_is_named(
+    tmp_path: Path, name: str, content: str
+) -> None:
+    job = FarmJob("1.1", "a", BOARDS)
+    sound, damaged = begun(tmp_path, job), begun(tmp_path, job)
+    (damaged.path / name).write_bytes(content.encode("latin-1"))
+    notes: list[str] = []
+    found = [one.path for one in Batch.unfinished(tmp_path, "night", notes.append)]
+    if content or name == "batch.json":
+        assert found == [sound.path]
+        assert [damaged.path.name in one for one in notes] == [True]
+    else:
+        assert len(found) == 2

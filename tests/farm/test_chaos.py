@@ -45,7 +45,9 @@ def _result(lab: ChaosLab, trials: int) -> str:
     blames = [lab.job(job).blame for job in lab.submitted]
     return (
         f"{trials} trials are good: {len(lab.submitted)} jobs, {len(lab.broken)} of a broken"
-        f" program, {blames.count(Blame.INFRA)} given up for infra; {len(freed)} times a lost"
+        f" program, {len(lab.clients.made)} commands of people ({lab.clients.waited} waited for the"
+        f" database, {len(lab.clients.jobs)} submitted jobs),"
+        f" {blames.count(Blame.INFRA)} given up for infra; {len(freed)} times a lost"
         f" worker's job was free again, {max(freed, default=0.0):.1f} s after it expired at the"
         f" latest; {lab.refused()} times a stale worker was refused"
     )

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from labctl.config.lab import Lab, LabFile
-from labctl.database import DamagedDatabase, DatabaseAway
+from labctl.database import DamagedDatabase, DatabaseAway, patience
+from labctl.database.base import patiently
 from labctl.errors import BoardBusy, HostError
-from labctl.farm.database_retry import retry_database
 from labctl.farm.job import JobResult
 from labctl.farm.queue_source import QueueSource
 from labctl.farm.turn import Turn
 from labctl.state import LabState, NewJob, lab_state
 from labctl.state.jobs import Jobs
+
+AWAY = "cannot use the database: it is starting up; retrying for at most 10 minutes"
 
 
 @pytest.fixture
@@ -35,7 +37,10 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
                 raise failures[0]
             return real(*given, **named)
 
-        monkeypatch.setattr(Jobs, name, fails_once)
+        def waits(*given: Any, **named: Any) -> Any:
+            return patiently(lambda: fails_once(*given, **named))
+
+        monkeypatch.setattr(Jobs, name, waits)
 
     return make
 
@@ -55,11 +60,14 @@ def test_who_serves_the_queue_waits_for_the_database(
     assert source.end(given, JobResult(0)) is not None
     ended = state.jobs.find(job.id)
     assert (ended.state, ended.run) == ("done", "20261120T223000Z-q2-abcdef")
-    assert notes == ["cannot use the database: it is starting up; retrying"] * 3
+    assert notes == [AWAY] * 4
 
 
 def test_who_waits_for_a_board_keeps_the_place(
-    state: LabState, tmp_path: Path, away: Callable[[str], None]
+    state: LabState,
+    tmp_path: Path,
+    away: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     notes: list[str] = []
     job = NewJob("q8", {}, ("rk1",), "foreground")
@@ -72,7 +80,7 @@ def test_who_waits_for_a_board_keeps_the_place(
 
     assert turn.take(use, BoardBusy) == 1
     assert state.jobs.find(job.id).exit_status == 1
-    assert len(notes) == 2
+    assert capsys.readouterr().err.splitlines() == [AWAY] * 2
 
 
 def test_what_waiting_does_not_mend_is_told_at_once(state: LabState, tmp_path: Path) -> None:
@@ -94,5 +102,6 @@ def test_who_waits_for_a_database_is_told_what_may_help() -> None:
             raise error
         return 1
 
-    assert retry_database(ask, notes.append) == 1
-    assert notes == ["it is away; retrying (is it running?)"]
+    with patience(note=notes.append):
+        assert patiently(ask) == 1
+    assert notes == ["it is away; retrying for at most 10 minutes (is it running?)"]

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from threading import Event, Lock
 
@@ -11,6 +12,7 @@ import pytest
 
 from labctl.config.lab import Lab, LabFile
 from labctl.database import DatabaseAway
+from labctl.database.base import patiently
 from labctl.farm.interrupts import on_interrupt
 from labctl.farm.job import JobResult
 from labctl.farm.nightly.lab_executor import LabExecutor
@@ -123,6 +125,10 @@ def test_an_error_of_a_night_is_not_hidden_by_ctrl_c(tmp_path: Path) -> None:
         executor.each(work, ["rk1", "rk2", "rk3"])
 
 
+def no_answer() -> None:
+    raise DatabaseAway("no answer")
+
+
 def queue_of(tmp_path: Path, *jobs: str) -> QueueSource:
     state = lab_state(LabFile(tmp_path, Lab(boards={})))
     for number, name in enumerate(jobs):
@@ -144,7 +150,7 @@ def test_a_queue_that_is_to_end_waits_for_no_database(
             source.stopping.set()
         raise DatabaseAway("no answer")
 
-    monkeypatch.setattr(source, "_give_sign", away)
+    monkeypatch.setattr(source, "_give_sign", partial(patiently, away))
     with pytest.raises(KeyboardInterrupt):
         source.begin()
     assert asked == ["asked"] * 3
@@ -158,7 +164,7 @@ def test_a_queue_that_is_to_end_tells_a_database_that_is_away_of_no_further_job(
     def away(job: Job, *_: object, **__: object) -> None:
         asked.append(job.name)
         source.stopping.set()
-        raise DatabaseAway("no answer")
+        patiently(no_answer)
 
     (first, _), *others = source.begin()
     monkeypatch.setattr(source._state.jobs, "finish", away)

@@ -4,8 +4,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TypeVar
 
 import pytest
 from artifacts_made import make_artifact
@@ -16,6 +18,7 @@ from tiny_gguf import write_tiny_gguf
 from labctl.config.lab import LabFile, find_lab
 from labctl.config.recipe import Recipe, find_recipe
 from labctl.database import DatabaseAway
+from labctl.database.base import patiently
 from labctl.errors import (
     Blame,
     BoardBusy,
@@ -395,6 +398,16 @@ def test_a_run_that_the_store_lost_is_infra(farm: Farm) -> None:
         farm.runs(lose).run(ROW, "rk2", PAIR, farm.began.append)
 
 
+T = TypeVar("T")
+
+
+def _answer(away: list[DatabaseAway], answer: Callable[[], T]) -> T:
+    """Fail as often as a database is away, then answer."""
+    if away:
+        raise away.pop()
+    return answer()
+
+
 def test_a_database_that_is_away_for_a_while_costs_no_run(
     farm: Farm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -402,18 +415,17 @@ def test_a_database_that_is_away_for_a_while_costs_no_run(
     plain = Reservations.in_force
 
     def in_force(self: Reservations) -> Sequence[Reservation]:
-        if away:
-            raise away.pop()
-        return plain(self)
+        return patiently(partial(_answer, away, partial(plain, self)))
 
     monkeypatch.setattr(Reservations, "in_force", in_force)
     first: list[Job] = []
-    steps = [lambda: first.append(farm.claim()), lambda: farm.done(first[0]), farm.work]
+    pauses = [lambda: None] * len(away)
+    steps = [lambda: first.append(farm.claim()), *pauses, lambda: farm.done(first[0]), farm.work]
     runs = farm.runs(*steps)
     for rest in (PAIR, {"b": HEAD}):
         runs.run(ROW, "rk2", rest, farm.began.append)
     assert not away
-    assert farm.said == ["the database is away; retrying"]
+    assert farm.said == ["the database is away; retrying for at most 10 minutes"]
     assert runs.parted(["a", "b"]) is None
 
 
@@ -424,7 +436,8 @@ def test_a_night_that_is_stopped_waits_no_longer_for_its_database(
 
     def in_force(_self: Reservations) -> Sequence[Reservation]:
         runs.stopping.set()
-        raise DatabaseAway("the database is away")
+        away = [DatabaseAway("the database is away")]
+        return patiently(partial(_answer, away, list[Reservation]))
 
     monkeypatch.setattr(Reservations, "in_force", in_force)
     with pytest.raises(KeyboardInterrupt):
@@ -438,9 +451,7 @@ def test_the_health_of_a_board_is_asked_for_until_the_database_answers(
     plain = Healths.get
 
     def get(self: Healths, board: str) -> BoardHealth:
-        if away:
-            raise away.pop()
-        return plain(self, board)
+        return patiently(partial(_answer, away, partial(plain, self, board)))
 
     monkeypatch.setattr(Healths, "get", get)
     executor = LabExecutor(
@@ -454,7 +465,7 @@ def test_the_health_of_a_board_is_asked_for_until_the_database_answers(
     assert not away
     away.append(DatabaseAway("the database is away"))
     assert executor.suspicion("rk2") is None
-    assert farm.said == ["the database is away; retrying"] * 2
+    assert farm.said == ["the database is away; retrying for at most 10 minutes"] * 2
 
 
 def test_a_board_that_others_keep_is_busy_and_nothing_runs_later(farm: Farm) -> None:

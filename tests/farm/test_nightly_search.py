@@ -138,7 +138,9 @@ def git(folder: Path, *words: str) -> str:
     return done.text.strip()
 
 
-def test_commits_follow_the_first_parents_without_both_ends(tmp_path: Path) -> None:
+def test_commits_follow_the_first_parents_without_both_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = tmp_path / "source"
     source.mkdir()
     git(source, "init", "-q", "-b", "main")
@@ -163,7 +165,9 @@ def test_commits_follow_the_first_parents_without_both_ends(tmp_path: Path) -> N
     )
     sources = Sources(LabFile(tmp_path, Lab(boards={})), plan, {})
     sides = {"good": Built("k", "v", commits[0]), "head": Built("k2", "v", head)}
-    assert list(sources.commits("b/t", sides)) == commits[1:]
+    with monkeypatch.context() as hook:
+        hook.setenv("GIT_DIR", str(tmp_path))
+        assert list(sources.commits("b/t", sides)) == commits[1:]
     side = git(source, "rev-parse", "side")
     with pytest.raises(ConfigError, match="is not among the first parents"):
         sources.commits("b/t", {**sides, "good": Built("k", "v", side)})

@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from records_made import plan, planned_run, run, trial
 
 from labctl.config.lab import LabFile, find_lab
 from labctl.database import DatabaseAway
+from labctl.database.base import patiently
 from labctl.errors import ConfigError, ExitStatus
 from labctl.farm import run_executor
 from labctl.farm.job import FarmJob
@@ -171,6 +173,9 @@ def test_a_database_that_is_away_costs_a_job_no_attempt(lab: LabFile, *, is_stop
     asked: list[str] = []
 
     def ready(board: str, _by: str | None) -> None:
+        patiently(partial(ask, board))
+
+    def ask(board: str) -> None:
         asked.append(board)
         if is_stopped:
             executor.stop()

@@ -2,12 +2,17 @@
 
 import json
 import subprocess
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from records_made import plan as plan_made
 from records_made import planned_run, run, trial
 
+from labctl.board import StoredObject
 from labctl.cli.root import run_cli
 from labctl.config.lab import LabFile, find_lab
 from labctl.config.yaml.document import load
@@ -22,7 +27,7 @@ from labctl.farm.run_executor import RunExecutor
 from labctl.farm.store import SharedStore
 from labctl.farm.untrusted_run import check_paths, discard_ended, discard_files, take_files
 from labctl.records import RunEnd
-from labctl.runs import read_recipe
+from labctl.runs import Observer, read_recipe
 from labctl.runs.inputs.untrusted_recipe import Workspace
 from labctl.state import NewJob, lab_state
 from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED, Health, untrusted_use
@@ -177,10 +182,12 @@ def test_files_stay_until_no_attempt_needs_them(
 
 def test_a_job_of_a_later_labctl_is_left_alone(lab: LabFile) -> None:
     state = lab_state(lab)
-    (job,) = state.jobs.submit(NewJob("pull", {}, ("spare",), "later"))  # type: ignore[arg-type]
+    (job,) = state.jobs.submit(NewJob("pull", {}, ("spare",)))
+    with state.changing() as connection:
+        connection.exec_driver_sql("UPDATE job SET kind = 'later'")
     source = QueueSource(state, lab.root / "runs", {"spare": ()}, {})
     assert source.begin() == []
-    assert not QueueLedger(lab, state, None, print).understands(job)
+    assert not QueueLedger(lab, state, None, print).understands(replace(job, kind="later"))  # type: ignore[arg-type]
     source.close()
     assert state.jobs.find(job.id).state == "waiting"
 
@@ -253,6 +260,15 @@ def test_what_an_untrusted_batch_cannot_have(lab: LabFile, jobs: str, said: str)
     assert said in f"{error.value.message} {error.value.details}"
 
 
+@pytest.mark.parametrize("option", [("--build",), ("--spare", "good")])
+def test_what_an_untrusted_run_cannot_have(
+    lab: LabFile, capsys: pytest.CaptureFixture[str], option: tuple[str, ...]
+) -> None:
+    words = ["--lab", str(lab.root), "run", "recipe.yaml", "--untrusted", "--board", "spare"]
+    assert run_cli([*words, *option]) == 2
+    assert "--untrusted cannot be used with --build or --spare" in capsys.readouterr().err
+
+
 def test_a_night_is_no_place_for_a_pull_request(
     lab: LabFile, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -261,3 +277,37 @@ def test_a_night_is_no_place_for_a_pull_request(
     said = capsys.readouterr().err
     assert "a night needs trusted results" in said
     assert "labctl batch --untrusted" in said
+
+
+class HeldStore:
+    """The store of a board that is inspected: which files are hashed and removed."""
+
+    def __init__(self, *found: StoredObject):
+        self.found, self.hashed, self.removed = found, list[StoredObject](), list[str]()
+
+    def contents(self) -> list[StoredObject]:
+        return list(self.found)
+
+    def verify(self, items: list[StoredObject]) -> list[StoredObject]:
+        self.hashed += items
+        return []
+
+    def remove(self, sha256: str) -> None:
+        self.removed.append(sha256)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_hole_in_the_board_store_is_damage_and_is_not_hashed(
+    lab: LabFile, monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    agent, good = StoredObject("a" * 64, 7), StoredObject("b" * 64, 7)
+    hole = StoredObject("c" * 64, 1 << 42, "model", is_whole=False)
+    store = HeldStore(agent, good, hole)
+    held = MagicMock(store=store, agent_object=SimpleNamespace(stored=agent))
+    monkeypatch.setattr(untrusted_run, "hold_board", lambda *_: nullcontext(held))
+    look = untrusted_run._Look(
+        lab, lab.board("spare"), lambda _: MagicMock(), Observer(), [hole] if is_kept else []
+    )
+    assert look.damaged() == ["model"]
+    assert store.hashed == [agent, good]
+    assert store.removed == [hole.sha256]

@@ -1,4 +1,5 @@
 import os
+import struct
 from pathlib import Path
 
 import gguf
@@ -309,3 +310,65 @@ def test_parts_of_different_models_are_no_model(tmp_path: Path) -> None:
     write_tiny_gguf(tmp_path / "other" / "split.gguf", tensors_per_part=10)
     third.write_bytes((tmp_path / "other" / third.name).read_bytes())
     assert "tensors together, not 21" in refusal(tmp_path / "split-00001-of-00003.gguf")
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "hint"),
+    [
+        (4, "type Q4_2 (4), which llama.cpp removed", "Q4_K_M"),
+        (31, "type Q4_0_4_4 (31), which llama.cpp removed", "again, to Q4_0,"),
+        (33, "type Q4_0_8_8 (33), which llama.cpp removed", "again, to Q4_0,"),
+        (36, "type IQ4_NL_4_4 (36), which llama.cpp removed", "again, to IQ4_NL,"),
+        (38, "type IQ4_NL_8_8 (38), which llama.cpp removed", "again, to IQ4_NL,"),
+        (999, "unknown type 999", "newer than labctl"),
+    ],
+)
+def test_a_removed_type_is_named(tmp_path: Path, number: int, words: str, hint: str) -> None:
+    tensor = text(b"a") + struct.pack("<IQIQ", 1, 32, number, 0)
+    with pytest.raises(ConfigError) as refused:
+        inspect(damaged(tmp_path / "x.gguf", header(tensors=1, rest=tensor)))
+    assert words in refused.value.message
+    assert hint in str(refused.value.hint)
+
+
+def test_a_newer_version_asks_for_a_newer_labctl(tmp_path: Path, tiny: Path) -> None:
+    data = bytearray(tiny.read_bytes())
+    data[4] = 4
+    with pytest.raises(ConfigError, match="version 4 is newer than this labctl") as refused:
+        inspect(damaged(tmp_path / "x.gguf", bytes(data)))
+    assert "update labctl" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("name", "pieces"),
+    [
+        ("m.gguf-split-a", "m.gguf-split-*"),
+        ("m.gguf-split-b", "m.gguf-split-*"),
+        ("m.gguf.part1of2", "m.gguf.part1of2 {}/m.gguf.part2of2"),
+        ("m.gguf.part2of2", "m.gguf.part1of2 {}/m.gguf.part2of2"),
+        ("m.part1of2", "m.part1of2 {}/m.part2of2"),
+        ("m.gguf.aa", "m.gguf.*"),
+    ],
+)
+def test_a_raw_piece_of_a_file_is_to_be_joined(
+    tmp_path: Path, tiny: Path, name: str, pieces: str
+) -> None:
+    data = tiny.read_bytes()
+    is_first = name.endswith(("a", "1of2"))
+    path = damaged(tmp_path / name, data[:5000] if is_first else data[5000:])
+    with pytest.raises(ConfigError, match="one of several raw pieces") as refused:
+        inspect(path)
+    joined = f"cat {tmp_path}/{pieces.format(tmp_path)} > {tmp_path}/m.gguf"
+    assert joined in str(refused.value.hint)
+    path.write_bytes(data)  # joined under the name of a piece
+    assert inspect(path).parameters
+
+
+def test_a_tensor_in_two_parts_is_an_error(tmp_path: Path) -> None:
+    write_tiny_gguf(tmp_path / "split.gguf", tensors_per_part=8)
+    second = tmp_path / "split-00002-of-00003.gguf"
+    data = second.read_bytes()
+    assert b"blk.1.attn_q.weight" in data
+    second.write_bytes(data.replace(b"blk.1.attn_q.weight", b"blk.0.attn_q.weight"))
+    said = refusal(tmp_path / "split-00001-of-00003.gguf")
+    assert "the tensor 'blk.0.attn_q.weight' is in two parts of the model" in said

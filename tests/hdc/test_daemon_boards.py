@@ -88,7 +88,7 @@ def test_200_boards_answer_at_once_and_leave_nothing(tmp_path: Path) -> None:
     said = asyncio.run(scene())
     assert said == [f"{tmp_path}/{number}\n".encode() for number in range(200)]
     assert descriptors() <= before
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads  # of earlier tests some may end meanwhile
 
 
 class SlowDisk(Interference):

@@ -142,20 +142,58 @@ def test_what_cannot_be_read_is_said_and_the_rest_goes(host: RawPeer, tmp_path: 
     os.mkfifo(tmp_path / "top/b")
     (tmp_path / "top/c").write_text("c")
     ask(host, "-cwd / top")
-    assert b"no such file or directory" in host.receive()[2]
     config, content = take(host)
     assert (config.optional_name, config.path, content) == ("top/c", ".", b"c")
     host.send(3, Command.FILE_FINISH, b"\x01")
+    assert b"no such file or directory" in host.receive()[2]
     assert host.receive() == (3, Command.FILE_FINISH, b"\x00")
 
 
-@pytest.mark.parametrize("entries", [0, 1])
-def test_a_directory_without_files_is_an_error(host: RawPeer, tmp_path: Path, entries: int) -> None:
+def test_a_tree_goes_from_the_last_name_to_the_first(host: RawPeer, tmp_path: Path) -> None:
+    for name in ("a", "b/1", "b/2/x", "b/3", "c", "d/e/f", "é"):
+        (tmp_path / "top" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "top" / name).write_text(name)
+    ask(host, "-cwd / top")
+    names = []
+    for _ in range(7):
+        config, content = take(host)
+        assert content.decode() == config.optional_name.removeprefix("top/")
+        names.append(content.decode())
+        host.send(3, Command.FILE_FINISH, b"\x01")
+    assert names == ["é", "d/e/f", "c", "b/3", "b/2/x", "b/1", "a"]
+    assert host.receive() == (3, Command.FILE_FINISH, b"\x00")
+
+
+def test_a_directory_without_files_is_an_error(host: RawPeer, tmp_path: Path) -> None:
     (tmp_path / "top").mkdir()
-    if entries:
-        (tmp_path / "top/a").symlink_to("nowhere")
     ask(host, "-cwd / top")
     assert [command for command, _ in host.until_close(3)] == [Command.ECHO, CLOSE[0]]
+
+
+def test_a_directory_with_a_dangling_link_alone_has_an_error_and_a_summary(
+    host: RawPeer, tmp_path: Path
+) -> None:
+    """The host prints `[Fail]…` and then `FileTransfer finish, Size:0, File count = 0`."""
+    (tmp_path / "top").mkdir()
+    (tmp_path / "top/a").symlink_to("nowhere")
+    ask(host, "-cwd / top")
+    text = b"\0Error opening file: no such file or directory, path:top/a"
+    assert host.receive() == (3, Command.ECHO, text)
+    assert host.receive() == (3, Command.FILE_FINISH, b"\x00")
+    assert host.is_silent()
+
+
+@pytest.mark.parametrize("path", ["/proc/self/mem", "/proc/self/clear_refs"])
+@pytest.mark.parametrize("option", ["", "-z "])
+def test_a_file_that_cannot_be_read_is_an_empty_one(host: RawPeer, path: str, option: str) -> None:
+    """It can be opened: the host prints `FileTransfer finish, Size:0, File count = 1`."""
+    with Path(path).open("rb", buffering=0) as file, pytest.raises(OSError, match=r"rror|nvalid"):
+        file.read(1)
+    ask(host, f"-cwd / {option}{path}")
+    config, content = take(host)
+    assert (config.file_size, content) == (0, b"")
+    host.send(3, Command.FILE_FINISH, b"\x01")
+    assert host.receive() == (3, Command.FILE_FINISH, b"\x00")
 
 
 def test_sync_without_times_never_replaces(host: RawPeer, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from hdc_server import Board, stand_in_server
+from hdc_server import USB_KEY, Board, stand_in_server
 
 from labctl.hdc import HdcServer, HostLink, ServerSession, Session
 from labctl.retry import wait_until
@@ -47,9 +47,9 @@ def linked(tmp_path: Path, kind: str) -> Iterator[HostLink]:
             with Session.connect(host, int(port), timeout=30) as session:
                 yield session
             return
-        with stand_in_server({"key1": Board(board.address)}) as server:
+        with stand_in_server({USB_KEY: Board(board.address)}) as server:
             hdc = HdcServer("127.0.0.1", server.port)
-            behind = ServerSession.connect(hdc, "key1", timeout=30)
+            behind = ServerSession.connect(hdc, USB_KEY, timeout=30)
             yield behind
             behind.close()
 

@@ -29,6 +29,7 @@ from labctl.hdc import HdcServer, ServerSession, receive_file, send_file, shell
 from labctl.hdc.messages import FILE_FEATURES, TransferConfig, TransferPayload
 from labctl.hdc.server_client.channel import ChannelKind, ServerChannel, refusal
 from labctl.hdc.server_client.frames import Frames
+from labctl.hdc.server_client.server import Rule, Target
 from labctl.hdc.wire import Command
 
 HELLO = BANNER + bytes(32)
@@ -430,6 +431,54 @@ def test_a_list_that_is_none(answer: bytes) -> None:
         pytest.raises(ProtocolError, match="lists a board as"),
     ):
         HdcServer("127.0.0.1", port).list_targets(timeout=30)
+
+
+ODD_LINES = [
+    b"KEY\tUSB\tConnected\tfour",
+    b"[Info]Something\tto\tknow",
+    b"[Info]Nothing",
+    b"one column",
+    b"\xff\xfe\0",
+    b"a\tb\tc\td\te\tf\tg",
+]
+
+
+@pytest.mark.parametrize("odd", ODD_LINES)
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_one_odd_line_costs_no_other_board(odd: bytes, end: bytes) -> None:
+    good = b"board1\t\tUSB\tConnected\tname"
+    for lines in ([odd, good], [good, odd]):
+        answer = end.join(lines) + end
+        with scripted_board(after_handshake(lambda s, a=answer: write(s, a))) as port:
+            server = HdcServer("127.0.0.1", port)
+            assert server.find("board1", timeout=30) == Target("board1", "USB", "Connected", "name")
+            assert [target.key for target in server.list_targets(timeout=30)] == ["board1"]
+
+
+def test_a_board_whose_own_line_is_odd_is_not_a_missing_board() -> None:
+    with (
+        scripted_board(after_handshake(lambda s: write(s, ODD_LINES[0] + b"\n"))) as port,
+        pytest.raises(ProtocolError, match="lists a board as 'KEY"),
+    ):
+        HdcServer("127.0.0.1", port).find("KEY", timeout=30)
+
+
+@pytest.mark.parametrize("end", ["\v", "\f", "\x1c", "\x1e", "\x85", "\u2028", "\u2029", "\r"])
+def test_a_name_may_hold_what_python_takes_for_the_end_of_a_line(end: str) -> None:
+    name = f"my{end}board"
+    answer = f"board1\t\tUSB\tConnected\t{name}\nboard2\t\tUSB\tConnected\tother\n"
+    rules = (
+        f"board1    tcp:1 localabstract:a{end}b    [Forward]\nboard2    tcp:2 tcp:3    [Reverse]\n"
+    )
+    with scripted_board(after_handshake(lambda s: write(s, answer.encode()))) as port:
+        found = HdcServer("127.0.0.1", port).list_targets(timeout=30)
+    assert [(target.key, target.name) for target in found] == [
+        ("board1", name),
+        ("board2", "other"),
+    ]
+    with scripted_board(after_handshake(lambda s: write(s, rules.encode()))) as port:
+        listed = HdcServer("127.0.0.1", port).rules(timeout=30)
+    assert listed[-1] == Rule("board2", "tcp:2", "tcp:3", is_reverse=True)
 
 
 def test_an_answer_without_an_end() -> None:

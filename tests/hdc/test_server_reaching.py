@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hdc_server import Board, StandInServer, stand_in_server
+from hdc_server import UART_KEY, USB_KEY, Board, StandInServer, stand_in_server
 
 from labctl.errors import (
+    AccessDenied,
     CommandTimeout,
     ConfigError,
+    InfraError,
     LinkRefused,
     NotAuthorised,
     speaks_against_board,
@@ -22,7 +24,7 @@ from labctl.hdc import HdcServer, ServerSession, shell
 from labctl.hdc.server_client import reaching
 from labctl.hdc.server_client.connect_key import address_of, check_key
 from labctl.hdc.server_client.reaching import Timeouts
-from labctl.transport import HdcServerConfig
+from labctl.transport import HdcServerConfig, readiness, wait_until_ready
 from labctl.virtual import VirtualBoard, serving
 
 QUICK = Timeouts(probe=0.5, settle=1.0)
@@ -154,6 +156,31 @@ def test_a_permission_given_since_is_noticed(address: str) -> None:
         assert echo(reach(server, address)) == b"here\n"
 
 
+def test_a_dialog_is_shown_once_and_its_denial_is_the_end(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new connection would ask the board's user again."""
+    board = Board(address, "TCP", state="Unauthorized")
+    with (
+        stand_in_server({address: board}) as server,
+        HdcServerConfig(key=address, server=f"127.0.0.1:{server.port}").open() as transport,
+    ):
+        asked: list[InfraError] = []
+
+        def asked_again(error: InfraError) -> None:
+            asked.append(error)
+            board.is_denied = len(asked) == 3
+
+        monkeypatch.setattr(readiness._LOG, "info", lambda *words: asked_again(words[-1]))
+        with pytest.raises(AccessDenied, match="somebody denied it"):
+            wait_until_ready(transport, timeout=60)
+        assert len(asked) == 3
+        assert server.said(f"tconn {address}") == 1
+        with pytest.raises(AccessDenied):  # the next command may ask again
+            transport.run("true", timeout=30)
+        assert server.said(f"tconn {address}") == 2
+
+
 def test_a_board_that_accepts_and_stays_silent(address: str) -> None:
     board = Board(address, "TCP", hangs=True)
     with stand_in_server({address: board}) as server:
@@ -197,7 +224,7 @@ def test_two_at_once_share_a_connection(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["", "a b", "any", "x" * 32, "board.lan:5555", "::1:5555", "1.2.3:5", "1.2.3.4:0"]
+    "key", ["", "a b", "any", "x" * 33, "board.lan:5555", "::1:5555", "1.2.3:5", "1.2.3.4:0"]
 )
 def test_what_is_no_key(key: str) -> None:
     with pytest.raises(ConfigError, match="not the key of a board"):
@@ -205,7 +232,9 @@ def test_what_is_no_key(key: str) -> None:
 
 
 def test_keys() -> None:
-    assert check_key("7001005458323933328a01ce1") == "7001005458323933328a01ce1"
+    for key in (USB_KEY, UART_KEY, "COM3"):
+        assert check_key(key) == key
+    assert len(USB_KEY) == 32
     assert address_of(check_key("192.168.1.20:5555")) == ("192.168.1.20", 5555)
     with pytest.raises(ConfigError):
-        address_of("7001005458")
+        address_of(USB_KEY)

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from hdc_server import Board, StandInServer, stand_in_server
+from hdc_server import USB_KEY, Board, StandInServer, stand_in_server
 
 from labctl.errors import (
     BoardError,
@@ -36,21 +36,19 @@ from labctl.hdc.server_client.server import Rule
 from labctl.retry import wait_until
 from labctl.virtual import VirtualBoard, serving
 
-KEY = "7001005458323933328a01ce1"
-
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[StandInServer]:
     with (
         serving(VirtualBoard("b", tmp_path / "board")) as (board,),
-        stand_in_server({KEY: Board(board.address)}) as server,
+        stand_in_server({USB_KEY: Board(board.address)}) as server,
     ):
         yield server
 
 
 @pytest.fixture
 def link(server: StandInServer) -> Iterator[ServerSession]:
-    session = ServerSession.connect(HdcServer("127.0.0.1", server.port), KEY, timeout=30)
+    session = ServerSession.connect(HdcServer("127.0.0.1", server.port), USB_KEY, timeout=30)
     yield session
     session.close()
 
@@ -107,7 +105,7 @@ def test_a_port_of_the_board(link: ServerSession, server: StandInServer, upper: 
     with link.forward("tcp:0", f"tcp:{upper}", timeout=30) as forwarding:
         assert ask(forwarding.port, b"over there\0" * 10_000) == b"OVER THERE\0" * 10_000
         assert ask(forwarding.port, b"again") == b"AGAIN"
-        rule = Rule(KEY, forwarding.listen, f"tcp:{upper}", is_reverse=False)
+        rule = Rule(USB_KEY, forwarding.listen, f"tcp:{upper}", is_reverse=False)
         assert hdc.rules(timeout=30) == [rule]
     assert hdc.rules(timeout=30) == []
     with pytest.raises(ConnectionRefusedError):
@@ -120,7 +118,7 @@ def test_a_port_for_the_board(link: ServerSession, server: StandInServer, upper:
         assert forwarding.port == port
         assert ask(port, b"over here") == b"OVER HERE"
         assert HdcServer("127.0.0.1", server.port).rules(timeout=30)[0].is_reverse
-    assert server.boards[KEY].rules == {}
+    assert server.boards[USB_KEY].rules == {}
 
 
 def test_a_client_that_leaves_early_takes_a_reverse_rule_with_it(
@@ -128,17 +126,21 @@ def test_a_client_that_leaves_early_takes_a_reverse_rule_with_it(
 ) -> None:
     """What the stand-in has from the official server; a forward rule survives."""
     hdc, port = HdcServer("127.0.0.1", server.port), free_port()
-    frames, _ = hdc.open(KEY, f"rport tcp:{port} tcp:{upper}".encode(), label="x", timeout=30)
+    frames, _ = hdc.open(USB_KEY, f"rport tcp:{port} tcp:{upper}".encode(), label="x", timeout=30)
     assert frames.read(5) == b"Forwardport result:OK\r\n"
     frames.close()
     there = free_port()
-    frames, _ = hdc.open(KEY, f"fport tcp:{there} tcp:{upper}".encode(), label="x", timeout=30)
+    frames, _ = hdc.open(USB_KEY, f"fport tcp:{there} tcp:{upper}".encode(), label="x", timeout=30)
     assert frames.read(5) == b"Forwardport result:OK\r\n"
     frames.close()
     assert wait_until(
-        lambda: not server.boards[KEY].agreeing and not can_connect(port), timeout=30, interval=0.02
+        lambda: not server.boards[USB_KEY].agreeing and not can_connect(port),
+        timeout=30,
+        interval=0.02,
     )
-    assert hdc.rules(timeout=30) == [Rule(KEY, f"tcp:{there}", f"tcp:{upper}", is_reverse=False)]
+    assert hdc.rules(timeout=30) == [
+        Rule(USB_KEY, f"tcp:{there}", f"tcp:{upper}", is_reverse=False)
+    ]
     assert ask(there, b"stands") == b"STANDS"
 
 
@@ -155,7 +157,7 @@ def test_a_server_that_does_not_confirm_a_rule(
     ):
         pass
     assert 0.4 < time.monotonic() - began < 20
-    board = server.boards[KEY]
+    board = server.boards[USB_KEY]
     assert wait_until(
         lambda: not (board.rules or board.agreeing or can_connect(port)), timeout=30, interval=0.02
     )
@@ -187,7 +189,7 @@ def test_a_port_that_is_taken(link: ServerSession, server: StandInServer) -> Non
             link.reverse(f"tcp:{port}", "tcp:1", timeout=30),
         ):
             pass
-    assert server.boards[KEY].rules == {}
+    assert server.boards[USB_KEY].rules == {}
 
 
 def test_the_same_rule_twice(link: ServerSession, server: StandInServer, upper: int) -> None:
@@ -195,7 +197,7 @@ def test_the_same_rule_twice(link: ServerSession, server: StandInServer, upper: 
     port = free_port()
     with link.reverse(f"tcp:{port}", f"tcp:{upper}", timeout=30):
         with (
-            pytest.raises(HostError, match=f"already forwards .*, for {KEY}"),
+            pytest.raises(HostError, match=f"already forwards .*, for {USB_KEY}"),
             link.reverse(f"tcp:{port}", f"tcp:{upper}", timeout=30),
         ):
             pass
@@ -240,7 +242,7 @@ def test_the_other_end_of_a_tunnel_is_found_out(
         link.forward("tcp:0", "tcp:1", timeout=30),
     ):
         pass
-    assert server.boards[KEY].rules == {}
+    assert server.boards[USB_KEY].rules == {}
 
 
 def test_a_rule_that_is_not_listed_does_not_stand(
@@ -274,8 +276,8 @@ def test_words_instead_of_a_rule(
 
 def test_rules_go_with_the_board(link: ServerSession, server: StandInServer, upper: int) -> None:
     with link.forward("tcp:0", f"tcp:{upper}", timeout=30):
-        server.boards[KEY].drop()
-    assert server.boards[KEY].rules == {}
+        server.boards[USB_KEY].drop()
+    assert server.boards[USB_KEY].rules == {}
 
 
 # Files
@@ -327,7 +329,7 @@ def test_bytes_that_are_no_text(link: ServerSession) -> None:
 
 def test_a_command_that_looks_like_an_option(link: ServerSession, server: StandInServer) -> None:
     assert b"".join(shell(link, "-x", timeout=30))  # the board's own shell complains of it
-    assert server.commands[-1] == (KEY, 'shell "-x"')
+    assert server.commands[-1] == (USB_KEY, 'shell "-x"')
 
 
 def test_a_shell_to_type_into(link: ServerSession) -> None:
@@ -355,7 +357,7 @@ def test_a_shell_to_type_into(link: ServerSession) -> None:
 )
 def test_reboot(link: ServerSession, server: StandInServer, how: RebootTarget, text: str) -> None:
     reboot(link, how, timeout=30)
-    assert server.commands[-1] == (KEY, text)
+    assert server.commands[-1] == (USB_KEY, text)
 
 
 def test_words_of_the_board(link: ServerSession, server: StandInServer) -> None:

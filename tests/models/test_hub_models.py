@@ -1,6 +1,7 @@
 """Models of hubs and addresses, from servers on loopback that answer as the real ones do."""
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -106,6 +107,15 @@ def test_a_download_goes_on_where_it_broke_off(
     assert not list(model.path.parent.glob(".*"))
 
 
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_server_that_sends_less_than_the_rest_is_asked_again(
+    site: Hub, tmp_path: Path, *, is_listed: bool
+) -> None:
+    site.cut_after, site.most_bytes = 100_000, len(site.content) // 3
+    url = {"url": {"address": f"{site.address}/t.gguf", "sha256": site.sha256}}
+    assert get(tmp_path, HUGGING_FACE if is_listed else url).path.read_bytes() == site.content
+
+
 def test_a_server_without_ranges_starts_again(site: Hub, tmp_path: Path) -> None:
     site.cut_after, site.ranges = 100_000, False
     source = {"url": {"address": f"{site.address}/t.gguf", "sha256": site.sha256}}
@@ -119,6 +129,51 @@ def test_another_range_than_asked_for_is_not_appended(site: Hub, tmp_path: Path)
         get(tmp_path, source)
     site.begins = None
     assert get(tmp_path, source).path.read_bytes() == site.content
+
+
+@pytest.mark.parametrize("tells_length", [True, False])
+@pytest.mark.parametrize(
+    ("page", "kind"),
+    [
+        (b"<html>Please verify you are human</html>", "text/html; charset=utf-8"),
+        (b'{"error": "gated"}', "application/json"),
+        (b"<?xml version='1.0'?><Error/>", "application/xml"),
+        (b"half a model", "application/octet-stream"),
+    ],
+)
+def test_a_whole_answer_that_is_not_the_file_is_told_at_once(
+    site: Hub, tmp_path: Path, *, page: bytes, kind: str, tells_length: bool
+) -> None:
+    site.page, site.tells_length = (page, kind), tells_length
+    of_type = re.escape(kind.partition(";")[0])
+    words = rf"sent a whole answer of {len(page)} bytes \({of_type}\), not the model 'tiny' of"
+    with pytest.raises(HostError, match=words) as told:
+        get(tmp_path, HUGGING_FACE)
+    assert "proxy" in str(told.value.hint)
+    assert [method for method, _, _ in site.requests].count("GET") == 1
+    site.page = None
+    assert get(tmp_path, HUGGING_FACE).path.read_bytes() == site.content
+
+
+@pytest.mark.parametrize("tells_length", [True, False])
+def test_a_page_leaves_what_came_of_the_file(
+    site: Hub, tmp_path: Path, *, tells_length: bool
+) -> None:
+    part = tmp_path / "cache" / "models" / site.sha256 / ".tiny-F32.gguf.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(site.content[:90_000])
+    site.page, site.tells_length = (b"<html></html>", "text/html"), tells_length
+    with pytest.raises(HostError, match="text/html"):
+        get(tmp_path, HUGGING_FACE)
+    assert part.read_bytes() == site.content[:90_000]
+
+
+def test_a_page_in_place_of_a_file_of_unknown_size_is_named_by_its_type(
+    site: Hub, tmp_path: Path
+) -> None:
+    site.page = (b"<html></html>", "text/html")
+    with pytest.raises(IntegrityError, match=r"not the requested file: 13 bytes \(text/html\)"):
+        get(tmp_path, {"url": {"address": f"{site.address}/t.gguf", "sha256": site.sha256}})
 
 
 def test_what_an_earlier_file_left_is_not_believed(site: Hub, tmp_path: Path) -> None:

@@ -192,6 +192,19 @@ def test_arithmetic_is_suspected_until_its_rate_is_measured() -> None:
     assert "compute" not in other.shares  # measured with four
 
 
+def test_two_bounds_that_explain_the_time_are_both_named() -> None:
+    rates = replace(RATES, decode={("Q4_K", 4): Rate(5.21e9, f"{PROBE}, small.gguf")})
+    found = told(0.126, baseline(SMALL, rates), seen())
+    assert (found.kind, round(found.shares["compute"], 2)) == ("dram", 0.96)
+    assert found.sentence.startswith("DRAM-bound: every token moves 630 MB at 5.00 GB/s, 100% of")
+    assert found.sentence.endswith(
+        "; arithmetic explains nearly as much: every token goes through 630 MB at 5.00 GB/s, 96% of"
+        " this board's 5.21 GB/s (the probe of 2026-11-20, small.gguf)"
+    )
+    far = replace(RATES, decode={("Q4_K", 4): Rate(6.3e9, PROBE)})
+    assert "explains" not in told(0.126, baseline(SMALL, far), seen()).sentence
+
+
 def test_what_nothing_measured_comes_near_to_is_bound_by_none_of_it() -> None:
     rates = replace(RATES, decode={("Q4_K", 4): Rate(0.68e9, PROBE)})
     found = told(2.0, baseline(SMALL, rates), seen(others_share=1.5, steal_share=0.3))

@@ -189,13 +189,16 @@ def test_what_was_skipped_or_emulated_or_not_checked_has_not_passed(played: Play
     in_part = Played(played.runs / "p")(trial(1, **Q8), skipped).cases()[OTHER]
     assert in_part == (
         "skipped",
-        "110 ms per token (1 good trial), but 1 trial skipped: max_time is over",
+        "110 ms per token (geometric mean of 1 good trial), but 1 trial skipped: max_time is over",
     )
     one_token = timing([100], mean_ns=None, p50_ns=None, tokens_per_second=None)
     some = Played(played.runs / "s")(trial(1), trial(2, timing=one_token), facts=EMULATED).cases()
-    assert "110 ms per token (1 of 2 good trials)" in some[ROW][1]
+    assert "110 ms per token (geometric mean of 1 of 2 good trials)" in some[ROW][1]
     emulated = Played(played.runs / "e")(trial(1), trial(2, **Q8), facts=EMULATED).cases()
-    assert emulated[ROW] == ("skipped", "110 ms per token (1 good trial), but emulated: not judged")
+    assert emulated[ROW] == (
+        "skipped",
+        "110 ms per token (geometric mean of 1 good trial), but emulated: not judged",
+    )
 
 
 def test_a_result_that_its_checks_contradict_has_not_passed(played: Played) -> None:

@@ -101,16 +101,29 @@ def timed_run(*, turns: bool = True, **times: list[float]) -> MeasuredRun:
 
 
 def test_the_answer_is_not_the_other_way_round_than_the_ratio(tmp_path: Path) -> None:
-    """More than half of the rounds of b are a little faster, the others much slower."""
+    """More than half of the rounds of b are a little faster, the others much slower.
+
+    The times are those that the ratio is of.
+    """
     fast, torn = [100 + n / 100 for n in range(20)], [99.5] * 11 + [120 + n / 10 for n in range(9)]
     made = timed_run(a=fast, b=torn)
     (row,) = compare([tuple(run_sides(made.run, made.trials))]).rows  # type: ignore[list-item]
     assert row.verdict is Verdict.SLOWER
     text = answer_of(tmp_path, made)
-    assert re.match(r"a is 1\.08 times as fast as b on rk1 \(95% interval 1\.04 to", text)
-    assert "by the geometric mean of the rounds; by the median it takes 100 ms" in text
+    assert text.startswith(
+        "a is 1.08 times as fast as b on rk1 (95% interval 1.04 to 1.13): 100 ms a token against"
+        " 108 ms."
+    )
     three = answer_of(tmp_path / "three", timed_run(c=[300.0] * 20, a=fast, b=torn))
-    assert three.startswith("a is the fastest of 3 variants on rk1. a is ")
+    assert three.startswith("a takes the shortest time of 3 variants on rk1: 100 ms a token. It is")
+
+
+def test_the_answer_names_the_rounds_of_a_ratio_that_the_times_are_not_of(tmp_path: Path) -> None:
+    """A round of b is lost: the ratio is of four rounds, the time of a of five."""
+    made = timed_run(a=[100.0, 101, 99, 100, 150], b=[150.0, 152, 148, 151])
+    text = answer_of(tmp_path, made)
+    assert ", of the 4 rounds that have both): " in text
+    assert "108 ms a token against 150 ms" in text
 
 
 def test_the_answer_names_no_fastest_of_variants_that_are_equally_fast(tmp_path: Path) -> None:
@@ -133,12 +146,12 @@ def test_the_answer_names_no_fastest_of_variants_that_are_equally_fast(tmp_path:
 
 
 def test_the_answer_tells_a_small_difference_that_is_certain(tmp_path: Path) -> None:
-    """By the ratio, which is not always that of the medians."""
+    """By the ratio, which is the ratio of the times beside it."""
     slower = [100.5, 104.8, 99.9, 103.1, 103.1]
     made = timed_run(a=[100.0, 101.0, 99.0, 100.5, 101.4], b=slower)
     text = answer_of(tmp_path, made)
     assert re.match(
-        r"a \(100 ms a token\) is faster than b \(103 ms\) on rk1, but not shown to be so by more"
+        r"a \(100 ms a token\) is faster than b \(102 ms\) on rk1, but not shown to be so by more"
         r" than 2 %: ratio 1\.019 \(95% interval 1\.003 to 1\.035\)\. \d+ interleaved rounds would",
         text,
     )
@@ -200,6 +213,21 @@ def test_the_answer_names_the_bound_and_failed_checks(tmp_path: Path) -> None:
     text = answer_of(tmp_path, MeasuredRun(made.run, trials))
     assert "a is bound by memory (DRAM): at 71% of what the measured rate" in text
     assert "Checks failed, see the table: clock." in text
+
+
+@pytest.mark.parametrize(("words", "shown"), [(EN, "ok; not judged: drift"), (ZH, "未评判")])
+def test_a_check_that_was_not_judged_is_listed_with_its_reason(
+    tmp_path: Path, words: Language, shown: str
+) -> None:
+    made = measured([Made("a")])
+    checks = (
+        Check(name="tokens", ok=True, detail="4 of 4"),
+        Check(name="drift", ok=None, detail="not judged: emulated"),
+    )
+    trials = [one.model_copy(update={"checks": checks}) for one in made.trials]
+    text = markdown(report_of(tmp_path, MeasuredRun(made.run, trials), words), words)
+    assert shown in text
+    assert re.search(r"\| drift \| 0 \| 0 \| \d+ \| .*not judged: emulated", text)
 
 
 @pytest.mark.parametrize("words", [EN, ZH])

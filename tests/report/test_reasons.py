@@ -52,6 +52,9 @@ def test_near_the_border_of_memory_both_predictions_are_said() -> None:
         "q2_k: its need is so near to the memory that 90.0 ms a token were predicted if the weights"
         " stay there, 2.60 s if storage reads them again; measured 100 ms"
     )
+    longer = near.model_copy(update={"upper_token_ns": 5_720_000_000})
+    (told,) = reasons(run(), [trials[0].model_copy(update={"predicted": longer})])
+    assert "if storage reads them again (up to 5.72 s by single pages); measured" in told
 
 
 def test_what_was_not_had_and_what_was_begun_again_is_said() -> None:

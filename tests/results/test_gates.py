@@ -31,6 +31,15 @@ def test_a_bound_holds_up_to_its_value(bounds: dict[str, float], passed: bool) -
     assert judged(gate, trial(1))["q2_k"].passed is passed
 
 
+def test_a_gate_says_which_estimate_it_judges() -> None:
+    """Of 100, 100 and 160 ms the geometric mean, which the table shows, and not the median."""
+    gate = Gate(metric="tpot_ms", max=110)
+    skewed = [trial(n, timing=timing([ms] * 4)) for n, ms in enumerate((100, 100, 160), 1)]
+    record = judged(gate, *skewed)["q2_k"]
+    assert (record.passed, record.estimate) == (False, "geometric mean")
+    assert record.value == pytest.approx((100 * 100 * 160) ** (1 / 3))
+
+
 @pytest.mark.parametrize("execution", [Execution.EMULATED, Execution.NATIVE_HOST])
 def test_only_a_board_is_judged(execution: Execution) -> None:
     gate = Gate(metric="tpot_p50_ms", max=1e9)

@@ -8,22 +8,27 @@ from simulated_repeats import coverage, noise, stopped, trends_told
 
 from labctl.config.recipe import Precision
 from labctl.results.repeats import trend_verdict
-from labctl.results.summary import interval_of, summarise, wanted_precision
+from labctl.results.summary import estimate_of, summarise, wanted_precision
 
 pytestmark = pytest.mark.soak
 RUNS = 10_000
 ASKED = {"confidence_interval": 0.02}
 
 
-@pytest.mark.parametrize(
-    ("level", "most"), [(0.9, 30), (0.95, 10), (0.95, 30), (0.95, 100), (0.99, 30)]
-)
-@pytest.mark.parametrize("sigma", [0.005, 0.01, 0.02, 0.03, 0.04, 0.06])
-def test_coverage_at_the_stop(sigma: float, level: float, most: int) -> None:
+@pytest.mark.parametrize("level", [0.9, 0.95, 0.99])
+@pytest.mark.parametrize("most", [6, 8, 10, 15, 20, 30])
+@pytest.mark.parametrize("sigma", [0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05])
+def test_what_is_said_to_be_reached_is_so(sigma: float, most: int, level: float) -> None:
+    """Or it is hardly ever said: few repeats cannot tell a lucky run from a quiet board."""
     wanted = Precision(confidence_interval=0.02, level=level, max_repeats=most)
-    covered, repeats = coverage(wanted, sigma, runs=RUNS, chance=random.Random(7))
-    print(f"sigma {sigma:.1%}, {most} at most: {covered:.2%} of {level:.0%}, {repeats:.1f} repeats")
-    assert covered >= level - 0.005
+    found = coverage(wanted, sigma, runs=2 * RUNS, chance=random.Random(7))
+    print(
+        f"sigma {sigma:.1%}, {most} at most, level {level:.0%}: reached in {found.reached:.2%},"
+        f" of which {found.covered_if_reached:.1%} hold; of all {found.covered:.2%};"
+        f" {found.repeats:.1f} repeats"
+    )
+    assert found.covered >= level - 0.005
+    assert found.covered_if_reached >= level - 0.02 or found.reached <= 0.01
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.02, 0.03])
@@ -64,15 +69,16 @@ def test_repeats_that_resemble_the_one_before_are_beyond_any_interval(correlatio
     chance = random.Random(13)
     wanted = Precision.model_validate(ASKED)
     for sigma in (0.01, 0.02, 0.03):
-        covered, repeats = coverage(
-            wanted, sigma, runs=RUNS, chance=chance, correlation=correlation
+        found = coverage(wanted, sigma, runs=RUNS, chance=chance, correlation=correlation)
+        print(
+            f"AR {correlation}, sigma {sigma:.0%}: {found.covered:.1%}, {found.repeats:.1f} repeats"
         )
-        print(f"AR {correlation}, sigma {sigma:.0%}: {covered:.1%}, {repeats:.1f} repeats")
     fixed = 0
     for _ in range(RUNS):
         source = noise(0.02, chance, correlation)
-        found = interval_of([next(source) for _ in range(10)], None)
-        assert found is not None
-        fixed += found.low <= 100 <= found.high
+        ten = estimate_of([next(source) for _ in range(10)], None)
+        assert ten is not None
+        assert ten.interval is not None
+        fixed += ten.interval.low <= 100 <= ten.interval.high
     print(f"AR {correlation}, ten repeats: {fixed / RUNS:.1%}")
     assert fixed / RUNS < 0.9

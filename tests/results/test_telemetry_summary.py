@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 from records_made import timing
 
-from labctl.records import BoardFacts, Execution, JobStatus, TelemetrySummary
+from labctl.records import (
+    BoardFacts,
+    Check,
+    CpuFacts,
+    Execution,
+    JobStatus,
+    TelemetrySummary,
+)
 from labctl.results.telemetry import steadiness, summarise_telemetry
 
 SECOND = 10**9
@@ -20,7 +27,14 @@ def facts(execution: Execution = Execution.BOARD) -> BoardFacts:
         kernel="5.10",
         boot_id="b",
         memory_total_bytes=2_000_000_000,
+        cpus=(CpuFacts(count=2),),
     )
+
+
+def checks(
+    found: TelemetrySummary | None, execution: Execution = Execution.BOARD
+) -> dict[str, Check]:
+    return {check.name: check for check in steadiness(found, facts(execution))}
 
 
 def job(**changes: Any) -> JobStatus:
@@ -61,8 +75,8 @@ def test_throttling_is_a_failed_check(tmp_path: Path) -> None:
         for n, (khz, heat) in enumerate([(1_992_000, 45_000), (1_400_000, 85_000)])
     ]
     found = summarise_telemetry(telemetry(tmp_path, *samples), job(), None)
-    (check,) = steadiness(found, facts(Execution.EMULATED))
-    assert (check.name, check.ok) == ("frequency", False)
+    check = checks(found, Execution.EMULATED)["frequency"]
+    assert check.ok is False
     assert check.detail == "1400 to 1992 MHz, up to 85 °C"
 
 
@@ -70,14 +84,14 @@ def test_a_governor_that_saves_power_is_no_throttling() -> None:
     idle = TelemetrySummary(
         samples=2, lowest_khz=408_000, highest_khz=1_992_000, highest_temperature_mc=45_000
     )
-    (check,) = steadiness(idle, facts())
-    assert check.ok is True
+    assert checks(idle)["frequency"].ok is True
 
 
-@pytest.mark.parametrize("execution", Execution)
-def test_memory_load_and_stolen_time_count_where_the_machine_is_the_board(
+@pytest.mark.parametrize("execution", [e for e in Execution if e is not Execution.UNKNOWN])
+def test_others_and_stolen_time_count_everywhere_and_memory_on_boards(
     tmp_path: Path, execution: Execution
 ) -> None:
+    """A host's shares are of all its CPUs, here of two."""
     samples = [
         {
             "mono_ns": n * SECOND,
@@ -85,6 +99,7 @@ def test_memory_load_and_stolen_time_count_where_the_machine_is_the_board(
             "utime_ns": n * SECOND,
             "stime_ns": 0,
             "cpu_steal_ns": n * SECOND // 10,
+            "freq_khz": {"0": 1_000_000},
             "mem_available_bytes": 1_000_000_000 if n == 1 else 50_000_000,
         }
         for n in range(3)
@@ -92,8 +107,76 @@ def test_memory_load_and_stolen_time_count_where_the_machine_is_the_board(
     found = summarise_telemetry(telemetry(tmp_path, *samples), job(), None)
     assert found is not None
     assert (found.others_share, found.steal_share) == (0.5, 0.1)
-    failed = [check.name for check in steadiness(found, facts(execution)) if check.ok is False]
-    assert failed == (["memory", "quiet", "steal"] if execution is Execution.BOARD else [])
+    judged = checks(found, execution)
+    failed = [name for name, check in judged.items() if check.ok is False]
+    is_open = [name for name, check in judged.items() if check.is_open]
+    if execution is Execution.BOARD:
+        assert (failed, is_open) == (["memory", "quiet", "steal"], [])
+        assert judged["quiet"].detail == "everything else used 50% of one CPU"
+    else:
+        assert (failed, is_open) == (["quiet", "steal"], ["memory"])
+        assert judged["quiet"].detail == "everything else used 25% of the host's CPUs (2)"
+        assert judged["memory"].detail == (
+            f"not judged: {execution}, the memory is that of its host"
+        )
+
+
+def test_a_state_that_the_board_does_not_report_is_not_judged(tmp_path: Path) -> None:
+    found = summarise_telemetry(telemetry(tmp_path, {"mono_ns": 0}), job(), None)
+    for name in ("frequency", "memory", "quiet", "steal"):
+        check = checks(found)[name]
+        assert check.is_open, check
+        assert check.detail == "not judged: the board does not report it"
+
+
+def heated(
+    folder: Path, *, seconds: int = 75, busy: float = 3.5, other: int = 60_000, dead: int = 45_000
+) -> TelemetrySummary:
+    """A zone that stays at 45 °C while the load rises from 0.5 CPUs, and the zone of the CPU."""
+    samples, cpu_ns = [], 0
+    for n in range(seconds + 1):
+        warm = n > seconds // 2
+        cpu_ns += round((busy if warm else 0.5) * SECOND)
+        heat = {"cpu": other if warm else 45_000, "dead": dead if n == seconds else 45_000}
+        samples.append({"mono_ns": n * SECOND, "cpu_busy_ns": cpu_ns, "temps_mc": heat})
+    found = summarise_telemetry(telemetry(folder, *samples), job(), None)
+    assert found is not None
+    return found
+
+
+def test_a_zone_that_never_moves_is_named_and_not_dropped(tmp_path: Path) -> None:
+    found = heated(tmp_path)
+    text = "45 °C for 75.0 s while 0.5 to 3.5 CPUs were busy and another zone moved by 15.0 °C"
+    assert found.unmoved_zones == {"dead": text}
+    assert found.highest_temperature_mc == 60_000
+    check = checks(found)["temperature"]
+    assert (check.is_open, check.detail) == (True, f"not judged: dead: {text}")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"seconds": 59}, id="not long enough"),
+        pytest.param({"busy": 0.9}, id="the load changed by less than half"),
+        pytest.param({"other": 46_000}, id="no other zone moved by more than a step"),
+        pytest.param({"seconds": 60, "dead": 46_000}, id="it moved"),
+    ],
+)
+def test_a_zone_that_may_stay_the_same_is_not_named(
+    tmp_path: Path, changes: dict[str, int]
+) -> None:
+    found = heated(tmp_path, **changes)
+    assert found.unmoved_zones == {}
+    assert "temperature" not in checks(found)
+
+
+def test_a_zone_that_is_not_trusted_is_absent_and_named(tmp_path: Path) -> None:
+    vendor = {"soc": "78, perhaps whole degrees"}
+    sample = {"mono_ns": 0, "temps_mc": {"gpu": 45_000}, "temps_untrusted": vendor}
+    found = summarise_telemetry(telemetry(tmp_path, sample), job(), None)
+    assert found is not None
+    assert (found.start_temperature_mc, found.untrusted_zones) == (45_000, vendor)
+    assert checks(found)["temperature"].detail == "not judged: soc: 78, perhaps whole degrees"
 
 
 def test_what_is_read_after_the_last_token_is_none_of_its(tmp_path: Path) -> None:
@@ -111,8 +194,8 @@ def test_little_cpus_that_rest_are_no_throttling(tmp_path: Path) -> None:
         {"mono_ns": n, "freq_khz": {"0": little, "7": 2_400_000}, "temps_mc": {"soc": 85_000}}
         for n, little in enumerate([1_800_000, 408_000])
     ]
-    (check,) = steadiness(summarise_telemetry(telemetry(tmp_path, *samples), job(), None), facts())
-    assert check.ok is True
+    found = summarise_telemetry(telemetry(tmp_path, *samples), job(), None)
+    assert checks(found)["frequency"].ok is True
 
 
 @pytest.mark.parametrize(
@@ -146,7 +229,7 @@ def test_neither_the_jobs_own_tree_nor_page_reclaim_is_everything_else(
     found = summarise_telemetry(telemetry(tmp_path, *samples), job(), None)
     assert found is not None
     assert (found.others_share, found.reclaim_share) == pytest.approx(shares)
-    quiet = {check.name: check for check in steadiness(found, facts())}["quiet"]
+    quiet = checks(found)["quiet"]
     assert quiet.ok is (shares[0] <= 0.2)
     if shares[1]:
         assert "20% continued to free memory (kswapd, kcompactd)" in quiet.detail

@@ -252,7 +252,7 @@ def test_what_a_board_does_not_have_is_recorded_or_refused(board: Board) -> None
         assert states(conditions.ready()) == {"governor": None}
     assert board.notes == ["note: governor performance cannot be set: the board has no cpufreq"]
     with (
-        pytest.raises(ConfigError, match="cannot set governor=performance"),
+        pytest.raises(ConfigError, match="governor performance cannot be set"),
         board.conditions(governor="performance", strict=True).held(ours),
     ):
         pass
@@ -272,6 +272,62 @@ def test_a_hot_board_is_waited_for_but_not_for_ever(board: Board) -> None:
         BoardNotReady, match=r"did not become ready within 1.00 s: temperature: 91 °C"
     ):
         board.conditions(strict=True, **wanted).ready()
+
+
+def zone(board: Board, number: int, reads: str) -> None:
+    folder = board.fakes / f"sys/class/thermal/thermal_zone{number}"
+    folder.mkdir(exist_ok=True)
+    (folder / "type").write_text("vendor\n")
+    (folder / "temp").write_text(f"{reads}\n")
+
+
+@pytest.mark.parametrize(
+    ("reads", "why"),
+    [
+        ("78", "perhaps whole degrees"),
+        ("-1", "perhaps whole degrees"),
+        ("999", "perhaps whole degrees"),
+        ("999999", "outside -40 to 150 °C"),
+        ("-40001", "outside -40 to 150 °C"),
+        ("150001", "outside -40 to 150 °C"),
+        ("45.2", "not a whole number"),
+    ],
+)
+def test_a_zone_that_is_not_trusted_is_named_and_strict_refuses(
+    board: Board, reads: str, why: str
+) -> None:
+    """It neither passes as a fraction of a degree nor keeps the run waiting."""
+    zone(board, 0, reads)
+    named = f"not trusted: thermal_zone0 vendor: {reads}, {why}"
+    wanted = {"max_start_temperature": 60, "max_wait": "10h"}
+    (found,) = board.conditions(**wanted).ready()
+    assert (found.had, found.ok) == (f"the board does not report it; {named}", None)
+    assert board.notes == [f"note: temperature <= 60 °C cannot be checked: {found.had}"]
+    with pytest.raises(ConfigError, match=named):
+        board.conditions(strict=True, **wanted).ready()
+
+
+@pytest.mark.parametrize(
+    ("reads", "had"),
+    [("0", "0 °C"), ("1000", "1 °C"), ("-40000", "-40 °C"), ("150000", "150 °C")],
+)
+def test_a_zone_at_the_edge_is_trusted(board: Board, reads: str, had: str) -> None:
+    """0 is the same temperature in degrees and in thousandths."""
+    zone(board, 0, reads)
+    (found,) = board.conditions(max_start_temperature=150, strict=True).ready()
+    assert (found.had, found.ok) == (had, True)
+
+
+def test_other_zones_count_beside_one_that_is_not_trusted(board: Board) -> None:
+    zone(board, 1, "999999")
+    named = "not trusted: thermal_zone1 vendor: 999999, outside -40 to 150 °C"
+    (cool,) = board.conditions(max_start_temperature=60, max_wait="10h").ready()
+    assert (cool.had, cool.ok) == (f"45 °C; {named}", None)
+    with pytest.raises(ConfigError, match=named):
+        board.conditions(max_start_temperature=60, strict=True).ready()
+    (hot,) = board.conditions(max_start_temperature=40, max_wait="100ms").ready()
+    assert (hot.had, hot.ok) == (f"45 °C; {named}", False)
+    assert board.notes[-1] == f"note: temperature <= 40 °C is not met: {hot.had}"
 
 
 def test_a_wait_never_takes_what_the_run_has_no_time_for(board: Board) -> None:

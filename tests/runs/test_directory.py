@@ -1,16 +1,21 @@
+import json
 import os
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from records_made import BEGAN, plan, planned_run, run, trial
+from records_made import BEGAN, plan, planned_run, recorded_run, run, trial
 
 from labctl.errors import ConfigError, HostTimeout
 from labctl.records import Origin, RunEnd
-from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.directory import RunDirectory, all_directories, run_directories
 from labctl.runs.record.disk import directory_bytes
-from labctl.runs.record.lookup import find_run, find_unfinished
+from labctl.runs.record.lookup import find_directory, find_run, find_unfinished
+from labctl.runs.record.repository import RunRepository
+from labctl.runs.record.trash import move_to_trash, restore
 
 FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
 
@@ -68,14 +73,89 @@ def test_a_run_is_found_by_what_people_type(runs: Path, name: str) -> None:
 
 def test_of_runs_of_one_second_the_last_to_begin_is_the_latest(tmp_path: Path) -> None:
     ids = [f"20261121T223000Z-{end}" for end in ("q8-000001", "q2-ffffff", "q2-aaaaaa")]
-    for number, run_id in enumerate(ids):
-        planned_run(tmp_path, run(run_id), plan())
-        (tmp_path / run_id / "lock").touch()
-        os.utime(tmp_path / run_id / "lock", ns=(number, number))
-    planned_run(
-        tmp_path, run("20261121T223000Z-z-ffffff"), plan()
-    )  # of a bundle, say: it was never locked here
+    for run_id in ids:
+        recorded_run(tmp_path, run_id)
     assert find_run(tmp_path, "latest").path.name == ids[-1]
+
+
+AHEAD, BEHIND = "20461121T223000Z-q2-aaaaaa", "19700101T000009Z-q2-bbbbbb"
+
+
+def test_the_latest_run_is_the_last_recorded_whatever_the_clock_said(tmp_path: Path) -> None:
+    for run_id in (FIRST, AHEAD, SECOND, BEHIND):
+        recorded_run(tmp_path, run_id)
+        assert find_run(tmp_path, "latest").path.name == run_id
+    numbers = {one.path.name: one.run().recorded for one in run_directories(tmp_path)}
+    assert numbers == {FIRST: 1, AHEAD: 2, SECOND: 3, BEHIND: 4}
+    found = [one.run.id for one in RunRepository(tmp_path).query()]
+    assert found == [BEHIND, SECOND, AHEAD, FIRST]
+    assert [one.run.id for one in RunRepository(tmp_path).query(limit=2)] == [BEHIND, SECOND]
+    being_prepared = RunDirectory(tmp_path / "20260101T000000Z-q2-cccccc")
+    being_prepared.begin()
+    assert find_directory(tmp_path, "latest").path == being_prepared.path
+    assert find_run(tmp_path, "latest").path.name == BEHIND
+
+
+def test_a_date_beyond_the_clock_is_marked_in_lists(tmp_path: Path) -> None:
+    for run_id in (AHEAD, SECOND):
+        recorded_run(tmp_path, run_id)
+    marked = {one.run.id: one.is_ahead for one in RunRepository(tmp_path).query()}
+    assert marked == {AHEAD: True, SECOND: False}
+
+
+@pytest.mark.parametrize("mark", ["origin.json", "fetched"])
+def test_a_run_of_elsewhere_is_not_the_latest_and_counts_for_no_number(
+    tmp_path: Path, mark: str
+) -> None:
+    theirs = RunDirectory(tmp_path / AHEAD)
+    theirs.begin(is_own=False)
+    (theirs.path / "run.json").write_text(run(AHEAD, recorded=70).model_dump_json(indent=2))
+    (theirs.path / "plan.json").write_text(plan().model_dump_json())
+    (theirs.path / mark).write_text("x")
+    assert find_run(tmp_path, "latest").path.name == AHEAD  # nothing was recorded here
+    assert recorded_run(tmp_path, FIRST).run().recorded == 1
+    assert find_run(tmp_path, "latest").path.name == FIRST
+
+
+def test_a_number_is_not_given_again_after_a_run_went_to_the_trash(tmp_path: Path) -> None:
+    move_to_trash(recorded_run(tmp_path, FIRST))
+    assert recorded_run(tmp_path, SECOND).run().recorded == 2
+    restore(tmp_path, FIRST)
+    assert find_run(tmp_path, "latest").path.name == SECOND
+
+
+def test_processes_that_begin_at_once_get_different_numbers(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path;"
+        "from labctl.runs.record.directory import RunDirectory;"
+        "[RunDirectory(Path(sys.argv[1]) / f'20261121T223000Z-q-{sys.argv[2]}0000{n}').begin()"
+        " for n in range(8)]"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    started = [subprocess.Popen([*words, str(n)]) for n in range(3)]
+    assert [one.wait(60) for one in started] == [0, 0, 0]
+    numbers = [int((one.path / "recording").read_text()) for one in all_directories(tmp_path)]
+    assert numbers == list(range(1, 25))  # in the order of the directories, each once
+
+
+def test_a_number_in_a_file_that_another_program_wrote_is_found(tmp_path: Path) -> None:
+    path = recorded_run(tmp_path, AHEAD).path / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()), sort_keys=True))
+    assert recorded_run(tmp_path, FIRST).run().recorded == 2
+    path.write_text("[torn")
+    assert recorded_run(tmp_path, SECOND).run().recorded == 3
+
+
+@pytest.mark.parametrize("number", ["-5", "1" * 60, str((1 << 53) + 1), "1e3", "true"])
+def test_a_number_that_nobody_gave_is_none(tmp_path: Path, number: str) -> None:
+    for name in ("run.json", "recording"):
+        other = RunDirectory(tmp_path / f"{AHEAD[:-6]}{len(name):06}")
+        other.begin()
+        (other.path / name).write_text(
+            f'{{"schema_version": 2, "recorded": {number}}}' if name == "run.json" else number
+        )
+    assert recorded_run(tmp_path, FIRST).run().recorded == 1
+    assert find_run(tmp_path, "latest").path.name == FIRST
 
 
 def test_a_run_is_found_by_its_path(runs: Path) -> None:

@@ -10,6 +10,8 @@ from clocks import skip_waits
 from tiny_gguf import write_tiny_gguf
 
 from labctl.cli.root import run_cli
+from labctl.config.target import Expectations
+from labctl.stats import near_border
 
 RECIPE = """\
 name: tiny
@@ -55,12 +57,30 @@ def test_memory_decides_what_bounds_a_token(
     assert any("expect it to be killed" in note for note in small["notes"])
 
 
+def test_what_the_system_of_a_board_uses_is_not_free() -> None:
+    """Llama-3.1-8B in Q2_K is near the border of a board of 4 GB, not well inside it."""
+    expected = Expectations(cores=4, source="a report", system_memory_bytes=600_000_000)
+    assert expected.free_of(4_000_000_000) == 3_400_000_000
+    assert near_border(3_320_000_000, expected.free_of(4_000_000_000))
+    assert expected.free_of(1_000_000) == 500_000
+    assert Expectations(cores=8, source="a sheet").free_of(1_000) == 1_000
+
+
 def test_the_plan_is_marked(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["plan", recipe, "--target", "rk3568", "--memory", "4GB"]) == 0
     said = capsys.readouterr().out
     assert "tiny on an expected rk3568" in said
-    assert "4 cores and 4.00 GB of free memory: EXPECTED, not measured" in said
+    assert "4 cores and 3.40 GB of 4.00 GB of memory free: EXPECTED, not measured" in said
     assert "from the target's expectations" in said
+    assert "counts as free" not in said
+
+
+def test_a_plan_says_that_the_use_of_the_system_is_not_known(
+    recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = planned(capsys, recipe, "--target", "rk3588", "--memory", "4GB")
+    (note,) = (one for one in found["notes"] if "system_memory_bytes" in one)
+    assert note.startswith("all memory counts as free: the target.yaml of rk3588 does not say")
 
 
 COMMAND = RECIPE.replace(

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from records_made import BEGAN, model, planned_run, run, trial
+from records_made import BEGAN, model, planned_run, recorded_run, run, trial
 
 from labctl.board.probe_files import save_probe
 from labctl.records import (
@@ -93,6 +93,14 @@ def test_only_a_good_trial_that_was_alike_says_how_long_one_takes(
     assert last_measured(tmp_path, "rk1", {"q2": LIKE})["q2"].run == newer.path.name
     (newer.path / "trials" / "002-q2_k-r2" / "record.json").write_text("{}")  # damaged
     assert last_measured(tmp_path, "rk1", {"q2": LIKE})["q2"].run != newer.path.name
+
+
+def test_the_last_trial_is_of_the_run_recorded_last_whatever_the_clock_said(tmp_path: Path) -> None:
+    alike = {"comparability": {"threads": 4, "tokens": 32, "cpus": "0-3"}}
+    ids = ("20461118T223000Z-q2-aaaaaa", "20261119T223000Z-q2-bbbbbb")
+    for run_id in ids:
+        recorded_run(tmp_path / "runs", run_id).add(trial(**alike))
+        assert last_measured(tmp_path, "rk1", {"q2": LIKE})["q2"].run == run_id
 
 
 def test_what_was_taken_over_took_as_long_as_its_job(tmp_path: Path) -> None:

@@ -29,3 +29,7 @@ def test_a_lab_in_a_repository_has_its_revision(
     assert lab_revision(tmp_path / "link") == clean
     (lab / "devices.yaml").write_text("lab: two\n")
     assert lab_revision(lab) == f"{clean}-dirty"
+    for variable in ("GIT_DIR", "GIT_WORK_TREE"):  # as a hook of another repository has them
+        monkeypatch.setenv(variable, str(tmp_path))
+    assert lab_revision(lab) == f"{clean}-dirty"
+    assert lab_revision(tmp_path) is None

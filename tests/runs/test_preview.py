@@ -75,7 +75,11 @@ def test_near_the_border_of_memory_both_times_are_told() -> None:
     assert found.messages()[2] == (
         "q2: within 15% of what fits in memory (3.18 GB of 3.30 GB): 636 ms a token if it does"
         " (3.18 GB a token at 5.00 GB/s from DRAM, at best), 18.2 s if not (every token reads"
-        " 3.18 GB at 175 MB/s from storage)"
+        " 3.18 GB at 175 MB/s from storage), up to 40.0 s if it reads single pages"
+    )
+    assert row.predicted.upper_token_ns is not None
+    assert row.predicted.upper_token_ns == pytest.approx(
+        2.2 * (row.predicted.storage_token_ns or 0)
     )
     (document,) = found.document()["variants"].values()
     assert document["storage_token_ns"] == row.predicted.storage_token_ns

@@ -2,15 +2,18 @@
 
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
 from labctl.runs import read_recipe
-from labctl.runs.inputs.untrusted_recipe import Workspace
+from labctl.runs.inputs.untrusted_recipe import Workspace, check_board
+from labctl.transport import LocalConfig
 
 GOOD = """\
 name: pull
@@ -76,8 +79,9 @@ OUTSIDE = ("../secret", "/etc/passwd", "link", "folder-link/secret", "deep/../..
         (GOOD.replace("file: small.gguf", "file: {path}"), 5),
         (GOOD.replace("file: tool", "file: {path}"), 3),
         (llama("{lab: small}").replace("prompt: Hello", "prompt_file: {path}"), 6),
+        (f"{GOOD}files: {{data: {{path}}}}\n", 7),
     ],
-    ids=["model", "program", "prompt"],
+    ids=["model", "program", "prompt", "files"],
 )
 def test_no_file_outside_its_folder(
     read: Read, workspace: Path, text: str, line: int, path: str
@@ -117,6 +121,35 @@ def test_what_is_refused(read: Read, text: str, said: str) -> None:
     assert re.search(said, f"{caught.value.message}\n{caught.value.details or ''}")
 
 
+OF_A_PACKAGE = f"{{pypi: {{package: tiny, version: '1.0', sha256: '{SHA256}', member: m.gguf}}}}"
+
+
+@pytest.mark.parametrize("models", ["{lab: small}", OF_A_PACKAGE])
+def test_models_of_the_lab_and_of_packages_are_taken(read: Read, models: str) -> None:
+    assert read(llama(models)).models["m"].file is None
+
+
+def test_an_engine_of_another_package_is_refused(
+    read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its code would read on this host what the recipe says."""
+    from labctl.runs.inputs import untrusted_recipe
+
+    monkeypatch.setattr(untrusted_recipe, "is_own", lambda _name: False)
+    with pytest.raises(ConfigError) as caught:
+        read(GOOD)
+    assert "uses labctl's own engines" in f"{caught.value.message} {caught.value.details}"
+
+
+@pytest.mark.parametrize("untrusted", [True, False])
+def test_this_host_is_no_board_for_it(untrusted: bool) -> None:
+    board = Board.model_validate(
+        {"target": "x", "workdir": "/w", "transport": LocalConfig(), "untrusted": untrusted}
+    )
+    with pytest.raises(ConfigError, match="is this host itself" if untrusted else "takes no un"):
+        check_board(board)
+
+
 def test_a_key_that_nobody_looked_at_is_refused(
     read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +165,16 @@ def test_each_key_of_a_recipe_was_looked_at() -> None:
 
     assert set(Recipe.model_fields) == _HARMLESS | _CHECKED
     assert not _HARMLESS & _CHECKED
+
+
+def test_a_bomb_of_aliases_costs_nothing(read: Read) -> None:
+    bomb = "a0: &a0 [x, x]\n" + "".join(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)
+    )
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match="more than 50000 values"):
+        read(GOOD + bomb)
+    assert time.monotonic() - began < 10
 
 
 def test_too_many_bytes(read: Read, workspace: Path) -> None:

@@ -7,10 +7,11 @@ import sqlite3
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from postgres_server import PostgresServer
 
 from labctl import process
 from labctl.config.lab import Lab, LabFile
-from labctl.database import DatabaseAway, postgresql
+from labctl.database import DatabaseAway, patience, postgresql
 from labctl.database.postgresql import PostgresDatabase, Timeouts
 from labctl.errors import HostError
 from labctl.retry import wait_until
@@ -142,6 +143,11 @@ def frozen(*pids: int) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
+def at_once(ask: Callable[[], object]) -> object:
+    with patience(0.0):
+        return ask()
+
+
 def timers() -> list[threading.Timer]:
     return [one for one in threading.enumerate() if isinstance(one, threading.Timer)]
 
@@ -161,7 +167,7 @@ def test_a_question_to_a_server_that_stands_still_ends(
     second = process()
     monkeypatch.setitem(postgresql.LINK, "connect_timeout", 2)
     with frozen(postgres.process.pid, second), ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(process) for _ in range(2)]
+        asked = [pool.submit(at_once, process) for _ in range(2)]
         assert wait_until(lambda: bool(timers()), timeout=60, interval=0.01)
         assert all(one.daemon for one in timers())  # else no process could end meanwhile
         lease = state.leases.acquire("rk1", purpose="test")  # it waits for no question
@@ -176,7 +182,7 @@ def test_a_question_to_a_server_that_stands_still_ends(
 def test_who_waits_too_long_to_write_is_told_why(lab: LabFile) -> None:
     state = with_timeouts(lab, Timeouts(lock=1.0))
     with ThreadPoolExecutor(1) as pool, state.changing():
-        refused = pool.submit(use, state, 1)
+        refused = pool.submit(at_once, partial(use, state, 1))
         with pytest.raises(HostError, match="other threads of this process have its only connec"):
             refused.result(60)
     use(state, 1)
@@ -210,7 +216,7 @@ def test_a_connection_to_a_file_serves_all_questions(
         state = lab_state(LabFile(tmp_path, Lab(boards={})))
         state.leases.release(state.leases.acquire("rk1", purpose="test"))
         assert state.leases.list() == []
-    assert len(made) == 1
+    assert len(made) == 2  # the file was made under another name
 
 
 def test_a_writer_that_was_stopped_does_not_keep_the_others_from_their_leases(
@@ -226,5 +232,5 @@ def test_a_writer_that_was_stopped_does_not_keep_the_others_from_their_leases(
             assert other.leases.renew(lease).epoch == lease.epoch
             connection.exec_driver_sql("SELECT 1")
 
-    with pytest.raises(HostError, match="idle-in-transaction"):
+    with pytest.raises(DatabaseAway, match="idle-in-transaction"):
         stop_in_the_middle()

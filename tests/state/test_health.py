@@ -89,8 +89,10 @@ def test_firmware_and_state_are_in_the_history_where_they_change(state: LabState
     assert not state.health.set_firmware("rk1", "OpenHarmony 4.1", by="check")
     assert not state.health.set_firmware("rk1", "OpenHarmony 4.1", by="check")
     assert state.health.set_firmware("rk1", "OpenHarmony 5.0", by="check")
-    for value in ("offline", "offline", "idle"):
-        state.health.set_state("rk1", value, by="check", reason="x")
+    for result in ("connected", "offline", "unauthorised", "connected"):
+        state.health.contacted({"rk1": result}, by="check", reason="x")
+        assert state.health.get("rk1").contact == result
+        assert state.health.get("rk1").is_offline == (result != "connected")
     assert [(e.kind, e.value) for e in state.health.history("rk1")] == [
         ("firmware", "OpenHarmony 4.1"),
         ("firmware", "OpenHarmony 5.0"),

@@ -97,7 +97,7 @@ def test_work_must_end_before_a_reservation_of_another(state: LabState) -> None:
         state.holds.hold("rk1", by=BOB, seconds=2 * HOUR)
     state.holds.hold("rk1", by=BOB, seconds=HOUR / 2)
     with pytest.raises(BoardBusy, match="is reserved for ann"):
-        state.reservations.add("rk1", begin + 60, begin + 90, holder=BOB, by=BOB)
+        state.reservations.add("rk1", begin + 60, begin + 120, holder=BOB, by=BOB)
     state.reservations.add("rk1", begin + HOUR, begin + 2 * HOUR, holder=BOB, by=BOB)
     state.holds.release("rk1", by=BOB)
     # ``ann`` is ann on whatever host.

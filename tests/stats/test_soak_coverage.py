@@ -17,7 +17,7 @@ from simulated_comparisons import (
     variants_of_two_runs,
 )
 
-from labctl.results.summary import interval_of
+from labctl.results.summary import estimate_of
 from labctl.stats import paired, unpaired
 
 pytestmark = pytest.mark.soak
@@ -35,7 +35,7 @@ WAYS: dict[str, tuple[Way, float]] = {
 
 @pytest.mark.parametrize("name", WAYS)
 @pytest.mark.parametrize("repeats", [3, 5, 10])
-def test_coverage_of_every_interval_of_a_comparison(name: str, repeats: int) -> None:
+def test_coverage_of_every_estimate_of_a_comparison(name: str, repeats: int) -> None:
     way, between = WAYS[name]
     for sigma in SIGMAS:
         seed = round(1000 * sigma) + repeats
@@ -51,9 +51,10 @@ def test_coverage_of_a_variants_own_interval(repeats: int) -> None:
         chance = random.Random(3)
         held = 0
         for _ in range(RUNS):
-            found = interval_of(run(chance, Noise(sigma), repeats), None)
+            found = estimate_of(run(chance, Noise(sigma), repeats), None)
             assert found is not None
-            held += found.low <= 1 <= found.high
+            assert found.interval is not None
+            held += found.interval.low <= 1 <= found.interval.high
         print(f"token time, {repeats} repeats, sigma {sigma:.0%}: {held / RUNS:.2%}")
         assert 0.94 <= held / RUNS <= 0.96
 

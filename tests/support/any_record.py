@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le, Lt
 from hypothesis import strategies as st
 from pydantic import AwareDatetime, BaseModel, JsonValue
 
@@ -57,7 +57,9 @@ def values_of(kind: Any, *constraints: Any) -> Values:
     assert kind is int, f"no values of {kind}"
     least = [one.ge for one in constraints if isinstance(one, Ge)]
     least += [one.gt + 1 for one in constraints if isinstance(one, Gt)]  # type: ignore[operator]
-    return st.integers(max(least, default=-(1 << 62)), (1 << 63) - 1)
+    most = [one.le for one in constraints if isinstance(one, Le)]
+    most += [one.lt - 1 for one in constraints if isinstance(one, Lt)]  # type: ignore[operator]
+    return st.integers(max(least, default=-(1 << 62)), min(most, default=(1 << 63) - 1))
 
 
 def _composed(origin: Any, inner: tuple[Any, ...], constraints: tuple[Any, ...]) -> Values:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import agent_builds
 from chaos_boards import VirtualBoard
+from chaos_clients import SHELF, Clients, lab_clients
 from chaos_clock import Clock, clock_library
 from chaos_history import History
 from chaos_network import HostNetwork, Proxies, Proxy, host_networks
@@ -43,6 +44,13 @@ _SLEEPER = """\
 sleep $1
 echo token of $2
 exit $3
+"""
+#: A board of people alone.
+_SHELF = f"""\
+  {SHELF}:
+    target: {agent_builds.HOST}
+    transport: {{kind: hdc, link: tcp, address: "127.0.0.1:9"}}
+    workdir: /nowhere
 """
 _RECIPE = f"""\
 name: sleeping
@@ -164,6 +172,8 @@ class ChaosLab:
     backups: list[Path] = field(default_factory=list)
     #: Results of jobs that were told once: job -> run.
     results: dict[str, str] = field(default_factory=dict)
+    #: What people do meanwhile; made when the lab is there.
+    clients: Clients = field(init=False)
     #: Parameter ``number`` of each run directory's recipe.
     numbers: dict[Path, int] = field(default_factory=dict)
 
@@ -203,21 +213,11 @@ class ChaosLab:
 
     def stop_database(self) -> None:
         """Kill the database."""
-        self.server.process.send_signal(signal.SIGQUIT)
-        # A connection that said nothing yet lives until authentication_timeout.
-        self.server.process.wait(120)
+        self.server.stop(signal.SIGQUIT)
 
     def start_database(self) -> None:
         """Start the database again from what is on its disk."""
-        folder = self.server.socket
-        with (folder / "log").open("ab") as log:
-            self.server.process = subprocess.Popen(
-                self.server.process.args,
-                user=folder.stat().st_uid or None,
-                cwd=folder,
-                stdout=log,
-                stderr=log,
-            )
+        self.server.start()
         assert wait_until(self._database_answers, timeout=60, interval=0.05)
         self.history.mark("the database is back")
 
@@ -241,8 +241,11 @@ class ChaosLab:
         """
         self.state.restore(backup, force=True)  # whom a kill ended looks alive for a minute
         self.history.mark("restored")
-        known = {job.id for job in self.state.jobs.list(ended=len(self.submitted))}
-        self.state.jobs.submit(*(job for name, job in self.submitted.items() if name not in known))
+        ended = len(self.submitted) + len(self.clients.jobs)
+        known = {job.id for job in self.state.jobs.list(ended=ended)}
+        every = {**self.submitted, **self.clients.jobs}
+        self.state.jobs.submit(*(job for name, job in every.items() if name not in known))
+        self.clients.forget()
 
     def await_worker(self, since: float) -> None:
         """Wait until a worker has begun to serve after a moment by the database's clock."""
@@ -293,7 +296,6 @@ def chaos_lab(root: Path, server: PostgresServer, seconds: float) -> Iterator[Ch
     boards = [VirtualBoard(name, root / name, root / "effects.jsonl") for name in BOARDS]
     has_disks = may_mount()
     with ExitStack() as ending:
-        ending.callback(_stop, server)
         for board in boards:
             ending.callback(board.power_off)
             board.start()
@@ -314,20 +316,17 @@ def chaos_lab(root: Path, server: PostgresServer, seconds: float) -> Iterator[Ch
             ending.callback(hosts[host].switch_off)
             hosts[host].boot()  # it takes a while: all at once
         _write_lab(root / "desk", name, server.url, boards, [f"127.0.0.1:{b.port}" for b in boards])
-        _write_inputs(root / "desk")
+        with (root / "desk" / "devices.yaml").open("a") as file:
+            file.write(_SHELF)
+        write_inputs(root / "desk")
         lab = find_lab(root / "desk", TRANSPORTS)
         state = lab_state(lab)
         history = History(state, name)
         found = ChaosLab(lab, state, history, root, hosts, boards, server, has_disks, seconds)
+        found.clients = ending.enter_context(lab_clients(root, state))
         for one in hosts.values():
             one.start()
         yield found
-
-
-def _stop(server: PostgresServer) -> None:
-    """Stop the server, which is no longer the one that was started first."""
-    server.process.send_signal(signal.SIGINT)
-    server.process.wait(120)
 
 
 def _write_lab(
@@ -345,7 +344,8 @@ def _write_lab(
     (folder / "devices.yaml").write_text(text)
 
 
-def _write_inputs(folder: Path) -> None:
+def write_inputs(folder: Path) -> None:
+    """Write the recipe of the jobs, and what it needs."""
     for part in ("models", "tools", "recipes"):
         (folder / part).mkdir()
     (folder / "models" / "any.bin").write_bytes(bytes(1000))

@@ -14,7 +14,7 @@ from labctl.errors import ExitStatus
 from labctl.records import TrialRecord
 from labctl.retry import wait_until
 from labctl.runs.record.repository import RunRepository
-from labctl.state import Job
+from labctl.state import Job, NewJob
 
 #: A fault breaks what begins so long (s) after it, too: a host or a board is still coming back.
 _AFTER = 20.0
@@ -45,6 +45,12 @@ def check_all(lab: ChaosLab) -> None:
     wrong = [one for one in told if one != (one[0], 1) or one[0] not in lab.broken]
     assert not wrong, f"blamed on the job: {wrong}\n{lab.said()}"
     assert not ended_twice(lab.history.changes()), lab.said()
+    lab.clients.check()
+    for name, job in lab.clients.jobs.items():
+        done = lab.job(name)
+        finished = [path for path in runs.get(_asked(job), []) if _state(path) == "finished"]
+        assert done.state == "done", f"{done}\n{lab.said()}"
+        assert len(finished) == (done.exit_status == 0), f"{done} {finished}\n{lab.said()}"
     _check_index(lab, runs)
 
 
@@ -107,6 +113,10 @@ def _check_index(lab: ChaosLab, runs: dict[int, list[Path]]) -> None:
     finished = Counter(one.run.id for one in listed if one.run.state == "finished")
     there = (path for paths in runs.values() for path in paths if _state(path) == "finished")
     assert finished == Counter(path.name for path in there), lab.said()
+
+
+def _asked(job: NewJob) -> int:
+    return int(job.request["recipe"]["parameters"]["number"])
 
 
 def _number(job: Job) -> int:

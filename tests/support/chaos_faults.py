@@ -28,6 +28,8 @@ FAULTS = (
     "link",
 )
 _DAY = 86_400
+#: Commands of people that begin as a fault does; more begin while there is no database.
+_CLIENTS = 2
 #: That wait or run when a trial begins: one more than there are boards.
 _JOBS = len(BOARDS) + 1
 
@@ -62,8 +64,11 @@ def run_trial(lab: ChaosLab, trial: int, seed: int) -> str:
     if kind != "none":
         lab.faults.append(fault)
     last = partial(_last, lab, busy if outlives else [], lasting)
+    if kind != "restore":  # what a backup does not know is gone
+        lab.clients.start(_CLIENTS)
     fault.words += _break(lab, kind, host, last, rng)
     fault.ended = time.time()
+    lab.clients.finish()
     return fault.words
 
 
@@ -96,6 +101,7 @@ def _break(
             host.network.plug()
         case "database":
             lab.stop_database()
+            lab.clients.start(4 * _CLIENTS)
             _pause(rng.uniform(0.1, 0.5) * lab.seconds)
             lab.start_database()
         case "restore":

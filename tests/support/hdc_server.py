@@ -21,6 +21,10 @@ from labctl.hdc.host.nodes import Listener
 from labctl.hdc.wire import Command
 
 BANNER = b"OHOS HDC\0\0\0H"
+#: Keys of boards on cables, in their real form: 32 hex digits on USB, a device file on UART.
+USB_KEY = "7001005458323933328a01ce1c2f3900"
+OTHER_USB_KEY = "7001005458323933328a01ce2d403a00"
+UART_KEY = "/dev/ttyUSB0,1500000"
 TASKS = {13, 3000, 3001, 3002, 3003, 3004, 3006, 3007}
 PREFIXES = {0: b"[Fail]", 1: b"[Info]"}
 EMPTY = b"[Empty]\r\n"
@@ -33,6 +37,7 @@ UNAUTHORISED = (
     "Please check for a confirmation dialog on your device.\r\n"
     "Otherwise try 'hdc kill' if that seems wrong.\r\n"
 )
+DENIED = "[Fail][E000003]:The device unauthorized.\r\nThe user denied the access.\r\n"
 
 
 @dataclass
@@ -56,6 +61,8 @@ class Board:
     hangs: bool = False
     #: Somebody has allowed the server's key since it was refused.
     is_allowed: bool = False
+    #: Somebody has denied it.
+    is_denied: bool = False
     rules: dict[tuple[str, str, str], ExitStack] = field(default_factory=dict)
     #: Reverse rules that do not stand yet: they go with the client that asked for them.
     agreeing: dict[tuple[str, str, str], ExitStack] = field(default_factory=dict)
@@ -135,7 +142,8 @@ class StandInServer:
         self.hellos.append(hello)
         assert len(hello) == self.hello_bytes, hello
         assert hello[:12] == BANNER
-        key = hello[12:44].rstrip(b"\0").decode()
+        # A server that compares versions keeps the last byte of the key for a NUL.
+        key = hello[12 : 43 if version else 44].rstrip(b"\0").decode()
         if key and key not in self.boards:
             write(client, NO_MATCH.encode())
             return
@@ -236,7 +244,7 @@ class StandInServer:
     def _for_board(self, client: socket.socket, key: str, command: str, raw: bytes) -> None:
         board = self.boards[key]
         if board.listed() == "Unauthorized":
-            write(client, UNAUTHORISED.encode())
+            write(client, (DENIED if board.is_denied else UNAUTHORISED).encode())
         elif board.listed() != "Connected":
             write(client, NOT_CONNECTED.encode())
         elif board.is_dead:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,12 +84,30 @@ def is_alive(pid: int) -> bool:
     return text.rpartition(")")[2].split()[0] not in "ZX"
 
 
+def host_pid(inner: int, supervisor: int) -> int:
+    """Return the process that a job calls so: it may have a PID namespace of its own."""
+    for entry in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            lines = dict(line.split(":", 1) for line in entry.read_text().splitlines())
+            if int(lines["NSpid"].split()[-1]) == inner and _is_below(
+                int(lines["Pid"]), supervisor
+            ):
+                return int(lines["Pid"])
+    raise AssertionError(f"no process {inner} below {supervisor}")
+
+
+def _is_below(pid: int, above: int) -> bool:
+    while pid > 1 and pid != above:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid == above
+
+
 def soon(condition: Any, seconds: float = 60) -> bool:
     """True when the condition holds within that time."""
     return wait_until(condition, timeout=seconds, interval=0.02)
 
 
-def pid_in(path: Path) -> int:
-    """The process id that a program writes into a file, once it is there."""
+def pid_in(path: Path, supervisor: int) -> int:
+    """The process whose id a job's program writes into a file, once it is there."""
     assert soon(lambda: path.exists() and path.read_text().endswith("\n")), path
-    return int(path.read_text())
+    return host_pid(int(path.read_text()), supervisor)

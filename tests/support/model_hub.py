@@ -22,6 +22,8 @@ class Hub(ThreadingHTTPServer):
         self.names = ["tiny-F32.gguf"]
         self.cut_after: int | None = None
         self.ranges = True
+        #: Bytes in an answer to a request of a range.
+        self.most_bytes: int | None = None
         self.renamed = False
         self.begins: int | None = None
         self.status = 200
@@ -37,6 +39,9 @@ class Hub(ThreadingHTTPServer):
         self.redirect: str | None = None
         #: Of the file, in answers to whatever requests.
         self.sent_bytes = 0
+        #: A page in place of the file, with its type, and whether its length is told.
+        self.page: tuple[bytes, str] | None = None
+        self.tells_length = True
         #: What holds back whatever is asked for up to the file's end.
         self.gate = threading.Event()
         self.gate.set()
@@ -122,7 +127,23 @@ class Answers(BaseHTTPRequestHandler):
         with suppress(ConnectionError):  # who asked may have seen enough
             self.wfile.write(body)
 
+    def send_page(self, body: bytes, kind: str) -> None:
+        self.protocol_version = "HTTP/1.1"
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        if self.server.tells_length:
+            self.send_header("Content-Length", str(len(body)))
+        else:
+            self.send_header("Transfer-Encoding", "chunked")
+            body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+        self.end_headers()
+        self.wfile.write(body)
+
     def file(self) -> None:
+        if self.server.page is not None:
+            self.send_page(*self.server.page)
+            return
         begin, end, status = 0, len(self.server.content), 200
         wanted = self.headers.get("Range")
         if wanted and self.server.ranges:
@@ -132,6 +153,7 @@ class Answers(BaseHTTPRequestHandler):
                 self.answer(b"", 416)
                 return
             begin = begin if self.server.begins is None else self.server.begins
+            end = min(end, begin + (self.server.most_bytes or end))
         if end >= len(self.server.content) and (not wanted or wanted.endswith("-")):
             self.server.gate.wait()
         self.answer(self.server.content[begin:end], status, begin)

@@ -215,6 +215,7 @@ class PlayedConditions:
 
     setting: "Setting"
     unlike: dict[str, JsonValue] = field(default_factory=dict)
+    last: tuple[ConditionRecord, ...] = ()
 
     def held(
         self, mine: Callable[[], None], *, restore: bool = True

@@ -28,8 +28,17 @@ MS = 1_000_000
 def planned_run(runs: Path, record: RunRecord, plan: PlanRecord) -> RunDirectory:
     """The directory of a run whose first trial can begin."""
     directory = RunDirectory(runs / record.id)
-    directory.begin()
+    directory.begin(is_own=False)  # by its date
     directory.start(record, plan)
+    return directory
+
+
+def recorded_run(runs: Path, run_id: str, **changes: Any) -> RunDirectory:
+    """The directory of a run as `labctl run` records it; the id has what its clock said."""
+    directory = RunDirectory(runs / run_id)
+    directory.begin()
+    started = datetime.strptime(run_id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    directory.start(run(run_id, started=started, **changes), plan())
     return directory
 
 

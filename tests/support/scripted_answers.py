@@ -27,6 +27,8 @@ class Answer:
     #: What the error says; the whole body where ``body`` is set.
     message: str = "scripted failure"
     body: bytes | None = None
+    #: A whole stream as some server sends it: seconds after the request, and an event or its bytes.
+    stream: Sequence[tuple[float, Any]] = ()
     #: The connection is reset after so many tokens, or the stream ends there without a last event.
     reset_after: int | None = None
     end_after: int | None = None

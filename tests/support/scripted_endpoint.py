@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,10 @@ class ScriptedEndpoint:
         self.models = [MODEL]
         #: Paths that this server does not have.
         self.missing: set[str] = set()
+        #: Answers of paths that are not for answers, in place of the usual ones.
+        self.facts: dict[str, Any] = {}
+        #: Keys that a request counts as having: this server reports what nobody asked for.
+        self.unasked: dict[str, Any] = {}
         #: A key that requests must bear.
         self.key: str | None = None
         self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -134,10 +138,12 @@ class ScriptedEndpoint:
         if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
             message = f"no such key: {request.headers.get('authorization')}"
             return await _send(writer, 401, {"error": {"message": message}})
-        form = shape(request.path, request.body)
+        form = shape(request.path, {**self.unasked, **request.body})
         if form is None or request.path in self.missing:
-            told = facts(request.path, request.body, TEMPLATE, self.context, self.models)
-            if told is None or request.path in self.missing:
+            told = self.facts.get(request.path)
+            if told is None and request.path not in self.missing:
+                told = facts(request.path, request.body, TEMPLATE, self.context, self.models)
+            if told is None:
                 return await _send(writer, 404, {"error": {"message": "File Not Found"}})
             return await _send(writer, 200, told)
         asked = Asked(form.prompt)
@@ -153,6 +159,8 @@ class ScriptedEndpoint:
             told = form.error(answer.status, answer.message)
             return await _send(writer, answer.status, answer.body or told, answer.headers)
         async with self._slots or contextlib.nullcontext():
+            if answer.stream:
+                return await _replay(answer.stream, writer)
             return await self._give(request, form, answer, writer)
 
     async def _give(
@@ -215,6 +223,19 @@ def _chunk(writer: asyncio.StreamWriter, content: bytes) -> None:
 
 def _event(writer: asyncio.StreamWriter, document: Any) -> None:
     _chunk(writer, b"data: " + dumped(document) + b"\n\n")
+
+
+async def _replay(stream: Sequence[tuple[float, Any]], writer: asyncio.StreamWriter) -> bool:
+    began = time.monotonic()
+    _head(writer, 200, {"Content-Type": "text/event-stream"}, chunked=True)
+    for at, event in stream:
+        await asyncio.sleep(max(0.0, began + at - time.monotonic()))  # its pace is the script's
+        if isinstance(event, bytes):
+            _chunk(writer, event)
+        else:
+            _event(writer, event)
+        await writer.drain()
+    return await _end(writer)
 
 
 async def _end(writer: asyncio.StreamWriter) -> bool:

@@ -122,7 +122,12 @@ class Completions(Shape):
 
     def event(self, step: Step, answer: Answer, count: int, offset: int) -> dict[str, Any] | None:
         choice = self.choice(step.text or "", None)
-        return self.chunk([choice if answer.no_tokens else self.told(choice, [step], offset)])
+        event = self.chunk([choice if answer.no_tokens else self.told(choice, [step], offset)])
+        options = self.body.get("stream_options") or {}
+        is_told = not answer.no_usage and answer.usage is None  # it would contradict a lie
+        if options.get("continuous_usage_stats") and is_told:
+            event["usage"] = {"prompt_tokens": 5, "completion_tokens": count}
+        return event
 
     def last(self, done: Done) -> list[dict[str, Any]]:
         events = [self.chunk([self.choice("", done.finish)])]
@@ -197,16 +202,11 @@ class LlamaCompletion(Shape):
             "id_slot": 0,
             "tokens_predicted": count,
             "tokens_evaluated": len(tokenize(self.prompt)),
+            **({} if answer.no_tokens else self.probabilities([step])),
         }
 
-    def last(self, done: Done) -> list[dict[str, Any]]:
-        return [self.whole(done) | {"content": "", "tokens": []}]
-
-    def whole(self, done: Done) -> Any:
-        stopped = done.steps[-1].id != EOS
-        stop_type = {"length": "limit", "stop": "word" if stopped else "eos"}
-        tokens = [step.id for step in done.steps] if self.body.get("return_tokens") else []
-        most = 0 if done.answer.no_tokens or self.stream else self.body.get("n_probs", 0)
+    def probabilities(self, made: Sequence[Step]) -> dict[str, Any]:
+        most = self.body.get("n_probs", 0)
         probabilities = [
             {
                 "id": step.id,
@@ -223,10 +223,20 @@ class LlamaCompletion(Shape):
                     for token, logprob in step.likeliest(most)
                 ],
             }
-            for step in done.steps
+            for step in made
         ]
+        return {"completion_probabilities": probabilities} if most else {}
+
+    def last(self, done: Done) -> list[dict[str, Any]]:
+        return [self.whole(done) | {"content": "", "tokens": []}]
+
+    def whole(self, done: Done) -> Any:
+        stopped = done.steps[-1].id != EOS
+        stop_type = {"length": "limit", "stop": "word" if stopped else "eos"}
+        tokens = [step.id for step in done.steps] if self.body.get("return_tokens") else []
+        told = {} if done.answer.no_tokens or self.stream else self.probabilities(done.steps)
         return {
-            **({"completion_probabilities": probabilities} if most else {}),
+            **told,
             "index": 0,
             "content": done.text,
             "tokens": tokens,

@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from records_made import model, timing, trial
 
 from labctl.config.recipe import Precision
 from labctl.records import TrialRecord
 from labctl.results.repeats import LEAST_REPEATS, is_enough, is_narrow, trend_verdict
-from labctl.results.summary import interval_of
+from labctl.results.summary import estimate_of
 
 TRUTH = 100.0
 
@@ -27,6 +28,18 @@ def noise(sigma: float, chance: random.Random, correlation: float = 0) -> Iterat
         state = correlation * state + (1 - correlation**2) ** 0.5 * own
 
 
+@dataclass(frozen=True)
+class Stops:
+    """Shares of runs: whose interval holds the truth, that reached the precision, and of the latter
+    those whose interval holds the truth. ``repeats``: the mean number.
+    """
+
+    covered: float
+    repeats: float
+    reached: float
+    covered_if_reached: float
+
+
 def coverage(
     wanted: Precision,
     sigma: float,
@@ -34,21 +47,26 @@ def coverage(
     runs: int,
     chance: random.Random,
     correlation: float = 0,
-) -> tuple[float, float]:
-    """How often the interval at the stop holds the truth, and the mean of the repeats."""
-    covered = repeats = 0
+) -> Stops:
+    """How often the interval at the stop holds the truth."""
+    covered = repeats = reached = both = 0
     for _ in range(runs):
         values: list[float] = []
         found = None
         for value in noise(sigma, chance, correlation):
             values.append(value)
-            found = interval_of(values, wanted) if len(values) >= LEAST_REPEATS else None
+            estimate = estimate_of(values, wanted) if len(values) >= LEAST_REPEATS else None
+            found = estimate.interval if estimate else None
             if len(values) == wanted.max_repeats or is_narrow(wanted, found):
                 break
         assert found is not None
-        covered += found.low <= TRUTH <= found.high
+        holds = found.low <= TRUTH <= found.high
+        covered += holds
         repeats += len(values)
-    return covered / runs, repeats / runs
+        if is_narrow(wanted, found):
+            reached += 1
+            both += holds
+    return Stops(covered / runs, repeats / runs, reached / runs, both / reached if reached else 1)
 
 
 def stopped(wanted: Precision, source: Iterator[float], variant: str) -> list[TrialRecord]:

@@ -69,6 +69,7 @@ class TimedClient(EndpointClient):
             prompt_tokens=10,
             completion_tokens=self.tokens,
             counted_by="usage",
+            tokens_after_first=self.tokens - 1,
         )
 
     async def tokenize(self, text: str) -> tuple[int, ...] | None:

@@ -2,13 +2,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hdc_server import Board, stand_in_server
+from hdc_server import USB_KEY, Board, stand_in_server
 from sshd_host import ssh_host
 
 from labctl.transport import HdcServerConfig, HdcTcpConfig, LocalConfig, Transport
 from labctl.virtual import VirtualBoard, serving
-
-KEY = "7001005458323933328a01ce1"
 
 
 @pytest.fixture(
@@ -36,10 +34,8 @@ def transport(
                 yield remote
             return
         with (
-            stand_in_server({KEY: Board(board.address)}) as server,
-            HdcServerConfig(
-                key="7001005458323933328a01ce1", server=f"127.0.0.1:{server.port}"
-            ).open() as remote,
+            stand_in_server({USB_KEY: Board(board.address)}) as server,
+            HdcServerConfig(key=USB_KEY, server=f"127.0.0.1:{server.port}").open() as remote,
         ):
             yield remote
 

@@ -56,7 +56,7 @@ def test_what_names_no_board_is_refused(address: str) -> None:
         ("a\0", "h:1"),
         ("ü", "h:1"),
         ("any", "h:1"),
-        ("x" * 32, "h:1"),
+        ("x" * 33, "h:1"),
         ("x", ":1"),
         ("x", "h"),
     ],

@@ -1,6 +1,7 @@
 """Whole directories, on each transport there is; and boards that lie about what is in one."""
 
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -8,10 +9,11 @@ import pytest
 
 from labctl.errors import BoardError, ConfigError, IntegrityError, ProtocolError
 from labctl.transport import (
+    CommandResult,
     HdcTcpConfig,
     TransferOptions,
     Transport,
-    directories,
+    file_transfer,
     pull_directory,
     push_directory,
     remote_words,
@@ -113,14 +115,87 @@ def test_links_are_never_followed_out_of_a_directory(
 def test_many_files_are_proven(transport: Transport, folder: str, tmp_path: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()
-    names = [f"{number:04}-{'n' * 240}" for number in range(150)]
-    assert sum(len(f"{folder}/many/{name}") for name in names) > directories._BATCH_BYTES
+    names = [f"{number:04}-{'n' * 240}" for number in range(200)]
+    assert sum(len(name) for name in names) > file_transfer._BATCH_BYTES
     for name in names:
         (here / name).write_text(name[:4])
-    assert push_directory(transport, here, f"{folder}/many", OPTIONS).files == 150
+    assert push_directory(transport, here, f"{folder}/many", OPTIONS).files == 200
     assert content(Path(f"{folder}/many")) == content(here)
-    assert pull_directory(transport, f"{folder}/many", tmp_path / "back", OPTIONS).files == 150
+    assert pull_directory(transport, f"{folder}/many", tmp_path / "back", OPTIONS).files == 200
     assert content(tmp_path / "back") == content(here)
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["new", "over what is there"])
+def test_many_small_files_take_few_commands(
+    transport: Transport,
+    folder: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    over: bool,
+) -> None:
+    """300 files of 1 kB, of two modes, in several directories: no step is one for each file."""
+    here = tmp_path / "here"
+    for number in range(300):
+        path = here / f"sub-{number % 3}" / f"a name of a file {number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(1024))
+        path.chmod(0o755 if number % 2 else 0o644)
+    if over:
+        push_directory(transport, here, f"{folder}/there", OPTIONS)
+        (here / "sub-0" / "a name of a file 0").write_bytes(os.urandom(900))
+    commands: list[str] = []
+    run = transport.run
+
+    def counted(command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
+        if not re.search(r"\.sh\b|TMPDIR", command):  # ssh runs long ones from a file
+            commands.append(command)
+        return run(command, timeout=timeout, separate_stderr=separate_stderr)
+
+    monkeypatch.setattr(transport, "run", counted)
+    monkeypatch.setattr(transport, "board_hash", None)
+    assert push_directory(transport, here, f"{folder}/there", OPTIONS).files == 300
+    assert sum("sha256sum ./" in command for command in commands) <= 5
+    assert len(commands) <= 12, commands
+    commands.clear()
+    assert pull_directory(transport, f"{folder}/there", tmp_path / "back", OPTIONS).files == 300
+    assert sum("sha256sum ./" in command for command in commands) <= 5
+    assert len(commands) <= 8, commands
+    assert content(Path(folder, "there")) == content(here) == content(tmp_path / "back")
+
+
+def test_small_files_that_change_meanwhile_are_no_success(
+    transport: Transport, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come together: bytes that one has too many would be those of the next."""
+    for name in ("a", "b", "c"):
+        Path(folder, name).write_text(f"content of {name}")
+    run = transport.run
+
+    def changing(command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
+        result = run(command, timeout=timeout, separate_stderr=separate_stderr)
+        if "stat -c" in command:
+            Path(folder, "a").write_text("content of a, longer")
+            Path(folder, "b").write_text("short")
+        return result
+
+    monkeypatch.setattr(transport, "run", changing)
+    pulled = pull_directory(transport, folder, tmp_path / "back", OPTIONS)
+    assert pulled.files == 3
+    assert content(tmp_path / "back") == content(Path(folder))
+    Path(folder, "b").write_text("content of b")
+    Path(folder, "a").write_text("content of a")
+
+    def swapping(command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
+        result = run(command, timeout=timeout, separate_stderr=separate_stderr)
+        if "stat -c" in command:  # of the same length together
+            Path(folder, "a").write_text("content of a+")
+            Path(folder, "b").write_text("content of ")
+        return result
+
+    monkeypatch.setattr(transport, "run", swapping)
+    with pytest.raises(IntegrityError, match="the bytes differ"):
+        pull_directory(transport, folder, tmp_path / "again", OPTIONS)
+    assert not (tmp_path / "again").exists()
 
 
 def test_nothing_appears_when_a_directory_cannot_be_pulled(

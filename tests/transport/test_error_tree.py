@@ -10,6 +10,7 @@ import pytest
 from raw_hdc import RawPeer, scripted_board
 
 from labctl.errors import (
+    AccessDenied,
     Blame,
     BoardError,
     BoardNoSpace,
@@ -20,7 +21,6 @@ from labctl.errors import (
     IntegrityError,
     LabctlError,
     LinkRefused,
-    NotAuthorised,
     ProtocolError,
     RemoteExit,
 )
@@ -183,7 +183,7 @@ def a_quote_is_missing(folder: Path) -> None:
     ("case", "kind", "blame", "names", "received"),
     [
         (nothing_listens, LinkRefused, Blame.INFRA, "127.0.0.1", None),
-        (nobody_is_let_in, NotAuthorised, Blame.INFRA, "127.0.0.1", "E000003"),
+        (nobody_is_let_in, AccessDenied, Blame.INFRA, "127.0.0.1", "E000003"),
         (it_is_silent, CommandTimeout, Blame.INFRA, "127.0.0.1", None),
         (it_speaks_something_else, ProtocolError, Blame.INFRA, "48545450|HTTP", None),
         (it_is_lost_in_a_command, DeviceLost, Blame.INFRA, "echo asked", "half of it"),

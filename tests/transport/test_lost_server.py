@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fake_hdc import FakeHdc, install
-from hdc_server import Board, stand_in_server
+from hdc_server import USB_KEY, Board, stand_in_server
 
 from labctl.errors import CommandTimeout, DeviceLost, InfraError, LinkError, speaks_against_board
 from labctl.retry import wait_until
@@ -18,7 +18,6 @@ from labctl.transport.hdc_server import shared
 from labctl.virtual import VirtualBoard, serving
 
 pytestmark = pytest.mark.usefixtures("private_state")
-KEY = "7001005458323933328a01ce1"
 
 
 @pytest.fixture
@@ -31,14 +30,16 @@ def address(tmp_path: Path) -> Iterator[str]:
 def hdc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> Iterator[FakeHdc]:
     monkeypatch.setattr(shared, "_shared", {})
     hdc = install(tmp_path, monkeypatch)
-    hdc.does(boards={KEY: address})
+    hdc.does(boards={USB_KEY: address})
     yield hdc
     for restarting in shared._shared.values():
         restarting.stop()
 
 
 def behind(port: int, timeout: float = 30) -> HdcTransport:
-    return HdcServerConfig(key=KEY, server=f"127.0.0.1:{port}").open(OpenOptions(timeout=timeout))
+    return HdcServerConfig(key=USB_KEY, server=f"127.0.0.1:{port}").open(
+        OpenOptions(timeout=timeout)
+    )
 
 
 @pytest.fixture
@@ -147,7 +148,7 @@ def test_a_server_that_is_not_there_is_its_hosts_fault(
 @pytest.mark.parametrize("state", ["Offline", "Unauthorized", "Unknown", "dead", "lost"])
 def test_a_server_that_is_well_leaves_its_boards_to_blame(state: str, address: str) -> None:
     board = Board(address, state=state if state[0].isupper() else None)
-    with stand_in_server({KEY: board}) as server, behind(server.port, timeout=2) as link:
+    with stand_in_server({USB_KEY: board}) as server, behind(server.port, timeout=2) as link:
         if state in ("dead", "lost"):
             assert link.run("true", timeout=30).exit_status == 0
         board.is_dead = state == "dead"

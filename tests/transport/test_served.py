@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hdc_server import Board, StandInServer, stand_in_server
+from hdc_server import USB_KEY, Board, StandInServer, stand_in_server
 
 from labctl.errors import (
     CommandTimeout,
@@ -24,10 +24,8 @@ from labctl.transport import HdcServerConfig, OpenOptions, TransferOptions, Tran
 from labctl.transport.hdc_server.shared import running_server
 from labctl.virtual import VirtualBoard, serving
 
-KEY = "7001005458323933328a01ce1"
 
-
-def behind(server: StandInServer, key: str = KEY, timeout: float = 30) -> Transport:
+def behind(server: StandInServer, key: str = USB_KEY, timeout: float = 30) -> Transport:
     return HdcServerConfig(key=key, server=f"127.0.0.1:{server.port}").open(
         OpenOptions(timeout=timeout)
     )
@@ -41,7 +39,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 @contextmanager
 def served(address: str, **keys: str) -> Iterator[tuple[StandInServer, Transport]]:
-    with stand_in_server({KEY: Board(address, **keys)}) as server, behind(server) as link:
+    with stand_in_server({USB_KEY: Board(address, **keys)}) as server, behind(server) as link:
         yield server, link
 
 
@@ -52,7 +50,7 @@ def test_a_key_that_the_server_does_not_know(address: str) -> None:
     with served(address) as (server, _), behind(server, "nosuch") as link:
         with pytest.raises(LinkRefused, match="knows no board nosuch") as caught:
             link.run("true", timeout=30)
-        assert caught.value.hint == f"it knows {KEY}"
+        assert caught.value.hint == f"it knows {USB_KEY}"
         assert not link.is_alive()
 
 
@@ -66,7 +64,7 @@ def test_a_server_without_boards() -> None:
 def test_a_board_that_is_offline(address: str) -> None:
     with (
         served(address, state="Offline") as (_, link),
-        pytest.raises(LinkRefused, match=f"the board {KEY} is offline, says the hdc server"),
+        pytest.raises(LinkRefused, match=f"the board {USB_KEY} is offline, says the hdc server"),
     ):
         link.run("true", timeout=30)
 
@@ -80,8 +78,8 @@ def test_a_board_that_does_not_authorise_the_server(address: str) -> None:
 
 def test_a_board_that_is_being_connected_is_waited_for(address: str) -> None:
     with served(address) as (server, link):
-        server.boards[KEY].state = "Unknown"
-        timer = threading.Timer(0.3, lambda: setattr(server.boards[KEY], "state", None))
+        server.boards[USB_KEY].state = "Unknown"
+        timer = threading.Timer(0.3, lambda: setattr(server.boards[USB_KEY], "state", None))
         timer.start()
         assert link.run("echo here", timeout=30).output == b"here\n"
         timer.join()
@@ -89,7 +87,7 @@ def test_a_board_that_is_being_connected_is_waited_for(address: str) -> None:
 
 def test_a_board_that_stays_in_between(address: str) -> None:
     with (
-        stand_in_server({KEY: Board(address, state="Unknown")}) as server,
+        stand_in_server({USB_KEY: Board(address, state="Unknown")}) as server,
         behind(server, timeout=2) as link,
         pytest.raises(LinkRefused, match="is unknown"),
     ):
@@ -121,19 +119,25 @@ def test_a_board_on_tcp_that_is_not_there(address: str) -> None:
 
 
 def test_servers_that_compare_versions(address: str) -> None:
-    with (
-        stand_in_server({KEY: Board(address)}, hello_bytes=108) as server,
-        behind(server) as link,
-    ):
-        assert link.run("echo here", timeout=30).output == b"here\n"
+    """They keep the last byte of the key for a NUL: the key of a DAYU200 on USB is too long."""
+    short = USB_KEY[:31]
+    boards = {short: Board(address), USB_KEY: Board(address)}
+    with stand_in_server(boards, hello_bytes=108) as server:
+        with behind(server, short) as link:
+            assert link.run("echo here", timeout=30).output == b"here\n"
         assert all(hello.endswith(b"Ver: 3.2.0f".ljust(64, b"\0")) for hello in server.hellos)
+        with behind(server) as link, pytest.raises(LinkRefused, match="at most 31") as caught:
+            link.run("echo here", timeout=30)
+    assert f"has 32: {USB_KEY}" in caught.value.message
+    assert "hdc_version_check" in str(caught.value.hint)
+    assert caught.value.is_of_host
 
 
 # Loss
 
 
 def lose(server: StandInServer) -> None:
-    session = server.boards[KEY].session
+    session = server.boards[USB_KEY].session
     assert session is not None
     session.close()
 
@@ -159,7 +163,7 @@ def test_what_is_lost_in_a_command_is_no_success(address: str, how: str) -> None
                 link.run("true", timeout=30)
             with pytest.raises(LinkRefused, match="is offline"):
                 link.run("true", timeout=30)
-            server.boards[KEY].connect()  # the cable is back
+            server.boards[USB_KEY].connect()  # the cable is back
         assert link.run("echo again", timeout=30).output == b"again\n"
 
 
@@ -204,7 +208,7 @@ def test_a_gone_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with (
-        HdcServerConfig(key=KEY, server=f"127.0.0.1:{port}").open() as link,
+        HdcServerConfig(key=USB_KEY, server=f"127.0.0.1:{port}").open() as link,
         pytest.raises(LinkRefused, match="no hdc server answers"),
     ):
         link.run("true", timeout=30)

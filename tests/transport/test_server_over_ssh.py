@@ -9,7 +9,7 @@ from pathlib import Path
 
 import paramiko
 import pytest
-from hdc_server import Board, StandInServer, stand_in_server
+from hdc_server import USB_KEY, Board, StandInServer, stand_in_server
 from paramiko.ssh_exception import SSHException
 from sshd_host import SshHost, make_key, ssh_host
 
@@ -17,8 +17,6 @@ from labctl.errors import DeviceLost, LinkError, LinkRefused, NotAuthorised, spe
 from labctl.retry import wait_until
 from labctl.transport import HdcServerConfig, HdcTransport, TransferOptions
 from labctl.virtual import VirtualBoard, serving
-
-KEY = "7001005458323933328a01ce1"
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +29,12 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHost]:
 def server(tmp_path: Path) -> Iterator[StandInServer]:
     with (
         serving(VirtualBoard("b", tmp_path / "board")) as (board,),
-        stand_in_server({KEY: Board(board.address)}, dial=board.address) as server,
+        stand_in_server({USB_KEY: Board(board.address)}, dial=board.address) as server,
     ):
         yield server
 
 
-def way_to(server: StandInServer, host: SshHost, key: str = KEY) -> HdcServerConfig:
+def way_to(server: StandInServer, host: SshHost, key: str = USB_KEY) -> HdcServerConfig:
     return HdcServerConfig(key=key, server=f"127.0.0.1:{server.port}", ssh=host.board())
 
 
@@ -136,7 +134,7 @@ def test_a_host_that_is_not_proven_gets_nothing(
 def test_no_server_there(host: SshHost) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    way = HdcServerConfig(key=KEY, server=f"127.0.0.1:{port}", ssh=host.board())
+    way = HdcServerConfig(key=USB_KEY, server=f"127.0.0.1:{port}", ssh=host.board())
     with way.open() as board, pytest.raises(LinkRefused, match="no hdc server answers") as error:
         board.run(":", timeout=60)
     assert "hdc start" in (error.value.hint or "")

@@ -17,6 +17,7 @@ from sshd_host import SshHost, descendants, make_key, ssh_host
 
 from labctl import process
 from labctl.errors import CommandTimeout, ConfigError, DeviceLost, LinkRefused, NotAuthorised
+from labctl.process import empty_folder
 from labctl.retry import wait_until
 from labctl.transport.ssh.config import SshConfig
 from labctl.transport.ssh.link import Watch
@@ -91,6 +92,20 @@ def test_a_proxy_command_with_an_open_quote(
     (home(tmp_path, monkeypatch) / "config").write_text("Host *\n  ProxyCommand nc 'x\n")
     with host.board().open() as board, pytest.raises(ConfigError, match=r"ProxyCommand .*: nc 'x"):
         board.run(":", timeout=60)
+
+
+def test_a_command_of_the_configuration_does_not_run_in_the_present_folder(
+    host: SshHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Match exec` asks a program; without its lines the host's port is unknown."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (home(tmp_path, monkeypatch) / "config").write_text(
+        f'Match exec "pwd >{tmp_path}/told"\n  Compression no\nMatch exec "false"\n  Port 1\n'
+    )
+    with host.board().open() as board:
+        assert board.run("echo here", timeout=60).text == "here\n"
+    assert Path((tmp_path / "told").read_text().strip()) == empty_folder()
 
 
 def test_lines_of_known_hosts_with_markers(host: SshHost, tmp_path: Path) -> None:

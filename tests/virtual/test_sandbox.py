@@ -88,6 +88,10 @@ def test_parameters_are_set_and_persist_outlives_a_boot(
     for words in ("set ../x y", "get .x", "set", ""):
         assert sh(box, f"param {words}").text == "param get|set NAME [VALUE]\n"
     assert not (tmp_path / "x").exists()
+    for version in ("3.2.0c", "3.1.0e"):
+        box = boot(tmp_path, version=version)
+        said = sh(box, "param get const.hdc.version; hdcd -v").text
+        assert said == f"Ver: {version} \nVer: {version}\n"
 
 
 def test_a_boot_has_a_workdir_and_an_id_of_its_own(tmp_path: Path) -> None:

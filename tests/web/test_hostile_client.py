@@ -14,6 +14,7 @@ from dashboards import Served, made_lab, served
 from records_made import planned_run, run
 
 from labctl.records import PlanRecord
+from labctl.retry import wait_until
 from labctl.state import Health, lab_state
 from labctl.web.request_checks import Limits
 
@@ -467,3 +468,150 @@ def test_reading_needs_a_token_where_the_lab_says_so(tmp_path: Path) -> None:
             client.get("/api/v1/boards", headers=dashboard.bearer("look")).text
         )
         assert [one["name"] for one in boards] == ["rk1", "rk2"]
+
+
+def test_streams_that_begin_at_once_are_bounded_too(tmp_path: Path) -> None:
+    """All ask before any has begun: the limit is looked at and taken in one step."""
+    asked = 150
+    with limited(tmp_path, streams=3) as dashboard, ExitStack() as links:
+        head = f"GET /live HTTP/1.1\r\nHost: {dashboard.host}\r\n\r\n".encode()
+        opened = [links.enter_context(raw(dashboard)) for _ in range(asked)]
+        for link in opened:
+            link.sendall(head)
+        statuses = [link.recv(15).split()[1] for link in opened]
+    assert (statuses.count(b"200"), statuses.count(b"503")) == (3, asked - 3)
+
+
+@pytest.mark.parametrize("path", ["/", "/runs", "/static/icon.svg", "/api/v1/boards", "/metrics"])
+def test_head_is_get_without_the_body(dashboard: Served, path: str) -> None:
+    head, get = dashboard.ask("HEAD", path), dashboard.ask("GET", path)
+    assert (head.status_code, head.content) == (200, b"")
+    volatile = {"date", "content-length"} if path == "/metrics" else {"date"}
+    assert {k: v for k, v in head.headers.items() if k not in volatile} == {
+        k: v for k, v in get.headers.items() if k not in volatile
+    }
+
+
+def test_head_of_a_stream_ends(dashboard: Served) -> None:
+    answer = dashboard.ask("HEAD", "/live")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert wait_until(
+        lambda: "labctl_web_live_pages 0.0" in dashboard.ask("GET", "/metrics").text,
+        timeout=30,
+        interval=0.1,
+    )
+
+
+@pytest.mark.parametrize("path", ["/", "/runs", "/live", "/metrics", "/api/v1/boards"])
+@pytest.mark.parametrize("reading", ["open", "token"])
+def test_a_wrong_token_is_refused_where_it_reads(tmp_path: Path, path: str, reading: str) -> None:
+    lab = made_lab(tmp_path / "kitchen", more=f"web: {{reading: {reading}}}")
+    with served(lab) as dashboard, dashboard.client() as client:
+        answer = client.get(path, headers={"Authorization": "Bearer labctl_wrong"})
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        text = client.get("/metrics", headers=dashboard.bearer("look")).text
+        assert "labctl_web_sign_in_failures_total 1.0" in text
+        codes = {
+            client.get(path, headers={"Authorization": f"Bearer {n}"}).status_code
+            for n in range(12)
+        }
+        assert codes == {401, 429}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "options"),
+    [
+        ("POST", "/api/v1/boards/rk1/hold", {"json": {"reason": 7, "until": "y"}}),
+        ("POST", "/api/v1/boards/rk1/hold", {"content": b"{not json"}),
+        ("POST", "/api/v1/queue/x/cancel", {"json": {}}),
+        ("POST", "/boards/rk1/hold", {"content": b"a=b&" * 5000}),
+        ("GET", "/api/v1/queue?ended=-1", {}),
+        ("GET", "/api/v1/audit?limit=x", {}),
+        ("GET", "/runs/20261121T213000Z-q2-abcdef/log/stream?skip=x", {}),
+    ],
+)
+def test_a_stranger_learns_nothing_about_the_form_of_a_request(
+    tmp_path: Path, method: str, path: str, options: dict[str, Any]
+) -> None:
+    lab = made_lab(tmp_path / "kitchen", more="web: {reading: token}")
+    with served(lab) as dashboard:
+        refused = dashboard.ask(method, path, headers=origin(dashboard), **options)
+        assert refused.status_code in (303, 401), refused.text
+        known = dashboard.ask(
+            method, path, headers={**origin(dashboard), **dashboard.bearer("run")}, **options
+        )
+        assert known.status_code in (400, 415, 422), known.text
+
+
+def test_a_slow_sender_sees_the_refusal(dashboard: Served) -> None:
+    """Its body comes in pieces after the answer; a reset would take the answer from it."""
+    size, pieces = 50_000, 50
+    head = (
+        f"POST /boards/rk1/hold HTTP/1.1\r\nHost: {dashboard.host}\r\n"
+        "Origin: https://evil.example\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+        f"Content-Length: {size}\r\n\r\n"
+    )
+    with raw(dashboard) as link:
+        link.sendall(head.encode())
+        for _ in range(pieces):
+            link.sendall(b"x" * (size // pieces))
+            time.sleep(0.01)  # no condition: the pace of a slow sender is what is tried
+        found = b""
+        while piece := link.recv(65536):
+            found += piece
+    assert found.startswith(b"HTTP/1.1 403 ")
+    assert found.endswith(b"a page of another site asks for this change\n")
+    assert b"connection: close\r\n" in found.lower()
+
+
+def test_a_refused_body_is_read_up_to_a_bound(tmp_path: Path) -> None:
+    with limited(tmp_path, body_seconds=1.0) as dashboard:
+        head = (
+            f"POST /boards/rk1/hold HTTP/1.1\r\nHost: {dashboard.host}\r\n"
+            "Origin: https://evil.example\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        with raw(dashboard) as link:
+            link.sendall(head.encode())
+            began, found = time.monotonic(), b""
+            while piece := link.recv(65536):
+                found += piece
+            assert time.monotonic() - began < 30
+        assert found.startswith(b"HTTP/1.1 403 ")
+
+
+def test_half_open_requests_of_one_address_keep_nobody_out(tmp_path: Path) -> None:
+    """250 begun heads: others are answered at once, and so is the same address."""
+    with served(made_lab(tmp_path / "kitchen")) as dashboard, ExitStack() as links:
+        host, port = dashboard.host.split(":")
+        head = f"GET /static/icon.svg HTTP/1.1\r\nHost: {dashboard.host}\r\n"
+        for _ in range(250):
+            link = links.enter_context(raw(dashboard))
+            link.sendall(head.encode())
+        for source in ("127.0.0.2", host):
+            with socket.create_connection(
+                (host, int(port)), timeout=60, source_address=(source, 0)
+            ) as link:
+                began = time.monotonic()
+                link.sendall(f"{head}Connection: close\r\n\r\n".encode())
+                assert link.recv(12) == b"HTTP/1.1 200"
+                assert time.monotonic() - began < Limits().head_seconds
+
+
+def test_requests_of_one_address_are_bounded_and_of_a_named_proxy_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROXY_SECRET", "hidden")
+    for more, statuses in (("", {200, 503}), (PROXY, {200})):
+        lab = made_lab(
+            tmp_path / f"lab{len(more)}", more=more.replace("{addr", "{default_role: look, addr")
+        )
+        with served(lab, Limits(requests_of_address=3)) as dashboard, ExitStack() as links:
+            headers = (
+                {"X-Forwarded-User": "anna", "X-Labctl-Proxy-Secret": "hidden"} if more else {}
+            )
+            client = links.enter_context(dashboard.client(headers=headers))
+            found = {
+                links.enter_context(client.stream("GET", "/live")).status_code for _ in range(5)
+            }
+            assert found == statuses

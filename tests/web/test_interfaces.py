@@ -8,6 +8,7 @@ import pytest
 from dashboards import Served, made_lab, served
 from evaluations_made import made_evaluation
 from prometheus_client.parser import text_string_to_metric_families
+from records_made import recorded_run
 
 from labctl.cli.root import run_cli
 from labctl.records import AccuracyRecord
@@ -143,7 +144,7 @@ def test_tokens_are_made_listed_and_revoked(
     listed = capsys.readouterr().out
     (one,) = json.loads(listed)
     assert (one["name"], one["role"]) == ("anna", "run")
-    assert list(one) == ["name", "role", "made_by", "made_at", "expires"]
+    assert list(one) == ["name", "role", "made_by", "made_at", "expires", "damaged"]
     assert token not in listed
     assert run_cli(["serve", "token", "add", "anna"]) == 2
     assert "token 'anna' exists already" in capsys.readouterr().err
@@ -193,3 +194,20 @@ def test_one_value_is_no_range(tmp_path: Path) -> None:
         page = client.get("/accuracy").text
         assert "</meter> 75.0 %</td>" in page
         assert '<td class="number">4/4</td>' in page
+
+
+def test_a_run_dated_ahead_of_the_clock_is_marked(tmp_path: Path) -> None:
+    lab = made_lab(tmp_path / "lab")
+    ahead, later = "20461121T223000Z-q2-aaaaaa", "20261121T223000Z-q2-bbbbbb"
+    for run_id in (ahead, later):
+        recorded_run(lab.root / "runs", run_id)
+    assert run_cli(["--lab", str(lab.root), "runs"]) == 0  # makes the index
+    with served(lab) as dashboard:
+        with dashboard.client(headers=dashboard.bearer("look")) as client:
+            found = client.get("/api/v1/runs").json()["runs"]
+        assert [one["id"] for one in found] == [later, ahead]
+        assert [one.get("ahead_of_clock") for one in found] == [None, True]
+        with dashboard.signed_in("look") as client:
+            page = client.get("/runs").text
+        assert page.count("DATE AHEAD OF THE CLOCK") == 1
+        assert page.index(later) < page.index(ahead)

@@ -41,7 +41,10 @@ def serving(root: Path, *words: str) -> Iterator[tuple[str, "subprocess.Popen[st
             yield process.stdout.readline().strip(), process
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 130
+            try:
+                assert process.wait(60) == 130
+            finally:
+                process.kill()
 
 
 def test_who_is_told_the_address_can_connect_at_once() -> None:

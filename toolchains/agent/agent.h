@@ -8,7 +8,7 @@
 
 #include "lease.h"
 
-#define AGENT_VERSION "5"
+#define AGENT_VERSION "7"
 
 struct run_options {
     const char *dir;
@@ -46,11 +46,12 @@ struct take_options {
 int command_run(const struct run_options *options);
 int command_wait(const char *dir, int64_t ns);
 int command_stop(const char *dir, int64_t ns, struct lease_hold *lease);
-/* Ends the job in a directory, and what is left of one; false when it still runs after ns. */
+/* Ends the job in a directory; false when it still runs after ns. What is left of one that has changed
+ * its files, or lost its supervisor, is for survivors.h. */
 bool end_job(const char *dir, int64_t ns);
 int command_take(const struct take_options *options);
 int command_facts(void);
-int command_hash(char **files, uint64_t chunk_bytes);
+int command_hash(char **files, uint64_t chunk_bytes, uint64_t most);
 int command_hash_parts(char **files, uint64_t part_bytes);
 int command_bench_memory(const struct bench_options *options);
 int command_bench_storage(const struct bench_options *options);

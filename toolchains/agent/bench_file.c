@@ -54,7 +54,8 @@ static int make(struct bench_file *file, const char *path, int64_t bytes)
     struct statvfs space;
     file->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file->fd < 0)
-        return fail(EXIT_DIRECTORY, "directory", "cannot make %s: %s", path, strerror(errno));
+        return fail(EXIT_DIRECTORY, "directory", "cannot make %s: %s", path,
+                    reason(errno, path));
     unlink(path);
     if (fstatvfs(file->fd, &space) != 0)
         return fail(EXIT_SYSTEM, "system", "statvfs %s: %s", path, strerror(errno));

@@ -4,6 +4,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +40,61 @@ static bool is_aarch64_elf(const char *path)
     close(fd);
     return got == (ssize_t)sizeof head && memcmp(head, ELFMAG, SELFMAG) == 0 &&
            head[EI_DATA] == ELFDATA2LSB && (head[18] | head[19] << 8) == EM_AARCH64;
+}
+
+/* Offset and length of the loader's name in an ELF program, of either class; false: none. */
+static bool find_loader(int fd, uint64_t *offset, uint64_t *length)
+{
+    Elf64_Ehdr wide;
+    Elf32_Ehdr narrow;
+    if (pread(fd, &wide, sizeof wide, 0) != (ssize_t)sizeof wide ||
+        memcmp(wide.e_ident, ELFMAG, SELFMAG) != 0)
+        return false;
+    memcpy(&narrow, &wide, sizeof narrow);
+    bool is_wide = wide.e_ident[EI_CLASS] == ELFCLASS64;
+    uint64_t at = is_wide ? wide.e_phoff : narrow.e_phoff;
+    unsigned count = is_wide ? wide.e_phnum : narrow.e_phnum;
+    for (; count > 0; count--, at += is_wide ? sizeof(Elf64_Phdr) : sizeof(Elf32_Phdr)) {
+        Elf64_Phdr part;
+        Elf32_Phdr narrow_part;
+        if (pread(fd, &part, sizeof part, (off_t)at) < (ssize_t)sizeof narrow_part)
+            return false;
+        memcpy(&narrow_part, &part, sizeof narrow_part);
+        *offset = is_wide ? part.p_offset : narrow_part.p_offset;
+        *length = is_wide ? part.p_filesz : narrow_part.p_filesz;
+        if ((is_wide ? part.p_type : narrow_part.p_type) == PT_INTERP)
+            return true;
+    }
+    return false;
+}
+
+bool lacks_interpreter(const char *path, char *text, size_t size)
+{
+    char head[256] = { 0 };
+    const char *kind = "interpreter", *name = head + 2;
+    uint64_t offset, length;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || pread(fd, head, sizeof head - 1, 0) < 2) {
+        close(fd);
+        return false;
+    }
+    if (memcmp(head, "#!", 2) == 0) {
+        name += strspn(name, " \t");
+        head[name - head + (ptrdiff_t)strcspn(name, " \t\n")] = '\0'; /* a '\r' is of the name */
+    } else if (find_loader(fd, &offset, &length) && length < sizeof head) {
+        memset(head, 0, sizeof head);
+        kind = "loader";
+        name = head;
+        if (pread(fd, head, length, (off_t)offset) < 0)
+            head[0] = '\0';
+    } else {
+        head[2] = '\0';
+    }
+    close(fd);
+    if (!*name || access(name, F_OK) == 0)
+        return false;
+    snprintf(text, size, "its %s %s is not there", kind, name);
+    return true;
 }
 
 const char *emulator_for(const char *path, char *const envp[])

@@ -57,4 +57,8 @@ int emulated_exec(const char *path, char *const argv[], char *const envp[]);
  * A name with a slash is itself; `search` is a PATH, NULL for the usual one. */
 bool find_program(const char *name, const char *search, char *path, size_t size);
 
+/* True if a program that is there could not be executed because its loader, or the interpreter that
+ * its first line names, is not there: text says so. */
+bool lacks_interpreter(const char *path, char *text, size_t size);
+
 #endif

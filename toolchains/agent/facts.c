@@ -7,7 +7,8 @@
  *     cpus                   kinds of cores: count, implementer, part, model, features
  *     cpus_allowed           the numbers of those that a job may have ("0-3,5")
  *     memory_total_bytes, memory_available_bytes, page_size_bytes
- *     temps_mc, freq_khz     as in the telemetry; left out where there are none
+ *     temps_mc, temps_untrusted, freq_khz
+ *                            as in the telemetry; left out where there are none
  *     lowest_khz, highest_khz  CPU -> what its hardware can; left out where unknown
  *     sha256                 what `agent hash` uses: "armv8", "x86" or "portable"
  *     mono_ns, utc_ns        the clocks now
@@ -166,7 +167,7 @@ int command_facts(void)
                       made_up ? made_up : meminfo_bytes(meminfo, "MemAvailable"));
     json_member_int(&json, "page_size_bytes", sysconf(_SC_PAGESIZE));
     sensors_open_zones(&sensors);
-    sensors_write(&sensors, "temps_mc", &json);
+    sensors_write_zones(&sensors, &json);
     sensors_open_cpufreq(&sensors, "scaling_cur_freq");
     sensors_write(&sensors, "freq_khz", &json);
     sensors_open_cpufreq(&sensors, "cpuinfo_min_freq");

@@ -5,7 +5,9 @@
  *     <sha256>  <bytes>  <path>
  * With --parts, parts of that many bytes are hashed by as many threads as there are CPUs, and what
  * stands for the whole is the SHA-256 of all the parts' SHA-256 (32 bytes each), in their order.
- * A file that cannot be read gives `error <path>: <reason>` in that place, and exit status 1.
+ * A file that cannot be read gives `error <path>: <reason>` in that place, and exit status 1. So does,
+ * with the word `changed` and --plain, what is no file or a link, has several names or more than that
+ * many bytes.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,6 +23,7 @@
 #include "failure.h"
 #include "sha256.h"
 #include "threads.h"
+#include "util.h"
 
 #define BLOCK_BYTES (128 << 10)
 #define PART_BLOCK_BYTES (32 << 10) /* on the stack of a thread */
@@ -28,8 +31,9 @@
 
 static unsigned char block[BLOCK_BYTES];
 
-/* The file to its end; false with errno set. chunk_bytes: 0 for none. */
-static bool hash_open_file(int fd, uint64_t chunk_bytes, char hex[65], uint64_t *bytes)
+/* The file to its end; false with errno set. chunk_bytes, most: 0 for none. */
+static bool hash_open_file(int fd, uint64_t chunk_bytes, uint64_t most, char hex[65],
+                           uint64_t *bytes)
 {
     struct sha256 whole, chunk;
     uint64_t index = 0, in_chunk = 0;
@@ -49,6 +53,10 @@ static bool hash_open_file(int fd, uint64_t chunk_bytes, char hex[65], uint64_t 
         }
         sha256_add(&whole, block, (size_t)got);
         *bytes += (uint64_t)got;
+        if (most && *bytes > most) { /* it grows meanwhile */
+            errno = EFBIG; /* never with a file of a job that has ended */
+            return false;
+        }
         if (chunk_bytes) {
             sha256_add(&chunk, block, (size_t)got);
             in_chunk += (uint64_t)got;
@@ -120,7 +128,7 @@ static bool hash_by_parts(struct team *team, struct parts *parts, int fd, char h
     if (fstat(fd, &status) != 0)
         return false;
     if (!S_ISREG(status.st_mode)) {
-        errno = EINVAL;
+        errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
         return false;
     }
     const uint64_t bytes = (uint64_t)status.st_size;
@@ -171,15 +179,32 @@ int command_hash_parts(char **files, uint64_t part_bytes)
     return fflush(stdout) == 0 ? status : EXIT_SYSTEM;
 }
 
-int command_hash(char **files, uint64_t chunk_bytes)
+/* most: 0, or only plain files are hashed, of at most so many bytes. */
+static int open_to_hash(const char *path, uint64_t most, const char **why)
+{
+    struct stat status;
+    int fd = most ? open_plain(AT_FDCWD, path, why) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &status) != 0)
+        return fd; /* a FIFO would be waited for; nothing else is lost */
+    const bool large = most && (uint64_t)status.st_size > most;
+    if (!large && S_ISREG(status.st_mode))
+        return fd;
+    *why = large ? "is larger than all that was written" : NULL;
+    close(fd);
+    errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
+    return -1;
+}
+
+int command_hash(char **files, uint64_t chunk_bytes, uint64_t most)
 {
     int status = 0;
     for (; *files; files++) {
         char hex[65];
         uint64_t bytes;
-        int fd = open(*files, O_RDONLY | O_CLOEXEC);
-        if (fd < 0 || !hash_open_file(fd, chunk_bytes, hex, &bytes)) {
-            printf("error %s: %s\n", *files, strerror(errno));
+        const char *why = NULL;
+        int fd = open_to_hash(*files, most, &why);
+        if (fd < 0 || !hash_open_file(fd, chunk_bytes, most, hex, &bytes)) {
+            printf("%s %s: %s\n", why ? "changed" : "error", *files, why ? why : strerror(errno));
             status = 1;
         } else {
             printf("%s  %llu  %s\n", hex, (unsigned long long)bytes, *files);

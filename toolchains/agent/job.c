@@ -15,6 +15,7 @@
 
 #include "emulate.h"
 #include "lateness.h"
+#include "survivors.h"
 #include "util.h"
 
 extern char **environ;
@@ -78,16 +79,17 @@ static void give_up_protection(void)
 
 /* In the child: become the program, or write a spawn_failure to `report`. */
 static void become(const struct job_call *call, const char *path, const int streams[2], int report,
-                   pid_t supervisor)
+                   pid_t supervisor, bool confined)
 {
     struct spawn_failure failure = { .step = SPAWN_CPUS };
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* no job without its supervisor */
-    if (getppid() != supervisor)
+    if (!confined && getppid() != supervisor) /* a namespace has ended with it */
         _exit(EXIT_FAILURE);
     default_signals();
     give_up_protection();
     be_normal();
+    mark_job(call->dir_path);
     if (!take_cpus(call->cpus))
         goto failed;
     failure.step = SPAWN_NICE;
@@ -98,7 +100,8 @@ static void become(const struct job_call *call, const char *path, const int stre
     failure.step = SPAWN_RESOURCES;
     int null = open("/dev/null", O_RDONLY);
     if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(streams[0], STDOUT_FILENO) < 0 ||
-        dup2(streams[1], STDERR_FILENO) < 0 || fchdir(call->dir) != 0)
+        dup2(streams[1], STDERR_FILENO) < 0 || fchdir(call->dir) != 0 ||
+        (confined && !confine_enter())) /* after fchdir: a directory that is open stays outside */
         goto failed;
     if (null > STDERR_FILENO)
         close(null);
@@ -145,13 +148,14 @@ int job_spawn(struct job *job, const struct job_call *call, const char **emulato
         goto failed;
     const int streams[2] = { out[1], err[1] };
     const pid_t supervisor = getpid();
+    confine_begin(&job->confinement);
     job->start_utc_ns = clock_ns(CLOCK_REALTIME);
     job->start_ns = monotonic_ns();
     job->pid = fork();
-    if (job->pid < 0)
-        goto failed;
     if (job->pid == 0)
-        become(call, path, streams, report[1], supervisor);
+        become(call, path, streams, report[1], supervisor, job->confinement.init > 0);
+    if (job->pid < 0 || !confine_leave(&job->confinement))
+        goto failed;
     close(out[1]);
     close(err[1]);
     close(report[1]);
@@ -161,6 +165,7 @@ int job_spawn(struct job *job, const struct job_call *call, const char **emulato
         close(out[0]);
         close(err[0]);
         waitpid(job->pid, NULL, 0);
+        confine_drain(&job->confinement);
         *step = failure.step;
         return failure.error;
     }
@@ -172,6 +177,7 @@ int job_spawn(struct job *job, const struct job_call *call, const char **emulato
 
 failed:
     error = errno;
+    confine_drain(&job->confinement); /* this process ends, and with it all that was started */
     close_pair(out);
     close_pair(err);
     close_pair(report);

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "confine.h"
+
 /* What may fail when a program is started. */
 enum spawn_step {
     SPAWN_RESOURCES, /* of this machine */
@@ -32,6 +34,7 @@ struct job {
     int64_t start_ns;     /* CLOCK_MONOTONIC, just before exec */
     int64_t end_ns;       /* when its end was noticed */
     int64_t start_utc_ns;
+    struct confinement confinement;
 };
 
 /* Start argv in its own session, in the directory dir, with the streams in pipes.

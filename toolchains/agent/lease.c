@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -16,6 +17,7 @@
 #include "agent.h"
 #include "failure.h"
 #include "json.h"
+#include "survivors.h"
 #include "util.h"
 
 #define LEASE_BYTES 4096
@@ -160,26 +162,32 @@ static bool end_jobs(const char *jobs, char last[PATH_MAX])
     return good;
 }
 
-static int write_lease(const struct take_options *options, int folder)
+static int write_lease(const struct take_options *options, int folder,
+                       const struct survivors *found)
 {
+    struct json json = { 0 };
     const char *slash = strrchr(options->lease, '/'), *name = slash ? slash + 1 : options->lease;
     char temporary[256];
     snprintf(temporary, sizeof temporary, "%s.tmp", name);
     unlinkat(folder, temporary, 0); /* whatever it leads to */
     if (write_atomic(folder, name, options->text, strlen(options->text), true)) {
-        puts("{\"schema\":1}");
-        return fflush(stdout) == 0 ? 0 : EXIT_SYSTEM;
+        json_open(&json, '{');
+        json_member_int(&json, "schema", 1);
+        survivors_write(found, &json);
+        json_close(&json, '}');
+        return json_print(&json, STDOUT_FILENO) ? 0 : EXIT_SYSTEM;
     }
     int error = errno;
     unlinkat(folder, temporary, 0);
     return fail(error == ENOSPC || error == EDQUOT ? EXIT_NO_SPACE : EXIT_DIRECTORY,
                 error == ENOSPC || error == EDQUOT ? "no-space" : "directory",
-                "cannot write %s: %s", options->lease, strerror(error));
+                "cannot write %s: %s", options->lease, reason(error, options->lease));
 }
 
 int command_take(const struct take_options *options)
 {
-    char last[PATH_MAX];
+    static struct survivors found;
+    char last[PATH_MAX], path[PATH_MAX];
     uint64_t current, named;
     int status, folder;
     if (strlen(options->text) >= LEASE_BYTES ||
@@ -199,8 +207,11 @@ int command_take(const struct take_options *options)
                       (unsigned long long)options->epoch);
     else if (options->jobs && !end_jobs(options->jobs, last))
         status = fail(EXIT_BUSY, "busy", "the job in %s does not end", last);
+    else if (options->jobs && realpath(options->jobs, path) &&
+             !survivors_end(path, path, STOP_NS, &found))
+        status = refuse_survivors(&found);
     else
-        status = write_lease(options, folder);
+        status = write_lease(options, folder, &found);
     close(folder);
     return status;
 }

@@ -8,7 +8,7 @@
  *     agent guard --lease FILE --epoch N -- program argument...
  *     agent take --lease FILE --epoch N --before N [--jobs DIR] -- TEXT
  *     agent facts
- *     agent hash [--chunk BYTES | --parts BYTES] FILE...
+ *     agent hash [--chunk BYTES | --parts BYTES | --plain BYTES] FILE...
  *     agent receive --file FILE --target FILE --size BYTES --chunk BYTES
  *                   [--executable 0|1] [--idle S] [--lease FILE --epoch N]
  *     agent bench-memory [--threads N] [--bytes N] [--seconds S]
@@ -95,16 +95,18 @@ static int parse_watch(char **words, int64_t ns, bool stops)
 
 static int parse_hash(char **words)
 {
-    uint64_t chunk_bytes = 0, part_bytes = 0;
+    uint64_t chunk_bytes = 0, part_bytes = 0, most = 0;
     words = parse_options(words, &(struct options){ .chunk_bytes = &chunk_bytes,
-                                                    .part_bytes = &part_bytes });
+                                                    .part_bytes = &part_bytes,
+                                                    .plain_bytes = &most });
     if (!words)
         return EXIT_USAGE;
     if (!*words)
         return fail(EXIT_USAGE, "usage", "hash needs a file");
-    if (chunk_bytes && part_bytes)
-        return fail(EXIT_USAGE, "usage", "hash takes --chunk or --parts, not both");
-    return part_bytes ? command_hash_parts(words, part_bytes) : command_hash(words, chunk_bytes);
+    if ((chunk_bytes || most) && part_bytes)
+        return fail(EXIT_USAGE, "usage", "hash takes --chunk or --plain, or --parts, not both");
+    return part_bytes ? command_hash_parts(words, part_bytes)
+                      : command_hash(words, chunk_bytes, most);
 }
 
 static int parse_receive(char **words)
@@ -156,10 +158,13 @@ static int parse_bench(char **words, bool storage)
 /* Becomes the program, behind an emulator where it needs one. */
 static int become(char **argv)
 {
-    char path[PATH_MAX];
-    if (find_program(argv[0], getenv("PATH"), path, sizeof path))
+    char path[PATH_MAX], lacking[320];
+    bool is_found = find_program(argv[0], getenv("PATH"), path, sizeof path);
+    if (is_found)
         emulated_exec(path, argv, environ);
     int error = errno;
+    if (is_found && error == ENOENT && lacks_interpreter(path, lacking, sizeof lacking))
+        return fail(EXIT_NOT_FOUND, "spawn-failed", "cannot execute %s: %s", argv[0], lacking);
     return fail(error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE, "spawn-failed",
                 "cannot execute %s: %s", argv[0], strerror(error));
 }

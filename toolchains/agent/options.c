@@ -61,6 +61,8 @@ static bool take_option(const struct options *known, const char *name, const cha
         *good = take_number(value, INT64_MAX, known->chunk_bytes) && *known->chunk_bytes > 0;
     else if (known->part_bytes && strcmp(name, "--parts") == 0)
         *good = take_number(value, INT64_MAX, known->part_bytes) && *known->part_bytes > 0;
+    else if (known->plain_bytes && strcmp(name, "--plain") == 0)
+        *good = take_number(value, INT64_MAX, known->plain_bytes) && *known->plain_bytes > 0;
     else if (known->file && strcmp(name, "--file") == 0)
         *known->file = value;
     else if (known->target && strcmp(name, "--target") == 0)

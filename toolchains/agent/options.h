@@ -11,8 +11,8 @@ struct options {
     cpu_set_t *cpus;
     int *nice;
     int64_t *timeout_ns, *wait_ns, *idle_ns;
-    uint64_t *epoch, *before, *sample_ms, *max_output_bytes, *chunk_bytes, *part_bytes, *size, *executable,
-        *threads, *bytes;
+    uint64_t *epoch, *before, *sample_ms, *max_output_bytes, *chunk_bytes, *part_bytes, *plain_bytes, *size,
+        *executable, *threads, *bytes;
     uint64_t *memlock;
 };
 

@@ -260,7 +260,7 @@ static int refuse_for_space(const struct partial *partial, int error)
     json_open(&json, '{');
     json_member_int(&json, "schema", 1);
     json_member_string(&json, "error", "no-space");
-    json_member_string(&json, "message", strerror(error));
+    json_member_string(&json, "message", reason(error, partial->path));
     json_member_count(&json, "missing_bytes", partial->missing ? (int64_t)partial->missing : -1);
     json_close(&json, '}');
     return json_print(&json, STDOUT_FILENO) ? EXIT_NO_SPACE : EXIT_SYSTEM;

@@ -19,13 +19,19 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "emulate.h"
 #include "failure.h"
 #include "json.h"
 #include "lateness.h"
 #include "lease.h"
 #include "supervise.h"
 
+#define SURVIVORS_NS (10 * NS_PER_SECOND)
+
 static struct supervisor supervisor; /* too large for a stack */
+
+/* Each is made exclusively: a directory serves one job, ever. */
+static const char *const sink_names[] = { "stdout", "stderr", "timeline", "telemetry" };
 
 /* What the supervisor tells the launcher: one byte of exit status, then a line of JSON. */
 static void tell(int report, int status, const char *line)
@@ -85,18 +91,18 @@ static int signal_descriptor(void)
 
 static bool open_sinks(int report)
 {
-    static const char *const names[] = { "stdout", "stderr", "timeline", "telemetry" };
     struct sink *sinks[] = { &supervisor.streams[0], &supervisor.streams[1], &supervisor.timeline,
                              &supervisor.samples };
     for (int i = 0; i < 4; i++) {
-        if (sink_open(sinks[i], supervisor.dir, names[i]))
+        if (sink_open(sinks[i], supervisor.dir, sink_names[i]))
             continue;
-        if (errno == EEXIST) /* each is made exclusively: a directory serves one job, ever */
+        if (errno == EEXIST)
             tell_failure(report, EXIT_DIRECTORY, "directory-used", "%s already holds a job",
                          supervisor.dir_path);
         else
             tell_failure(report, EXIT_DIRECTORY, "directory", "cannot write %s/%s: %s",
-                         supervisor.dir_path, names[i], strerror(errno));
+                         supervisor.dir_path, sink_names[i],
+                         reason(errno, supervisor.dir_path));
         return false;
     }
     status_reserve(&supervisor);
@@ -128,13 +134,20 @@ static void spawn_failed(int report, int error, enum spawn_step step)
                        : step == SPAWN_RESOURCES ? "system"
                        : error == ENOEXEC        ? "exec-format"
                                                  : "spawn-failed";
+    char path[PATH_MAX], lacking[320];
+    const char *reason = error == ENODEV && step == SPAWN_CPUS ? "not all of them are there"
+                                                               : strerror(error);
+    if (step == SPAWN_PROGRAM && error == ENOENT &&
+        find_program(supervisor.options->argv[0], getenv("PATH"), path, sizeof path) &&
+        lacks_interpreter(path, lacking, sizeof lacking))
+        reason = lacking;
     supervisor.outcome = "spawn-failed";
     snprintf(supervisor.error, sizeof supervisor.error, "cannot %s %s%s: %s",
              step == SPAWN_NICE        ? "change the priority of"
              : step == SPAWN_RESOURCES ? "prepare a process for"
                                        : "execute",
              supervisor.options->argv[0], step == SPAWN_CPUS ? " on those CPUs" : "",
-             error == ENODEV && step == SPAWN_CPUS ? "not all of them are there" : strerror(error));
+             reason);
     if (!supervisor.job.start_ns)
         supervisor.job.start_ns = monotonic_ns();
     status_write(&supervisor);
@@ -173,16 +186,20 @@ static int be_supervisor(int report)
         spawn_failed(report, error, step);
         return EXIT_SYSTEM;
     }
+    supervisor.confined = supervisor.job.confinement.init > 0;
     stay_responsive();
     if (!started_write(&supervisor, &line)) {
         tell_failure(report, EXIT_DIRECTORY, "directory", "cannot write %s/started.json: %s",
-                     supervisor.dir_path, strerror(errno));
+                     supervisor.dir_path, reason(errno, supervisor.dir_path));
         return EXIT_DIRECTORY; /* the job dies with its supervisor */
     }
     tell(report, 0, line);
     free(line);
     lease_leave(supervisor.options->lease); /* a new holder ends the job from now on */
     supervise(&supervisor);
+    fchmod(supervisor.dir, 0755); /* whatever the job made of it */
+    unlinkat(supervisor.dir, "status.json", 0); /* the job's, if it made one */
+    flock(supervisor.dir, LOCK_UN); /* from now on a status.json is the agent's */
     return status_write(&supervisor) ? 0 : EXIT_DIRECTORY;
 }
 
@@ -227,6 +244,27 @@ static int detach(void)
     return await_start(report[0]);
 }
 
+/* Of the same lease: a job that killed its supervisor may pretend to have ended. */
+static bool end_earlier_jobs(const char *dir)
+{
+    char jobs[PATH_MAX], path[PATH_MAX];
+    const char *slash = strrchr(dir, '/');
+    snprintf(jobs, sizeof jobs, "%.*s", slash ? (int)(slash - dir) : 1, slash ? dir : ".");
+    return !realpath(jobs, path) || survivors_end(path, NULL, SURVIVORS_NS, &supervisor.survivors);
+}
+
+/* A job that was started here, perhaps a moment ago by a command whose answer was lost. */
+static bool holds_job(const char *dir)
+{
+    bool found = false;
+    const int folder = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; folder >= 0 && i < 4; i++)
+        found |= faccessat(folder, sink_names[i], F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    if (folder >= 0)
+        close(folder);
+    return found;
+}
+
 int command_run(const struct run_options *options)
 {
     supervisor.options = options;
@@ -235,9 +273,13 @@ int command_run(const struct run_options *options)
     int status = lease_enter(options->lease, false);
     if (status)
         return status;
+    if (holds_job(options->dir))
+        return fail(EXIT_DIRECTORY, "directory-used", "%s already holds a job", options->dir);
+    if (options->lease->path && !end_earlier_jobs(options->dir))
+        return refuse_survivors(&supervisor.survivors);
     if (mkdir(options->dir, 0755) != 0 && errno != EEXIST)
         return fail(EXIT_DIRECTORY, "directory", "cannot make %s: %s", options->dir,
-                    strerror(errno));
+                    reason(errno, options->dir));
     supervisor.dir = open(options->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (supervisor.dir < 0 || !realpath(options->dir, supervisor.dir_path))
         return fail(EXIT_DIRECTORY, "directory", "cannot open %s: %s", options->dir,

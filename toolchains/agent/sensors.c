@@ -91,6 +91,50 @@ static bool sensor_read(const struct sensor *sensor, int64_t *value)
     return end != text && (*end == '\n' || *end == '\0');
 }
 
+/* Why a zone's value is neither trusted nor converted; NULL: it is thousandths of a degree. 0 is the
+ * same in degrees and thousandths. */
+static const char *why_untrusted(const char *text, int64_t *value)
+{
+    char *end;
+    *value = strtoll(text, &end, 10);
+    if (end == text || *end)
+        return "not a whole number";
+    if (*value < -40000 || *value > 150000)
+        return "outside -40 to 150 °C";
+    return *value && *value > -1000 && *value < 1000 ? "perhaps whole degrees" : NULL;
+}
+
+void sensors_write_zones(const struct sensors *zones, struct json *json)
+{
+    struct json untrusted = { 0 };
+    if (zones->count == 0)
+        return;
+    json_key(json, "temps_mc");
+    json_open(json, '{');
+    for (size_t i = 0; i < zones->count; i++) {
+        char text[32], told[80];
+        int64_t value;
+        if (reread_small(zones->list[i].fd, text, sizeof text) <= 0)
+            continue;
+        text[strcspn(text, "\n")] = '\0';
+        const char *why = why_untrusted(text, &value);
+        if (!why) {
+            json_member_int(json, zones->list[i].name, value);
+            continue;
+        }
+        snprintf(told, sizeof told, "%s, %s", text, why);
+        json_member_string(&untrusted, zones->list[i].name, told);
+    }
+    json_close(json, '}');
+    if (untrusted.text && !untrusted.failed) {
+        json_key(json, "temps_untrusted");
+        json_open(json, '{');
+        json_raw(json, untrusted.text, untrusted.length);
+        json_close(json, '}');
+    }
+    json_free(&untrusted);
+}
+
 void sensors_write(const struct sensors *sensors, const char *key, struct json *json)
 {
     int64_t value;

@@ -35,5 +35,9 @@ void sensors_open_cpufreq(struct sensors *sensors, const char *file);
 
 /* A member `key`: an object of those that can be read now; left out when there are none at all. */
 void sensors_write(const struct sensors *sensors, const char *key, struct json *json);
+/* The members "temps_mc" (thousandths of a degree) and "temps_untrusted": what a zone wrote that is
+ * no such number, and why. Some kernels of vendors write whole degrees, or nonsense. Every reader of
+ * temperatures has them from here. */
+void sensors_write_zones(const struct sensors *zones, struct json *json);
 
 #endif

@@ -6,12 +6,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "util.h"
 
 bool sink_open(struct sink *sink, int at, const char *name)
 {
+    sink->name = name;
     sink->error = 0;
     sink->length = 0;
     sink->held = 0;
@@ -58,4 +60,19 @@ void sink_sync(struct sink *sink)
     sink_flush(sink);
     if (!sink->error && fsync(sink->fd) != 0)
         sink->error = errno;
+}
+
+const char *sink_changed(const struct sink *sink, int at, int64_t *bytes)
+{
+    struct stat now, opened;
+    *bytes = -1;
+    if (fstatat(at, sink->name, &now, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno == ENOENT ? "is gone" : strerror(errno);
+    const char *why = not_plain(&now);
+    if (why)
+        return why;
+    if (fstat(sink->fd, &opened) != 0 || now.st_ino != opened.st_ino || now.st_dev != opened.st_dev)
+        return "is another file";
+    *bytes = now.st_size;
+    return *bytes == sink->length ? NULL : "has another size";
 }

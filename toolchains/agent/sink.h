@@ -9,6 +9,7 @@
 #define SINK_BUFFER_BYTES (64 * 1024)
 
 struct sink {
+    const char *name;
     int fd;
     _Atomic int error;      /* the errno of the first failed write; nothing is written after it */
     int64_t length; /* bytes taken, on disk or still held */
@@ -24,5 +25,9 @@ void sink_printf(struct sink *sink, const char *format, ...)
 void sink_flush(struct sink *sink);
 /* Flush and fsync. */
 void sink_sync(struct sink *sink);
+
+/* How the file under the sink's name differs from what was written ("is a FIFO"), NULL: not at all.
+ * *bytes: its size where it is that file, else -1. */
+const char *sink_changed(const struct sink *sink, int at, int64_t *bytes);
 
 #endif

@@ -41,6 +41,11 @@ static void write_circumstances(struct json *json, pid_t job)
         json_int(json, (int64_t)limit.rlim_cur);
 }
 
+static void write_confinement(struct json *json, const struct supervisor *s)
+{
+    json_member_string(json, "confinement", s->confined ? "pid-namespace" : NULL);
+}
+
 bool started_write(const struct supervisor *s, char **line)
 {
     struct json json = { 0 };
@@ -56,6 +61,8 @@ bool started_write(const struct supervisor *s, char **line)
     json_member_int(&json, "start_utc_ns", s->job.start_utc_ns);
     json_member_int(&json, "epoch", (int64_t)s->options->lease->epoch);
     json_member_string(&json, "emulator", s->emulator);
+    write_confinement(&json, s);
+    survivors_write(&s->survivors, &json);
     write_circumstances(&json, s->job.pid);
     json_key(&json, "argv");
     json_open(&json, '[');
@@ -150,6 +157,7 @@ bool status_write(struct supervisor *s)
     json_member_count(&json, "longest_stamp_wait_ns", s->lateness.longest_ns);
     json_member_int(&json, "stdout_bytes", s->streams[0].length);
     json_member_int(&json, "stderr_bytes", s->streams[1].length);
+    write_confinement(&json, s);
     json_member_int(&json, "leftover_processes", s->leftovers);
     json_member_int(&json, "unkilled_processes", s->unkilled);
     json_member_count(&json, "oom_kills",

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,6 +31,16 @@ static void enter(struct supervisor *s, enum phase phase, int64_t lasts_ns)
     s->phase_end_ns = monotonic_ns() + lasts_ns;
 }
 
+/* All of the job; as tree_signal. */
+static int signal_tree(const struct supervisor *s, int number)
+{
+    const pid_t init = s->job.confinement.init; /* not a process of the job */
+    const int sent = tree_signal(number, init);
+    if (number == SIGKILL && init && s->children)
+        kill(init, SIGKILL); /* what is forked meanwhile ends too */
+    return sent;
+}
+
 /* End the job for a reason of the agent's; the first reason stays. */
 __attribute__((format(printf, 3, 4))) static void end(struct supervisor *s, const char *outcome,
                                                       const char *format, ...)
@@ -43,7 +54,7 @@ __attribute__((format(printf, 3, 4))) static void end(struct supervisor *s, cons
     s->outcome = outcome;
     if (s->phase != RUNNING && s->phase != DRAINING)
         return; /* it is ending already */
-    tree_signal(SIGTERM);
+    signal_tree(s, SIGTERM);
     enter(s, TERMINATING, TERM_GRACE_NS);
 }
 
@@ -55,6 +66,26 @@ static void check_sinks(struct supervisor *s)
         if (error)
             end(s, error == ENOSPC || error == EDQUOT ? "no-space" : "write-failed",
                 "cannot write the job's output: %s", strerror(error));
+    }
+}
+
+/* The job's directory is its working directory: it may do anything to the files there. What it did
+ * comes before any other outcome, for then the files prove nothing. */
+static void check_files(struct supervisor *s)
+{
+    const struct sink *sinks[] = { &s->streams[0], &s->streams[1], &s->timeline, &s->samples };
+    for (size_t i = 0; i < sizeof sinks / sizeof *sinks; i++) {
+        int64_t bytes;
+        fchmod(sinks[i]->fd, 0644); /* who fetches it may be no more than its owner */
+        const char *how = sinks[i]->error ? NULL : sink_changed(sinks[i], s->dir, &bytes);
+        if (!how)
+            continue;
+        s->outcome = "files-changed";
+        int length = snprintf(s->error, sizeof s->error, "%s %s", sinks[i]->name, how);
+        if (bytes >= 0)
+            snprintf(s->error + length, sizeof s->error - (size_t)length, ": %lld bytes, not %lld",
+                     (long long)bytes, (long long)sinks[i]->length);
+        return;
     }
 }
 
@@ -167,7 +198,10 @@ static void reap(struct supervisor *s)
                 s->job.end_ns = monotonic_ns();
             s->job.ended = true;
             s->job.wait_status = status;
+            confine_drain(&s->job.confinement);
         }
+        if (pid == s->job.confinement.init)
+            s->job.confinement.init = 0; /* another process may get its number */
     }
 }
 
@@ -210,13 +244,13 @@ static void advance_phase(struct supervisor *s, int64_t now)
     if (!s->children && (closed || due || s->phase == KILLING)) {
         s->phase = OVER;
     } else if (s->phase == KILLING) {
-        int alive = tree_signal(SIGKILL);
+        int alive = signal_tree(s, SIGKILL);
         if (due) {
             s->unkilled = alive;
             s->phase = OVER;
         }
     } else if (due) {
-        int alive = tree_signal(SIGKILL);
+        int alive = signal_tree(s, SIGKILL);
         if (s->phase == DRAINING)
             s->leftovers = alive;
         enter(s, KILLING, KILL_GRACE_NS);
@@ -295,4 +329,5 @@ void supervise(struct supervisor *s)
     sink_sync(&s->timeline);
     sink_sync(&s->samples);
     check_sinks(s);
+    check_files(s);
 }

@@ -10,6 +10,7 @@
 #include "sampler.h"
 #include "sink.h"
 #include "state.h"
+#include "survivors.h"
 #include "util.h"
 
 enum phase {
@@ -42,9 +43,11 @@ struct supervisor {
     int64_t flush_ns, lease_ns; /* when each is next due */
     bool children;              /* something of the job still lives */
 
+    bool confined;       /* the job had a PID namespace of its own */
     const char *outcome; /* why the agent ended it; NULL: it ended by itself */
     char error[512];     /* empty: none */
     struct usage usage;
+    struct survivors survivors; /* of earlier jobs */
     int leftovers; /* processes still there after the program's own end, killed */
     int unkilled;  /* processes that even SIGKILL did not end in time */
     int64_t longest_pause_ns;

@@ -337,7 +337,7 @@ void telemetry_sample(struct telemetry *t, bool last)
     sample_pressure(t, &json);
     sample_cpus(t, &json);
     sample_tree(t, &json);
-    sensors_write(&t->zones, "temps_mc", &json);
+    sensors_write_zones(&t->zones, &json);
     sensors_write(&t->cooling, "cooling", &json);
     sensors_write(&t->frequencies, "freq_khz", &json);
     sensors_write(&t->limits, "freq_limit_khz", &json);

@@ -34,6 +34,8 @@
  *                           left out where they are not to be seen
  *     cpu_steal_ns          time that a hypervisor took
  *     temps_mc              thermal zone -> thousandths of a degree Celsius
+ *     temps_untrusted       thermal zone -> "78, perhaps whole degrees": what it wrote, and why that
+ *                           is no temperature; left out where all of them are
  *     cooling               cooling device -> its state, 0 when it does nothing
  *     freq_khz              CPU -> its present frequency
  *     freq_limit_khz        CPU -> the highest that it is allowed now

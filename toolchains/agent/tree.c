@@ -13,22 +13,28 @@
 
 #include "util.h"
 
-struct process {
-    pid_t pid, parent, session;
-    bool below, zombie;
-};
+#define KERNEL_THREAD 0x00200000u /* PF_KTHREAD of linux/sched.h */
 
-static bool read_process(pid_t pid, struct process *process)
+bool read_process(pid_t pid, struct process *process)
 {
     char path[64], text[1024], state;
-    int parent, session;
+    int parent, session, threads;
+    unsigned flags;
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     if (read_small(AT_FDCWD, path, text, sizeof text) <= 0)
         return false;
-    char *rest = strrchr(text, ')');
-    if (!rest || sscanf(rest + 1, " %c %d %*d %d", &state, &parent, &session) != 3)
+    char *name = strchr(text, '('), *rest = strrchr(text, ')');
+    if (!name || !rest ||
+        sscanf(rest + 1,
+               " %c %d %*d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d", &state,
+               &parent, &session, &flags, &threads) != 5)
         return false;
-    *process = (struct process){ pid, parent, session, false, state == 'Z' || state == 'X' };
+    /* A main thread that has ended alone looks like a zombie, while the others run on. */
+    const bool zombie = state == 'X' || (state == 'Z' && threads <= 1);
+    *process = (struct process){ .pid = pid, .parent = parent, .session = session, .zombie = zombie,
+                                  .kernel = flags & KERNEL_THREAD };
+    *rest = '\0';
+    snprintf(process->name, sizeof process->name, "%s", name + 1);
     return true;
 }
 
@@ -73,7 +79,7 @@ static bool parent_is_below(const struct process *list, size_t count, pid_t pare
     return found && found->below;
 }
 
-int tree_signal(int number)
+int tree_signal(int number, pid_t but)
 {
     size_t count;
     int sent = 0;
@@ -87,35 +93,8 @@ int tree_signal(int number)
                 grew = list[i].below = true;
     }
     for (size_t i = 0; i < count; i++)
-        if (list[i].below && !list[i].zombie &&
+        if (list[i].below && !list[i].zombie && list[i].pid != but &&
             (kill(list[i].pid, number) == 0 || errno == EPERM)) /* it lives, as somebody else */
-            sent++;
-    free(list);
-    return sent;
-}
-
-static bool carries(pid_t pid, const char *mark, size_t length)
-{
-    static char text[128 * 1024];
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
-    ssize_t got = read_small(AT_FDCWD, path, text, sizeof text);
-    for (char *next = text; got > 0 && next < text + got; next += strlen(next) + 1)
-        if (strlen(next) == length && memcmp(next, mark, length) == 0)
-            return true;
-    return false;
-}
-
-int orphans_kill(pid_t session, const char *dir)
-{
-    char mark[4096 + 16];
-    size_t count, length = (size_t)snprintf(mark, sizeof mark, "LABCTL_JOB=%s", dir);
-    int sent = 0;
-    struct process *list = all_processes(&count);
-    for (size_t i = 0; i < count; i++)
-        if (!list[i].zombie && list[i].pid != getpid() &&
-            ((session && list[i].session == session) || carries(list[i].pid, mark, length)) &&
-            kill(list[i].pid, SIGKILL) == 0)
             sent++;
     free(list);
     return sent;

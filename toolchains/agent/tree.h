@@ -4,14 +4,21 @@
 #define LABCTL_TREE_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
-/* Send a signal to every descendant; how many there were, zombies left out, those that may not be
- * sent one (set-uid programs) counted. */
-int tree_signal(int number);
+struct process {
+    pid_t pid, parent, session;
+    bool below, zombie, kernel; /* zombie: no thread of it runs any more; kernel: one of its threads */
+    char name[64];
+};
 
-/* What a dead supervisor left: the session of its job, and processes that carry LABCTL_JOB=dir.
- * Sends SIGKILL; how many there were. session: 0 when it is not known to be the job's. */
-int orphans_kill(pid_t session, const char *dir);
+/* False when there is no such process. */
+bool read_process(pid_t pid, struct process *process);
+
+/* Send a signal to every descendant but one (0: to all); how many there were, zombies left out, those
+ * that may not be sent one (set-uid programs) counted. */
+int tree_signal(int number, pid_t but);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 int64_t clock_ns(clockid_t clock)
@@ -62,9 +63,44 @@ ssize_t reread_small(int fd, char *buffer, size_t size)
     return (ssize_t)length;
 }
 
-ssize_t read_small(int at, const char *path, char *buffer, size_t size)
+const char *not_plain(const struct stat *status)
 {
-    int fd = openat(at, path, O_RDONLY | O_CLOEXEC);
+    switch (status->st_mode & S_IFMT) {
+    case S_IFREG:
+        return status->st_nlink > 1 ? "has another name" : NULL;
+    case S_IFLNK:
+        return "is a symbolic link";
+    case S_IFDIR:
+        return "is a directory";
+    case S_IFIFO:
+        return "is a FIFO";
+    case S_IFSOCK:
+        return "is a socket";
+    default:
+        return "is a device";
+    }
+}
+
+int open_plain(int at, const char *path, const char **why)
+{
+    struct stat status;
+    /* Before open(): to open a device may do something. */
+    const bool there = fstatat(at, path, &status, AT_SYMLINK_NOFOLLOW) == 0;
+    *why = there ? not_plain(&status) : NULL;
+    if (!there || *why) {
+        errno = there ? EINVAL : errno;
+        return -1;
+    }
+    const int fd = openat(at, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 || fstat(fd, &status) != 0 || !(*why = not_plain(&status)))
+        return fd;
+    close(fd);
+    errno = EINVAL;
+    return -1;
+}
+
+static ssize_t read_and_close(int fd, char *buffer, size_t size)
+{
     if (fd < 0)
         return -1;
     ssize_t length = reread_small(fd, buffer, size);
@@ -74,12 +110,35 @@ ssize_t read_small(int at, const char *path, char *buffer, size_t size)
     return length;
 }
 
+ssize_t read_small(int at, const char *path, char *buffer, size_t size)
+{
+    return read_and_close(openat(at, path, O_RDONLY | O_CLOEXEC), buffer, size);
+}
+
+ssize_t read_plain(int at, const char *path, char *buffer, size_t size)
+{
+    const char *why;
+    return read_and_close(open_plain(at, path, &why), buffer, size);
+}
+
+/* Jobs may leave anything in their directory, a full directory too, in place of a file of the agent. */
+static void put_aside(int at, const char *name)
+{
+    struct stat status;
+    char aside[320];
+    if (fstatat(at, name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !not_plain(&status))
+        return;
+    snprintf(aside, sizeof aside, "%s.aside-%lld", name, (long long)monotonic_ns());
+    renameat(at, name, at, aside);
+}
+
 bool write_atomic(int at, const char *name, const char *text, size_t length, bool durable)
 {
     char temporary[256];
     snprintf(temporary, sizeof temporary, "%s.tmp", name);
+    put_aside(at, temporary);
     /* Not truncated at open: a file prepared under this name keeps its blocks for a full disk. */
-    int fd = openat(at, temporary, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    int fd = openat(at, temporary, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
     if (fd < 0)
         return false;
     bool good = write_all(fd, text, length) && ftruncate(fd, (off_t)length) == 0 &&
@@ -87,6 +146,7 @@ bool write_atomic(int at, const char *name, const char *text, size_t length, boo
     int error = errno;
     close(fd);
     if (good) {
+        put_aside(at, name);
         good = renameat(at, temporary, at, name) == 0 && (!durable || fsync(at) == 0);
         error = errno;
     }
@@ -205,6 +265,22 @@ bool parse_cpus(const char *text, cpu_set_t *cpus)
             return false;
     } while (*text);
     return true;
+}
+
+const char *reason(int error, const char *path)
+{
+    char folder[PATH_MAX];
+    struct statvfs disk;
+    snprintf(folder, sizeof folder, "%s", path);
+    while (statvfs(folder, &disk) != 0) {
+        char *slash = strrchr(folder, '/');
+        if (!slash || slash == folder)
+            return strerror(error);
+        *slash = '\0';
+    }
+    return error == ENOSPC && disk.f_files > 0 && disk.f_favail == 0
+               ? "No space left on device: no inodes are left"
+               : strerror(error);
 }
 
 void format_cpus(const cpu_set_t *cpus, char *text, size_t size)

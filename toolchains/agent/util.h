@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
 
@@ -33,6 +34,14 @@ bool write_all(int fd, const void *data, size_t length);
  * The number of bytes, or -1 with errno set. at: a directory, or AT_FDCWD. */
 ssize_t read_small(int at, const char *path, char *buffer, size_t size);
 
+/* Open a file to read if it is plain: not a link, of one name, nothing that a reader waits for. -1
+ * with errno set; *why: what else it is, or NULL. */
+int open_plain(int at, const char *path, const char **why);
+/* The same as read_small of such a file. */
+ssize_t read_plain(int at, const char *path, char *buffer, size_t size);
+/* What keeps a file from being plain ("is a FIFO"); NULL: nothing. */
+const char *not_plain(const struct stat *status);
+
 /* The same for a file held open, such as one of /proc. */
 ssize_t reread_small(int fd, char *buffer, size_t size);
 
@@ -48,6 +57,7 @@ bool current_boot_id(char id[BOOT_ID_SIZE]);
  * clock      seconds to add to the wall clock
  * oom_kills  to add to what the kernel has counted
  * memory_kb  all that its memory has, free as well
+ * no_pid_namespaces  1: its kernel has none
  * sys/       thermal zones and CPU frequencies are looked for here only, if it exists */
 #define FAKES_VARIABLE "LABCTL_SANDBOX_FAKES"
 
@@ -70,5 +80,8 @@ void format_cpus(const cpu_set_t *cpus, char *text, size_t size);
 
 /* Seconds with at most nine decimals ("1800", "0.25") to nanoseconds. */
 bool parse_seconds(const char *text, int64_t *ns);
+
+/* Words for an errno of writing to path: a file system may be full of files, not of bytes. */
+const char *reason(int error, const char *path);
 
 #endif

@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -23,7 +24,7 @@
 #include "agent.h"
 #include "failure.h"
 #include "json.h"
-#include "tree.h"
+#include "survivors.h"
 #include "util.h"
 
 /* How often the supervisor is looked at; the end of the job itself is noticed at once. */
@@ -36,6 +37,8 @@
 #define STARTED_BYTES (1 << 20)
 /* Bytes of the program's last output on standard error. */
 #define LAST_BYTES 240
+/* Under the lease nothing is started: what seems to be is nearly there. */
+#define START_NS (2 * NS_PER_SECOND)
 #define AGAIN_NS (20 * NS_PER_MS)
 
 enum state { RUNNING, FINISHED, LOST, REBOOTED, ABSENT };
@@ -45,27 +48,21 @@ struct view {
     int dir;
     char boot_id[BOOT_ID_SIZE];
     char status[32 * 1024];
-    pid_t supervisor, job;
-    bool job_known; /* job names this job's process, or one that has ended */
+    pid_t supervisor;
 };
 
 /* What started.json says; false when there is none, or not yet. */
-static bool read_started(struct view *view, char boot_id[BOOT_ID_SIZE], uint64_t *ticks,
-                         uint64_t *job_ticks)
+static bool read_started(struct view *view, char boot_id[BOOT_ID_SIZE], uint64_t *ticks)
 {
     char *text = malloc(STARTED_BYTES); /* not static: the supervisor locks what is */
-    uint64_t pid, job;
-    const bool good = text && read_small(view->dir, "started.json", text, STARTED_BYTES) > 0 &&
+    uint64_t pid;
+    const bool good = text && read_plain(view->dir, "started.json", text, STARTED_BYTES) > 0 &&
                       json_find_text(text, "boot_id", boot_id, BOOT_ID_SIZE) &&
                       json_find_u64(text, "pid", &pid) &&
-                      json_find_u64(text, "pid_start_ticks", ticks) &&
-                      json_find_u64(text, "job_pid", &job) &&
-                      json_find_u64(text, "job_start_ticks", job_ticks);
+                      json_find_u64(text, "pid_start_ticks", ticks);
     free(text);
-    if (good) {
+    if (good)
         view->supervisor = (pid_t)pid;
-        view->job = (pid_t)job;
-    }
     return good;
 }
 
@@ -80,33 +77,50 @@ static bool is_supervised(const struct view *view)
     return false;
 }
 
+static bool real_path(const struct view *view, char path[PATH_MAX])
+{
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", view->dir);
+    return realpath(link, path) != NULL;
+}
+
+static bool has_status(struct view *view)
+{
+    return read_plain(view->dir, "status.json", view->status, sizeof view->status) > 0;
+}
+
 static enum state look(struct view *view)
 {
-    char boot_id[BOOT_ID_SIZE];
-    uint64_t ticks, job_ticks;
+    char boot_id[BOOT_ID_SIZE], path[PATH_MAX];
+    uint64_t ticks;
     if (view->dir < 0)
         return ABSENT;
-    if (read_small(view->dir, "status.json", view->status, sizeof view->status) > 0)
-        return FINISHED;
-    if (!read_started(view, boot_id, &ticks, &job_ticks)) {
+    const bool supervised = is_supervised(view);
+    if (has_status(view)) {
+        /* A job can make such a file. Its supervisor removes that, then lets go of the directory, then
+         * makes its own. */
+        if (!supervised)
+            return FINISHED;
+        if (real_path(view, path) && supervisor_of(path))
+            return RUNNING;
+        if (has_status(view)) /* it has ended meanwhile, or another process has the lock */
+            return FINISHED;
+    }
+    if (!read_started(view, boot_id, &ticks)) {
         /* Its files are made, under the lock of the directory, before there is a started.json. */
-        if (faccessat(view->dir, "stdout", F_OK, 0) != 0 || is_supervised(view))
+        if (faccessat(view->dir, "stdout", F_OK, AT_SYMLINK_NOFOLLOW) != 0 || supervised)
             return ABSENT;
-        if (read_small(view->dir, "status.json", view->status, sizeof view->status) > 0)
+        if (has_status(view))
             return FINISHED; /* meanwhile */
-        if (!read_started(view, boot_id, &ticks, &job_ticks))
+        if (!read_started(view, boot_id, &ticks))
             return LOST;
     }
     if (strcmp(boot_id, view->boot_id) != 0)
         return REBOOTED;
-    uint64_t now_ticks = process_start_ticks(view->job);
-    view->job_known = now_ticks == 0 || now_ticks == job_ticks;
     if (process_start_ticks(view->supervisor) == ticks)
         return RUNNING;
     /* It may have finished since the first look. */
-    if (read_small(view->dir, "status.json", view->status, sizeof view->status) > 0)
-        return FINISHED;
-    return LOST;
+    return has_status(view) ? FINISHED : LOST;
 }
 
 static enum state wait_until_over(struct view *view, const char *path, int64_t ns)
@@ -118,7 +132,9 @@ static enum state wait_until_over(struct view *view, const char *path, int64_t n
     for (;;) {
         state = look(view);
         int64_t left = until - monotonic_ns();
-        if (state != RUNNING || left <= 0)
+        /* A job can spoil what was written of its start: while it is supervised, its end will come. */
+        const bool goes_on = state == RUNNING || (state == ABSENT && is_supervised(view));
+        if (!goes_on || left <= 0)
             break;
         char events[4096];
         int64_t most = watched ? LOOK_MS : LOOK_BLIND_MS, left_ms = left / NS_PER_MS + 1;
@@ -135,8 +151,9 @@ static enum state wait_until_over(struct view *view, const char *path, int64_t n
 /* The last bytes of a file, at most `most`, with a NUL; false when there is no such file. */
 static bool read_tail(const struct view *view, const char *name, char *text, size_t most)
 {
+    const char *why;
     struct stat status;
-    int fd = openat(view->dir, name, O_RDONLY | O_CLOEXEC);
+    int fd = open_plain(view->dir, name, &why);
     if (fd < 0)
         return false;
     ssize_t got = -1;
@@ -152,7 +169,9 @@ static bool read_tail(const struct view *view, const char *name, char *text, siz
 static int64_t size_of(const struct view *view, const char *name)
 {
     struct stat status;
-    return fstatat(view->dir, name, &status, 0) == 0 ? (int64_t)status.st_size : -1;
+    return fstatat(view->dir, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && !not_plain(&status)
+               ? (int64_t)status.st_size
+               : -1;
 }
 
 /* The last whole sample on disk: up to two seconds old, and nothing was measured to have it. */
@@ -190,7 +209,7 @@ static void write_sample(const struct view *view, struct json *json)
     json_close(json, '}');
 }
 
-static int report(const struct view *view, enum state state, int killed)
+static int report(const struct view *view, enum state state, const struct survivors *killed)
 {
     struct json json = { 0 };
     char last[LAST_BYTES + 1];
@@ -204,7 +223,9 @@ static int report(const struct view *view, enum state state, int killed)
     const bool found = read_tail(view, "stderr", last, LAST_BYTES);
     json_member_string(&json, "stderr_end", found ? last : NULL);
     write_sample(view, &json);
-    json_member_count(&json, "killed", killed);
+    json_member_count(&json, "killed", killed ? killed->count : -1);
+    if (killed)
+        survivors_write(killed, &json);
     json_key(&json, "status");
     if (state == FINISHED)
         json_raw(&json, view->status, strlen(view->status));
@@ -242,60 +263,64 @@ static struct view view;
 int command_wait(const char *dir, int64_t ns)
 {
     int error = open_view(&view, dir);
-    return error ? error : report(&view, wait_until_over(&view, dir, ns), -1);
+    return error ? error : report(&view, wait_until_over(&view, dir, ns), NULL);
 }
 
-/* Kill what a dead supervisor left until nothing is there any more; how many there were. */
-static int kill_orphans(const char *path, int64_t ns)
+/* Kill what a dead supervisor left, and one whose job has changed its files. */
+static bool kill_orphans(int64_t ns, struct survivors *found)
 {
-    const int64_t until = monotonic_ns() + ns;
-    const struct timespec pause = { .tv_nsec = AGAIN_NS };
-    const pid_t session = view.job_known ? view.job : 0;
-    const int killed = orphans_kill(session, path);
-    for (int alive = killed; alive > 0 && monotonic_ns() < until;) {
-        nanosleep(&pause, NULL);
-        alive = orphans_kill(session, path);
-    }
-    return killed;
+    char dir[PATH_MAX], jobs[PATH_MAX];
+    if (!real_path(&view, dir))
+        return true;
+    snprintf(jobs, sizeof jobs, "%.*s", (int)(strrchr(dir, '/') - dir), dir);
+    return survivors_end(jobs, dir, ns, found);
 }
 
-/* How the job stands when it has ended, or ns are over; *killed: as reported. */
-static enum state stop(const char *dir, int64_t ns, int *killed)
+/* How the job stands when it has ended, or ns are over; *clean: nothing of it is left, where that is to be *found. A job that is
+ * about to be started is waited for; after start_ns it is one that has changed its files. */
+static enum state stop(const char *dir, int64_t start_ns, int64_t ns, struct survivors *found,
+                       bool *clean)
 {
     char path[PATH_MAX];
     const int64_t until = monotonic_ns() + ns; /* for both waits together */
-    enum state state = look_for_start(&view, until);
+    enum state state = look_for_start(&view, monotonic_ns() + start_ns);
     if (state == RUNNING) {
-        kill(view.supervisor, SIGTERM);
+        const pid_t supervisor = real_path(&view, path) ? supervisor_of(path) : 0;
+        if (supervisor) /* started.json may name any process by now */
+            kill(supervisor, SIGTERM);
         state = wait_until_over(&view, dir, until - monotonic_ns());
     }
-    if (state == LOST && realpath(dir, path))
-        *killed = kill_orphans(path, ns);
-    return state;
+    if (state == ABSENT && is_supervised(&view))
+        state = LOST;
+    *clean = state != LOST || !found || kill_orphans(ns, found);
+    return state == LOST ? look(&view) : state;
 }
 
 bool end_job(const char *dir, int64_t ns)
 {
-    int killed = -1;
+    bool clean;
     if (!current_boot_id(view.boot_id))
         return false;
     view.dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (view.dir < 0)
         return errno == ENOENT;
-    const enum state state = stop(dir, ns, &killed);
-    const bool starting = state == ABSENT && is_supervised(&view);
+    const enum state state = stop(dir, START_NS, ns, NULL, &clean);
     close(view.dir);
-    return state != RUNNING && !starting;
+    return state != RUNNING;
 }
 
 int command_stop(const char *dir, int64_t ns, struct lease_hold *lease)
 {
-    int killed = -1, error = lease_enter(lease, false);
+    static struct survivors found;
+    bool clean;
+    int error = lease_enter(lease, false);
     if (!error)
         error = open_view(&view, dir);
     if (error)
         return error;
-    const enum state state = stop(dir, ns, &killed);
-    error = report(&view, state, killed);
+    const enum state state = stop(dir, ns / 2, ns, &found, &clean);
+    if (!clean)
+        return refuse_survivors(&found);
+    error = report(&view, state, state == LOST || found.count ? &found : NULL);
     return error ? error : state == RUNNING;
 }

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from labctl import interrupts
 from labctl.errors import (
     FULL_NUMBERS,
     REFUSED_NUMBERS,
@@ -100,7 +101,7 @@ class ChunkedFile:
             while len(self._kept) > _KEPT + _AHEAD:
                 self._kept.popitem(last=False)
         try:
-            return found.result()
+            return interrupts.result(found)
         except LabctlError as error:
             raise error.again() from error
 
@@ -117,7 +118,7 @@ class ChunkedFile:
         if len(self._digests) != self.count:
             raise IntegrityError(f"{self.path} was not read to its end")
         if self._hashed is not None:
-            self._hashed.result()
+            interrupts.result(self._hashed)
         if self._whole.hexdigest() != self._sha256:
             raise self._changed()
 

@@ -4,7 +4,6 @@ The agent on the board writes ``.part-<sha256>`` and its journal; both stay if t
 host or the board fails, and the next transfer of the same content continues with them.
 """
 
-import json
 import re
 import secrets
 import time
@@ -173,8 +172,10 @@ class _Delivery:
             raise Busy.of(self.transport.label, self.source)
         if result.exit_status != 0:
             raise self._refused(result)
+        from labctl.config.printed import read_json  # slow: imports pydantic
+
         try:
-            answer = json.loads(result.output)
+            answer = read_json(result.output)
             return int(answer["port"]), str(answer["token"])
         except (ValueError, KeyError, TypeError) as error:
             raise ProtocolError(
@@ -184,8 +185,10 @@ class _Delivery:
 
     def _refused(self, result: CommandResult) -> BoardError:
         what = f"{self.transport.label}: the board cannot take {self.source.path.name}"
+        from labctl.config.printed import read_json  # slow: imports pydantic
+
         try:
-            answer = json.loads(result.output)
+            answer = read_json(result.output)
             reason, missing = str(answer["message"]), answer.get("missing_bytes")
         except (ValueError, KeyError, TypeError, AttributeError):
             return board_error(result.text, what)  # the message is the shell's, not the agent's

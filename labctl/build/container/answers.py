@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
@@ -83,25 +84,28 @@ class Image:
         self._path.unlink(missing_ok=True)
 
     def _ask(self, words: Sequence[str], *, network: bool) -> str | None:
-        containers = Containers(
-            self.engine, self.id, LABEL, cache_dir() / "containers" / "questions", network
-        )
+        containers = Containers(self.engine, self.id, LABEL, questions_dir(), network)
         try:
-            done = containers.run(words, launch=_launch, env={"LC_ALL": "C"})
+            done = containers.run(words, launch=_launch, seconds=ASK_SECONDS, env={"LC_ALL": "C"})
         except ToolMissing:
             return None
         return done.text if done.exit_status == 0 else None
 
     def _remembered(self) -> _Known | None:
         try:
-            known = _Known.model_validate_json(self._path.read_text())
+            known = _Known.model_validate_json(self._path.read_text(encoding="utf-8"))
         except (OSError, ValidationError):
             return None
         return known if known.engine == str(self.engine) else None
 
 
-def _launch(argv: list[str]) -> process.Completed:
-    return process.run(argv, timeout=ASK_SECONDS)
+def questions_dir() -> Path:
+    """Folder of what such containers share with labctl while they run."""
+    return cache_dir() / "containers" / "questions"
+
+
+def _launch(argv: list[str], cwd: Path, held: int) -> process.Completed:
+    return process.run(argv, timeout=ASK_SECONDS, cwd=cwd, keep_open=(held,))
 
 
 def _ways_out(routes: str) -> list[str]:

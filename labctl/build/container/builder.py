@@ -1,6 +1,6 @@
 """The container builder and its workspace."""
 
-import shutil
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,11 +15,13 @@ from labctl.build.gcc import find_gcc
 from labctl.build.local import LocalWorkspace
 from labctl.build.manifest import BuilderKind, CompilerKind, Machine
 from labctl.build.progress import OnProgress, ignore
+from labctl.build.source import repositories
 from labctl.build.toolchain import Needs, Toolchain, kit_toolchain
 from labctl.build.workspace import Builder, Folders, Workspace, WorkspaceInputs
 from labctl.config.target import Target
-from labctl.errors import CompileError, HostError, ToolMissing
-from labctl.files import cache_dir, host_writes
+from labctl.errors import CompileError, ConfigError, HostError, ToolMissing
+from labctl.files import cache_dir, host_writes, open_whole
+from labctl.removal import remove_tree
 from labctl.units import size
 
 #: The same on every host, so that the same bytes come out.
@@ -32,6 +34,8 @@ RESTRICTIONS = Restrictions(
 )
 UNTRUSTED_SECONDS = 3600.0
 UNTRUSTED_OUTPUT_BYTES = 64 << 20
+#: Each is hidden by a mount of its own.
+MOST_REPOSITORIES = 500
 
 
 class ContainerBuilder(Builder):
@@ -109,9 +113,11 @@ class ContainerBuilder(Builder):
         for folder in (tree, ccache):
             with host_writes(folder):
                 folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(control, ignore_errors=True)
+        remove_tree(control)
         mounts = [Mount(tree, TREE, writable=True), Mount(ccache, CCACHE, writable=True)]
         mounts.append(Mount(inputs.source.resolve(), SOURCE))
+        if self._untrusted:
+            mounts += _hidden(inputs.source.resolve(), inputs.home)
         mounts += [Mount(Path(sdk), sdk, writable=True) for sdk in inputs.sdks]
         containers = Containers(
             image.engine,
@@ -158,13 +164,22 @@ class ContainerWorkspace(Workspace):
         see = _counted(on_line, words[0]) if restricted else on_line
         seconds = min(timeout, UNTRUSTED_SECONDS) if restricted else timeout
 
-        def launch(argv: list[str]) -> process.Completed:
+        def launch(argv: list[str], cwd: Path, held: int) -> process.Completed:
             return process.run_streaming(
-                argv, timeout=seconds, on_line=see, log=log, keep_open=(self._lock,)
+                argv,
+                timeout=seconds,
+                on_line=see,
+                log=log,
+                cwd=cwd,
+                keep_open=(self._lock, held),
             )
 
         return self._containers.run(
-            words, launch=launch, env={"CCACHE_DIR": CCACHE, **env}, cwd=cwd or TREE
+            words,
+            launch=launch,
+            seconds=seconds,
+            env={"CCACHE_DIR": CCACHE, **env},
+            cwd=cwd or TREE,
         )
 
     def read(self, name: str) -> str | None:
@@ -181,26 +196,47 @@ class ContainerWorkspace(Workspace):
 
     def exists(self, path: str) -> bool:
         """Return True if it exists."""
-        return self._files.exists(self._here(path))
+        return os.path.exists(self._here(path))  # noqa: PTH110 - False also where it is hidden
 
-    def fetch(self, path: str, to: Path) -> None:
-        """Copy it within this host."""
-        self._files.fetch(self._here(path), to)
+    def fetch(self, path: str, to: Path, *, most: int | None = None) -> None:
+        """Copy it within this host. Raises CompileError for what is no regular file."""
+        here = self._here(path)
+        try:
+            open_whole(Path(here)).close()
+        except OSError as error:
+            raise CompileError(f"the build left no file that can be read: {path}") from error
+        self._files.fetch(here, to, most=most)
 
     def _here(self, path: str) -> str:
         """Translate a path of the container to one of this host; SDKs have the same in both.
 
-        Raises HostError for one that a link leads out of its folder.
+        Raises CompileError for one that a link leads out of its folder.
         """
         if not path.startswith("/"):
             path = f"{self.folders.tree}/{path}"
         for inside, here in self._mapped.items():
             if path == inside or path.startswith(f"{inside}/"):
                 found = f"{here}{path.removeprefix(inside)}"
-                if not Path(found).resolve().is_relative_to(here.resolve()):
-                    raise HostError(f"the build left a link out of its folder: {path}")
+                # Unlike Path.resolve(), this takes a link to itself for a name.
+                if not Path(os.path.realpath(found)).is_relative_to(os.path.realpath(here)):
+                    raise CompileError(f"the build left a link out of its folder: {path}")
                 return found
         return path
+
+
+def _hidden(source: Path, home: Path) -> list[Mount]:
+    """Return mounts of nothing over what git keeps for itself: tokens of a CI may be in it."""
+    names = repositories(source)
+    if len(names) > MOST_REPOSITORIES:
+        raise ConfigError(f"{source} holds more than {MOST_REPOSITORIES} repositories")
+    nothing, empty = home / "nothing", home / "nothing" / "file"
+    with host_writes(nothing):
+        (nothing / "folder").mkdir(parents=True, exist_ok=True)
+        empty.touch()
+    return [
+        Mount(nothing / "folder" if (source / name).is_dir() else empty, f"{SOURCE}/{name}")
+        for name in names
+    ]
 
 
 def _counted(on_line: Callable[[str], None], program: str) -> Callable[[str], None]:

@@ -34,12 +34,14 @@ def limited_disk(
     """While inside, call ``end`` as soon as ``folders`` take more than ``most`` bytes together.
 
     Files that were removed while they are open are in no folder: so neither may the file system
-    lose as much. Raises CompileError, or HostError where others may have taken the space.
+    lose as much. They are gone with the program: what is free again once it has ended was its own.
+    Raises CompileError, or HostError where others have taken the space.
     """
     watch = _Watch(folders, most, most_files, end)
     thread = threading.Thread(
         target=watch.look_on, args=(look_seconds,), name="disk watch", daemon=True
     )
+    watch.look()
     thread.start()
     try:
         yield
@@ -50,6 +52,7 @@ def limited_disk(
     finally:
         watch.over.set()
         thread.join()
+    watch.look()  # at what was written since the last time
     if watch.failure is not None:
         raise watch.failure
 
@@ -65,42 +68,71 @@ class _Watch:
         self._most_files = most_files
         self._end = end
         self._free = [_free(folder) for folder in folders]
+        self._before: int | None = None
 
     def look_on(self, seconds: float) -> None:
         while not self.over.wait(seconds):
-            try:
-                self.failure = self._failure()
-            except OSError as error:  # without a look it must not continue
-                self.failure = _unseen(error)
+            self.look()
             if self.failure is not None:
-                self._end()
                 return
 
+    def look(self) -> None:
+        """Note what is wrong, if nothing was before, and end the program then."""
+        if self.failure is not None:
+            return
+        try:
+            self.failure = self._failure()
+        except OSError as error:  # without a look it must not continue
+            self.failure = _unseen(error)
+            self._end()
+
     def _failure(self) -> LabctlError | None:
+        try:
+            taken = self._taken_in_all()
+        except CompileError as error:
+            self._end()
+            return error
+        self._before = taken if self._before is None else self._before
+        for folder, before in zip(self._folders, self._free, strict=True):
+            free = _free(folder)
+            if free < min(RESERVE_BYTES, before) or before - free > self._most:
+                self._end()
+                own = taken - self._before + max(0, _free(folder) - free)
+                return _lost(folder, before, free, own)
+        return None
+
+    def _taken_in_all(self) -> int:
+        """Return the bytes in all folders. Raises CompileError when it is too much."""
         taken = files = 0
         for folder in self._folders:
             for bytes_taken in _taken(folder):
                 taken, files = taken + bytes_taken, files + 1
                 if taken > self._most:
-                    return CompileError(
+                    raise CompileError(
                         f"the build took more than {size(self._most)} of disk, and was ended"
                     )
                 if files > self._most_files:
-                    return CompileError(f"the build made more than {self._most_files:,} files")
-        for folder, before in zip(self._folders, self._free, strict=True):
-            free = _free(folder)
-            if free < min(RESERVE_BYTES, before) or before - free > self._most:
-                return HostError(
-                    f"the file system of {folder} has {size(free)} left, {size(before - free)} less"
-                    " than when an untrusted program began; it was ended",
-                    hint="free some space; or the program keeps files open that it has removed",
-                )
-        return None
+                    raise CompileError(f"the build made more than {self._most_files:,} files")
+        return taken
+
+
+def _lost(folder: Path, before: int, free: int, own: int) -> LabctlError:
+    """Return the error for a file system that lost space, of which ``own`` was the program's."""
+    lost = before - free
+    if before >= RESERVE_BYTES and own > lost // 2:
+        return CompileError(f"the build took {size(own)} of disk, and was ended")
+    return HostError(
+        f"the file system of {folder} has {size(free)} left, {size(lost)} less than when an"
+        " untrusted program began; it was ended",
+        hint="free some space; the program itself had little of it",
+    )
 
 
 def _unseen(error: OSError) -> LabctlError:
     if error.errno == errno.ENAMETOOLONG:
         return CompileError("the build nests its folders too deep, and was ended")
+    if error.errno == errno.EACCES:
+        return CompileError("the build hides what is in a folder, and was ended")
     return HostError(
         f"the files of an untrusted program cannot be looked at: {error.strerror}; it was ended"
     )
@@ -124,5 +156,5 @@ def _taken(folder: Path) -> Iterator[int]:
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
+        except (FileNotFoundError, NotADirectoryError):
             continue

@@ -32,9 +32,12 @@ class Mount:
     writable: bool = False
 
     def __post_init__(self) -> None:
-        if ":" in f"{self.host}{self.inside}":
+        path = f"{self.host}{self.inside}"
+        # Undecodable bytes of a name are lone surrogates.
+        if ":" in path or re.search("[\ud800-\udfff]", path):
             raise ConfigError(
-                f"no container engine can mount {self.host}: there is a ':' in the path",
+                f"no container engine can mount {self.host} as {self.inside}:"
+                " there is a ':' in the path, or what is no UTF-8",
                 hint="move it, or use another builder",
             )
 
@@ -67,6 +70,15 @@ class Restrictions:
             *("--ulimit", "nofile=1024:1024", "--ulimit", f"nproc={nproc}:{nproc}"),
             *("--ulimit", f"fsize={self.file_bytes}:{self.file_bytes}", "--ulimit", "core=0:0"),
         )
+
+
+@dataclass(frozen=True)
+class Fate:
+    """The end of a container, as the engine and nothing in the container tells it."""
+
+    began: bool
+    out_of_memory: bool
+    """True if the kernel ended a program of it at the container's own limit."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +127,19 @@ class Engine:
         network: bool,
         mounts: Sequence[Mount],
         cwd: str,
+        seconds: float,
         restrictions: Restrictions | None = None,
     ) -> list[str]:
         """Return the command line that runs a program in a new container, up to the program's
         words.
+
+        The container stays, to be looked at. podman ends it after ``seconds``, also when nobody
+        waits for it any more; docker has no such option.
         """
-        words = [self.program, "run", "--rm", "--name", name, "--label", label]
+        words = [self.program, "run", "--name", name, "--label", label]
+        words += ["--timeout", f"{seconds:.0f}"] if self.program == "podman" else []
+        # Who removes the container ends it at once: nothing in it is asked to end.
+        words += ["--stop-timeout", "0"]
         # labctl has its own log; the engine's would be a second copy of it.
         words += ["--log-driver", "none", "--hostname", "build", "--workdir", cwd]
         words += [] if network else ["--network", "none"]
@@ -131,10 +150,23 @@ class Engine:
         words += [word for mount in mounts for word in mount.words]
         return [*words, "--entrypoint", "sh", image]
 
+    def fate(self, name: str) -> "Fate":
+        """Say what became of a container that has not been removed. Raises HostError."""
+        form = "{{.State.StartedAt}}\t{{.State.OOMKilled}}"
+        done = self.ask("container", "inspect", "--format", form, name)
+        started, _, killed = done.text.strip().partition("\t")
+        # Go's zero time stands for never.
+        began = done.exit_status == 0 and not started.startswith("0001-")
+        return Fate(began=began, out_of_memory=killed == "true")
+
+    def remove_words(self, *names: str) -> list[str]:
+        """Return the command line that ends containers and removes them, with what is theirs."""
+        return [self.program, "rm", "--force", "--volumes", *names]
+
     def remove(self, name: str) -> None:
         """End a container and remove it, if it is there. Raises HostError."""
         done = self._remove([name])
-        if done.exit_status != 0 and self._listed(f"name=^{name}$"):
+        if done.exit_status != 0 and self.listed(f"name=^{name}$"):
             raise HostError(f"{self.program} cannot end {name}", details=done.tail())
 
     def remove_labelled(self, label: str) -> None:
@@ -142,11 +174,11 @@ class Engine:
 
         Raises HostError.
         """
-        left = self._listed(f"label={label}")
+        left = self.listed(f"label={label}")
         if not left:
             return
         done = self._remove(left)
-        if done.exit_status != 0 and self._listed(f"label={label}"):
+        if done.exit_status != 0 and self.listed(f"label={label}"):
             raise HostError(
                 f"{self.program} cannot end the containers of an earlier build",
                 hint=f"{self.program} rm --force {' '.join(left)}",
@@ -154,13 +186,21 @@ class Engine:
             )
 
     def _remove(self, names: Sequence[str]) -> process.Completed:
-        return process.run([self.program, "rm", "--force", *names], timeout=REMOVE_SECONDS)
+        return process.run(self.remove_words(*names), timeout=REMOVE_SECONDS)
 
-    def _listed(self, given: str) -> list[str]:
-        done = self.ask("ps", "--all", "--quiet", "--filter", given)
+    def listed(self, *filters: str) -> list[str]:
+        """Return the ids of containers that all filters fit, running or not. Raises HostError."""
+        words = [word for given in filters for word in ("--filter", given)]
+        done = self.ask("ps", "--all", "--quiet", *words)
         if done.exit_status != 0:
             raise HostError(f"{self.program} cannot list its containers", details=done.tail())
         return done.text.split()
+
+    def label(self, name: str, key: str) -> str | None:
+        """Return the value of a container's label; None if the container is gone."""
+        form = f'{{{{index .Config.Labels "{key}"}}}}'
+        done = self.ask("container", "inspect", "--format", form, name)
+        return done.text.rstrip("\n") if done.exit_status == 0 else None
 
 
 def find_engine(enforce: Path = _ENFORCE) -> Engine:
@@ -208,5 +248,5 @@ def _said(program: str, *words: str) -> str:
 
 def _is_enforcing(enforce: Path) -> bool:
     with suppress(OSError):  # there is no SELinux
-        return enforce.read_text().strip() == "1"
+        return enforce.read_text(encoding="utf-8").strip() == "1"
     return False

@@ -66,7 +66,7 @@ def ensure_image(
     An image is known by the Containerfile's content and its base. Raises ConfigError (the
     Containerfile is wrong), HostError (no base image, the network, the disk), HostTimeout.
     """
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     base = _base(path, text)
     base_id = _base_id(engine, base, on_progress)
     digest = hashlib.sha256(json.dumps([text, base_id]).encode()).hexdigest()[:_TAG_DIGITS]

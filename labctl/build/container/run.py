@@ -5,29 +5,49 @@ A container ends in one of these ways:
 - The program ends. Its exit status comes from a file that the container writes last, never from
   that of the engine, which means other things as well.
 - labctl stops it: a time-out, Ctrl-C, an error. labctl makes the engine remove the container.
-- labctl is killed. It held a lock on a file, which the container waits for (``guarded.sh``).
+- labctl is killed. A process of this host removes the container (``host_guard.sh``): no program in
+  the container can keep it from that. If that process was killed as well, with all of a CI job say,
+  a program in the container finds labctl's lock free (``guarded.sh``), unless the source ended it.
+- The engine ends it: its time is over.
 """
 
 import os
 import secrets
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from io import FileIO
 from pathlib import Path
 
-from labctl.build.container.engine import Engine, Mount, Restrictions
+from labctl import process
+from labctl.build.container.engine import Engine, Fate, Mount, Restrictions
 from labctl.build.diagnose import disk_is_full
-from labctl.errors import HostError, HostTimeout, ToolMissing
+from labctl.errors import (
+    CompileError,
+    HostError,
+    HostTimeout,
+    LabctlError,
+    ProgramTimeout,
+    ToolMissing,
+)
 from labctl.files import host_writes, locked
 from labctl.process import Completed
+from labctl.removal import remove_tree
+from labctl.units import size
 
-#: Starts a program of this host, the engine's, and waits for its end.
-Launch = Callable[[list[str]], Completed]
+#: Starts a program of this host, the engine's, and waits for its end: its words, its working
+#: folder, and a descriptor that it inherits.
+Launch = Callable[[list[str], Path, int], Completed]
 
+_HOST_GUARD = Path(__file__).with_name("host_guard.sh")
 _CONTROL = "/labctl"
+#: The engine ends a container this long after labctl should have.
+_GRACE_SECONDS = 60.0
+_GUARD_SECONDS = 5.0
 _MOST_STATUS_BYTES = 300
 
 
@@ -54,15 +74,19 @@ class Containers:
         words: Sequence[str],
         *,
         launch: Launch,
+        seconds: float,
         env: Mapping[str, str],
         cwd: str = "/",
     ) -> Completed:
         """Run a program to its end, whatever its exit status, in an environment of ``env`` only.
 
-        Raises ToolMissing (it is not in the image), HostTimeout and HostError.
+        ``launch`` gives it ``seconds``. Raises ToolMissing (it is not in the image), HostTimeout
+        and HostError. With restrictions, for what the host itself does not prove to be its own
+        fault: CompileError and ProgramTimeout.
         """
         name = f"labctl-{secrets.token_hex(6)}"
-        with self._control() as control:
+        with self._own_folder() as own, self._removed_at_end(name) as held:
+            control = own / "control"
             mounts = [*self.mounts, Mount(control, _CONTROL, writable=True)]
             argv = self.engine.run_words(
                 self.image,
@@ -71,33 +95,39 @@ class Containers:
                 network=self.network,
                 mounts=mounts,
                 cwd=cwd,
+                seconds=seconds + _GRACE_SECONDS,
                 restrictions=self.restrictions,
             )
-            argv += ["-c", _guarded(), "labctl", words[0]]
+            argv += ["-c", _script("guarded.sh"), "labctl", words[0]]
             argv += [*(f"{key}={value}" for key, value in env.items()), *words]
-            status = control / "status"
             try:
                 with self._limited(name, mounts):
-                    done = launch(argv)
+                    done = launch(argv, own, held)
             except HostTimeout as error:
-                self._end(name)
+                if self.restrictions is not None and self.engine.fate(name).began:
+                    raise ProgramTimeout(
+                        f"{words[0]} took more than {seconds:g} s, and was ended",
+                        details=error.details,
+                    ) from error
                 took = error.message.partition(" did not ")[2]
                 raise HostTimeout(
                     f"{words[0]} in a container did not {took}", details=error.details
                 ) from error
-            except BaseException:
-                self._end(name)
-                raise
-            status_text = _written(status)
-        if status_text.startswith("missing "):
-            raise ToolMissing(
-                f"not in the container's image: {status_text.partition(' ')[2]}",
-                hint="add it to the Containerfile, or use another one",
-            )
-        if not status_text.isdecimal():
-            self._end(name)
+            status = _written(control / "status")
+            # podman's conmon makes the file where it works, outside of the container.
+            out_of_memory = self.restrictions is not None and (own / "oom").exists()
+            if status.isdecimal() and (int(status) == 0 or not out_of_memory):
+                return replace(done, argv=tuple(words), exit_status=int(status))
+            if self.restrictions is not None:
+                fate = self.engine.fate(name)
+                out_of_memory |= fate.out_of_memory
+                raise self._broken_off(words[0], done, replace(fate, out_of_memory=out_of_memory))
+            if status.startswith("missing "):
+                raise ToolMissing(
+                    f"not in the container's image: {status.partition(' ')[2]}",
+                    hint="add it to the Containerfile, or use another one",
+                )
             raise self._ended_early(words[0], done)
-        return replace(done, argv=tuple(words), exit_status=int(status_text))
 
     def _limited(self, name: str, mounts: Sequence[Mount]) -> AbstractContextManager[None]:
         if self.restrictions is None:
@@ -108,34 +138,86 @@ class Containers:
         return limited_disk(folders, self.restrictions.disk_bytes, lambda: self._end(name))
 
     @contextmanager
-    def _control(self) -> Iterator[Path]:
-        """Yield a folder shared with one container; a file in it stays locked while this process
+    def _own_folder(self) -> Iterator[Path]:
+        """Yield a folder of one container's.
+
+        The container sees what is in ``control``; a file there stays locked while this process
         lives.
         """
         with host_writes(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            made = tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True)
-        with made as name, locked(Path(name) / "alive", timeout=0):
-            yield Path(name)
+            made = Path(tempfile.mkdtemp(dir=self.folder))
+        try:
+            with locked(made / "control" / "alive", timeout=0):
+                yield made
+        finally:
+            remove_tree(made)
 
-    def _end(self, name: str) -> None:
-        # What cannot be removed now ends by itself when labctl does, and the next build of the same
-        # removes what is left; the error that brought us here says more.
-        with suppress(HostError):
+    @contextmanager
+    def _removed_at_end(self, name: str) -> Iterator[int]:
+        """Have a container removed at the end, also when this process is killed before.
+
+        Gives the descriptor that the engine's program has to inherit. Raises HostError.
+        """
+        with _pipe() as (alive_read, alive), _pipe() as (held_read, held):
+            words = ["/bin/sh", str(_HOST_GUARD), str(held_read.fileno())]
+            guard = process.start(
+                [*words, *self.engine.remove_words(name)],
+                cwd=self.folder,
+                stdin=alive_read.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                keep_open=(held_read.fileno(),),
+            )
+            try:
+                yield held.fileno()
+            finally:
+                if self._end(name):
+                    alive.write(b"gone\n")
+                alive.close()
+                held.close()
+                with suppress(subprocess.TimeoutExpired):  # it tries longer than this process waits
+                    guard.wait(timeout=_GUARD_SECONDS)
+
+    def _end(self, name: str) -> bool:
+        """Return True if a container is gone; otherwise the guard goes on."""
+        try:
             self.engine.remove(name)
+        except HostError:
+            return False
+        return True
+
+    def _broken_off(self, program: str, done: Completed, fate: Fate) -> LabctlError:
+        """Return the error of a restricted container; the host's own word alone blames the host."""
+        assert self.restrictions is not None
+        if not fate.began or disk_is_full(self.folder):
+            return self._ended_early(program, done)
+        details = done.tail(12) or None
+        if fate.out_of_memory:
+            most = size(self.restrictions.memory_bytes)
+            return CompileError(f"{program} needed more than {most} of memory", details=details)
+        return CompileError(f"the container ended before {program} did", details=details)
 
     def _ended_early(self, program: str, done: Completed) -> HostError:
         details = done.tail(12) or None
         if disk_is_full(self.folder):
             return HostError(f"{program} in a container: the disk is full", details=details)
         # https://docs.podman.io/en/latest/markdown/podman-run.1.html#exit-status, docker's too
-        if done.exit_status in (125, 126, 127):
+        if self.restrictions is not None or done.exit_status in (125, 126, 127):
             return HostError(f"{self.engine} cannot start a container", details=details)
         return HostError(
             f"the container ended before {program} did: killed, or out of memory",
             hint="fewer compilers at once need less memory: --jobs 1",
             details=details,
         )
+
+
+@contextmanager
+def _pipe() -> Iterator[tuple[FileIO, FileIO]]:
+    """Yield both ends of a pipe, unbuffered, the end to read first."""
+    reading, writing = os.pipe()
+    with FileIO(reading, "r") as read_end, FileIO(writing, "w") as write_end:
+        yield read_end, write_end
 
 
 def _written(path: Path) -> str:
@@ -156,5 +238,5 @@ def _written(path: Path) -> str:
 
 
 @cache
-def _guarded() -> str:
-    return files(__package__).joinpath("guarded.sh").read_text()
+def _script(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ _TIME = 315532800  # 1980-01-01
 def known_digest(source_digest: str) -> str | None:
     """Return the SHA-256 of the archive of a source that was sent before."""
     try:
-        digest = _record(source_digest).read_text().strip()
+        digest = _record(source_digest).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return None
     is_digest = len(digest) == 64 and not set(digest) - set("0123456789abcdef")

@@ -109,7 +109,7 @@ def kept(
         else:
             raise HostError(f"{where} sent an unexpected answer", details=answer)
 
-    script = PROLOGUE + (SCRIPTS / "watchdog.sh").read_text()
+    script = PROLOGUE + (SCRIPTS / "watchdog.sh").read_text(encoding="utf-8")
     words = (workdir, name, str(silence_seconds), "1" if keep_tree else "0")
     with SshProgram(link, script, *words, timeout=BUILD_SECONDS) as program:
         watchdog = Watchdog(link, program)

@@ -10,7 +10,7 @@ from posixpath import join
 
 from labctl.build.remote.host import PROLOGUE, SCRIPTS, refused, run_script
 from labctl.build.remote.watchdog import Watchdog
-from labctl.build.workspace import Folders, Workspace
+from labctl.build.workspace import Folders, Workspace, too_large
 from labctl.errors import (
     CommandTimeout,
     HostError,
@@ -52,7 +52,7 @@ class RemoteWorkspace(Workspace):
         self._watchdog = watchdog
         self._folder = folder
         self._jobs = map(str, itertools.count(1))
-        self._job_script = PROLOGUE + (SCRIPTS / "job.sh").read_text()
+        self._job_script = PROLOGUE + (SCRIPTS / "job.sh").read_text(encoding="utf-8")
 
     def run(
         self,
@@ -122,12 +122,12 @@ class RemoteWorkspace(Workspace):
             raise refused(self._link, f"look for {path}", answer)
         return answer.exit_status == 0
 
-    def fetch(self, path: str, to: Path) -> None:
+    def fetch(self, path: str, to: Path, *, most: int | None = None) -> None:
         """Copy it to this host; both sides have hashed it."""
         with scratch(to.parent, "fetch-") as folder:
             part = folder / to.name
             with host_writes(part), part.open("wb") as file:
-                copy = _Copy(self._link.name, path, file.write)
+                copy = _Copy(self._link.name, path, file.write, most)
                 answer = run_script(
                     self._link, _FETCH, self._path(path), timeout=FETCH_SECONDS, take=copy.take
                 )
@@ -192,8 +192,9 @@ class _Output:
 class _Copy:
     """A file on its way here: first its hash there, as one line, then its bytes."""
 
-    def __init__(self, host: str, name: str, write: Callable[[bytes], object]):
+    def __init__(self, host: str, name: str, write: Callable[[bytes], object], most: int | None):
         self._host = host
+        self._most = most
         self._name = name
         self._write = write
         self._head: bytes | None = b""
@@ -213,6 +214,8 @@ class _Copy:
             self._head = None
             self._claimed = head.decode(errors="replace").partition(" ")[0]
         self._size += len(piece)
+        if self._most is not None and self._size > self._most:
+            raise too_large(self._name, self._most)
         if self._size > BUILT_BYTES:
             raise HostError(f"{self._host} sends {self._name} without end")
         self._digest.update(piece)

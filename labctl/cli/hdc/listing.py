@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import click
 from labctl.cli.hdc.target import Choice
 from labctl.cli.output import json_option, note
 from labctl.errors import LabctlError, LinkRefused, printable
+from labctl.retry import in_threads
 from labctl.transport import (
     OpenOptions,
     Transport,
@@ -42,7 +42,8 @@ class Listed:
     """A board as the list shows it.
 
     ``target`` is the value for ``-t``, ``way`` the link, or USB, TCP or UART for a server's boards.
-    ``detail`` is its name, or why it is not there. ``key`` is hdc's name for it.
+    ``detail`` is its name, or why it is not there. ``key`` is hdc's name for it, ``name`` the
+    board's own one.
     """
 
     target: str
@@ -50,16 +51,17 @@ class Listed:
     way: str
     detail: str = ""
     key: str = ""
+    name: str = ""
 
-    def as_hdc(self, *, verbose: bool) -> str | None:
-        """Return the line of ``hdc list targets``; None if hdc has none."""
+    def as_hdc(self, *, verbose: bool) -> list[str] | None:
+        """Return the columns of ``hdc list targets``; None if hdc has no line for it."""
         state = _HDC_STATES.get(self.state, "Unknown")
         if verbose:
             way = self.way if self.way in _CONNECTIONS else "TCP" if ":" in self.key else "USB"
-            name = self.target if self.target != self.key else "unknown..."
-            return f"{self.key}\t\t{way}\t{state}\t{self.detail if way == self.way else name}"
-        ends = {"Connected": "", "Unauthorized": "\tUnauthorized"}
-        return self.key + ends[state] if state in ends else None
+            name = self.target if self.target != self.key else self.name or "unknown..."
+            return [self.key, "", way, state, name]
+        ends: dict[str, list[str]] = {"Connected": [], "Unauthorized": ["Unauthorized"]}
+        return [self.key, *ends[state]] if state in ends else None
 
 
 @click.command("list", epilog="Example: labctl hdc --server 127.0.0.1:8710 list")
@@ -93,13 +95,13 @@ def list_boards(choice: Choice, what: str | None, *, verbose: bool, as_json: boo
         return status
     if what is not None:
         lines = [line for one in found if (line := one.as_hdc(verbose=verbose)) is not None]
-        for line in lines or ["[Empty]"]:
-            click.echo("\t".join(map(printable, line.split("\t"))))
+        for columns in lines or [["[Empty]"]]:
+            click.echo("\t".join(printable(c.replace("\t", " ")) for c in columns))
         return status
     width = max((len(listed.target) for listed in found), default=0)
     for listed in found:
-        line = f"{listed.target:{width}}  {listed.state:12}  {listed.way}  {listed.detail}"
-        click.echo(printable(line.rstrip()))
+        text = f"{listed.target:{width}}  {listed.state:12}  {listed.way}  {listed.detail}"
+        click.echo(printable(text.rstrip()))
     return status
 
 
@@ -108,15 +110,13 @@ def _of_lab(lab: "LabFile", key_file: Path | None) -> list[Listed]:
 
     options = OpenOptions(key_file=key_file)
     boards = [board for board in lab.lab.boards.values() if board.transport.kind == "hdc"]
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        return list(
-            pool.map(
-                lambda board: _asked(
-                    board.name, lambda: connect_board(board, options), board.transport.location
-                ),
-                boards,
-            )
-        )
+    return in_threads(
+        lambda board: _asked(
+            board.name, lambda: connect_board(board, options), board.transport.location
+        ),
+        boards,
+        at_once=_AT_ONCE,
+    )
 
 
 def _of_this_host() -> list[Listed]:
@@ -138,6 +138,7 @@ def _of_server(server: str) -> list[Listed]:
             board.connection,
             board.name,
             key=board.key,
+            name=board.name,
         )
         for board in boards
     ]
@@ -145,12 +146,13 @@ def _of_server(server: str) -> list[Listed]:
 
 def _asked(target: str, way: Callable[[], AbstractContextManager[Transport]], key: str) -> Listed:
     """Ask a board itself for its state."""
-    label, failure = "", None
+    label, failure, name = "", None, None
     try:
         with way() as transport:
             label = transport.label
             boot_id(transport, timeout=_TIMEOUT_SECONDS)
+            name = transport.name
     except LabctlError as error:
         failure = error
     state, why = board_state(failure), failure.message if failure else ""
-    return Listed(target, state, label, why, key=key)
+    return Listed(target, state, label, why, key=key, name=name or "")

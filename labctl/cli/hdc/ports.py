@@ -9,6 +9,7 @@ from labctl.cli.hdc.shell import NO_LIMIT_SECONDS
 from labctl.cli.hdc.target import Choice
 from labctl.cli.output import json_option
 from labctl.errors import BoardError, CommandTimeout, DeviceLost, LinkError
+from labctl.interrupts import finishing
 from labctl.retry import wait_until
 from labctl.transport import Forwarded, Transport
 
@@ -51,6 +52,7 @@ def forward_until_interrupted(
     """Forward connections until interrupted; print ``ready`` once the port listens."""
     listen, connect = _node(listen), _node(connect)
     with (
+        finishing(),  # the rule of an hdc server is removed
         choice.connected() as transport,
         transport.over_hdc(f"forward {listen}").forward(
             listen, connect, reverse=reverse

@@ -14,7 +14,7 @@ import click
 
 from labctl.cli.output import note
 from labctl.cli.root import Invocation
-from labctl.errors import ConfigError, NotAuthorised
+from labctl.errors import AccessDenied, ConfigError, NotAuthorised
 from labctl.hdc import Consent
 from labctl.transport import HdcServerConfig, HdcTcpConfig, OpenOptions, Transport
 from labctl.transport.hdc import HDC_SERVER
@@ -162,6 +162,8 @@ def _wait_for_consent(transport: Transport) -> None:
 
     try:
         boot_id(transport, timeout=_ANSWER_SECONDS)
+    except AccessDenied:
+        raise  # another request would ask again on the board's screen
     except NotAuthorised as error:
         click.echo(f"{error.message}; {error.hint}; waiting for that", err=True)
         wait_until_ready(transport, timeout=_AUTHORISE_SECONDS)

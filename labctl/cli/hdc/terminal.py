@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from labctl import interrupts
 from labctl.cli.output import note, write_output
 from labctl.errors import CommandTimeout, ExitStatus, LabctlError
 from labctl.retry import wait_until
@@ -102,7 +103,8 @@ def converse(remote: Terminal, *, repeat_seconds: float = _REPEAT_SECONDS) -> in
         _start(remote, marks, ended, repeat_seconds)
         while True:
             # A signal just before the wait does not end it: without a limit it would be lost.
-            ready, _, _ = select.select([keys, ended], [], [], _LOOK_SECONDS)
+            with interrupts.waiting():
+                ready, _, _ = select.select([keys, ended], [], [], _LOOK_SECONDS)
             if ended in ready:
                 break
             if keys not in ready:
@@ -123,13 +125,13 @@ def converse(remote: Terminal, *, repeat_seconds: float = _REPEAT_SECONDS) -> in
 
 def _start(remote: Terminal, marks: _Marks, ended: int, repeat_seconds: float) -> None:
     """Make the shell print its status at its end. Raises CommandTimeout."""
-    marks.prompted.wait(repeat_seconds)
+    interrupts.wait(marks.prompted, repeat_seconds)
 
     def is_started() -> bool:
         if select.select([ended], [], [], 0)[0]:
             return True
         remote.send(marks.next_line())
-        return marks.started.wait(repeat_seconds)
+        return interrupts.wait(marks.started, repeat_seconds)
 
     if not wait_until(is_started, timeout=_START_SECONDS, interval=0):
         raise CommandTimeout(f"the board's shell did not start within {_START_SECONDS:g} s")
@@ -142,7 +144,9 @@ def _end(remote: Terminal, ended: int) -> None:
     """
     while True:
         remote.send(_END)
-        if select.select([ended], [], [], _LOOK_SECONDS)[0]:
+        with interrupts.waiting():
+            has_ended = bool(select.select([ended], [], [], _LOOK_SECONDS)[0])
+        if has_ended:
             return
 
 

@@ -41,7 +41,7 @@ def show(invocation: Invocation, model: str, *, as_json: bool) -> None:
         click.echo(json.dumps(info.document(), indent=2))
         return
     for label, value in _rows(info):
-        click.echo(f"{label:18} {value}")
+        click.echo(printable_line(f"{label:18} {value}"))
 
 
 def _rows(info: GgufInfo) -> list[tuple[str, str]]:

@@ -17,7 +17,8 @@ from labctl.compare.equal_latency.answers import Answers, AnswerSet
 from labctl.compare.equal_latency.result import ModelTiming
 from labctl.compare.equal_latency.words import sentence
 from labctl.records import TimingRecord, TrialRecord, TrialState
-from labctl.stats import Interval, mean, mean_interval
+from labctl.results.summary import estimate_of
+from labctl.stats import geometric_mean, mean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,13 +107,17 @@ def answer_times(model: str, trials: Iterable[TrialRecord], runs: Sequence[str])
         (prefill if prefill is not None else mean(known) if known else 0.0, level)
         for prefill, level in zip(prefills, levels, strict=True)
     ]
-    seconds = [one.seconds for one in repeats]
+    estimate = estimate_of([one.seconds for one in repeats])
+    if estimate is None:
+        raise ValueError(f"a time per token of {model} is below 0")
     first = found[0][0]
-    joules = [
-        one.energy.joules_per_token
-        for one, _ in found
-        if one.energy and one.energy.joules_per_token is not None
-    ]
+    joules = estimate_of(
+        [
+            one.energy.joules_per_token
+            for one, _ in found
+            if one.energy and one.energy.joules_per_token is not None
+        ]
+    )
     timing = ModelTiming(
         model=model,
         sha256=first.model.sha256,
@@ -120,19 +125,15 @@ def answer_times(model: str, trials: Iterable[TrialRecord], runs: Sequence[str])
         repeats=len(repeats),
         board=", ".join(dict.fromkeys(one.board for one, _ in found)),
         execution=", ".join(dict.fromkeys(str(one.execution) for one, _ in found)),
-        token_seconds=mean(seconds),
-        interval=_interval(seconds),
+        token_seconds=estimate.value,
+        interval=estimate.interval,
         growth_seconds=growth,
-        prefill_tokens_per_second=1 / mean(known) if known else None,
+        prefill_tokens_per_second=1 / geometric_mean(known) if known else None,
         longest_prompt=max(one.prompt for one in repeats) or None,
         longest_position=max(one.last for one in repeats),
-        joules_per_token=mean(joules) if joules else None,
+        joules_per_token=joules.value if joules else None,
     )
     return AnswerTimes(timing, tuple(rows), growth)
-
-
-def _interval(values: Sequence[float]) -> Interval | None:
-    return mean_interval(values) if len(values) > 1 else None
 
 
 def has_token_time(timing: TimingRecord) -> bool:

@@ -1,6 +1,5 @@
 """Read a program's output by the recipe's rules into a record."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import groupby
@@ -8,12 +7,20 @@ from statistics import median
 
 from pydantic import JsonValue
 
-from labctl.config.printed import text_at
-from labctl.engines.base import RawOutput
+from labctl.config.printed import read_json, text_at
+from labctl.engines.base import RawOutput, lines_of
 from labctl.engines.command.matching import find_all
 from labctl.engines.command.numbers import FIELDS, UNITS, in_base_unit
 from labctl.engines.command.schema import Reader, ReadValue, TokenStream
-from labctl.engines.timeline import MOST_UNSEEN, STDERR, STDOUT, Chunk, TokenTimes, parse_timeline
+from labctl.engines.timeline import (
+    MOST_PIECES,
+    MOST_UNSEEN,
+    STDERR,
+    STDOUT,
+    Chunk,
+    TokenTimes,
+    parse_timeline,
+)
 from labctl.errors import OutputNotUnderstood
 from labctl.records import Measure, TimingRecord
 from labctl.records.timing import TokenClock
@@ -117,13 +124,13 @@ def _what(reader: Reader) -> str:
 
 def _json_lines(text: bytes, paths: Iterable[str]) -> Iterator[Found]:
     """Yield the objects with at least one of the paths; skip other lines."""
-    for line in text.splitlines():
+    for line in lines_of(text, most=MOST_PIECES):
         if not line.lstrip().startswith(b"{"):
             continue
         try:
             # Text of a model may be cut inside a character.
-            document: JsonValue = json.loads(line.decode(errors="replace"))
-        except (ValueError, RecursionError) as error:
+            document: JsonValue = read_json(line.decode(errors="replace"))
+        except ValueError as error:
             raise OutputNotUnderstood(
                 "a line that begins with { is not JSON",
                 details=line[:2000].decode(errors="replace"),
@@ -151,6 +158,8 @@ def _token_fields(raw: RawOutput, tokens: TokenStream, generated: object) -> dic
     chunks = timeline.of(STDOUT if tokens.stream == "stdout" else STDERR)
     if (chunks[-1].end if chunks else 0) != len(text):
         raise OutputNotUnderstood(f"the timeline does not cover {tokens.stream}")
+    if text.count(b"\n") > MOST_PIECES:
+        raise OutputNotUnderstood(f"more than {MOST_PIECES:,} lines on {tokens.stream}")
     # Lines in one piece have one arrival.
     ends = (
         [chunk.mono_ns for chunk in chunks]

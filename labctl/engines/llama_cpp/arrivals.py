@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict
 
-from labctl.engines.base import RawOutput
+from labctl.config.printed import FailFastModel
+from labctl.engines.base import RawOutput, lines_of
 from labctl.engines.llama_cpp.perf import Perf
-from labctl.engines.timeline import STDERR, STDOUT, Timeline
+from labctl.engines.timeline import MOST_PIECES, STDERR, STDOUT, Timeline
 from labctl.errors import OutputNotUnderstood
 from labctl.records import Check, ClockCheck
 from labctl.units import duration
@@ -150,7 +151,7 @@ _TEXT = "none"
 _BEGIN = b'{"type":"log",'
 
 
-class _Line(BaseModel):
+class _Line(FailFastModel):
     model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
 
     type: str
@@ -281,11 +282,11 @@ def _read(stdout: bytes) -> tuple[list[_Entry], bytes | None]:
     """Return the entries of the log, and the first line that is not one."""
     entries = []
     other, end = None, 0
-    for line in stdout.splitlines(keepends=True):
+    for line in lines_of(stdout, most=MOST_PIECES):
         end += len(line)
         try:
-            read = _Line.model_validate_json(line)
-        except ValidationError:
+            read = _Line.of_json(line)
+        except ValueError:
             read = None
         if read is None or (read.type == "log" and not {"time", "level"} <= read.model_fields_set):
             other = other or line

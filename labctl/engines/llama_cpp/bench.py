@@ -9,9 +9,9 @@ from collections.abc import Collection
 from dataclasses import replace
 from statistics import fmean
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
-from labctl.config.yaml.messages import path_text
+from labctl.config.printed import FailFastModel, first_problem
 from labctl.engines.base import (
     Engine,
     Inputs,
@@ -20,6 +20,7 @@ from labctl.engines.base import (
     Resolved,
     TokenCounts,
     Tool,
+    lines_of,
 )
 from labctl.engines.llama_cpp import programs
 from labctl.engines.llama_cpp.parameters import (
@@ -38,8 +39,11 @@ FORM = "llama-bench jsonl"
 #: The program writes its mean as a whole number.
 _ROUNDING_NS = 1
 
+#: A test of 10,000 repetitions has 200 kB.
+_LONGEST_LINE = 1 << 20
 
-class _Line(BaseModel):
+
+class _Line(FailFastModel):
     """The fields read of a test."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True, defer_build=True)
@@ -159,16 +163,13 @@ class LlamaBench(Engine[LlamaBenchParameters]):
 
 def _lines(stdout: bytes) -> list[_Line]:
     lines = []
-    for number, text in enumerate(stdout.splitlines(), 1):
+    for number, text in enumerate(lines_of(stdout), 1):
         try:
             # Only numbers and plain words are read from a line; names may contain other bytes.
-            lines.append(_Line.model_validate_json(text.decode(errors="replace")))
-        except ValidationError as error:
-            problems = [
-                ": ".join(filter(None, (path_text(p["loc"]), p["msg"]))) for p in error.errors()
-            ]
+            lines.append(_Line.of_json(text.decode(errors="replace"), most_bytes=_LONGEST_LINE))
+        except ValueError as error:
             raise OutputNotUnderstood(
-                f"line {number} of llama-bench's output: {'; '.join(problems)}",
+                f"line {number} of llama-bench's output: {first_problem(error)}",
                 hint="labctl may not know this version",
                 details=_shown(text),
             ) from error

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Annotated, Self, TypeAlias
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     StringConstraints,
@@ -23,9 +22,10 @@ from pydantic import (
 )
 from pydantic_core import from_json
 
+from labctl.config.printed import FailFastModel
 from labctl.config.yaml.messages import path_text
 from labctl.engines.llama_cpp.bench_results import NAME, TABLE, Row
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, printable_line
 from labctl.records.base import Moment
 
 MOST_BYTES = 64 << 20
@@ -38,19 +38,42 @@ _MOST = (1 << 63) - 1
 _SQL_SECONDS = 10.0
 _SQL_MEMORY_PAGES = 32 << 10  # of 4 KiB
 _SQLITE_MAGIC = b"SQLite format 3\0"
-_SQL = re.compile(rb"\b(?:CREATE\s+TABLE|INSERT\s+INTO)\b[^;]{0,200}\b" + TABLE.encode(), re.I)
+#: The table's name, and its name until August 2025.
+_TABLES = (TABLE, "test")
+_SQL = re.compile(
+    rb"\b(?:CREATE\s+TABLE|INSERT\s+INTO)\b[^;(]{0,200}\b(?:%s)\b" % "|".join(_TABLES).encode(),
+    re.I,
+)
+#: A line that may begin SQL.
+_SQL_LINE = re.compile(rb"--|/\*|;|\w+(?:\s|$)")
+_UTF8_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+#: Beginning of a file that shows what it is.
+_SHOWN = 1 << 16
+_SHOWN_OF_LINE = 80
+#: A line of results in JSON. Lines of a log begin with words, or with numbers before words.
+_JSON_LINE = re.compile(rb'[][{}",]|(?:-?[0-9][0-9.eE+-]*|true|false|null)\s*,?$')
+#: A line that begins as JSON, and is not: ``[12:00:01] load``, ``[INFO] load``, ``]build: 1``.
+_LOG_IN_BRACKETS = re.compile(rb'\[[^]"{]*\]\s*[^],}\s]|\{\s*[^"}\s]|\]+\s*[^],}\s]')
+_ALONE = (
+    "redirect the standard output of llama-bench alone (`llama-bench -o json > FILE`), or remove"
+    " the other lines"
+)
 #: Actions of SQL -> their allowed objects.
 Allowed: TypeAlias = Mapping[int, Collection[str | None]]
 _PLAIN_TABLE = re.compile(r"CREATE TABLE\b", re.I)
 #: Actions of llama-bench's statements; reading is allowed after them.
 _WRITES: Allowed = {
-    sqlite3.SQLITE_CREATE_TABLE: {TABLE},
-    sqlite3.SQLITE_INSERT: {TABLE, "sqlite_master"},
+    sqlite3.SQLITE_CREATE_TABLE: _TABLES,
+    sqlite3.SQLITE_INSERT: {*_TABLES, "sqlite_master"},
     sqlite3.SQLITE_UPDATE: {"sqlite_master"},
     sqlite3.SQLITE_READ: {"sqlite_master"},
     sqlite3.SQLITE_TRANSACTION: {"BEGIN", "COMMIT"},
 }
-_READS: Allowed = {sqlite3.SQLITE_SELECT: {None}, sqlite3.SQLITE_READ: {TABLE, "sqlite_master"}}
+_READS: Allowed = {
+    sqlite3.SQLITE_SELECT: {None},
+    sqlite3.SQLITE_READ: {*_TABLES, "sqlite_master"},
+}
 
 _Text = Annotated[str, StringConstraints(max_length=_MOST_TEXT)]
 _Count = Annotated[int, Field(ge=0, le=_MOST)]
@@ -58,7 +81,7 @@ _Positive = Annotated[int, Field(gt=0, le=_MOST)]
 _Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class BenchLine(BaseModel):
+class BenchLine(FailFastModel):
     """A test of llama-bench, with the fields that labctl uses. None: missing in the file."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, protected_namespaces=())
@@ -114,10 +137,12 @@ class BenchFile:
 
 def looks_like_bench(data: bytes) -> bool:
     """Return True if the content of a file may be results of llama-bench."""
+    shown = data[:_SHOWN].replace(b"\0", b"")  # UTF-16 has them
     return (
         data.startswith(_SQLITE_MAGIC)
         or _stripped(data[:1000])[:1] in (b"[", b"{")
-        or _SQL.search(data[: 1 << 16]) is not None
+        or b'"build_commit"' in shown  # behind lines of a log
+        or _SQL.search(shown) is not None
     )
 
 
@@ -127,7 +152,13 @@ def read_bench(data: bytes) -> BenchFile:
         raise ConfigError(f"the file is larger than {MOST_BYTES >> 20} MiB")
     if data.startswith(_SQLITE_MAGIC):
         form, rows = "sqlite", _from_database(data)
-    elif _SQL.search(data[: 1 << 16]):
+    elif data.startswith(_UTF16_MARKS) or b"\0" in data[:2]:
+        raise ConfigError(
+            "the file is in UTF-16, as PowerShell writes it; llama-bench writes UTF-8",
+            hint="convert it: `Get-Content OLD | Set-Content -Encoding utf8 NEW` in PowerShell, or"
+            " `iconv -f UTF-16 -t UTF-8 OLD > NEW`",
+        )
+    elif _stripped(data)[:1] not in (b"[", b"{") and _SQL.search(data[:_SHOWN]):
         form, rows = "sql", _from_sql(data)
     else:
         form, rows = _from_json(data)
@@ -150,12 +181,28 @@ def read_bench(data: bytes) -> BenchFile:
 
 def _from_json(data: bytes) -> tuple[str, list[Row]]:
     text = _stripped(data)
+    _refuse_log(data)
     if text.startswith(b"["):
         return "json", _checked(_json(text, "the file"))
     lines = [line for line in text.split(b"\n") if line.strip()]
     if len(lines) > MOST_TESTS:
         raise _too_many(len(lines))
     return "jsonl", _checked([_json(line, f"line {n}") for n, line in enumerate(lines, 1)])
+
+
+def _refuse_log(data: bytes) -> None:
+    """Raise ConfigError if there are other lines beside the results: of the program's log, say."""
+    for number, line in enumerate(data.removeprefix(_UTF8_MARK).split(b"\n"), 1):
+        text = line.strip()
+        if text and (not _JSON_LINE.match(text) or _LOG_IN_BRACKETS.match(text)):
+            raise _of_log(number, text, "JSON")
+
+
+def _of_log(number: int, line: bytes, form: str) -> ConfigError:
+    shown = line[:_SHOWN_OF_LINE].decode(errors="replace")
+    return ConfigError(
+        f"line {number} is not {form} but a line of a log: {printable_line(shown)}", hint=_ALONE
+    )
 
 
 def _json(text: bytes, where: str) -> object:
@@ -193,9 +240,13 @@ def _is_number(value: object) -> bool:
 
 
 def _from_sql(data: bytes) -> list[Row]:
+    text = _stripped(data)
+    first = text.partition(b"\n")[0].strip()
+    if not _SQL_LINE.match(first):
+        raise _of_log(1, first, "SQL")
     with _limited() as database:
         database.set_authorizer(_authorizer(_WRITES))
-        database.executescript(data.decode(errors="replace"))
+        database.executescript(text.decode(errors="replace"))
         database.set_authorizer(None)
         return _rows(database)
 
@@ -211,16 +262,19 @@ def _from_database(data: bytes) -> list[Row]:
 def _rows(database: sqlite3.Connection) -> list[Row]:
     database.set_authorizer(_authorizer(_READS))
     known = database.execute("SELECT name, type, sql FROM sqlite_master").fetchall()
-    made = [(kind, sql) for name, kind, sql in known if name == TABLE]
-    if len(made) != 1 or made[0][0] != "table" or not _PLAIN_TABLE.match(made[0][1] or ""):
-        raise ConfigError(f"the file has no table {TABLE}")
-    cursor = database.execute(f"SELECT * FROM {TABLE}")  # noqa: S608 - a constant
-    names = [name for name, *_ in cursor.description]
-    found = cursor.fetchmany(MOST_TESTS + 1)
-    rows = [
-        {name: value for name, value in zip(names, row, strict=True) if value is not None}
-        for row in found
-    ]
+    made = [(name, kind, sql) for name, kind, sql in known if name in _TABLES]
+    if not made or not all(
+        kind == "table" and _PLAIN_TABLE.match(sql or "") for _, kind, sql in made
+    ):
+        raise ConfigError(f"the file has no table {TABLE} (or {_TABLES[1]}, its older name)")
+    rows: list[Row] = []
+    for table in sorted((name for name, _, _ in made), reverse=True):  # the older one first
+        cursor = database.execute(f"SELECT * FROM {table}")  # noqa: S608 - a constant
+        names = [name for name, *_ in cursor.description]
+        rows += [
+            {name: value for name, value in zip(names, row, strict=True) if value is not None}
+            for row in cursor.fetchmany(MOST_TESTS + 1)
+        ]
     return _checked(rows)
 
 
@@ -251,7 +305,7 @@ def _authorizer(allowed: Allowed) -> Callable[..., int]:
 
 
 def _stripped(data: bytes) -> bytes:
-    return data.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return data.removeprefix(_UTF8_MARK).lstrip()
 
 
 def _too_many(number: int) -> ConfigError:

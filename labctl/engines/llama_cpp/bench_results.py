@@ -20,7 +20,7 @@ _SQL_TYPES: dict[type, str] = {str: "TEXT", bool: "INTEGER", int: "INTEGER", flo
 
 def json_text(rows: Sequence[Row]) -> str:
     """Return rows as ``llama-bench -o json`` prints them: an array, one value per line."""
-    return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(rows, indent=2) + "\n"
 
 
 def sql_text(rows: Sequence[Row]) -> str:

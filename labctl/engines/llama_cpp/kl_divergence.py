@@ -89,6 +89,10 @@ class LlamaKlDivergence(ChunkEngine[LlamaKlDivergenceParameters]):
             if re.search(pattern, output):
                 tail = raw.stderr[-1000:].decode(errors="replace")
                 return ProgramFailed(f"llama.cpp failed: {message}", hint=hint, details=tail)
+        if job.outcome == "exited":
+            for row in _CHUNK.findall(raw.stdout):
+                if not all(math.isfinite(float(row[column])) for column in (1, 5)):
+                    return programs.not_a_number(raw, int(row[0]))
         if (failure := programs.diagnose(job, raw)) is not None or b"Same top p:" in raw.stdout:
             return failure
         begun = _BEGUN.search(output)

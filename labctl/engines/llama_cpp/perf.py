@@ -8,7 +8,9 @@ read: they are quotients of the others, and ``inf`` for one token.
 
 import re
 from dataclasses import dataclass
+from itertools import chain
 
+from labctl.engines.base import lines_of
 from labctl.errors import OutputNotUnderstood
 
 _ANSI = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
@@ -110,15 +112,14 @@ def parse_perf(stderr: bytes, *, limit: int) -> Perf:
     forms: set[str] = set()
     ns: dict[str, int] = {}
     counts: dict[str, int] = {}
-    twice = []
-    for line in _ANSI.sub("", stderr.decode(errors="replace")).splitlines():
-        match = _LINE.search(line)
-        if match is None:
-            continue
+    twice: set[str] = set()
+    timed = (line for line in lines_of(stderr) if b"time" in line)
+    lines = (_ANSI.sub("", line.decode(errors="replace")) for line in timed)
+    for match in chain.from_iterable(map(_LINE.finditer, lines)):
         forms.add(_FORMS[match["form"]])
         field = match["field"]
         if field in ns:
-            twice.append(field)
+            twice.add(field)
         ns[field] = _ms_to_ns(match["ms"])
         if match["count"]:
             counts[field] = int(match["count"])
@@ -139,7 +140,9 @@ def parse_perf(stderr: bytes, *, limit: int) -> Perf:
         )
     if twice:
         # A model's metadata, which llama.cpp also prints, can contain any text.
-        raise OutputNotUnderstood(f"llama.cpp's performance lines appear twice: {', '.join(twice)}")
+        raise OutputNotUnderstood(
+            f"llama.cpp's performance lines appear twice: {', '.join(sorted(twice))}"
+        )
     # A count is never printed as 0, even if nothing ran: a time of 0.00 ms shows that.
     perf = Perf(
         form=forms.pop(),

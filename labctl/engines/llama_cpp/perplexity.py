@@ -40,6 +40,10 @@ MEASURE = "perplexity"
 _CHUNK = re.compile(rb"\[([0-9]{1,10})\](-?[0-9]{1,30}\.[0-9]{1,10}|-?nan|-?inf),")
 #: Printed when all is loaded and the text is long enough.
 _BEGUN = b"perplexity: calculating perplexity over "
+#: The first chunk whose estimate is no number, or such a final estimate.
+_NAN = re.compile(
+    rb"\[([0-9]{1,10})\]-?(?:nan|inf)\b|Final estimate: PPL = -?(?:nan|inf)\b", re.IGNORECASE
+)
 _FINAL = re.compile(
     rb"Final estimate: PPL = ([0-9]{1,30}\.[0-9]{1,10}) \+/- ([0-9]{1,30}\.[0-9]{1,10})"
 )
@@ -119,6 +123,8 @@ class LlamaPerplexity(ChunkEngine[LlamaPerplexityParameters]):
 
         IntegrityError, after which a trial is retried, if its last output was lost.
         """
+        if job.outcome == "exited" and (nan := _NAN.search(raw.stdout) or _NAN.search(raw.stderr)):
+            return programs.not_a_number(raw, int(nan[1]) if nan[1] else None)
         failure = programs.diagnose(job, raw)
         if failure is not None or _FINAL.search(raw.stderr + raw.stdout):
             return failure

@@ -145,6 +145,10 @@ def start(inputs: Inputs) -> list[str]:
 _TAIL_BYTES = 64 * 1024
 _SHOWN_BYTES = 2000
 _DEPLOY_AGAIN = "`labctl deploy` checks the board's copy and repairs it"
+_BROKEN = (
+    "the quantization is most likely broken: quantize the model again from its original, or take"
+    " another file; if the same file gives numbers elsewhere, build llama.cpp anew for this CPU"
+)
 _SMALLER = "use a smaller model, a smaller context, or close what else runs on the board"
 
 
@@ -204,8 +208,13 @@ _SYMPTOMS = (
         "use a longer text, or a smaller parameter context",
     ),
     _symptom(
-        r"Unexpected negative standard deviation|failed to open file|unexpected end of file",
-        "the text was not read, or gave no estimate",
+        r"Unexpected negative standard deviation",
+        "log(prob) has no standard deviation: it is NaN (not a number), or the same everywhere",
+        _BROKEN,
+    ),
+    _symptom(
+        r"failed to open file|unexpected end of file",
+        "the text was not read",
         "check the end of its log",
     ),
     _symptom(
@@ -248,6 +257,16 @@ def lost(raw: RawOutput, what: str) -> IntegrityError:
             "the trial is retried up to infra_retries times (recipe); this is more"
             " likely on a busy board"
         ),
+        details=raw.stderr[-_SHOWN_BYTES:].decode(errors="replace") or None,
+    )
+
+
+def not_a_number(raw: RawOutput, chunk: int | None) -> ProgramFailed:
+    """Return the error for a model whose probabilities are NaN or infinite, from a chunk on."""
+    since = "" if chunk is None else f" from chunk {chunk} on"
+    return ProgramFailed(
+        f"the model's probabilities are NaN (not a number){since}",
+        hint=_BROKEN,
         details=raw.stderr[-_SHOWN_BYTES:].decode(errors="replace") or None,
     )
 

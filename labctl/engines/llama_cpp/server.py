@@ -8,8 +8,9 @@ model's ``--alias``.
 from collections.abc import Collection
 from typing import Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
+from labctl.config.printed import FailFastModel, Milliseconds, first_problem
 from labctl.engines.base import Inputs, MemoryNeed, RawOutput, Resolved, Roles, Tool
 from labctl.engines.llama_cpp import programs
 from labctl.engines.llama_cpp.parameters import (
@@ -30,20 +31,20 @@ from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood, Program
 from labctl.records import BoardFacts, JobStatus, ModelIdentity
 from labctl.records.timing import StopReason
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=FailFastModel)
 
 PROGRAM = "llama-server"
 _STOPPED: dict[str, StopReason] = {"limit": "limit", "eos": "end-of-generation"}
 
 
-class _Timings(BaseModel):
+class _Timings(FailFastModel):
     model_config = ConfigDict(extra="ignore", strict=True, defer_build=True, allow_inf_nan=False)
 
-    prompt_ms: float = Field(ge=0)
-    predicted_ms: float = Field(ge=0)
+    prompt_ms: Milliseconds
+    predicted_ms: Milliseconds
 
 
-class _Completion(BaseModel):
+class _Completion(FailFastModel):
     """The fields read of an answer."""
 
     model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
@@ -57,7 +58,7 @@ class _Completion(BaseModel):
     timings: _Timings
 
 
-class _Properties(BaseModel):
+class _Properties(FailFastModel):
     """The fields read of ``GET /props``."""
 
     model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
@@ -66,13 +67,13 @@ class _Properties(BaseModel):
     chat_template: str | None = None
 
 
-class _Model(BaseModel):
+class _Model(FailFastModel):
     model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
 
     id: str
 
 
-class _Models(BaseModel):
+class _Models(FailFastModel):
     """Models that the server offers."""
 
     model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
@@ -180,11 +181,10 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
 
 def _read(model: type[M], reply: Reply) -> M:
     try:
-        return model.model_validate_json(reply.body)
-    except ValidationError as error:
-        problem = error.errors()[0]
+        return model.of_json(reply.body)
+    except ValueError as error:
         raise OutputNotUnderstood(
-            f"llama-server's answer: {'.'.join(map(str, problem['loc']))}: {problem['msg']}",
+            f"llama-server's answer: {first_problem(error)}",
             hint="labctl may not know this version",
             details=reply.shown,
         ) from error

@@ -65,6 +65,7 @@ def parse(raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
         first=arrivals.unseen_first(perf),
         last=arrivals.unseen_last(perf),
         held=arrivals.held,
+        step_ns=perf.decode_ns / perf.decode_steps if perf.decode_steps else None,
     )
     all_steps_ns = _all_steps_ns(perf, arrivals, times)
     if all_steps_ns is not None and (times.first or times.last):

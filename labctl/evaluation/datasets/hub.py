@@ -14,10 +14,11 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
 from labctl.checked import did_you_mean
+from labctl.config.printed import read_json
 from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.evaluation.datasets.source import HubDataset
 from labctl.files import cache_dir, locked, sha256_file, write_atomic
-from labctl.http import Unreachable, read_body, request
+from labctl.http import Unreachable, not_the_file, read_body, request
 from labctl.models.download import refuse
 from labctl.models.hub import head
 from labctl.models.hub_files import ListedFile, hub_site, list_dataset_files, refuse_offline
@@ -27,6 +28,8 @@ from labctl.units import size
 
 MOST_BYTES = 500_000_000
 _FETCH_SECONDS = 600.0
+#: Errors of servers are shorter.
+_MOST_ERROR = 100_000
 _MOST_NAMED = 12
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FROM_A_FILE = (
@@ -117,7 +120,22 @@ def _body(address: str, headers: dict[str, str], what: str) -> bytes:
             raise Unreachable(
                 f"{answer.url.host} closed the connection after {len(body)} of {length} bytes"
             )
+        if not _may_be_questions(body, address):
+            raise not_the_file(answer, address, what, f"a whole answer of {len(body)} bytes")
         return body
+
+
+def _may_be_questions(body: bytes, address: str) -> bool:
+    """Return False for a page, an error in JSON or XML, or what is not Parquet by its name."""
+    if address.endswith(".parquet"):
+        return body.startswith(b"PAR1")
+    if body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
+        return False
+    try:
+        only = read_json(body, most_bytes=_MOST_ERROR)
+    except ValueError:  # several lines
+        return True
+    return not (isinstance(only, dict) and "error" in only)
 
 
 def _choose(source: HubDataset, files: Sequence[ListedFile]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from labctl.checked import did_you_mean
+from labctl.config.printed import NUMBER
 from labctl.errors import ConfigError
 from labctl.evaluation.datasets.source import DatasetSource
 from labctl.evaluation.question import Question
@@ -19,6 +20,8 @@ from labctl.files import host_reads, sha256_file
 MOST_LINE_BYTES = 1_000_000
 MOST_QUESTIONS = 1_000_000
 MOST_CHOICES = 26
+#: Rows of a Parquet file that are in memory at once.
+_PARQUET_ROWS = 256
 _SPACES = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
 #: ``#### 1,080`` at the end of a derivation (openai/grade-school-math, ``dataset.py``).
@@ -90,11 +93,11 @@ def _parquet_rows(path: Path, shown: str) -> Iterator[tuple[int, dict[str, objec
     with host_reads(shown):
         try:
             with parquet.ParquetFile(path) as file:
-                for batch in file.iter_batches():
+                for batch in file.iter_batches(batch_size=_PARQUET_ROWS):
                     for row in batch.to_pylist():
                         number += 1
                         yield number, row
-        except pyarrow.ArrowException as error:
+        except (pyarrow.ArrowException, ValueError, OverflowError) as error:
             reason = str(error).partition("\n")[0]
             raise ConfigError(f"{shown}: not a Parquet file: {reason}").at(shown) from error
 
@@ -122,9 +125,15 @@ def _constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not JSON")
 
 
+def _decimal(word: str) -> Decimal:
+    if NUMBER.fullmatch(word) is None:
+        raise ValueError(f"the number {word[:40]} is too long")
+    return Decimal(word)
+
+
 def _row(text: bytes) -> dict[str, object]:
     try:
-        row = json.loads(text.decode(), parse_float=Decimal, parse_constant=_constant)
+        row = json.loads(text.decode(), parse_float=_decimal, parse_constant=_constant)
     except UnicodeDecodeError as error:
         raise _WrongRow(f"not UTF-8 text (byte 0x{text[error.start]:02x})") from error
     except json.JSONDecodeError as error:

@@ -3,15 +3,17 @@
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import ConfigDict, JsonValue
 
-from labctl.errors import OutputNotUnderstood
+from labctl.config.printed import FailFastModel, first_problem
+from labctl.errors import ConfigError, OutputNotUnderstood
 from labctl.evaluation.endpoints.base import Generation, GenerationRequest, Message
-from labctl.evaluation.endpoints.connection import Exchange
-from labctl.evaluation.endpoints.errors import TryAgain
+from labctl.evaluation.endpoints.connection import Connection, Exchange
+from labctl.evaluation.endpoints.errors import Refused, TryAgain
+from labctl.evaluation.endpoints.tokens import Event, pieces_with_tokens
 from labctl.records import FinishReason, TokenCounter
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=FailFastModel)
 
 _FINISHED: Mapping[str, FinishReason] = {
     # OpenAI
@@ -29,11 +31,16 @@ _FINISHED: Mapping[str, FinishReason] = {
 _GIVEN_UP = ("error", "abort", "preempt")
 _SHOWN = 200
 _LIMIT_HINT = "it does not keep max_tokens: budgets cannot be measured with it"
+#: Facts of an exchange, of which there may be several answers.
+_SHARED = (
+    *("prompt_tokens", "completion_tokens", "thought_tokens", "cached_tokens"),
+    *("prompt_eval_ns", "eval_ns", "server", "served_name"),
+)
 #: A server may send a token in several pieces: limits for their number.
 _PIECES_A_TOKEN, _MORE_PIECES = 4, 64
 
 
-class ServerMessage(BaseModel):
+class ServerMessage(FailFastModel):
     """Fields that are read from a server's JSON; other fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
@@ -42,15 +49,52 @@ class ServerMessage(BaseModel):
 def read(model: type[M], data: bytes) -> M:
     """Read an event or a body. Raises OutputNotUnderstood."""
     try:
-        return model.model_validate_json(data)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(map(str, problem["loc"])) or "JSON"
+        return model.of_json(data)
+    except ValueError as error:
         raise OutputNotUnderstood(
-            f"the server's answer: {place}: {problem['msg']}",
+            f"the server's answer: {first_problem(error)}",
             hint="does it speak the api that the recipe names?",
             details=data[:_SHOWN].decode(errors="replace"),
         ) from error
+
+
+class _Tokens(ServerMessage):
+    """Of llama-server, vLLM and SGLang: ``tokens``; of LMDeploy: ``input_ids``."""
+
+    tokens: list[int] | None = None
+    input_ids: list[int] | None = None
+
+
+class _Known(ServerMessage):
+    id: int
+
+
+class _KnownTokens(ServerMessage):
+    """Of TGI."""
+
+    tokens: list[_Known]
+
+
+async def tokens_at(
+    connection: Connection, path: str, document: Mapping[str, JsonValue]
+) -> tuple[int, ...] | None:
+    """Ask for the ids of a text's tokens; None if the path is not such a tokenizer.
+
+    Raises TryAgain.
+    """
+    try:
+        found = await connection.fact("POST", path, document)
+        if found is None:
+            return None
+        data = found[0]
+        if data.lstrip().startswith(b"["):
+            known = _KnownTokens.of_json(b'{"tokens":' + data + b"}")
+            return tuple(token.id for token in known.tokens)
+        told = _Tokens.of_json(data)
+    except (Refused, ConfigError, OutputNotUnderstood, ValueError):
+        return None
+    ids = told.input_ids if told.tokens is None else told.tokens
+    return None if ids is None else tuple(ids)
 
 
 class LikelyToken(ServerMessage):
@@ -66,41 +110,82 @@ class AnswerBuilder:
     def __init__(self, request: GenerationRequest) -> None:
         self._request = request
         self.pieces: list[str] = []
-        self.arrivals: list[int] = []
+        #: Text beside the answer: the model's thoughts.
+        self.thoughts: list[str] = []
+        self.events: list[Event] = []
         self.length = 0
         self.finish: str | None = None
+        #: The server marked the end of its answer.
+        self.is_whole = False
         self.prompt_tokens: int | None = None
         self.cached_tokens: int | None = None
         self.completion_tokens: int | None = None
+        #: Tokens of thoughts, as the server's usage has them.
+        self.thought_tokens: int | None = None
         self.prompt_eval_ns: int | None = None
         self.eval_ns: int | None = None
         self.server: str | None = None
         self.served_name: str | None = None
         self.ids: list[int] = []
-        #: Number of tokens that the server reported one by one; 0: none.
-        self.reported_tokens = 0
+        #: Number of tokens that the server listed one by one so far; 0: none.
+        self.listed = 0
+        #: Number of tokens so far, by a count that came with a piece; 0: not reported.
+        self.counted = 0
+        #: Number of answers to this request, all within the same usage.
+        self.choices = 1
         #: None: not known.
         self.ends: tuple[int, ...] | None = None
-        #: The likeliest first tokens; None: not reported.
+        #: The likeliest first tokens, asked for or not; None: not reported.
         self.likeliest: tuple[tuple[str, float], ...] | None = None
 
-    def add(self, stamp_ns: int, piece: str | None) -> None:
-        """Add a piece of text. Raises OutputNotUnderstood for more pieces than the limit allows."""
-        if piece:
+    def add(
+        self, stamp_ns: int, piece: str | None, thought: str = "", *, is_token: bool = False
+    ) -> None:
+        """Add an event; one without text or tokens counts only if ``is_token`` allows it.
+
+        Raises OutputNotUnderstood for more events than the limit allows.
+        """
+        size = len(piece or "") + len(thought)
+        last = self.events[-1] if self.events else Event(0, 0)
+        if size or is_token or self.listed > last.listed or self.counted > last.counted:
             most = self._request.max_tokens
-            if most is not None and len(self.arrivals) >= _PIECES_A_TOKEN * most + _MORE_PIECES:
+            if most is not None and len(self.events) >= _PIECES_A_TOKEN * most + _MORE_PIECES:
                 raise OutputNotUnderstood(
-                    f"the server sent {len(self.arrivals)} pieces, the limit was {most} tokens",
+                    f"the server sent {len(self.events)} pieces, the limit was {most} tokens",
                     hint=_LIMIT_HINT,
                 )
+            self.events.append(Event(stamp_ns, size, self.listed, self.counted))
+        if piece:
             self.pieces.append(piece)
-            self.arrivals.append(stamp_ns)
             self.length += len(piece)
+        if thought:
+            self.thoughts.append(thought)
 
     @property
     def text(self) -> str:
         """All text so far."""
         return "".join(self.pieces)
+
+    @property
+    def has_count(self) -> bool:
+        """True if the server counted the tokens: a usage of zero tokens beside text is not one."""
+        return bool(self.completion_tokens) or (
+            self.completion_tokens == 0 and not any(event.size for event in self.events)
+        )
+
+    def is_ended(self, exchange: Exchange) -> bool:
+        """Return True if the answer came to its end, also without the reason of its end."""
+        is_whole = self.is_whole or not exchange.is_stream
+        return self.finish is not None or (is_whole and bool(self.events or self.completion_tokens))
+
+    def share(self, whole: "AnswerBuilder", choices: int) -> None:
+        """Take over the facts that are common to all ``choices`` answers to the request."""
+        self.choices = max(1, choices)
+        self.is_whole = whole.is_whole
+        for name in _SHARED:
+            setattr(self, name, getattr(whole, name))
+        if not self.has_count:
+            self.completion_tokens = None
 
     def generation(
         self, exchange: Exchange, *, tokenized: tuple[int, ...] | None = None
@@ -110,19 +195,18 @@ class AnswerBuilder:
         Raises TryAgain for an incomplete answer, OutputNotUnderstood if the answer contradicts
         itself or the limit.
         """
-        if self.finish is None:
+        if not self.is_ended(exchange):
             raise TryAgain("the answer ended before it was complete")
         if self.finish in _GIVEN_UP:
             raise TryAgain(f"the server gave up the answer: {self.finish}")
         if self._request.likeliest and self.likeliest is None:
             raise OutputNotUnderstood("the server does not report the probabilities of tokens")
-        count, most = self.completion_tokens, self._request.max_tokens
-        reported = max(self.reported_tokens, len(self.ids))
+        count = self.completion_tokens if self.has_count else None
+        most = self._request.max_tokens
+        reported = max(self.listed, len(self.ids))
         if count is not None and reported > count:
             raise OutputNotUnderstood(f"the server counts {count} tokens, but sent {reported}")
-        if count == 0 and self.arrivals:  # it would fit every budget
-            raise OutputNotUnderstood("the server counts 0 tokens, but sent text")
-        if most is not None and (count or reported) > most:
+        if most is not None and (count or reported) > most * self.choices:
             raise OutputNotUnderstood(
                 f"the server generated {count or reported} tokens, the limit was {most}",
                 hint=_LIMIT_HINT,
@@ -130,20 +214,35 @@ class AnswerBuilder:
         counted_by: TokenCounter = "usage"
         if count is None:
             counted_by = "stream" if reported or tokenized is None else "tokenizer"
-            count = reported or len(self.arrivals if tokenized is None else tokenized)
+            if not reported and tokenized is not None:
+                count = len(tokenized)
+        finish = _FINISHED.get(self.finish or "", "unknown")
+        hidden = 0 if self.thoughts or count is None else min(self.thought_tokens or 0, count)
+        arrivals, after_first = pieces_with_tokens(
+            self.events,
+            count=count,
+            hidden=hidden,
+            stopped=finish != "length",
+            done_ns=exchange.done_ns,
+        )
+        if count is None:
+            count = reported or len(arrivals)
         return Generation(
             text=self.text,
-            finish=_FINISHED.get(self.finish, "unknown"),
+            thoughts="".join(self.thoughts),
+            finish=finish,
             sent_ns=exchange.sent_ns,
             done_ns=exchange.done_ns,
-            arrivals=tuple(self.arrivals),
+            arrivals=arrivals,
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens,
             completion_tokens=count,
             counted_by=counted_by,
+            hidden_tokens=hidden,
+            tokens_after_first=after_first if self.choices == 1 else None,
             token_ids=tuple(self.ids) if self.ids and len(self.ids) == count else None,
             token_ends=self.ends,
-            likeliest=self.likeliest,
+            likeliest=self.likeliest if self._request.likeliest else None,
             prompt_eval_ns=self.prompt_eval_ns,
             eval_ns=self.eval_ns,
             server=self.server or exchange.server,

@@ -24,8 +24,8 @@ class GenerationRequest:
 
     ``max_tokens`` None is no limit. ``offsets`` asks for the tokens, as far as the API has them.
     ``likeliest``: number of the likeliest first tokens to report with their probabilities; 0: none.
-    Such an answer comes in one piece. ``extra_body``: further keys of the request, in the server's
-    own form: ``ignore_eos``.
+    Such an answer comes in one piece. ``token_times`` asks for the number of tokens in each piece.
+    ``extra_body``: further keys of the request, in the server's own form: ``ignore_eos``.
     """
 
     prompt: str | tuple[Message, ...]
@@ -36,13 +36,17 @@ class GenerationRequest:
     stop: tuple[str, ...] = ()
     offsets: bool = False
     likeliest: int = 0
+    token_times: bool = False
     extra_body: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Generation:
-    """An answer. Times are ns of the client's monotonic clock; ``arrivals``: one per piece of text.
+    """An answer. Times are ns of the client's monotonic clock; ``arrivals``: of pieces with tokens.
 
+    ``thoughts``: text that the server sent beside the answer. ``hidden_tokens``: tokens of thoughts
+    that it counts and did not send. ``tokens_after_first``: tokens that came after the first piece;
+    None: not known.
     ``token_ends``: for each token the length of ``text`` after it, in code points. ``likeliest``:
     the likeliest first tokens and the natural logarithms of their probabilities; None: not asked
     for. ``cached_tokens``: prompt tokens that the server reused from an earlier request.
@@ -52,11 +56,14 @@ class Generation:
     finish: FinishReason
     sent_ns: int
     done_ns: int
+    thoughts: str = ""
     arrivals: tuple[int, ...] = ()
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     completion_tokens: int | None = None
     counted_by: TokenCounter | None = None
+    hidden_tokens: int = 0
+    tokens_after_first: int | None = None
     token_ids: tuple[int, ...] | None = None
     token_ends: tuple[int, ...] | None = None
     likeliest: tuple[tuple[str, float], ...] | None = None

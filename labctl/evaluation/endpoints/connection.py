@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
+from labctl.config.printed import read_json
 from labctl.errors import ConfigError, OutputNotUnderstood
 from labctl.evaluation.endpoints.errors import Refused, TryAgain
 from labctl.evaluation.endpoints.events import MOST_BYTES, EventReader
@@ -34,11 +35,15 @@ _DISTINCT_KEY = 8
 
 @dataclass(frozen=True)
 class Exchange:
-    """Times of one answer in ns of the monotonic clock, and the server's name."""
+    """Times of one answer in ns of the monotonic clock, and the server's name.
+
+    ``is_stream``: it came as events, and not in one piece.
+    """
 
     sent_ns: int
     done_ns: int
     server: str | None
+    is_stream: bool
 
 
 class Connection:
@@ -103,14 +108,16 @@ class Connection:
                         "POST", path, content=content, headers={"Content-Type": "application/json"}
                     ) as answer:
                         await self._check(answer)
-                        if "event-stream" in answer.headers.get("Content-Type", ""):
+                        is_stream = "event-stream" in answer.headers.get("Content-Type", "")
+                        if is_stream:
                             reader = EventReader(noted)
                             async for piece in answer.aiter_raw():
                                 reader.feed(piece, time.monotonic_ns())
+                            reader.close()
                         else:
                             body = await _body(answer, MOST_BYTES)
                             noted(time.monotonic_ns(), body)
-        return Exchange(sent, last or time.monotonic_ns(), self._server(answer))
+        return Exchange(sent, last or time.monotonic_ns(), self._server(answer), is_stream)
 
     async def fact(
         self, method: str, path: str, document: Mapping[str, JsonValue] | None = None
@@ -138,7 +145,7 @@ class Connection:
         code = error.get("code") if isinstance(error, dict) else None
         message = f"{self.address} ended the answer with an error: {self._shown(_message(error))}"
         if isinstance(code, int) and 400 <= code < 500 and code not in (408, 429):
-            return refused(message, code)
+            return refused(message, code, self._shown(_message(error)))
         return TryAgain(message)
 
     async def _check(self, answer: "httpx.Response") -> None:
@@ -153,16 +160,18 @@ class Connection:
                 hint="use the address that it redirects to: redirects are not followed",
             )
         body = await _body(answer, _MOST_ERROR_BYTES)
-        message = f"{self.address}: status {status}: {self._shown(_error_in(body))}"
+        said = self._shown(_error_in(body))
+        message = f"{self.address}: status {status}: {said}"
         if status in (401, 403):
             raise ConfigError(message, hint="key_env names the variable that holds the key")
         if status == 404:
             raise ConfigError(message, hint="check the address, the api and served_name")
         if status in (408, 425, 429) or (status >= 500 and status not in (501, 505)):
             again = TryAgain(message)
+            again.status = status
             again.retry_after_s = _seconds(answer.headers.get("Retry-After"))
             raise again
-        raise refused(message, status)
+        raise refused(message, status, said)
 
     @contextmanager
     def _lost(self, timeout: float) -> Iterator[None]:
@@ -198,10 +207,10 @@ def _patterns(key: str | None) -> "tuple[re.Pattern[str] | None, re.Pattern[byte
     return re.compile(rf"(?<![\w-]){word}(?![\w-])"), None
 
 
-def refused(message: str, status: int) -> Refused:
+def refused(message: str, status: int, said: str = "") -> Refused:
     """Return the refusal of a request."""
     error = Refused(message)
-    error.status = status
+    error.status, error.said = status, said
     return error
 
 
@@ -217,8 +226,8 @@ async def _body(answer: "httpx.Response", most: int) -> bytes:
 def _error_in(body: bytes) -> str:
     """Return the message in an error's body; servers write it in several ways."""
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
+        document = read_json(body)
+    except ValueError:
         return body.decode(errors="replace")
     return _message(document)
 

@@ -28,5 +28,15 @@ async def check_count(client: EndpointClient, generation: Generation) -> CountCh
     """Count an answer again; None if its server reported no count or has no tokenizer."""
     if generation.completion_tokens is None or generation.counted_by != "usage":
         return None
-    tokens = await client.tokenize(generation.text)
-    return None if tokens is None else CountCheck(generation.completion_tokens, len(tokens))
+    tokens = await tokens_of(client, generation.text, generation.thoughts)
+    reported = generation.completion_tokens - generation.hidden_tokens
+    return None if tokens is None else CountCheck(reported, len(tokens))
+
+
+async def tokens_of(client: EndpointClient, text: str, thoughts: str) -> tuple[int, ...] | None:
+    """Return the ids of the tokens of an answer and of its thoughts; None without a tokenizer."""
+    tokens = await client.tokenize(text)
+    if tokens is None or not thoughts:
+        return tokens
+    before = await client.tokenize(thoughts)
+    return None if before is None else (*before, *tokens)

@@ -1,11 +1,12 @@
 """Server-sent events, from a server that is not trusted.
 
 Format: WHATWG HTML, "Server-sent events". Older versions of llama-server send ``error:`` instead of
-an event with an ``error`` in it.
+an event with an ``error`` in it. The last event counts without the empty line after it, too.
 """
 
 from collections.abc import Callable
 
+from labctl.config.printed import read_json
 from labctl.errors import OutputNotUnderstood
 
 #: Largest line and answer, in bytes. A token with its likeliest alternatives takes less than 1 kB.
@@ -25,10 +26,11 @@ class EventReader:
         self._rest = bytearray()
         self._looked_at = 0
         self._data: list[bytes] = []
-        self._size = 0
+        self._size = self._stamp_ns = 0
 
     def feed(self, piece: bytes, stamp_ns: int) -> None:
         """Read one piece, which may end anywhere."""
+        self._stamp_ns = stamp_ns
         self._size += len(piece)
         self._rest += piece
         if self._size > self._most_bytes:
@@ -44,6 +46,17 @@ class EventReader:
             raise OutputNotUnderstood(
                 f"the server sent a line of more than {MOST_LINE_BYTES} bytes"
             )
+
+    def close(self) -> None:
+        """Take the last event of a stream that ended without an empty line, unless it was cut."""
+        self._line(bytes(self._rest).removesuffix(b"\r"), self._stamp_ns)
+        last = b"\n".join(self._data)
+        try:
+            if last != b"[DONE]":
+                read_json(last)
+        except ValueError:
+            return
+        self._line(b"", self._stamp_ns)
 
     def _line(self, line: bytes, stamp_ns: int) -> None:
         name, _, value = line.partition(b":")

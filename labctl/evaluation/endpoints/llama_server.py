@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from pydantic import Field, JsonValue
 
+from labctl.config.printed import Milliseconds
 from labctl.errors import OutputNotUnderstood
 from labctl.evaluation.endpoints.answers import (
     AnswerBuilder,
@@ -18,6 +19,7 @@ from labctl.evaluation.endpoints.answers import (
     ServerMessage,
     documents,
     read,
+    tokens_at,
 )
 from labctl.evaluation.endpoints.base import (
     EndpointClient,
@@ -33,8 +35,8 @@ _MOST_SILENT = 3
 
 
 class _Timings(ServerMessage):
-    prompt_ms: float = Field(ge=0)
-    predicted_ms: float = Field(ge=0)
+    prompt_ms: Milliseconds
+    predicted_ms: Milliseconds
     cache_n: int | None = Field(None, ge=0)
 
 
@@ -55,10 +57,6 @@ class _Event(ServerMessage):
     timings: _Timings | None = None
     completion_probabilities: tuple[_Probabilities, ...] = ()
     error: JsonValue = None
-
-
-class _Tokens(ServerMessage):
-    tokens: list[int]
 
 
 class _Prompt(ServerMessage):
@@ -138,6 +136,8 @@ class LlamaServerClient(EndpointClient):
             if event.error is not None:
                 raise self._connection.error_in_stream(event.error)
             ends.count(event.tokens_predicted - (not event.stop), answer.length)
+            if not event.stop:
+                answer.counted = event.tokens_predicted
             answer.add(stamp_ns, event.content)
             if not event.stop:
                 ends.count(event.tokens_predicted, answer.length)
@@ -177,8 +177,7 @@ class LlamaServerClient(EndpointClient):
 
     async def tokenize(self, text: str) -> tuple[int, ...] | None:
         """See :meth:`EndpointClient.tokenize`; without the token that begins a text."""
-        found = await self._connection.fact("POST", "/tokenize", {"content": text})
-        return None if found is None else tuple(read(_Tokens, found[0]).tokens)
+        return await tokens_at(self._connection, "/tokenize", {"content": text})
 
     async def identify(self) -> ServerIdentity:
         """See :meth:`EndpointClient.identify`."""

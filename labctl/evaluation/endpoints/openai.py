@@ -1,22 +1,14 @@
-"""The completion and chat APIs of OpenAI, which many servers offer.
+"""The completion and chat APIs of OpenAI, which many servers offer."""
 
-Formats: OpenAI's API reference (``/v1/completions``, ``/v1/chat/completions``); additions of vLLM,
-SGLang, LMDeploy, MLC LLM and llama-server, as far as they help to count tokens.
-"""
-
+import re
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from labctl.errors import ConfigError
-from labctl.evaluation.endpoints.answers import (
-    AnswerBuilder,
-    LikelyToken,
-    ServerMessage,
-    documents,
-    read,
-)
+from labctl.evaluation.endpoints.answers import AnswerBuilder, documents, read, tokens_at
 from labctl.evaluation.endpoints.base import (
     EndpointClient,
     Generation,
@@ -24,154 +16,124 @@ from labctl.evaluation.endpoints.base import (
     ServerIdentity,
 )
 from labctl.evaluation.endpoints.connection import Connection
-from labctl.evaluation.endpoints.errors import Refused
+from labctl.evaluation.endpoints.counting import tokens_of
+from labctl.evaluation.endpoints.errors import Refused, TryAgain
+from labctl.evaluation.endpoints.openai_format import (
+    Choice,
+    Event,
+    Models,
+    Properties,
+    Usage,
+    Version,
+)
 from labctl.evaluation.endpoints.room import room_for
 from labctl.evaluation.endpoints.tokens import ends_of_pieces, with_end_token
 
-
-class _Piece(ServerMessage):
-    content: str | None = None
-    # A model's reasoning, separate from its answer: vLLM and SGLang, and newer vLLM.
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    gen_tokens: list[int] | None = None  # LMDeploy, where asked for
-
-
-class _Token(ServerMessage):
-    token: str
-    content: list[int] | None = Field(None, alias="bytes")
-    id: int | None = None
-    top_logprobs: list[LikelyToken] | None = None
+#: OpenAI's newer name of the limit: some servers refuse the older one and name this one.
+_NEWER_LIMIT = "max_completion_tokens"
+#: HTTP's status of servers that break at a key which they do not know.
+_FAILED_INSIDE = 500
+#: Servers that report the ids of tokens where asked for.
+_TELL_IDS = ("vllm", "lmdeploy", "sglang")
 
 
-class _Logprobs(ServerMessage):
-    """Tokens with their text; a chat has ``content``, and llama-server always has it."""
+class _Answer(AnswerBuilder):
+    """One of the answers in a stream, with the texts of its tokens."""
 
-    content: list[_Token] | None = None
-    tokens: list[str] | None = None
-    top_logprobs: list[dict[str, float] | None] | None = None
+    def __init__(self, request: GenerationRequest) -> None:
+        super().__init__(request)
+        self.tokens: list[bytes | str] = []
+        self._is_begun = False
 
-    @property
-    def likeliest(self) -> tuple[tuple[str, float], ...] | None:
-        """The likeliest first tokens; None: not reported."""
-        if self.content:
-            first = self.content[0].top_logprobs or []
-            return tuple((one.token, one.logprob) for one in first) or None
-        logprobs = self.top_logprobs[0] if self.top_logprobs else None
-        return tuple(logprobs.items()) if logprobs else None
-
-    @property
-    def pieces(self) -> list[bytes | str]:
-        if self.content is None:
-            return list(self.tokens or ())
-        return [
-            token.token if token.content is None else bytes(byte & 0xFF for byte in token.content)
-            for token in self.content
-        ]
-
-    @property
-    def ids(self) -> list[int]:
-        return [token.id for token in self.content or () if token.id is not None]
-
-
-class _Choice(ServerMessage):
-    text: str | None = None
-    delta: _Piece | None = None
-    message: _Piece | None = None
-    finish_reason: str | None = None
-    logprobs: _Logprobs | None = None
-    token_ids: list[int] | None = None  # vLLM, where asked for
-    gen_tokens: list[int] | None = None  # LMDeploy
-
-    @property
-    def part(self) -> _Piece:
-        return self.delta or self.message or _Piece(content=self.text, gen_tokens=self.gen_tokens)
-
-    @property
-    def ids(self) -> list[int]:
-        extra = self.logprobs.ids if self.logprobs else []
-        return self.token_ids or self.part.gen_tokens or extra
-
-
-class _Cached(ServerMessage):
-    cached_tokens: int | None = None
-
-
-class _Usage(ServerMessage):
-    prompt_tokens: int = Field(ge=0)
-    completion_tokens: int | None = Field(None, ge=0)
-    prompt_tokens_details: _Cached | None = None
-
-
-class _Timings(ServerMessage):
-    """Of llama-server."""
-
-    prompt_ms: float = Field(ge=0)
-    predicted_ms: float = Field(ge=0)
-
-
-class _Event(ServerMessage):
-    choices: tuple[_Choice, ...] = ()
-    usage: _Usage | None = None
-    model: str | None = None
-    system_fingerprint: str | None = None
-    timings: _Timings | None = None
-    error: JsonValue = None
-
-
-class _Model(ServerMessage):
-    id: str
-    owned_by: str | None = None
-    max_model_len: int | None = None  # vLLM, SGLang
-
-
-class _Models(ServerMessage):
-    data: list[_Model]
-
-
-class _Version(ServerMessage):
-    version: str
-
-
-class _Tokens(ServerMessage):
-    tokens: list[int]
-
-
-class _Settings(ServerMessage):
-    n_ctx: int | None = None
-
-
-class _Properties(ServerMessage):
-    """Of llama-server."""
-
-    chat_template: str | None = None
-    default_generation_settings: _Settings = _Settings()
+    def take(self, stamp_ns: int, choice: Choice, usage: Usage | None, predicted: int) -> None:
+        """Take its part of an event."""
+        part = choice.part
+        if choice.logprobs:
+            self.tokens += choice.logprobs.pieces
+            self.likeliest = self.likeliest or choice.logprobs.likeliest
+        self.ids += choice.ids
+        self.listed = max(len(self.tokens), len(self.ids))
+        is_over = choice.finish_reason is not None or self.finish is not None
+        # A usage at the end is a sum, not the number of tokens with an event; and it may come with
+        # an empty text.
+        if usage and (self.counted or not is_over):
+            self.counted = usage.completion_tokens or 0
+        self.counted = predicted or self.counted
+        # A chat's first event may have the role alone. Later an empty text may be held back.
+        is_token = part.content == "" and not is_over and (part.role is None or self._is_begun)
+        self.add(stamp_ns, part.text, part.thought, is_token=is_token)
+        self._is_begun = True
+        self.finish = choice.finish_reason or self.finish
 
 
 class OpenAiClient(EndpointClient):
     """The part that both APIs share. ``version`` begins their paths: ``/v1``."""
 
     path: ClassVar[str]
+    #: The value that asks for the texts of tokens.
+    _logprobs: ClassVar[bool | int]
 
     def __init__(self, connection: Connection, served_name: str | None, *, version: str = "/v1"):
         self._connection = connection
         self._served_name = served_name
         self._version = version
-        self._tells_ids = False
-        self._tells_tokens = True
-        self._has_tokenizer = True
+        self._owner: str | None = None
+        self._limit_name = "max_tokens"
+        self._most_likeliest: int | None = None
+        #: Kinds of reports that the server takes a request for; False: it refused one.
+        self._reports: dict[str, bool] = {}
+        #: Paths that may be its tokenizer, the right one first.
+        self._tokenizers = ["/tokenize", f"{version}/encode"]
 
     async def generate(self, request: GenerationRequest, *, timeout: float) -> Generation:
         """See :meth:`EndpointClient.generate`.
 
-        If a server refuses to report tokens, it is asked without them from then on.
+        What a server refuses is left out, or asked for in the way that its refusal names, from then
+        on: reports of tokens, the name of the limit, the number of the likeliest tokens.
         """
+        document = await self._written(request)
+        most = document.pop("max_tokens", None)
+        kind = "offsets" if request.offsets else "token_times" if request.token_times else ""
+        reports = self._reports_asked(kind) if self._reports.get(kind, True) else {}
+        name, likeliest = self._limit_name, request.likeliest
+        likeliest = min(likeliest, self._most_likeliest or likeliest)
+        while True:
+            asked = {**document, **reports}
+            if most is not None:
+                asked[name] = most
+            if likeliest:
+                asked |= self._likeliest_asked(likeliest)
+            try:
+                generation = await self._ask(request, asked, timeout=timeout)
+                break
+            except (Refused, TryAgain) as error:
+                is_new = bool(reports) and not self._reports.get(kind)
+                if isinstance(error, TryAgain):
+                    # An evaluation tries again in any case, and its reports matter more.
+                    if not (is_new and request.token_times and error.status == _FAILED_INSIDE):
+                        raise
+                    reports = {}
+                elif most is not None and name != _NEWER_LIMIT and _NEWER_LIMIT in error.said:
+                    name = _NEWER_LIMIT
+                elif is_new:
+                    reports = {}
+                elif fewer := _allowed(error.said, likeliest):
+                    likeliest = fewer
+                else:
+                    raise
+        self._limit_name = name
+        if likeliest < request.likeliest:
+            self._most_likeliest = likeliest
+        if kind:  # another request may have found out that the server takes them
+            self._reports[kind] = bool(reports) or self._reports.get(kind, False)
+        return generation
+
+    async def _written(self, request: GenerationRequest) -> dict[str, JsonValue]:
+        """Return the request as every server takes it."""
         document = await self._document(request)
         document["model"] = await self._model()
         document |= {"temperature": request.temperature, "stream": not request.likeliest}
-        if request.likeliest:
-            document |= self._likeliest_asked(request.likeliest)
-        else:
+        if not request.likeliest:
             document["stream_options"] = {"include_usage": True}
         if request.top_p is not None:
             document["top_p"] = request.top_p
@@ -179,62 +141,49 @@ class OpenAiClient(EndpointClient):
             document["seed"] = request.seed
         if request.stop:
             document["stop"] = list(request.stop)
-        tokens = self._tokens_asked() if request.offsets and self._tells_tokens else {}
-        try:
-            return await self._ask(request, {**document, **tokens}, timeout=timeout)
-        except Refused:
-            if not tokens:
-                raise
-        generation = await self._ask(request, document, timeout=timeout)
-        self._tells_tokens = False
-        return generation
+        return document
 
     async def _ask(
-        self, request: GenerationRequest, document: dict[str, JsonValue], *, timeout: float
+        self, request: GenerationRequest, document: Mapping[str, JsonValue], *, timeout: float
     ) -> Generation:
-        answer, pieces = AnswerBuilder(request), list[bytes | str]()
-        thinks = False
+        answers: dict[int, _Answer] = {}
+        whole = _Answer(request)  # facts that all answers share
 
         def take(stamp_ns: int, data: bytes) -> None:
-            nonlocal thinks
             if data == b"[DONE]":
+                whole.is_whole = True
                 return
-            event = read(_Event, data)
+            event = read(Event, data)
             if event.error is not None:
                 raise self._connection.error_in_stream(event.error)
-            for choice in event.choices[:1]:
-                part = choice.part
-                if part.reasoning_content or part.reasoning:
-                    thinks = True
-                    if not part.content:  # otherwise it is one piece with the text
-                        answer.arrivals.append(stamp_ns)
-                answer.add(stamp_ns, part.content)
-                answer.finish = choice.finish_reason or answer.finish
-                if choice.logprobs:
-                    pieces.extend(choice.logprobs.pieces)
-                    answer.likeliest = answer.likeliest or choice.logprobs.likeliest
-                answer.ids += choice.ids
-            if event.usage:
-                answer.prompt_tokens = event.usage.prompt_tokens
-                answer.completion_tokens = event.usage.completion_tokens
-                details = event.usage.prompt_tokens_details
-                answer.cached_tokens = details.cached_tokens if details else None
-            if event.timings:
-                answer.prompt_eval_ns = round(event.timings.prompt_ms * 1e6)
-                answer.eval_ns = round(event.timings.predicted_ms * 1e6)
-            answer.server = event.system_fingerprint or answer.server
-            answer.served_name = event.model or answer.served_name
+            timings = event.timings
+            for choice in event.choices:
+                answer = answers.setdefault(choice.index, _Answer(request))
+                answer.take(stamp_ns, choice, event.usage, timings.predicted_n if timings else 0)
+            if usage := event.usage:
+                whole.prompt_tokens = usage.prompt_tokens or whole.prompt_tokens
+                whole.completion_tokens = usage.completion_tokens
+                whole.thought_tokens = usage.thought_tokens
+                whole.cached_tokens = usage.cached_tokens
+            if timings:
+                whole.prompt_eval_ns = round(timings.prompt_ms * 1e6)
+                whole.eval_ns = round(timings.predicted_ms * 1e6)
+                if whole.cached_tokens is None:
+                    whole.cached_tokens = timings.cache_n
+            whole.server = event.system_fingerprint or whole.server
+            whole.served_name = event.model or whole.served_name
 
         exchange = await self._connection.exchange(
             self._version + self.path, {**document, **request.extra_body}, take, timeout=timeout
         )
-        if answer.completion_tokens is None and answer.finish is not None and not pieces:
-            tokens = await self.tokenize(answer.text)
+        answer = answers[min(answers)] if answers else whole
+        answer.share(whole, len(answers))
+        if not answer.has_count and answer.is_ended(exchange) and not answer.listed:
+            tokens = await tokens_of(self, answer.text, "".join(answer.thoughts))
             return answer.generation(exchange, tokenized=tokens)
-        answer.reported_tokens = len(pieces)
-        if pieces and not thinks:
+        if answer.tokens and not answer.thoughts:
             answer.ends = with_end_token(
-                ends_of_pieces(pieces, answer.text),
+                ends_of_pieces(answer.tokens, answer.text),
                 count=answer.completion_tokens,
                 length=answer.length,
                 stopped=answer.finish == "stop",
@@ -245,9 +194,18 @@ class OpenAiClient(EndpointClient):
     async def _document(self, request: GenerationRequest) -> dict[str, JsonValue]:
         """Return the prompt and the limit. Raises ConfigError for a prompt of the wrong kind."""
 
-    @abstractmethod
-    def _tokens_asked(self) -> dict[str, JsonValue]:
-        """Return the request keys that ask for tokens."""
+    def _reports_asked(self, kind: str) -> dict[str, JsonValue]:
+        """Return the request keys that ask for tokens: their texts, or their number."""
+        keys: dict[str, JsonValue] = {}
+        if kind and self._owner in _TELL_IDS:
+            keys["return_token_ids"] = True
+        if kind == "offsets":
+            keys["logprobs"] = self._logprobs
+        elif kind == "token_times":
+            keys["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+            if self._owner == "llamacpp":
+                keys["timings_per_token"] = True
+        return keys
 
     @abstractmethod
     def _likeliest_asked(self, most: int) -> dict[str, JsonValue]:
@@ -267,29 +225,32 @@ class OpenAiClient(EndpointClient):
         return self._served_name
 
     async def tokenize(self, text: str) -> tuple[int, ...] | None:
-        """See :meth:`EndpointClient.tokenize`; of llama-server, vLLM and SGLang."""
-        if not self._has_tokenizer:
-            return None
+        """See :meth:`EndpointClient.tokenize`; of llama-server, vLLM, SGLang and LMDeploy."""
         asked: dict[str, JsonValue] = {"content": text, "add_special": False}
-        asked |= {"prompt": text, "add_special_tokens": False, "model": await self._model()}
-        found = await self._connection.fact("POST", "/tokenize", asked)
-        self._has_tokenizer = found is not None
-        return None if found is None else tuple(read(_Tokens, found[0]).tokens)
+        asked |= {"prompt": text, "add_special_tokens": False}
+        asked |= {"input": text, "add_bos": False, "model": await self._model()}
+        while self._tokenizers:
+            path = self._tokenizers[0]
+            if (found := await tokens_at(self._connection, path, asked)) is not None:
+                return found
+            if path == self._tokenizers[0]:  # otherwise another request has found out
+                del self._tokenizers[0]
+        return None
 
     async def identify(self) -> ServerIdentity:
         """See :meth:`EndpointClient.identify`; asks vLLM and llama-server for more."""
         found = await self._connection.fact("GET", f"{self._version}/models")
         if found is None:
             return ServerIdentity()
-        models, server = read(_Models, found[0]).data, found[1]
+        models, server = read(Models, found[0]).data, found[1]
         owner = next((model.owned_by for model in models if model.owned_by), None)
-        self._tells_ids = owner in ("vllm", "lmdeploy")
+        self._owner = owner
         context = next((model.max_model_len for model in models if model.max_model_len), None)
         template = None
         if owner == "vllm" and (found := await self._connection.fact("GET", "/version")):
-            server = f"vllm {read(_Version, found[0]).version}"
+            server = f"vllm {read(Version, found[0]).version}"
         if owner == "llamacpp" and (found := await self._connection.fact("GET", "/props")):
-            properties = read(_Properties, found[0])
+            properties = read(Properties, found[0])
             template, context = (
                 properties.chat_template,
                 properties.default_generation_settings.n_ctx,
@@ -310,6 +271,7 @@ class OpenAiChatClient(OpenAiClient):
     """``/v1/chat/completions``: the server formats the messages with the model's template."""
 
     path = "/chat/completions"
+    _logprobs = True
 
     async def _document(self, request: GenerationRequest) -> dict[str, JsonValue]:
         if isinstance(request.prompt, str):
@@ -320,10 +282,6 @@ class OpenAiChatClient(OpenAiClient):
         limit: dict[str, JsonValue] = {"max_tokens": request.max_tokens}
         return {"messages": documents(request.prompt), **(limit if request.max_tokens else {})}
 
-    def _tokens_asked(self) -> dict[str, JsonValue]:
-        more: dict[str, JsonValue] = {"return_token_ids": True} if self._tells_ids else {}
-        return {"logprobs": True, **more}
-
     def _likeliest_asked(self, most: int) -> dict[str, JsonValue]:
         return {"logprobs": True, "top_logprobs": most}
 
@@ -332,6 +290,7 @@ class OpenAiCompletionsClient(OpenAiClient):
     """``/v1/completions``: the text goes to the model byte for byte."""
 
     path = "/completions"
+    _logprobs = 1
 
     async def _document(self, request: GenerationRequest) -> dict[str, JsonValue]:
         if not isinstance(request.prompt, str):
@@ -342,9 +301,11 @@ class OpenAiCompletionsClient(OpenAiClient):
         limit = request.max_tokens or await room_for(self, request.prompt)
         return {"prompt": request.prompt, "max_tokens": limit}
 
-    def _tokens_asked(self) -> dict[str, JsonValue]:
-        more: dict[str, JsonValue] = {"return_token_ids": True} if self._tells_ids else {}
-        return {"logprobs": 1, **more}
-
     def _likeliest_asked(self, most: int) -> dict[str, JsonValue]:
         return {"logprobs": most}
+
+
+def _allowed(said: str, asked: int) -> int:
+    """Return the smaller number of likeliest tokens that a refusal names; 0: it names none."""
+    numbers = map(int, re.findall(r"\d+", said)) if "logprobs" in said else ()
+    return max((one for one in numbers if one < asked), default=0)

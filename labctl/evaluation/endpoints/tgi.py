@@ -9,7 +9,7 @@ text's end; it is removed here, as other servers do.
 from pydantic import Field, JsonValue
 
 from labctl.errors import ConfigError
-from labctl.evaluation.endpoints.answers import AnswerBuilder, ServerMessage, read
+from labctl.evaluation.endpoints.answers import AnswerBuilder, ServerMessage, read, tokens_at
 from labctl.evaluation.endpoints.base import (
     EndpointClient,
     Generation,
@@ -51,14 +51,6 @@ class _Info(ServerMessage):
     max_total_tokens: int | None = None
 
 
-class _Known(ServerMessage):
-    id: int
-
-
-class _KnownTokens(ServerMessage):
-    tokens: list[_Known]
-
-
 class TgiClient(EndpointClient):
     """``/generate_stream``: the text goes to the model byte for byte."""
 
@@ -96,6 +88,7 @@ class TgiClient(EndpointClient):
             if event.token:
                 text = "" if event.token.special else event.token.text
                 answer.ids.append(event.token.id)
+                answer.listed = len(answer.ids)
                 answer.add(stamp_ns, text)
                 pieces.append(text)
             if event.details:
@@ -112,7 +105,7 @@ class TgiClient(EndpointClient):
         if answer.finish == "stop_sequence":
             found = [at for word in request.stop if word and (at := text.find(word)) >= 0]
             text = text[: min(found, default=len(text))]
-        answer.pieces, answer.length, answer.reported_tokens = [text], len(text), len(pieces)
+        answer.pieces, answer.length = [text], len(text)
         answer.ends = with_end_token(
             ends_of_pieces(pieces, text),
             count=answer.completion_tokens,
@@ -129,12 +122,7 @@ class TgiClient(EndpointClient):
 
     async def tokenize(self, text: str) -> tuple[int, ...] | None:
         """See :meth:`EndpointClient.tokenize`."""
-        found = await self._connection.fact("POST", "/tokenize", {"inputs": text})
-        if found is None:
-            return None
-        return tuple(
-            token.id for token in read(_KnownTokens, b'{"tokens":' + found[0] + b"}").tokens
-        )
+        return await tokens_at(self._connection, "/tokenize", {"inputs": text})
 
     async def identify(self) -> ServerIdentity:
         """See :meth:`EndpointClient.identify`."""

@@ -1,7 +1,88 @@
-"""Ends of tokens in a text, from the tokens that servers report."""
+"""Tokens that servers report: their ends in a text, and the pieces of a stream that hold them."""
 
 import codecs
+import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+#: A first piece longer than both holds several tokens: in characters, and as a multiple of the mean
+#: length of the others.
+_LONG_PIECE, _LONGER = 24, 4
+#: Bounds of a number of tokens that differ by at most this factor are as good as the number.
+_NEAR = 1.02
+#: An end token takes at least this share of the usual time between two pieces.
+_SHARE_OF_GAP = 0.25
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event of a stream that holds tokens, or that may hold one without text.
+
+    ``size``: characters of its text. Tokens since the beginning of the answer, 0 if not reported:
+    ``listed`` one by one, ``counted`` as a sum.
+    """
+
+    stamp_ns: int
+    size: int
+    listed: int = 0
+    counted: int = 0
+
+
+def pieces_with_tokens(
+    events: Sequence[Event], *, count: int | None, hidden: int, stopped: bool, done_ns: int
+) -> tuple[tuple[int, ...], int | None]:
+    """Return the stamps of the events with tokens, and the number of tokens after the first event.
+
+    ``count``: tokens of the answer; ``hidden``: those of them that were not sent and came before.
+    ``stopped``: no limit ended the answer, so an end token without text may be the last one. The
+    number is None if it is not known, which is so unless
+
+    - the server reports the tokens with each event, or
+    - there are as many events as tokens, so each event is one token, or
+    - the number of events leaves hardly a choice; then it is the smallest possible number.
+    """
+    sure = [
+        after
+        for before, after in pairwise((Event(0, 0), *events))
+        if after.size or after.listed > before.listed or after.counted > before.counted
+    ]
+    if count is None or not events:
+        return _stamps(sure), None
+    if sure:
+        first = [event for event in events if event.stamp_ns == sure[0].stamp_ns][-1]
+        is_list_whole = count - events[-1].listed in (0, 1)
+        reports = [first.counted, first.listed if is_list_whole else 0]
+        if with_first := min(filter(None, reports), default=0):
+            return _stamps(sure), max(0, count - with_first)
+    sent = count - hidden
+    for pieces in (sure, events):
+        missing = sent - len(pieces)
+        if missing == 1 and stopped and _ends_late(pieces, done_ns):
+            missing = 0
+        if missing == 0 and not _begins_long(pieces):
+            return _stamps(pieces), sent - 1
+    least = len(sure) - 1 + (stopped and _ends_late(sure, done_ns))
+    is_near = len(sure) <= sent and sent - 1 <= _NEAR * least
+    return _stamps(sure), least if is_near and not _begins_long(sure) else None
+
+
+def _stamps(events: Sequence[Event]) -> tuple[int, ...]:
+    return tuple(event.stamp_ns for event in events)
+
+
+def _begins_long(pieces: Sequence[Event]) -> bool:
+    """Return True if the first piece is too long for one token among pieces like the others."""
+    if len(pieces) < 2:
+        return False
+    usual = statistics.fmean(piece.size for piece in pieces[1:])
+    return pieces[0].size > max(_LONG_PIECE, _LONGER * usual)
+
+
+def _ends_late(pieces: Sequence[Event], done_ns: int) -> bool:
+    """Return True if the time after the last piece is enough for an end token."""
+    gaps = [after.stamp_ns - before.stamp_ns for before, after in pairwise(pieces)]
+    return bool(gaps) and done_ns - pieces[-1].stamp_ns > _SHARE_OF_GAP * statistics.median(gaps)
 
 
 def ends_of_pieces(pieces: Sequence[bytes | str], text: str) -> tuple[int, ...] | None:

@@ -1,20 +1,23 @@
 """The grader ``boxed``: the last complete box, or wrong."""
 
 from labctl.evaluation.graders.base import Grade, Grader
-from labctl.evaluation.graders.boxes import find_boxes
+from labctl.evaluation.graders.boxes import find_boxes, without_thoughts
 from labctl.evaluation.graders.values import same_answer
 
 
 class Boxed(Grader):
-    """Takes an answer only from a complete box: an answer that a budget cut is not an answer."""
+    """Takes an answer only from a complete box: an answer that a budget cut is not an answer.
+
+    A box in a thought is no answer. Boxes in one list, "A and B", are one answer.
+    """
 
     name = "boxed"
-    version = "1"
+    version = "2"
 
     def grade(self, text: str, answer: str, *, complete: bool) -> Grade:  # noqa: ARG002
         """Judge a text."""
-        boxes = find_boxes(text)
-        if boxes.last is None:
+        boxes = find_boxes(without_thoughts(text))
+        if boxes.listed is None:
             return Grade(None, correct=False, notes=("no-answer", *boxes.notes))
-        correct, notes = same_answer(boxes.last, answer)
-        return Grade(boxes.last, correct, (*boxes.notes, *notes))
+        correct, notes = same_answer(boxes.listed, answer)
+        return Grade(boxes.listed, correct, (*boxes.notes, *notes))

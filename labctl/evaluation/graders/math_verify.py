@@ -30,7 +30,7 @@ class MathVerify(Grader):
     """Compares what the library reads in the last box, or in the text's end."""
 
     name = "math-verify"
-    version = f"1 (math-verify {_installed()})"
+    version = f"2 (math-verify {_installed()})"
 
     def __init__(self) -> None:
         import math_verify  # 1 s: sympy

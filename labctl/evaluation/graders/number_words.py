@@ -4,6 +4,7 @@ Qwen2.5-Math's evaluation passes every answer through it. Words that are not num
 "18 eggs for two" is 2.
 """
 
+import re
 from collections.abc import Sequence
 
 _SMALL = (
@@ -19,6 +20,15 @@ _VALUES = {
     "hundred": 100,
     **_SCALES,
 }
+_BELOW_20 = _SMALL.replace(" ", "|")
+_BELOW_100 = rf"(?:(?:{_TENS.replace(' ', '|')})(?:[- ](?:{_BELOW_20}))?|{_BELOW_20})"
+_BELOW_1000 = rf"(?:(?:{_BELOW_20})[ ]hundred(?:(?: and)? {_BELOW_100})?|{_BELOW_100})"
+#: Words that are a number for certain. In "three quarters" they are not all of it.
+NUMBER_WORDS = re.compile(
+    rf"(?<![\w-])(?:{_BELOW_1000} (?:{'|'.join(_SCALES)})(?: and)? ){{0,3}}{_BELOW_1000}"
+    rf"(?: (?:{'|'.join(_SCALES)}))?(?![\w-]| quarter)",
+    re.IGNORECASE,
+)
 
 
 def number_in_words(text: str) -> str:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, Self
 
+from labctl import interrupts
 from labctl.errors import HostError
 from labctl.evaluation.graders.base import Grade
 from labctl.evaluation.graders.worker import MEMORY_STATUS
@@ -109,9 +110,9 @@ class GraderPool:
         for item in items:
             under_way.append(self.submit(item))
             if len(under_way) >= AHEAD * self._count:
-                yield under_way.popleft().result()
+                yield interrupts.result(under_way.popleft())
         while under_way:
-            yield under_way.popleft().result()
+            yield interrupts.result(under_way.popleft())
 
     def close(self) -> None:
         """End all workers; pending grades are cancelled."""

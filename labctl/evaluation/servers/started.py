@@ -185,6 +185,7 @@ def _served_by_board(
     refuse(problems, held.board.name)
     held.bring_agent(sending(observer))
     _fitting(request, files, held.facts, held.rates)  # before gigabytes are sent
+    held.survivors.note = observer.note
     held.take_lease(wanted_on(held, missing))
     options = DeployOptions(progress=sending(observer), on_loss=observer.link_lost)
     with Stopwatch().noted(held.rate_file) as watch:
@@ -196,7 +197,13 @@ def _served_by_board(
     )
 
     def host() -> BoardServers:
-        servers = BoardServers(held, _next_folder(folder), request.max_seconds, observer.link_lost)
+        servers = BoardServers(
+            held,
+            _next_folder(folder),
+            request.max_seconds,
+            observer.link_lost,
+            observer.note,
+        )
         servers.clear()
         return servers
 

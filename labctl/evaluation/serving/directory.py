@@ -27,7 +27,7 @@ class LoadTestDirectory(RunDirectory):
         """Write ``serving.json``: from here on it is a load test. ``recipe``: as it was written."""
         if recipe is not None:
             write_atomic(self.path / RECIPE, recipe)
-        write_atomic(self.path / SERVING, record.model_dump_json(indent=2) + "\n")
+        self.open(SERVING, record)
 
     def append(self, name: str, records: Sequence[FileRecord]) -> None:
         """Append records to a file, a line each. Raises HostError."""

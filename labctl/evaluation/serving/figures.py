@@ -23,6 +23,7 @@ OF_A_STAGE: Mapping[str, Figure] = {
     "goodput": lambda metrics: metrics.goodput,
     "good_share": lambda metrics: metrics.good_share,
     "failed_share": lambda metrics: metrics.failed / metrics.requests,
+    "offered_per_second": lambda metrics: metrics.offered_per_second,
     "departures": lambda metrics: metrics.departures,
     **{
         f"{times}_{percent}_ms": _percentile(times, percent)

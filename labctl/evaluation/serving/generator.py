@@ -235,6 +235,7 @@ class _Stage:
             max_tokens=asked.output_tokens,
             temperature=options.temperature,
             stop=options.stop,
+            token_times=True,
             extra_body=options.extra_body,
         )
         self._measured_outstanding += measured
@@ -276,6 +277,8 @@ class _Stage:
             "cached_tokens": answer.cached_tokens,
             "completion_tokens": answer.completion_tokens,
             "counted_by": answer.counted_by,
+            "hidden_tokens": answer.hidden_tokens,
+            "tokens_after_first": answer.tokens_after_first,
             "finish": answer.finish,
         }
 

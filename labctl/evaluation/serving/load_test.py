@@ -5,21 +5,24 @@ import hashlib
 import importlib.metadata
 import platform
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
 
 from pydantic import JsonValue
 
 from labctl.config.lab import LabFile
-from labctl.errors import HostError, OutputNotUnderstood
+from labctl.errors import HostError, InfraError, OutputNotUnderstood
 from labctl.evaluation.endpoints import (
     EndpointClient,
     GenerationRequest,
     ServerIdentity,
     open_client,
 )
+from labctl.evaluation.endpoints.errors import TryAgain
 from labctl.evaluation.prompts import Prompt
 from labctl.evaluation.question import Dataset
 from labctl.evaluation.serving.directory import STAGES, LoadTestDirectory, RequestLog
@@ -32,7 +35,7 @@ from labctl.evaluation.serving.generator import (
 from labctl.evaluation.serving.metrics import StageMetrics, measure
 from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.evaluation.serving.served import Served
-from labctl.evaluation.serving.sweep import follows, sweep_rates
+from labctl.evaluation.serving.sweep import follows, own_latency_ns, planned, sweep_rates
 from labctl.evaluation.serving.workload import Workload, made_up, of_dataset, words_of_one_token
 from labctl.records import (
     DatasetRecord,
@@ -41,11 +44,16 @@ from labctl.records import (
     StageRecord,
     WorkloadRecord,
 )
+from labctl.retry import retry_async
 from labctl.runs.context import lab_revision
+
+T = TypeVar("T")
 
 #: Further connections: for checks that the server still answers.
 _SPARE_CONNECTIONS = 4
 _TICK_SECONDS = 0.5
+#: Shortest wait between two looks for a server that is not ready.
+_READY_PAUSE_SECONDS = 0.5
 #: Most stages of one recipe: each has its own seeds.
 _MOST_STAGES = 1000
 
@@ -77,13 +85,15 @@ class LoadTest:
         dataset: Dataset | None,
         served: Served,
         progress: Callable[[LoadProgress], None],
+        note: Callable[[str], None],
         stack: ExitStack,
     ):
         self._recipe, self._lab, self._directory = recipe, lab, directory
         self._dataset, self._served, self._progress = dataset, served, progress
-        self._stack = stack
+        self._note, self._stack = note, stack
         self._until = None if recipe.max_time is None else time.monotonic() + recipe.max_time
         self._stages: list[StageRecord] = []
+        self._measured: list[tuple[StageRecord, StageMetrics | None]] = []
         self._rows: list[RequestRecord] = []
 
     async def run(self) -> None:
@@ -99,10 +109,12 @@ class LoadTest:
             connections=MOST_OUTSTANDING + _SPARE_CONNECTIONS,
         )
         try:
-            identity = await client.identify()
+            ready_by = time.monotonic() + self._recipe.ready_within
+            identity = await self._ready(client.identify, ready_by)
             workload, exact = await self._workload(client)
             extra = self._extra_body(identity)
-            server = await self._check(client, workload, extra)
+            check = partial(self._check, client, workload, extra)
+            server = await self._ready(check, ready_by)
             self._begin(identity, server, exact, extra)
             log = RequestLog(self._directory)
             options = RequestOptions(
@@ -122,13 +134,27 @@ class LoadTest:
         finally:
             await client.aclose()
 
+    async def _ready(self, ask: Callable[[], Awaitable[T]], ready_by: float) -> T:
+        """Repeat a first request until the server is ready. Raises its error after the limit."""
+
+        def wait_s(attempt: int, error: InfraError) -> float:
+            named = error.retry_after_s if isinstance(error, TryAgain) else None
+            wait = max(named or 0.0, _READY_PAUSE_SECONDS)
+            if time.monotonic() + wait > ready_by:
+                raise error
+            if attempt == 1:
+                within = f"at most {self._recipe.ready_within:g} s"
+                self._note(f"waiting for the server, {within} (ready_within): {error.message}")
+            return wait
+
+        most = round(self._recipe.ready_within / _READY_PAUSE_SECONDS) + 1
+        return await retry_async(ask, on=(TryAgain,), attempts=most, wait_s=wait_s)
+
     @property
     def _prompt(self) -> Prompt:
         """The prompt of a request; by default a chat, if the API has one."""
-        given = self._recipe.workload
-        if "prompt" in given.model_fields_set or self._served.api == "openai-chat":
-            return given.prompt
-        return Prompt(layout="plain")
+        is_chat = self._served.api == "openai-chat"
+        return self._recipe.workload.prompt or Prompt(layout="chat" if is_chat else "plain")
 
     async def _workload(self, client: EndpointClient) -> tuple[Workload, bool | None]:
         source = self._recipe.workload
@@ -152,12 +178,14 @@ class LoadTest:
     async def _check(
         self, client: EndpointClient, workload: Workload, extra: dict[str, JsonValue]
     ) -> str | None:
-        """Ask once, so that a wrong address, key or name fails here. Return the server's name."""
+        """Ask once as the loads do, so that a refusal shows here. Return the server's name."""
         asked = workload(self._recipe.seed, 0)
         request = GenerationRequest(
             prompt=asked.prompt,
-            max_tokens=1,
+            max_tokens=asked.output_tokens,
+            temperature=self._recipe.workload.temperature,
             stop=self._prompt.stop_words,
+            token_times=True,
             extra_body=extra,
         )
         answer = await client.generate(request, timeout=self._recipe.timeout)
@@ -176,7 +204,9 @@ class LoadTest:
         extra: dict[str, JsonValue],
     ) -> None:
         recipe, source = self._recipe, self._recipe.workload
-        if not self._directory.path.exists():
+        if self._directory.path.exists():  # it has the log of the server that was started
+            self._directory.take_number()
+        else:
             self._directory.begin()
         self._stack.enter_context(self._directory.held())
         template, own = identity.template, self._served.record
@@ -231,9 +261,12 @@ class LoadTest:
         rates = sweep_rates(single / 2)
         rate = next(rates)
         while not self._is_over:
-            metrics = await self._load(generator, rate=rate)
+            await self._load(generator, rate=rate, judged=True)
+            verdict = follows(*self._measured[-1], own_latency_ns(self._measured))
+            if verdict is None:
+                return
             try:
-                rate = rates.send(follows(self._stages[-1], metrics))
+                rate = rates.send(verdict)
             except StopIteration:
                 return
 
@@ -242,16 +275,28 @@ class LoadTest:
         return self._until is not None and time.monotonic() >= self._until
 
     async def _load(
-        self, generator: LoadGenerator, *, concurrency: int | None = None, rate: float | None = None
+        self,
+        generator: LoadGenerator,
+        *,
+        concurrency: int | None = None,
+        rate: float | None = None,
+        judged: bool = False,
     ) -> StageMetrics | None:
-        """Measure one load. Return its figures; None if nothing was measured."""
+        """Measure one load. Return its figures; None if nothing was measured.
+
+        ``judged``: make it long enough for a verdict.
+        """
         recipe, number = self._recipe, len(self._stages) + 1
+        requests, duration_s = recipe.measured_requests, recipe.duration
+        if judged and rate is not None:
+            latency = own_latency_ns(self._measured)
+            requests, duration_s = planned(rate, latency, requests, duration_s)
         plan = StagePlan(
             number=number,
             seed=recipe.seed * _MOST_STAGES + number,
             warm_up=max(recipe.warm_up, concurrency or 0) if recipe.warm_up else 0,
-            requests=recipe.measured_requests,
-            duration_s=recipe.duration,
+            requests=requests,
+            duration_s=duration_s,
             concurrency=concurrency,
             rate=rate,
             arrivals=recipe.arrivals,
@@ -263,7 +308,10 @@ class LoadTest:
             except HostError:
                 self._served.check()  # for a server that labctl started: the reason
                 raise
-        return measure(self._rows, recipe.limits.record, self._stages[-1].unfinished)
+        stage = self._stages[-1]
+        metrics = measure(self._rows, recipe.limits.record, stage.unfinished)
+        self._measured.append((stage, metrics))
+        return metrics
 
     def _ended(self, stage: StageRecord) -> None:
         self._directory.append(STAGES, [stage])

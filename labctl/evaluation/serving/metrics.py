@@ -3,16 +3,18 @@
 The definitions are those of vLLM's ``bench serve`` (vllm/benchmarks/serve.py) and GuideLLM
 (docs/guides/metrics.md), where these two agree:
 
-- **TTFT**: from the start of a request to its first piece of text. The start is the time at which
-  the request was *intended* to be sent in an open loop (GuideLLM's scheduled latency: no
-  coordinated omission), and the time at which it was sent in a closed one.
+- **TTFT**: from the start of a request to its first piece with a token, whatever its text (vLLM).
+  The start is the time at which the request was *intended* to be sent in an open loop (GuideLLM's
+  scheduled latency: no coordinated omission), and the time at which it was sent in a closed one.
 - **latency** (E2EL): from the same start to the end of the answer.
-- **TPOT**: (end of the answer - first piece) / (output tokens - 1) of one request: without its
-  first token, and with the end token, which has no text. vLLM's definition; GuideLLM takes the last
-  piece. None for an answer of one token, or of one piece.
+- **TPOT**: (end of the answer - first piece) / (tokens after the first piece) of one request, with
+  the end token, which has no text. vLLM's definition where the first piece is one token. None for
+  an answer of one token or one piece, and where the number of tokens after the first is not known.
 - **ITL**: all gaps between two pieces, pooled over all requests, as in vLLM. A piece may
   hold several tokens; ``tokens_per_piece`` says how many.
 - **rates**: completed requests or tokens, over the time from the first start to the last end.
+- **offered rate**: (requests - 1) / (last - first intended start). Poisson arrivals are not scaled:
+  their rate differs from the named one, by 1 / sqrt(requests).
 - **goodput**: completed requests that meet every limit, over the same time. An answer of one token
 has no TPOT and meets that limit (vLLM); a failed request is not good (GuideLLM).
 
@@ -23,7 +25,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 from labctl.records import LatencyLimits, RequestRecord
 from labctl.stats import percentile
@@ -54,8 +56,15 @@ class StageMetrics:
     """Figures of one stage, without warm-up. None: unknown.
 
     ``window_ns`` is the time base of the rates. ``departures`` is the rate of ends divided by the
-    rate of intended starts, for the same requests: 1 if the server keeps up. ``lateness`` is the
-    time from the intended to the real sending.
+    offered rate, for the same requests: 1 if the server keeps up. ``lateness`` is the time from the
+    intended to the real sending. ``sending_ns`` is the time from the first to the last intended
+    start. ``outstanding`` counts the requests without an answer at the last start. ``growth`` is
+    how much longer the last quarter's answers took than the first quarter's, in the median, as a
+    share of ``sending_ns``. ``early_latency_ns`` is the median of the first tenth, before a queue.
+    ``whole_share``: of the answers of several tokens, the share that came all at once: their TTFT
+    is their latency. ``tpot_unknown``: answers of several tokens without TPOT; ``hidden_tokens``:
+    tokens of thoughts that were counted and not sent; ``unknown_ends``: answers without a known
+    reason of their end.
     """
 
     requests: int
@@ -68,7 +77,12 @@ class StageMetrics:
     good: int | None
     goodput: float | None
     good_share: float | None
+    offered_per_second: float | None
     departures: float | None
+    sending_ns: int | None
+    outstanding: int | None
+    growth: float | None
+    early_latency_ns: float | None
     ttft_ns: Distribution | None
     tpot_ns: Distribution | None
     itl_ns: Distribution | None
@@ -79,7 +93,11 @@ class StageMetrics:
     asked_output_tokens: Distribution | None
     output_tokens: Distribution | None
     cached_share: float | None
+    tpot_unknown: int
+    hidden_tokens: int
+    unknown_ends: int
     tokens_per_piece: float | None
+    whole_share: float | None
 
 
 def describe(values: Sequence[float], answers: int | None = None) -> Distribution | None:
@@ -113,17 +131,17 @@ def start_ns(row: RequestRecord) -> int:
 
 
 def ttft_ns(row: RequestRecord) -> int | None:
-    """Return the time to the first piece of text; None if there was none."""
+    """Return the time to the first piece; None if there was none."""
     return row.arrivals_ns[0] - start_ns(row) if row.arrivals_ns else None
 
 
 def tpot_ns(row: RequestRecord) -> float | None:
-    """Return the time per token after the first; None if unknown."""
-    tokens = tokens_of(row)
+    """Return the time per token after the first piece; None if unknown."""
+    tokens = row.tokens_after_first if tokens_of(row) is not None else None
     # Pieces that were read together, for example from a buffering proxy, count as one.
-    if tokens is None or tokens < 2 or len(set(row.arrivals_ns)) < 2:
+    if not tokens or len(set(row.arrivals_ns)) < 2:
         return None
-    return (row.done_ns - row.arrivals_ns[0]) / (tokens - 1)
+    return (row.done_ns - row.arrivals_ns[0]) / tokens
 
 
 def tokens_of(row: RequestRecord) -> int | None:
@@ -178,7 +196,8 @@ def measure(
         good=good,
         goodput=per_second(good),
         good_share=None if good is None else good / (len(measured) + unanswered),
-        departures=_departures(measured),
+        **_of_open_loop(measured, unanswered),
+        early_latency_ns=_median_latency(_in_order(done)[: max(5, len(done) // 10)]),
         ttft_ns=describe(_known([ttft_ns(row) for row in done])),
         tpot_ns=describe(_known([tpot_ns(row) for row in done])),
         itl_ns=describe(
@@ -194,7 +213,11 @@ def measure(
         asked_output_tokens=describe(_known([row.asked_output_tokens for row in measured])),
         output_tokens=describe(_known([tokens_of(row) for row in done])),
         cached_share=_cached_share(done),
+        tpot_unknown=sum(tpot_ns(row) is None and tokens_of(row) not in (0, 1) for row in done),
+        hidden_tokens=sum(row.hidden_tokens for row in done),
+        unknown_ends=sum(row.finish == "unknown" for row in done),
         tokens_per_piece=_tokens_per_piece(done),
+        whole_share=_whole_share(done),
     )
 
 
@@ -213,18 +236,53 @@ def _gaps(row: RequestRecord) -> list[int]:
     return [after - before for before, after in pairwise(stamps)]
 
 
-def _departures(rows: Sequence[RequestRecord]) -> float | None:
-    """Return the rate of ends over the rate of intended starts; None for a closed loop.
+def _of_open_loop(rows: Sequence[RequestRecord], unanswered: int) -> "_OpenLoop":
+    """Return how the answers kept up with the intended starts; all None for a closed loop.
 
     Both rates come from the gaps between the first and the last. So the time of a single answer,
     which is no sign of a queue, is in neither.
     """
     starts = [row.intended_ns for row in rows if row.intended_ns is not None]
-    ends = [row.done_ns for row in rows if row.failure is None]
-    if len(starts) < 2 or len(ends) < 2 or max(starts) == min(starts):
-        return None
-    arriving = (len(starts) - 1) / (max(starts) - min(starts))
-    return (len(ends) - 1) / max(1, max(ends) - min(ends)) / arriving
+    if len(starts) < 2 or max(starts) == min(starts):
+        return _OpenLoop(
+            offered_per_second=None, departures=None, sending_ns=None, outstanding=None, growth=None
+        )
+    last, sending = max(starts), max(starts) - min(starts)
+    offered = (len(starts) - 1) / sending
+    done = _in_order([row for row in rows if row.failure is None])
+    ends = [row.done_ns for row in done]
+    departures, growth = None, None
+    if len(ends) >= 2:
+        departures = (len(ends) - 1) / max(1, max(ends) - min(ends)) / offered
+    quarter = len(done) // 4
+    if quarter:
+        before, after = _median_latency(done[:quarter]), _median_latency(done[-quarter:])
+        assert before is not None
+        assert after is not None
+        growth = (after - before) / sending
+    return _OpenLoop(
+        offered_per_second=offered * 1e9,
+        departures=departures,
+        sending_ns=sending,
+        outstanding=sum(row.done_ns > last for row in rows) + unanswered,
+        growth=growth,
+    )
+
+
+class _OpenLoop(TypedDict):
+    offered_per_second: float | None
+    departures: float | None
+    sending_ns: int | None
+    outstanding: int | None
+    growth: float | None
+
+
+def _in_order(rows: Sequence[RequestRecord]) -> list[RequestRecord]:
+    return sorted(rows, key=start_ns)
+
+
+def _median_latency(rows: Sequence[RequestRecord]) -> float | None:
+    return statistics.median(row.done_ns - start_ns(row) for row in rows) if rows else None
 
 
 def _cached_share(rows: Sequence[RequestRecord]) -> float | None:
@@ -238,4 +296,14 @@ def _cached_share(rows: Sequence[RequestRecord]) -> float | None:
 
 def _tokens_per_piece(rows: Sequence[RequestRecord]) -> float | None:
     tokens, pieces = _total([tokens_of(row) for row in rows]), sum(len(r.arrivals_ns) for r in rows)
-    return None if tokens is None or not pieces else tokens / pieces
+    if tokens is None or not pieces:
+        return None
+    return (tokens - sum(row.hidden_tokens for row in rows)) / pieces
+
+
+def _whole_share(rows: Sequence[RequestRecord]) -> float | None:
+    # An answer of one word has two tokens: the second one ends it, without a text.
+    several = [row for row in rows if row.arrivals_ns and (tokens_of(row) or 0) > 2]
+    # Pieces that were read together, for example from a buffering proxy, have one time.
+    whole = sum(len(set(row.arrivals_ns)) == 1 for row in several)
+    return whole / len(several) if several else None

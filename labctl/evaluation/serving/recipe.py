@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, JsonValue, ValidationError, model_v
 from labctl.checked import did_you_mean, listed, unknown
 from labctl.config.recipe_parts import WrittenRecipe, check_kind
 from labctl.config.set_values import apply_settings
-from labctl.config.types import Duration, Line, Name
+from labctl.config.types import Duration, Line, Name, RunTime
 from labctl.config.yaml.document import Document, StrictModel, refuse, refuse_all
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.errors import ConfigError
@@ -65,8 +65,9 @@ class WorkloadSource(StrictModel):
     dataset: DatasetSource | None = None
     """Questions to ask, in order, starting again after the last; by default texts are made up, each
     with a different beginning."""
-    prompt: Prompt = Prompt()
-    """Prompt for a question, or a made-up text."""
+    prompt: Prompt | None = None
+    """Prompt for a question, or a made-up text; by default a chat if the API has one, else the text
+    alone."""
     prompt_tokens: WrittenLengths | None = None
     """Length of made-up texts, not counting the prompt and the server's template: a number, or
     `min` and `max`. By default 128."""
@@ -87,7 +88,7 @@ class WorkloadSource(StrictModel):
     def _one_kind(self) -> Self:
         if self.dataset is not None and self.prompt_tokens is not None:
             raise refuse("goes with made-up texts, not with dataset", "prompt_tokens")
-        if self.prompt.choose_by == "probability":
+        if self.prompt is not None and self.prompt.choose_by == "probability":
             raise refuse("a load test needs choose_by: generation", "prompt", "choose_by")
         return self
 
@@ -105,7 +106,7 @@ class Limits(StrictModel):
     """Limits of a good request, each inclusive. Goodput counts the requests that meet all."""
 
     ttft: Duration | None = None
-    """Time to the first piece of text."""
+    """Time to the first piece with a token."""
     tpot: Duration | None = None
     """Time per token after the first, the mean of one answer."""
     latency: Duration | None = None
@@ -189,8 +190,13 @@ class LoadTestRecipe(WrittenRecipe):
     """Seed of lengths, made-up texts and arrivals; the same seed gives the same."""
     timeout: Duration = 600.0
     """Time-out of one answer."""
-    max_time: Duration | None = None
+    ready_within: Duration = 60.0
+    """Longest wait for a server that is busy, loading or not there yet, before the first load."""
+    max_time: RunTime | None = None
     """Longest time of the test: loads not measured by then are left out."""
+    max_failed: Annotated[float, Field(ge=0, le=1)] = 0.01
+    """Largest share of failed requests of each load; with more, the test ends with status 1. A gate
+    of `failed_share` replaces it."""
     gates: tuple[LoadGate, ...] = ()
     """Bounds for the figures."""
 
@@ -213,7 +219,8 @@ class LoadTestRecipe(WrittenRecipe):
         elif self.endpoint.start and self.models[self.endpoint.model].declared:
             yield ("endpoint", "start"), "a server that labctl starts needs the model's file"
         chat = self.endpoint.api in (None, "openai-chat")
-        if self.workload.prompt.is_chat and not chat and "prompt" in self.workload.model_fields_set:
+        prompt = self.workload.prompt
+        if prompt is not None and prompt.is_chat and not chat:
             problem = f"a chat needs api openai-chat, not {self.endpoint.api}"
             yield ("workload", "prompt", "layout"), problem
         for index, gate in enumerate(self.gates):

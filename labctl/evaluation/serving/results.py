@@ -7,8 +7,17 @@ from dataclasses import dataclass
 from labctl.evaluation.serving.directory import LoadTestDirectory
 from labctl.evaluation.serving.figures import OF_A_STAGE, OF_THE_TEST
 from labctl.evaluation.serving.metrics import StageMetrics, measure
-from labctl.evaluation.serving.recipe import LoadGate, recipe_of
-from labctl.evaluation.serving.sweep import FOLLOWS, Knee, knee
+from labctl.evaluation.serving.recipe import LoadGate, LoadTestRecipe, recipe_of
+from labctl.evaluation.serving.sweep import (
+    Knee,
+    allowance,
+    behind,
+    follows,
+    knee,
+    offered,
+    own_latency_ns,
+    too_short,
+)
 from labctl.records import GateRecord, RequestRecord, ServingRecord, StageRecord
 from labctl.units import counted, digits, duration
 
@@ -23,11 +32,17 @@ _NOTABLE = 0.02
 
 @dataclass(frozen=True)
 class StageResult:
-    """One load with its figures; ``metrics`` None: no measured request ended."""
+    """One load with its figures; ``metrics`` None: no measured request ended.
+
+    ``follows``: the server followed the rate; None: no verdict, for the reason ``undecided``.
+    """
 
     stage: StageRecord
     metrics: StageMetrics | None
     failures: tuple[tuple[str, int], ...] = ()
+    follows: bool | None = None
+    undecided: str | None = None
+    behind: float | None = None
 
     @property
     def is_client_late(self) -> bool:
@@ -60,27 +75,40 @@ def make_results(
     by_stage: defaultdict[int, list[RequestRecord]] = defaultdict(list)
     for row in requests:
         by_stage[row.stage].append(row)
-    found = tuple(
-        StageResult(
-            stage,
-            measure(by_stage[stage.number], record.limits, stage.unfinished),
-            tuple(
-                Counter(
-                    row.failure.message
-                    for row in by_stage[stage.number]
-                    if row.failure and not row.warm_up
-                ).most_common()
-            ),
-        )
+    measured = [
+        (stage, measure(by_stage[stage.number], record.limits, stage.unfinished))
         for stage in stages
+    ]
+    latency = own_latency_ns(measured)
+    found = tuple(
+        _result(stage, metrics, by_stage[stage.number], latency) for stage, metrics in measured
     )
-    return LoadTestResults(record, found, knee((one.stage, one.metrics) for one in found))
+    return LoadTestResults(record, found, knee(measured))
+
+
+def _result(
+    stage: StageRecord,
+    metrics: StageMetrics | None,
+    rows: Sequence[RequestRecord],
+    latency_ns: float | None,
+) -> StageResult:
+    failed = (row.failure.message for row in rows if row.failure and not row.warm_up)
+    is_judged = stage.rate is not None and stage.stop == "done" and metrics is not None
+    is_rated = is_judged and metrics is not None and metrics.departures is not None
+    return StageResult(
+        stage,
+        metrics,
+        tuple(Counter(failed).most_common()),
+        follows(stage, metrics, latency_ns),
+        too_short(metrics, latency_ns) if is_judged and metrics else None,
+        behind(metrics, latency_ns) if is_rated and metrics else None,
+    )
 
 
 def knee_sentence(found: Knee) -> str:
     """Return the knee in words."""
     if found.rate is None:
-        return f"the server followed no rate: the lowest was {found.beyond:.4g} requests/s"
+        return f"the server followed no rate: the lowest offered was {found.beyond:.4g} requests/s"
     kept = f"follows {found.rate:.4g} requests/s"
     if found.beyond is None:
         return f"{kept}, the highest rate tried: it is not saturated"
@@ -120,8 +148,23 @@ def _of_stage(one: StageResult, record: ServingRecord) -> Iterator[str]:
         yield f"{count} failed: {message}"
     if metrics is not None:
         yield from _of_tokens(metrics, record)
-        if metrics.departures is not None and metrics.departures < FOLLOWS and stage.stop == "done":
-            yield f"the server does not follow: answers end at {metrics.departures:.0%} of the rate"
+        yield from _of_rate(one, metrics)
+
+
+def _of_rate(one: StageResult, metrics: StageMetrics) -> Iterator[str]:
+    if one.undecided is not None:
+        yield f"no verdict on the rate: {one.undecided}"
+    elif (
+        one.follows is False
+        and one.behind is not None
+        and one.behind > allowance(one.stage, metrics)
+    ):
+        rate = offered(one.stage, metrics)
+        yield (
+            f"the server does not follow {digits(rate)}/s: it is behind by {one.behind:.0%} of the"
+            f" requests; {counted(metrics.outstanding or 0, 'request')} had no answer when the last"
+            " was to be sent"
+        )
 
 
 _CUT = {
@@ -134,9 +177,26 @@ _CUT = {
 def _of_tokens(metrics: StageMetrics, record: ServingRecord) -> Iterator[str]:
     if metrics.output_tokens_per_second is None and metrics.completed:
         yield "the server did not count the tokens of all answers; pieces are not counted as tokens"
+    if metrics.whole_share is not None and metrics.whole_share > _NOTABLE:
+        yield (
+            f"{metrics.whole_share:.0%} of the answers of several tokens came all at once: their"
+            " TTFT is their latency (the server does not stream, or a proxy holds the text back)"
+        )
     pieces = metrics.tokens_per_piece
     if pieces is not None and abs(pieces - 1) > _NOTABLE:
-        yield f"ITL is between pieces; a piece has {digits(pieces)} tokens on average"
+        yield (f"ITL is between pieces; a piece has {digits(pieces)} tokens on average")
+    if metrics.tpot_unknown and metrics.output_tokens_per_second is not None:
+        yield (
+            f"TPOT of {metrics.tpot_unknown} of {metrics.completed} answers is unknown: the server"
+            " does not say how many tokens came after the first piece"
+        )
+    if metrics.hidden_tokens:
+        yield (
+            f"{metrics.hidden_tokens / metrics.completed:.0f} tokens of an answer on average were"
+            " thoughts that the server did not send: they are part of TTFT, not of TPOT"
+        )
+    if metrics.unknown_ends:
+        yield f"the server did not say why {counted(metrics.unknown_ends, 'answer')} ended"
     if metrics.cached_share is not None and metrics.cached_share > _NOTABLE:
         yield f"{metrics.cached_share:.0%} of the prompt tokens came from the server's cache"
     asked, got = metrics.asked_output_tokens, metrics.output_tokens
@@ -150,9 +210,14 @@ def _of_tokens(metrics: StageMetrics, record: ServingRecord) -> Iterator[str]:
 
 
 def judge(results: LoadTestResults) -> tuple[GateRecord, ...]:
-    """Judge the gates of a test's recipe. A load without its end misses its gates."""
-    judged: list[GateRecord] = []
-    for gate in recipe_of(results.record).gates:
+    """Judge the gates of a test's recipe. A load without its end misses its gates.
+
+    A load with too many failed requests misses a gate of its own, and so does a test without an
+    answer: each reader of the run then has the word of the exit status.
+    """
+    recipe = recipe_of(results.record)
+    judged = list(_failures(results, recipe))
+    for gate in recipe.gates:
         if gate.metric in OF_THE_TEST:
             found = results.knee
             judged.append(_judged(gate, "all", None if found is None else found.rate))
@@ -162,10 +227,25 @@ def judge(results: LoadTestResults) -> tuple[GateRecord, ...]:
             value = OF_A_STAGE[gate.metric](one.metrics) if one.metrics else None
             cut_off = one.stage.stop != "done"
             late = one.is_client_late
-            judged.append(_judged(gate, one.stage.name, value, late=late, cut_off=cut_off))
+            unknown = one.metrics.tpot_unknown if one.metrics and "tpot" in gate.metric else 0
+            judged.append(
+                _judged(gate, one.stage.name, value, late=late, cut_off=cut_off, unknown=unknown)
+            )
         if not chosen:
             judged.append(_judged(gate, "no load", None))
     return tuple(judged)
+
+
+def _failures(results: LoadTestResults, recipe: LoadTestRecipe) -> Iterator[GateRecord]:
+    limit = LoadGate(metric="failed_share", max=recipe.max_failed)
+    own = [gate for gate in recipe.gates if gate.metric == limit.metric]
+    for one in results.stages:
+        share = one.metrics.failed / one.metrics.requests if one.metrics else 0.0
+        if share > recipe.max_failed and not any(_is_of(gate, one.stage) for gate in own):
+            yield _judged(limit, one.stage.name, share)
+    if not any(one.metrics and one.metrics.completed for one in results.stages):
+        answered = LoadGate(metric="requests_per_second", min=0)
+        yield _judged(answered, "all", None)
 
 
 def _is_of(gate: LoadGate, stage: StageRecord) -> bool:
@@ -174,11 +254,19 @@ def _is_of(gate: LoadGate, stage: StageRecord) -> bool:
     if gate.rate is not None:
         return stage.rate == gate.rate
     # Figures that only open loops have do not apply to closed ones.
-    return stage.rate is not None or not gate.metric.startswith(("departures", "lateness"))
+    return stage.rate is not None or not gate.metric.startswith(
+        ("departures", "lateness", "offered")
+    )
 
 
 def _judged(
-    gate: LoadGate, name: str, value: float | None, *, late: bool = False, cut_off: bool = False
+    gate: LoadGate,
+    name: str,
+    value: float | None,
+    *,
+    late: bool = False,
+    cut_off: bool = False,
+    unknown: int = 0,
 ) -> GateRecord:
     low = [] if gate.min is None else [f">= {gate.min:g}"]
     high = [] if gate.max is None else [f"<= {gate.max:g}"]
@@ -191,6 +279,8 @@ def _judged(
         # A load that was cut off did not wait for its slowest answers.
         if cut_off:
             spoilt.append("the load was cut off")
+        if unknown:
+            spoilt.append(f"{counted(unknown, 'answer')} without it")
     shown = "no result" if value is None else f"{value:.4g}"
     return GateRecord(
         variant=name,

@@ -1,6 +1,5 @@
 """One load test, from its recipe to its results."""
 
-import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Literal
 from labctl.config.lab import Board, LabFile
 from labctl.errors import ExitStatus, LabctlError
 from labctl.evaluation.datasets.load import load_dataset
+from labctl.evaluation.event_loop import run_async
 from labctl.evaluation.serving.directory import LoadTestDirectory
 from labctl.evaluation.serving.load_test import LoadProgress, LoadTest
 from labctl.evaluation.serving.recipe import LoadTestRecipe
@@ -37,14 +37,13 @@ class LoadTestOutcome:
 
     @property
     def exit_status(self) -> int:
-        """1 where a gate is missed or nothing was answered; 130 after an interrupt."""
+        """1 where a gate is missed, failures included; 130 after an interrupt."""
         if self.state == "interrupted":
             return ExitStatus.INTERRUPTED
         if self.error is not None:
             return self.error.exit_status
-        answered = any(one.metrics and one.metrics.completed for one in self.results.stages)
         missed = any(gate.passed is False for gate in self.gates)
-        return ExitStatus.JOB if missed or not answered else ExitStatus.OK
+        return ExitStatus.JOB if missed else ExitStatus.OK
 
 
 def run_load_test(
@@ -71,12 +70,19 @@ def run_load_test(
             directory.forget_if_refused(refused)
             raise
         test = LoadTest(
-            recipe, lab, directory, dataset=dataset, served=served, progress=progress, stack=stack
+            recipe,
+            lab,
+            directory,
+            dataset=dataset,
+            served=served,
+            progress=progress,
+            note=observer.note,
+            stack=stack,
         )
         error: LabctlError | None = None
         state: Literal["finished", "failed", "interrupted"] = "finished"
         try:
-            asyncio.run(test.run())
+            run_async(test.run())
         except KeyboardInterrupt:
             if not directory.is_planned:
                 raise

@@ -1,24 +1,38 @@
 """A sweep of rates to saturation, and the knee of the rates that were run.
 
-A server *follows* a rate if all of this is true for the stage, without warm-up:
+All rates here are *offered* ones: the requests that were sent, over the time in which they were to
+be sent. A stage has a verdict if it has 30 requests or more and was sent over ten latencies or
+more; an overloaded one has it in any case. The server *follows* a rate if all of this is true,
+without warm-up:
 
-- it was finished (not cut off as overloaded),
-- answers end at 95 % or more of the rate at which requests come (``departures``),
+- the stage was finished (not cut off as overloaded),
+- it falls behind by at most 5 %; with Poisson arrivals by 1.5 / sqrt(requests) if that is more, and
+  at most 15 %: a burst at the end leaves as many requests in a queue. This holds for the rate of
+  the ends, for the requests that were outstanding at the last start beyond rate x latency, and for
+  the growth of the latency,
 - if there are limits, 95 % or more of the requests meet them: goodput follows too.
 
-The **knee** is the highest followed rate below every rate that is not followed.
+The **knee** is the highest followed rate below every rate that is not followed, and at most the
+best rate of answers that any load had.
 """
 
 import math
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from labctl.evaluation.serving.metrics import StageMetrics
 from labctl.records import StageRecord
 
 FOLLOWS = 0.95
+_MOST_BEHIND = 0.15
+#: A shorter stage has no verdict.
+FEWEST, LATENCIES = 30, 10
+#: A sweep plans its stages longer, since Poisson arrivals may come in less time.
+_PLANNED_FEWEST, _PLANNED_LATENCIES = 40, 20
 #: Most rates found by doubling or halving, and most rates between the last two.
 _STEPS, _REFINEMENTS = 12, 3
+
+Measured = Sequence[tuple[StageRecord, StageMetrics | None]]
 
 
 @dataclass(frozen=True)
@@ -29,36 +43,102 @@ class Knee:
     beyond: float | None
 
 
-def follows(stage: StageRecord, metrics: StageMetrics | None) -> bool:
-    """Return True if the server followed the rate of a stage, by the rule above."""
-    if stage.stop != "done" or metrics is None or metrics.departures is None:
+def own_latency_ns(stages: Measured) -> float | None:
+    """Return the server's latency without a queue: the shortest early latency of all loads."""
+    early = [found.early_latency_ns for _, found in stages if found and found.early_latency_ns]
+    return min(early, default=None)
+
+
+def too_short(metrics: StageMetrics, latency_ns: float | None) -> str | None:
+    """Return why a finished open loop is too short for a verdict; None if it is not."""
+    if metrics.requests < FEWEST:
+        return f"{metrics.requests} requests are fewer than {FEWEST}"
+    if latency_ns is None or metrics.sending_ns is None:
+        return "nothing was answered"
+    if metrics.sending_ns < LATENCIES * latency_ns:
+        sent, needed = metrics.sending_ns / 1e9, LATENCIES * latency_ns / 1e9
+        return f"requests came for {sent:.3g} s, ten latencies are {needed:.3g} s"
+    return None
+
+
+def follows(
+    stage: StageRecord, metrics: StageMetrics | None, latency_ns: float | None
+) -> bool | None:
+    """Return whether the server followed the rate of a stage, by the rule above; None: unknown.
+
+    ``latency_ns``: :func:`own_latency_ns` of the test.
+    """
+    if stage.rate is None or stage.stop not in ("done", "overloaded"):
+        return None
+    if stage.stop == "overloaded":
+        return False
+    if metrics is None or too_short(metrics, latency_ns) is not None:
+        return None
+    if metrics.departures is None:  # all failed
         return False
     good = 1.0 if metrics.good_share is None else metrics.good_share
-    return metrics.departures >= FOLLOWS and good >= FOLLOWS
+    return behind(metrics, latency_ns) <= allowance(stage, metrics) and good >= FOLLOWS
 
 
-def knee(stages: Iterable[tuple[StageRecord, StageMetrics | None]]) -> Knee | None:
+def allowance(stage: StageRecord, metrics: StageMetrics) -> float:
+    """Return the share by which a server that follows may be behind."""
+    if stage.arrivals == "constant":
+        return 1 - FOLLOWS
+    return min(_MOST_BEHIND, max(1 - FOLLOWS, 1.5 / math.sqrt(metrics.requests)))
+
+
+def behind(metrics: StageMetrics, latency_ns: float | None) -> float:
+    """Return the share of the requests by which the server is behind, the worst of three signs."""
+    assert metrics.departures is not None
+    usual = max(latency_ns or 0, metrics.latency_ns.p50 if metrics.latency_ns else 0)
+    typical = (metrics.offered_per_second or 0) * usual / 1e9
+    waiting = ((metrics.outstanding or 0) - typical) / metrics.requests
+    return max(1 - metrics.departures, waiting, metrics.growth or 0)
+
+
+def knee(stages: Measured) -> Knee | None:
     """Return the knee of all stages of open loops; None if fewer than two can be judged.
 
-    A stage that was interrupted, or lost its server, is not judged.
+    A stage that was interrupted, lost its server, or is too short, is not judged.
     """
+    latency = own_latency_ns(stages)
     judged = [
-        (stage.rate, follows(stage, metrics))
+        (offered(stage, metrics), verdict)
         for stage, metrics in stages
-        if stage.rate is not None and stage.stop in ("done", "overloaded")
+        if (verdict := follows(stage, metrics, latency)) is not None
     ]
     if len(judged) < 2:
         return None
     beyond = min((rate for rate, followed in judged if not followed), default=None)
     kept = [rate for rate, followed in judged if followed and (beyond is None or rate < beyond)]
-    return Knee(max(kept, default=None), beyond)
+    if not kept:
+        return Knee(None, beyond)
+    best = max((found.requests_per_second for _, found in stages if found), default=math.inf)
+    return Knee(min(max(kept), best), beyond)
+
+
+def offered(stage: StageRecord, metrics: StageMetrics | None) -> float:
+    """Return the offered rate of an open loop; the named one if nothing was measured."""
+    assert stage.rate is not None
+    return (metrics and metrics.offered_per_second) or stage.rate
+
+
+def planned(
+    rate: float, latency_ns: float | None, requests: int | None, duration_s: float | None
+) -> tuple[int | None, float | None]:
+    """Return the requests and the time of a sweep's stage: long enough for a verdict."""
+    least_s = max(_PLANNED_FEWEST / rate, _PLANNED_LATENCIES * (latency_ns or 0) / 1e9)
+    return (
+        None if requests is None else max(requests, math.ceil(rate * least_s)),
+        None if duration_s is None else max(duration_s, least_s),
+    )
 
 
 def sweep_rates(start: float) -> Generator[float, bool, None]:
     """Yield the rates to try; the caller sends True after each followed rate, else False.
 
     From ``start`` rates double until one is not followed, or halve until one is. Then the geometric
-    mean of the last two is tried, three times: the knee is known to 9 %.
+    mean of the last two is tried, three times.
     """
     good: float | None = None
     bad: float | None = None

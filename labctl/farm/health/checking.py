@@ -34,7 +34,7 @@ from labctl.records.events import AnyEvent, Note
 from labctl.runs.observer import Observer
 from labctl.runs.probe import probe_board
 from labctl.state import BoardHealth, LabState, lab_state, this_user
-from labctl.state.health import BY_PEOPLE, UNTRUSTED, Health
+from labctl.state.health import ANSWERED, BY_PEOPLE, UNTRUSTED, Health
 from labctl.transport import Transport
 
 #: Author of what a check finds.
@@ -227,7 +227,8 @@ class _Looking:
         left_out = {self.file(probe) for probe in self.probes}
         for event in self.state.events.list(self.board.name, kinds=["check"]):
             if event.value in _LEFT_OUT:
-                left_out.update(event.details.get("files", ()))
+                files = event.details.get("files")
+                left_out.update(map(str, files if isinstance(files, list) else ()))
         found = all_probes(self.lab.root, self.board.name, now.execution)
         return [probe for probe in found if self.file(probe) not in left_out]
 
@@ -250,9 +251,9 @@ def _keep(
     )
     state.health.checked(board, files[-1] if files else None)
     if verdict.finding is Finding.FAILING and looking.lost:
-        state.health.set_state(board, "offline", by=CHECKER, reason=verdict.reason)
-    elif state.health.get(board).state == "offline" and verdict.finding is not Finding.HOST:
-        state.health.set_state(board, "idle", by=CHECKER, reason="it answers")
+        state.health.contacted({board: "offline"}, by=CHECKER, reason=verdict.reason)
+    elif verdict.finding is not Finding.HOST:
+        state.health.contacted({board: ANSWERED}, by=CHECKER)
     before = state.health.get(board)
     if looked_through and before.awaits_look:
         before = replace(before, health=Health.UNKNOWN, reason=None, evidence={})

@@ -42,10 +42,16 @@ def due(lab: LabFile) -> list[Due]:
 
 def _reason(lab: LabFile, health: BoardHealth, now: float) -> str | None:
     settings = lab.lab.health
-    if health.check_wanted_at is not None:  # a request may also postpone a check that is due
-        return health.check_wanted_for if health.check_wanted_at <= now else None
+    at = health.check_wanted_at
+    # It may also postpone a check that is due. One that lies farther ahead has the date of a clock
+    # that was wrong.
+    farthest = now + max(settings.cooling, settings.host_window) + _DAY_SECONDS
+    if at is not None and at <= farthest:
+        return health.check_wanted_for if at <= now else None
     if health.checked_at is None:
         return NEVER_CHECKED
+    if health.checked_at > now + _DAY_SECONDS:
+        return "the last check has a date in the future"
     if now - health.checked_at >= settings.every:
         return f"the last check was {(now - health.checked_at) / 3600:.1f} h ago"
     if health.jobs_since_check >= settings.jobs:

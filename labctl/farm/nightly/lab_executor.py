@@ -15,8 +15,8 @@ from labctl.compare.figures import FIGURES, figures_of
 from labctl.compare.sides import is_good
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
+from labctl.database import patience
 from labctl.errors import Blame, BoardBusy, ConfigError, HostError, LabctlError, ProgramFailed
-from labctl.farm.database_retry import retry_database
 from labctl.farm.health import suspicion
 from labctl.farm.interrupts import on_interrupt, raise_first
 from labctl.farm.nightly.executor import Built, Measured
@@ -179,7 +179,8 @@ class LabExecutor:
     def trouble(self, board: str) -> str | None:
         """Return why the board is out of service or unreachable; None: it may work."""
         state = lab_state(self.lab)
-        health = retry_database(partial(state.health.get, board), self.say, self.stopping)
+        with patience(note=self.say, stopping=self.stopping):
+            health = state.health.get(board)
         if not health.may_work:
             return f"board {board} is {health.health}: {health.reason}"
         others = self.others
@@ -187,8 +188,8 @@ class LabExecutor:
 
     def suspicion(self, board: str) -> str | None:
         """Return the reasons in the last days not to trust the board; None: it is trusted."""
-        look = partial(suspicion, lab_state(self.lab), board)
-        return "; ".join(retry_database(look, self.say, self.stopping)) or None
+        with patience(note=self.say, stopping=self.stopping):
+            return "; ".join(suspicion(lab_state(self.lab), board)) or None
 
     def suspect(self, board: str, reason: str) -> None:
         """Keep that the board's verdicts flip, and set its health to looping."""

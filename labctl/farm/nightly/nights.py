@@ -93,10 +93,10 @@ def past_noise(root: Path, plan: str) -> dict[str, float]:
         if not (folder / JOURNAL).exists():
             continue
         try:
-            rows = read_night(folder).rows
+            states = NightState(folder, read_night(folder).rows).rows
         except ConfigError:
             continue  # damaged: nothing to read
-        for name, state in NightState(folder, rows).rows.items():
+        for name, state in states.items():
             for logs in _pairs(state):
                 mean = fmean(logs)
                 squares[name] = squares.get(name, 0.0) + sum((x - mean) ** 2 for x in logs)

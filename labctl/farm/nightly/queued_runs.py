@@ -17,8 +17,10 @@ from pathlib import Path
 from threading import Event
 from typing import TypeVar
 
+from labctl.checked import LONGEST_USE_SECONDS, SHORTEST_USE_SECONDS
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe
+from labctl.database import patience
 from labctl.errors import (
     Blame,
     BoardBusy,
@@ -29,7 +31,6 @@ from labctl.errors import (
     LabctlError,
     ProgramFailed,
 )
-from labctl.farm.database_retry import retry_database
 from labctl.farm.expected import longest_seconds
 from labctl.farm.nightly.executor import Built
 from labctl.farm.queue_engine import wake_workers
@@ -144,13 +145,14 @@ class QueuedRuns:
     def withdraw(self, board: str, jobs: Sequence[str]) -> None:
         """Cancel the jobs that have not ended, and release the board if this night holds it."""
         try:
-            for job in jobs:
-                with suppress(ConfigError):  # it has ended, or was never there
-                    self._state.jobs.cancel(job, _WITHDRAWN)
-            self._hold_due.pop(board, None)
-            for one in self._state.reservations.in_force():
-                if (one.board, one.kind, one.reason) == (board, "hold", self._reason):
-                    self._state.holds.release(board, by=this_user(), via="nightly")
+            with patience(0.0 if self.stopping.is_set() else None, note=self.say):
+                for job in jobs:
+                    with suppress(ConfigError):  # it has ended, or was never there
+                        self._state.jobs.cancel(job, _WITHDRAWN)
+                self._hold_due.pop(board, None)
+                for one in self._state.reservations.in_force():
+                    if (one.board, one.kind, one.reason) == (board, "hold", self._reason):
+                        self._state.holds.release(board, by=this_user(), via="nightly")
         except LabctlError as error:  # it ends by itself
             self.say(f"board {board} is kept for this night a while longer: {error.message}")
 
@@ -167,16 +169,16 @@ class QueuedRuns:
         ended = max(job.ended_at or math.inf for job in found)
         board = str(found[0].board)
         uses = self._retry_database(lambda: self._state.events.uses(board, began, ended))
-        last = {event.details.get("job"): number for number, event in enumerate(uses)}
+        last = {str(event.details.get("job")): number for number, event in enumerate(uses)}
         runs = [last[job] for job in jobs if job in last]
         between = uses[min(runs) : max(runs)] if len(runs) == len(jobs) else uses
         for event in between:
-            if not self._is_own(event.details.get("job")):
+            if event.damaged or not self._is_own(event.details.get("job")):
                 return f"{event.made_by} used board {event.board} between its runs: {event.reason}"
         return None
 
-    def _is_own(self, name: str | None) -> bool:
-        job = None if name is None else self._get(name)
+    def _is_own(self, name: object) -> bool:
+        job = self._get(name) if isinstance(name, str) else None
         return job is not None and job.content.get(_NIGHT) == self.night
 
     def away(self, board: str) -> str | None:
@@ -205,7 +207,8 @@ class QueuedRuns:
         return self._retry_database(lambda: self._state.jobs.get(job))
 
     def _retry_database(self, operation: Callable[[], T]) -> T:
-        return retry_database(operation, self.say, self.stopping)
+        with patience(note=self.say, stopping=self.stopping):
+            return operation()
 
     def _submit(self, row: NightRow, board: str, queued: Mapping[str, Built]) -> None:
         """Put the missing jobs into the queue, all at once."""
@@ -216,8 +219,7 @@ class QueuedRuns:
         ]
         if new:
             self._retry_database(lambda: self._state.jobs.submit(*new))
-            with suppress(HostError):  # they are found soon
-                wake_workers(self.lab, [board])
+            wake_workers(self.lab, [board])
 
     def _new(self, row: NightRow, board: str, job: str, built: Built) -> NewJob:
         recipe = self.recipe(row, built)
@@ -271,8 +273,8 @@ class QueuedRuns:
 
         The job must begin before ``until``, by the monotonic clock.
         """
-        if away := self.away(board):
-            return HostError(away)
+        if job.damaged or (away := self.away(board)):
+            return HostError(f"job {job.id} is {job.damaged}" if job.damaged else str(away))
         if job.state == "waiting":
             try:
                 self._retry_database(lambda: self._state.health.get(board)).require_work()
@@ -295,7 +297,8 @@ class QueuedRuns:
         if not self._state.health.get(board).may_work:
             self.withdraw(board, ())  # whoever looks what it has may hold it
             return
-        now, seconds = time.monotonic(), 2 * job.max_seconds + _HOLD_MARGIN_SECONDS
+        now, wanted = time.monotonic(), 2 * job.max_seconds + _HOLD_MARGIN_SECONDS
+        seconds = max(SHORTEST_USE_SECONDS, min(wanted, LONGEST_USE_SECONDS))
         if now < self._hold_due.get(board, -math.inf):
             return
         if any(one.reason != self._reason and one.lets_in(this_user()) for one in self._on(board)):

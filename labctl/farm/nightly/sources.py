@@ -16,6 +16,8 @@ from labctl.build import (
     list_artifacts,
 )
 from labctl.build.plan import KEY_DIGITS
+from labctl.build.source import run_git
+from labctl.build.source_git import local_repository
 from labctl.checked import listed
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe
@@ -84,9 +86,10 @@ class Sources:
         planned = explain_build(request)
         identity, given = planned.plan.source.identity, request.source
         what = "" if given is not None else f"version {planned.plan.label}, "
-        if isinstance(given, GitSource) and Path(given.git).is_dir():
-            words = ["git", "-C", given.git, "cat-file", "-e", f"{identity.commit}^{{commit}}"]
-            if process.run(words, timeout=_GIT_SECONDS).exit_status != 0:
+        folder = local_repository(given.git) if isinstance(given, GitSource) else None
+        if isinstance(given, GitSource) and folder is not None and folder.is_dir():
+            words = ["cat-file", "-e", f"{identity.commit}^{{commit}}"]
+            if _asked(folder, *words).exit_status != 0:
                 raise ConfigError(f"{given.git} has no commit {identity.commit}")
         elif isinstance(given, GitSource) and given.ref == identity.commit:
             what = "not looked for before it is fetched, "
@@ -195,8 +198,8 @@ def _as_built(artifact: Artifact) -> Built:
 
 def _repository(address: str) -> Path:
     """Return a repository with the history of an address: itself where it is a folder here."""
-    if Path(address).is_dir():
-        return Path(address)
+    if (folder := local_repository(address)) is not None and folder.is_dir():
+        return folder
     name = hashlib.sha256(address.encode()).hexdigest()[:16]
     place = cache_dir() / "histories" / f"{name}.git"
     with locked(place.with_suffix(".lock"), timeout=_GIT_SECONDS, holder="another night"):
@@ -209,7 +212,11 @@ def _repository(address: str) -> Path:
 
 
 def _git(folder: Path, *words: str) -> str:
-    done = process.run(["git", "-C", str(folder), *words], timeout=_GIT_SECONDS)
+    done = _asked(folder, *words)
     if done.exit_status != 0:
         raise HostError("git cannot read the history of the source", details=done.tail())
     return done.text
+
+
+def _asked(folder: Path, *words: str) -> process.Completed:
+    return run_git("-C", str(folder.absolute()), *words, timeout=_GIT_SECONDS)

@@ -6,11 +6,11 @@ and no board is switched.
 
 import socket
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from labctl.board.status import board_status
 from labctl.config.lab import Board, LabFile
+from labctl.retry import in_threads
 from labctl.state import Health, LabState
 from labctl.state.health import BY_PEOPLE
 from labctl.transport import Transport
@@ -52,9 +52,9 @@ def find_host_fault(
         if event.value in ("failing", "host")
     }
     others = [one for one in counted if one.name != board.name and one.name not in recent]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(partial(board_status, connect=connect), others)
-        silent = {one.name for one in found if one.state != _CONNECTED}
+    look = partial(board_status, connect=connect)
+    found = in_threads(look, others, at_once=_AT_ONCE)
+    silent = {one.name for one in found if one.state != _CONNECTED}
     failing = {board.name} | {one.name for one in counted if one.name in recent | silent}
     if len(failing) < max(_LEAST, len(counted) / 2):
         return None

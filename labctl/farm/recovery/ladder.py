@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from labctl import process
+from labctl import interrupts, process
 from labctl.board import BoardLease, survey
 from labctl.board.power import BoardPower
 from labctl.config.lab import Board, LabFile
@@ -305,7 +305,8 @@ def _switched(name: str, switch: Switch, lab: LabFile, wait: float) -> _Rung:
     def cycle() -> None:
         try:
             act(switch.off, lab.root)
-            time.sleep(switch.pause)  # the board must lose its charge; there is no signal for that
+            # The board must lose its charge; there is no signal for that.
+            interrupts.sleep(switch.pause)
         finally:
             act(switch.on, lab.root)
 

@@ -19,6 +19,7 @@ from labctl import process
 from labctl.errors import HostError, ProtocolError
 from labctl.hdc.daemon.async_files import WRITE, DiskFile, cannot_open, in_thread, reason
 from labctl.hdc.daemon.board import Board
+from labctl.hdc.daemon.sending import split_words
 from labctl.hdc.daemon.shell import readable
 from labctl.hdc.daemon.task import Dialogue, Link, Task
 from labctl.hdc.messages import FILE_FEATURES, EchoLevel, TransferConfig, TransferPayload
@@ -26,9 +27,8 @@ from labctl.hdc.transfer import decompress_chunk
 from labctl.hdc.wire import Command
 
 _FOLDER = Path("data/local/tmp")
-_PACKAGE = re.compile(r"[-\w.]+", re.ASCII)
-#: Characters allowed in a command of ``bm``. hdcd's own rule is not in the public source.
-_HARMLESS = re.compile(r"[-\w./]+", re.ASCII)
+#: What hdcd refuses in a command of ``bm`` (``daemon_app.cpp``).
+_HARMFUL = re.compile(r"[|;&$<>`\\!\n]")
 _PIECE_BYTES = 65_536
 
 
@@ -42,13 +42,15 @@ class _Mode(IntEnum):
 class _ManagerTask(Dialogue):
     """Calls the board's ``bm`` and sends its output. The host closes the channel."""
 
-    async def _manage(self, mode: _Mode, words: list[str], given: list[str]) -> None:
-        """Call ``bm`` with ``words``. Refuse words from the host that could do harm."""
-        if all(_HARMLESS.fullmatch(word) for word in given):
-            status, message = await self._output_of(" ".join(["bm", *words]))
-        else:
-            status, message = 1, b"Incorrect package name or option"
-        self._send(Command.APP_FINISH, bytes([mode, status == 0]), message.replace(b"\n", b" "))
+    async def _manage(self, command: str, given: str) -> tuple[int, bytes]:
+        """Call ``bm``; return its status and output. Refuse text of the host that could do harm."""
+        if _HARMFUL.search(given):
+            return 1, b"Incorrect package name or option"
+        status, message = await self._output_of(f"bm {command}")
+        return status, message.replace(b"\n", b" ")
+
+    def _answer(self, mode: _Mode, status: int, message: bytes) -> None:
+        self._send(Command.APP_FINISH, bytes([mode, status == 0]), message)
 
     async def _output_of(self, command: str) -> tuple[int, bytes]:
         """Return the exit status and output of a command on the board."""
@@ -88,6 +90,8 @@ class InstallTask(_ManagerTask):
         self._path = Path()
         self._file: DiskFile | None = None
         self._written = 0
+        #: hdcd sends the output of all packages so far, and the host prints what is new.
+        self._messages = b""
 
     async def _run(self) -> None:
         try:
@@ -106,7 +110,8 @@ class InstallTask(_ManagerTask):
         return True
 
     async def _open(self, config: TransferConfig) -> bool:
-        if not _PACKAGE.fullmatch(config.optional_name):
+        name = config.optional_name
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
             raise ProtocolError(f"the host names a package {config.optional_name!r}")
         self._config, self._written = config, 0
         self._path = self._board.directory / _FOLDER / config.optional_name
@@ -134,11 +139,16 @@ class InstallTask(_ManagerTask):
         self._written += len(body)
         if self._written >= size or not body:
             self._close()
-            options = self._config.options.split()
-            flag = [] if {"p", "s"} & set("".join(options)) else ["-p"]
+            options = self._config.options
+            flags = () if "-p" in options or "-s" in options else ("-p",)
             path = shlex.quote(str(self._path))
-            await self._manage(_Mode.INSTALL, ["install", *options, *flag, path], options)
+            status, message = await self._manage(
+                " ".join(filter(None, ["install", options, *flags, path])),
+                options + self._config.optional_name,
+            )
+            self._messages += message
             await in_thread(partial(self._path.unlink, missing_ok=True))
+            self._answer(_Mode.INSTALL, status, self._messages)
         return True
 
     def _close(self) -> None:
@@ -152,11 +162,12 @@ class UninstallTask(_ManagerTask):
 
     async def _run(self) -> None:
         self._send(Command.WAKEUP_SLAVETASK)
-        words = os.fsdecode(self._data.split(b"\0")[0]).split()
-        options = [word for word in words if word.startswith("-")]
+        words = split_words(os.fsdecode(self._data.split(b"\0")[0]))
+        options = " ".join(word for word in words if word.startswith("-"))
         names = [word for word in words if not word.startswith("-")]
-        flag = [] if "n" in "".join(options) else ["-n"]
-        await self._manage(_Mode.UNINSTALL, ["uninstall", *options, *flag, *names], words)
+        flags = () if "-n" in options else ("-n",)
+        command = " ".join(filter(None, ["uninstall", options, *flags, *names]))
+        self._answer(_Mode.UNINSTALL, *await self._manage(command, command))
 
 
 class JpidTracker(Task):

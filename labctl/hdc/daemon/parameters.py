@@ -27,7 +27,7 @@ class Parameters:
     def get(self, name: str) -> str:
         """Return a value; empty if it was never set."""
         try:
-            return (self._folder / name).read_text(errors="replace").strip()
+            return (self._folder / name).read_text(errors="replace", encoding="utf-8").strip()
         except FileNotFoundError:
             return ""
 

@@ -40,6 +40,11 @@ _NO_BUNDLE = (
 )
 
 
+def split_words(text: str) -> list[str]:
+    """Split a text into words, as hdcd does; only double quotes are special."""
+    return [word.replace('"', "") for word in _WORD.findall(text)]
+
+
 @dataclass
 class Request:
     """The request in a FILE_INIT text: ``[-cwd DIR] [OPTION…] REMOTE [LOCAL]``."""
@@ -56,7 +61,7 @@ class Request:
     @classmethod
     def parse(cls, text: str) -> "Request":
         """Parse a text; only double quotes are special. Raises ValueError with hdcd's message."""
-        words = [word.replace('"', "") for word in _WORD.findall(text)]
+        words = split_words(text)
         if len(words) < 2:
             raise ValueError("Transfer path split failed")
         request = cls()
@@ -109,8 +114,8 @@ class Entry(NamedTuple):
 
 @dataclass
 class Tree:
-    """The files in the order they are sent, the modes of the directories with the deepest first,
-    and the reasons why some could not be read.
+    """Files and directories from the last name to the first, and the reasons why some could not be
+    read.
     """
 
     files: list[Entry] = field(default_factory=list)
@@ -124,24 +129,29 @@ def walk(path: str) -> Tree:
     if not is_directory(path):
         return Tree(files=[top])
     tree = Tree()
-    found: list[list[Entry]] = []
-    waiting = [top]
+    waiting = [(True, top)]
     while waiting:
-        directory = waiting.pop()
+        is_folder, entry = waiting.pop()
+        if not is_folder:
+            tree.files.append(entry)
+            continue
         try:
-            status = os.stat(directory.path)  # noqa: PTH116 - as it was typed
-            entries = sorted(_entries(directory))
+            status = os.stat(entry.path)  # noqa: PTH116 - as it was typed
+            # Above the rest of its folder: hdcd looks into a directory when its name comes.
+            waiting += sorted(_entries(entry), key=_name, reverse=True)
         except OSError as error:
-            tree.failures.append((directory.path, error))
+            tree.failures.append((entry.path, error))
             continue
         tree.directories.append(
-            FileMode(status.st_mode, status.st_uid, status.st_gid, full_name=directory.name)
+            FileMode(status.st_mode, status.st_uid, status.st_gid, full_name=entry.name)
         )
-        found.append([entry for is_folder, entry in entries if not is_folder])
-        waiting += [entry for is_folder, entry in entries if is_folder]
     tree.directories.reverse()
-    tree.files = [entry for files in reversed(found) for entry in files]
+    tree.files.reverse()
     return tree
+
+
+def _name(found: tuple[bool, Entry]) -> bytes:
+    return os.fsencode(found[1].name)
 
 
 def _entries(directory: Entry) -> Iterator[tuple[bool, Entry]]:
@@ -200,7 +210,9 @@ class FileSender(Dialogue):
             finish = (await self._expect(Command.FILE_FINISH) or b"\0")[0]
             if finish != 1:  # 3.1.0e starts higher when it cannot take a block
                 break
-        if not finish:
+        if not finish and tree.directories:
+            self._send(Command.FILE_FINISH, b"\0")  # the host sums up nothing, and closes
+        elif not finish:
             self._finish()
         while finish:
             self._send(Command.FILE_FINISH, bytes([finish - 1]))
@@ -252,15 +264,18 @@ class FileSender(Dialogue):
     async def _send_chunks(self, file: DiskFile) -> bool:
         """Send the file until its size is reached or reading returns nothing; False on an error.
 
-        As hdcd does: a file of /proc has size 0, and the bytes of one read are sent nevertheless.
+        As hdcd does: a file of /proc has size 0, and the bytes of one read are sent nevertheless;
+        none if it cannot be read.
         """
         done = 0
         while True:
             try:
                 body = await file.read(self._chunk_bytes, done)
             except OSError as error:
-                self._stopped(done, reason(error))
-                return False
+                if self._size or not stat.S_ISREG(file.stat().st_mode):
+                    self._stopped(done, reason(error))
+                    return False
+                body = b""
             kind, packed = await self._packed(body)
             area = TransferPayload(done, kind, len(packed), len(body)).encode_area()
             self._send(Command.FILE_DATA, area, packed)

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol, Self
 
+from labctl import interrupts
 from labctl.errors import CommandTimeout, DeviceLost, HostError, LinkError, LinkRefused
 from labctl.hdc.host.link import expect
 from labctl.hdc.messages import ID_BYTES, Buffer, naming
@@ -110,11 +111,16 @@ class Channel:
         seconds = self.timeout if timeout is None else timeout
         with self._changed:
             self._waiting_readers += 1
-            arrived = self._changed.wait_for(
-                lambda: self._arrived or self._closed or self._abandoned or self._session.failure,
-                timeout=max(seconds, 0),
-            )
-            self._waiting_readers -= 1
+            try:
+                arrived = interrupts.wait_for(
+                    self._changed,
+                    lambda: (
+                        self._arrived or self._closed or self._abandoned or self._session.failure
+                    ),
+                    timeout=max(seconds, 0),
+                )
+            finally:
+                self._waiting_readers -= 1
             if not arrived:
                 raise CommandTimeout(
                     f"no answer from {self._session.label} within {seconds:.3g} s",

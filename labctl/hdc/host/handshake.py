@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from labctl.errors import (
+    AccessDenied,
     CommandTimeout,
     DeviceLost,
     LinkError,
@@ -189,7 +190,8 @@ class Handshake:
                 "allow this host in the dialog on the board's screen, then try again",
             ),
         )
-        refusal = NotAuthorised(what, hint=hint, details=words or None)
+        kind = AccessDenied if code == _DENIED else NotAuthorised
+        refusal = kind(what, hint=hint, details=words or None)
         if code != _PENDING or self._consent.timeout <= 0:
             raise refusal
         if self._pending is None:

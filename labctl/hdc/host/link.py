@@ -93,6 +93,10 @@ class HostLink(Protocol):
         """Name of the link in messages."""
 
     @property
+    def name(self) -> str | None:
+        """The board's own name, as `hdc list targets -v` shows it; None if it is unknown."""
+
+    @property
     def failure(self) -> LinkError | None:
         """The reason why no further channel can be opened; None while none is known."""
 
@@ -205,6 +209,8 @@ def raise_echo(data: bytes) -> None:
     raise BoardError(f"the board answers: {text}")
 
 
+#: Longest time (s) that a command's reader waits for output at once.
+LOOK_SECONDS = 0.25
 #: hdc's command for each mode that a board restarts into.
 RebootTarget = Literal["", "bootloader", "recovery", "flashd", "shutdown"]
 _REBOOT_TEXTS = {
@@ -219,6 +225,7 @@ _REBOOT_TEXTS = {
 def shell(link: HostLink, command: str, *, timeout: float) -> Generator[bytes, None, None]:
     """Run ``command`` in the board's shell; yield its output, piece by piece, until it ends.
 
+    While nothing arrives, an empty piece comes every ``LOOK_SECONDS``.
     Close the iterator to end the command early. The protocol carries no exit status, and the end
     of the output proves nothing by itself. ``timeout`` (s) bounds the whole command.
     Raises LinkError, BoardError.
@@ -227,7 +234,7 @@ def shell(link: HostLink, command: str, *, timeout: float) -> Generator[bytes, N
     with link.open_task(
         Command.UNITY_EXECUTE, raw, text=f"shell {command}", timeout=timeout
     ) as channel:
-        yield from _output(channel, timeout)
+        yield from _output(channel, timeout, look=LOOK_SECONDS)
 
 
 def hilog(link: HostLink, arguments: str = "", *, timeout: float) -> Generator[bytes, None, None]:
@@ -329,16 +336,30 @@ def interactive_shell(link: HostLink, *, timeout: float) -> Iterator[Interactive
 
 
 def _output(
-    channel: HostChannel, timeout: float, words: list[bytes] | None = None
+    channel: HostChannel,
+    timeout: float,
+    words: list[bytes] | None = None,
+    look: float | None = None,
 ) -> Generator[bytes, None, None]:
-    """Yield a task's output until it ends, within ``timeout`` seconds. ``words`` collects its
-    messages."""
+    """Yield a task's output until it ends, within ``timeout`` seconds.
+
+    ``words`` collects its messages. With ``look``, an empty piece follows that many seconds (s)
+    without output.
+    """
     deadline = time.monotonic() + timeout
     while True:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             raise CommandTimeout(f"the command did not end within {timeout:g} s")
-        kind, data = channel.receive(remaining)
+        waited = remaining if look is None else min(remaining, look)
+        until = time.monotonic() + waited
+        try:
+            kind, data = channel.receive(waited)
+        except CommandTimeout:
+            if look is None or time.monotonic() < until:  # earlier: the link itself is over
+                raise
+            yield b""
+            continue
         if kind == Command.CHANNEL_CLOSE:
             return
         if kind == Command.ECHO:

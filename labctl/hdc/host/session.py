@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from labctl import interrupts
 from labctl.errors import CommandTimeout, DeviceLost, HostError, LinkError
 from labctl.hdc.host.channel import LIMITS, Channel, Limits
 from labctl.hdc.host.handshake import BoardHandshake, Consent, FindKey, Handshake
@@ -130,6 +131,11 @@ class Session:
         return channel
 
     @property
+    def name(self) -> str | None:
+        """See :class:`HostLink`."""
+        return self.handshake.name
+
+    @property
     def can_compress(self) -> bool:
         """See :class:`HostLink`."""
         return self.handshake.is_3_2
@@ -217,7 +223,7 @@ class Session:
         DeviceLost.
         """
         prefix = encode_prefix(channel, command, sum(map(len, data)))
-        if not self._sending.acquire(timeout=timeout):
+        if not interrupts.acquire(self._sending, timeout):
             raise CommandTimeout(f"the link to {self.label} was busy for {timeout:g} s")
         try:
             self.check()
@@ -277,7 +283,8 @@ class Session:
     def _wait(self, event: int, timeout: float | None) -> bool:
         poll = select.poll()
         poll.register(self._socket, event)
-        return bool(poll.poll(None if timeout is None else max(timeout, 0) * 1000))
+        with interrupts.waiting():
+            return bool(poll.poll(None if timeout is None else max(timeout, 0) * 1000))
 
     def _read(self) -> None:
         try:

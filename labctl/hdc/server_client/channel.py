@@ -14,6 +14,7 @@ from enum import Enum, auto
 from typing import Self
 
 from labctl.errors import (
+    AccessDenied,
     LinkError,
     LinkRefused,
     NotAuthorised,
@@ -41,7 +42,8 @@ _PLAIN = (b"", EchoLevel.OK)
 _CLOSE_SECONDS = 5.0
 
 _CODE = re.compile(r"\[(E\d{6})\]")
-_UNAUTHORISED = frozenset({"E000002", "E000003", "E000010"})
+_DENIED = "E000003"
+_UNAUTHORISED = frozenset({"E000002", "E000010"})
 #: Messages of a server that has no such board, or none that answers, by version.
 _NO_BOARD = (
     "[E000004]",  # the board is being connected
@@ -163,6 +165,10 @@ def refusal(words: bytes, label: str) -> LinkError | None:
     """
     text = words.decode(errors="replace").strip()
     code = _CODE.match(text)
+    if code and code[1] == _DENIED:
+        return AccessDenied(
+            f"{label} does not accept the hdc server's key: somebody denied it there", details=text
+        )
     if code and code[1] in _UNAUTHORISED:
         return NotAuthorised(
             f"{label} does not accept the hdc server's key",

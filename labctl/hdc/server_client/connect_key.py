@@ -1,29 +1,19 @@
 """Keys of boards on servers."""
 
 import ipaddress
-import re
 
+from labctl.checked import hdc_key
 from labctl.errors import ConfigError
-
-#: A server keeps 32 bytes for a board's key, the last of them a NUL.
-MAX_KEY_BYTES = 31
 
 
 def check_key(key: str) -> str:
     """Return ``key``. Raises ConfigError if a server cannot take it."""
-    if re.fullmatch(r"[!-~]+", key) is None:
-        reason = "it is empty, or holds blanks or characters that are not ASCII"
-    elif len(key) > MAX_KEY_BYTES:
-        reason = f"hdc takes at most {MAX_KEY_BYTES} characters"
-    elif key == "any":
-        reason = "hdc reads it as any connected board"
-    elif ":" in key and not is_tcp_key(key):
-        reason = "hdc takes an IPv4 address and a port, not a host name"
-    else:
-        return key
-    raise ConfigError(
-        f"not the key of a board: {key!r}: {reason}", hint="`hdc list targets` shows the keys"
-    )
+    try:
+        return hdc_key(key)
+    except ValueError as error:
+        raise ConfigError(
+            f"not the key of a board: {key!r}: {error}", hint="`hdc list targets` shows the keys"
+        ) from error
 
 
 def is_tcp_key(key: str) -> bool:

@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from labctl import interrupts
 from labctl.errors import CommandTimeout, DeviceLost, ProtocolError
 from labctl.hdc.messages import Buffer
 from labctl.hdc.server_client.way import WayLost
@@ -49,7 +50,8 @@ class Frames:
         self._socket.settimeout(max(timeout, 0.001))
         try:
             while views:
-                sent = self._socket.sendmsg(views)
+                with interrupts.waiting():
+                    sent = self._socket.sendmsg(views)
                 while views and sent >= len(views[0]):
                     sent -= len(views.pop(0))
                 if views:
@@ -88,7 +90,12 @@ class Frames:
             self._buffer = bytearray(size)
 
     def _more(self, deadline: float, timeout: float) -> bool:
-        self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+        seconds = max(deadline - time.monotonic(), 0.001)
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        with interrupts.waiting():  # here: what is received below must not be lost
+            poll.poll(seconds * 1000)
+        self._socket.settimeout(0.001)
         try:
             count = self._socket.recv_into(memoryview(self._buffer)[self._filled :])
         except TimeoutError:

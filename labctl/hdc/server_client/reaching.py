@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
 from labctl.errors import (
+    AccessDenied,
     CommandTimeout,
     DeviceLost,
     LinkError,
@@ -55,32 +56,41 @@ _DEFAULT_TIMEOUTS = Timeouts()
 
 
 def reach(
-    server: HdcServer, key: str, *, timeout: float, timeouts: Timeouts = _DEFAULT_TIMEOUTS
-) -> None:
-    """Return once the server has the board ready for commands, within about ``timeout`` seconds.
+    server: HdcServer,
+    key: str,
+    *,
+    timeout: float,
+    timeouts: Timeouts = _DEFAULT_TIMEOUTS,
+    is_asking: bool = False,
+) -> Target:
+    """Return the board once the server has it ready for commands, within about ``timeout`` seconds.
 
     The server connects again to a board on TCP that it lost, never had, or holds by a dead
-    connection. Raises LinkRefused (board unknown or offline), NotAuthorised, CommandTimeout (it is
+    connection. With ``is_asking`` a dialog on the board waits for its user: a new connection would
+    ask again. Raises LinkRefused (board unknown or offline), NotAuthorised, CommandTimeout (it is
     connected but does not answer, or accepts connections and stays silent), another LinkError.
     """
-    _Reaching(server, key, time.monotonic() + timeout, timeouts).reach()
+    return _Reaching(server, key, time.monotonic() + timeout, timeouts, is_asking).reach()
 
 
 class _Reaching:
-    def __init__(self, server: HdcServer, key: str, deadline: float, timeouts: Timeouts):
+    def __init__(
+        self, server: HdcServer, key: str, deadline: float, timeouts: Timeouts, is_asking: bool
+    ):
         self._server = server
         self._key = key
         self._deadline = deadline
         self._timeouts = timeouts
+        self._is_asking = is_asking
         self._said = ""  # by the server, when it connected to the board
 
-    def reach(self) -> None:
+    def reach(self) -> Target:
         target = self._look()
         if is_tcp_key(self._key):
             target = self._on_tcp(target)
         elif target is not None and target.state not in (*_SETTLED, "Offline"):
             target = self._settled()
-        self._judge(target)
+        return self._usable(target)
 
     def _on_tcp(self, target: Target | None) -> Target | None:
         if target is not None and target.state == "Connected":
@@ -89,7 +99,7 @@ class _Reaching:
             target = self._settled()  # somebody is connecting to it
         if target is None or target.state == "Offline":
             return self._dial()
-        if target.state == "Connected":
+        if target.state == "Connected" or (self._is_asking and target.state == "Unauthorized"):
             return target
         # Stuck halfway, or refused before a user allowed the server's key: nothing runs there.
         return self._dial_again()
@@ -199,11 +209,13 @@ class _Reaching:
         wait_until(settled, timeout=seconds, interval=_INTERVAL_SECONDS)
         return seen[-1]
 
-    def _judge(self, target: Target | None) -> None:
+    def _usable(self, target: Target | None) -> Target:
         server, key = self._server, self._key
         if target is None:
             raise self._unknown()
         if target.state == "Unauthorized":
+            if denied := self._denied():
+                raise denied
             raise NotAuthorised(
                 f"the board {key} does not accept the key of {server.label}",
                 hint="allow this host in the dialog on the board's screen, then try again",
@@ -214,6 +226,17 @@ class _Reaching:
                 hint="check power and cable; `hdc list targets -v` shows what it knows",
                 details=self._said or None,
             )
+        return target
+
+    def _denied(self) -> LinkError | None:
+        """Return the error if a user denied the server's key: the server itself answers so."""
+        from labctl.hdc.server_client.channel import refusal
+
+        with suppress(LinkError), self._probing() as probe:
+            probe.wait_for_end(min(self._timeouts.probe, self._left()))
+            error = refusal(probe.heard.removeprefix(b"[Fail]"), f"the board {self._key}")
+            return error if isinstance(error, AccessDenied) else None
+        return None
 
     def _unknown(self) -> LinkRefused:
         known = [target.key for target in self._server.list_targets(timeout=self._left())]
@@ -260,13 +283,13 @@ class _Probe:
     def __init__(self, frames: Frames, word: bytes):
         self._frames = frames
         self._word = word
-        self._heard = b""
+        self.heard = b""
         self._over = False
 
     def answered(self, timeout: float) -> bool:
         """Wait for the word; False if it does not arrive within ``timeout`` seconds."""
-        self._hear(timeout, lambda: self._word in self._heard)
-        return self._word in self._heard
+        self._hear(timeout, lambda: self._word in self.heard)
+        return self._word in self.heard
 
     def wait_for_end(self, timeout: float) -> None:
         """Let the server end the conversation, as its own client does.
@@ -287,5 +310,5 @@ class _Probe:
                 return
             except DeviceLost:
                 frame = None
-            self._heard += frame or b""
-            self._over = frame is None or len(self._heard) > _MAX_ECHO_BYTES
+            self.heard += frame or b""
+            self._over = frame is None or len(self.heard) > _MAX_ECHO_BYTES

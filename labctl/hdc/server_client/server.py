@@ -20,7 +20,8 @@ from labctl.hdc.tcp import dial
 _BANNER = b"OHOS HDC"
 _BANNER_BYTES = 12
 _KEY_BYTES = 32
-#: A handshake: banner and channel id; servers that compare versions add 64 bytes with theirs.
+#: A handshake: banner and channel id. A server that compares versions (hdc_version_check) adds 64
+#: bytes with its version, and keeps the last byte of the key for a NUL.
 _HANDSHAKE_SIZES = (44, 108)
 _LARGE_BUFFERS = ord("H")
 _CHECK_SERVER = b"\x0d\x00"
@@ -29,6 +30,7 @@ _MAX_ANSWER_BYTES = 1 << 20
 #: KEY, the two nodes of a rule, and which side listens, as `fport ls` lists them.
 _RULE = re.compile(r"(\S+) {4}(\S+) (\S+) {4}\[(Forward|Reverse)\]")
 _NOTHING = "[Empty]"
+_INFORMATION = "[Info]"
 #: Time for a working server to report its version.
 _QUESTION_SECONDS = 2.0
 _NOT_RUNNING_HINT = (
@@ -103,23 +105,47 @@ class HdcServer:
         return False
 
     def list_targets(self, *, timeout: float) -> list[Target]:
-        """Return all boards of the server, in every state. Raises LinkError."""
-        text = self._ask("list targets -v", timeout).decode(errors="replace")
-        targets = []
-        for line in text.splitlines():
-            if not line or line.startswith(_NOTHING):
-                continue
-            # KEY, an empty column, connection, state, name; a client of 3.2.0f adds "hdc"
-            columns = line.split("\t")
-            if len(columns) not in (5, 6):
-                raise ProtocolError(f"{self.label} lists a board as {line!r}").of_host()
-            key, _, connection, state, name = columns[:5]
-            targets.append(Target(key, connection, state, name))
+        """Return all boards of the server, in every state. Raises LinkError.
+
+        A line that cannot be understood is logged and left out, unless there is no other.
+        """
+        targets, odd = self._listed(timeout)
+        if odd and not targets:
+            raise self._odd(odd[0])
+        for line in odd:
+            self._leave_out(line)
         return targets
 
+    def _listed(self, timeout: float) -> tuple[list[Target], list[str]]:
+        """Return the boards that the server lists, and the lines that are not understood."""
+        targets, odd = [], []
+        for line in _lines(self._ask("list targets -v", timeout)):
+            # KEY, an empty column, connection, state, name; a client of 3.2.0f adds "hdc"
+            columns = line.split("\t")
+            if len(columns) in (5, 6):
+                key, _, connection, state, name = columns[:5]
+                targets.append(Target(key, connection, state, name))
+            elif not line.startswith(_INFORMATION):
+                odd.append(line)
+        return targets, odd
+
+    def _odd(self, line: str) -> LinkError:
+        return ProtocolError(f"{self.label} lists a board as {line!r}").of_host()
+
+    def _leave_out(self, line: str) -> None:
+        import logging  # slow to import, and seldom needed
+
+        logging.getLogger("labctl.hdc").warning("%s: left out: %r", self.label, line)
+
     def find(self, key: str, *, timeout: float) -> Target | None:
-        """Return the board of that key; None if the server has none. Raises LinkError."""
-        targets = self.list_targets(timeout=timeout)
+        """Return the board of that key; None if the server has none. Raises LinkError.
+
+        A line of another board that cannot be understood does not matter.
+        """
+        targets, odd = self._listed(timeout)
+        for line in odd:
+            if line.split("\t")[0] == key:
+                raise self._odd(line)
         return next((target for target in targets if target.key == key), None)
 
     def connect_target(self, key: str, *, timeout: float) -> str:
@@ -139,14 +165,16 @@ class HdcServer:
         self._ask(f"tconn {key} -remove", timeout)
 
     def rules(self, *, timeout: float) -> list[Rule]:
-        """Return the forwarding rules of all boards. Raises LinkError."""
+        """Return the forwarding rules of all boards. Raises LinkError.
+
+        A line that cannot be understood is logged and left out.
+        """
         rules = []
-        for line in self._ask("fport ls", timeout).decode(errors="replace").splitlines():
-            if not line or line.startswith(_NOTHING):
-                continue
+        for line in _lines(self._ask("fport ls", timeout)):
             match = _RULE.fullmatch(line)
             if match is None:
-                raise ProtocolError(f"{self.label} lists a forwarding as {line!r}").of_host()
+                self._leave_out(line)
+                continue
             key, listen, connect, kind = match.groups()
             rules.append(Rule(key, listen, connect, kind == "Reverse"))
         return rules
@@ -173,6 +201,13 @@ class HdcServer:
                 handshake = self._read_handshake(frames, deadline)
             frames.label = label
             banner, version = handshake[:_BANNER_BYTES], handshake[min(_HANDSHAKE_SIZES) :]
+            if version and len(key) >= _KEY_BYTES:
+                raise LinkRefused(
+                    f"{self.label} takes keys of at most {_KEY_BYTES - 1} characters; the key of"
+                    f" this board has {len(key)}: {key}",
+                    hint="its hdc was built with hdc_version_check; the hdc of the official SDK"
+                    f" takes {_KEY_BYTES}",
+                ).of_host()
             # It accepts its own version.
             answer = banner + key.encode().ljust(_KEY_BYTES, b"\0") + version
             frames.send(answer, timeout=deadline - time.monotonic())
@@ -229,6 +264,12 @@ class HdcServer:
                 return bytes(answer)
         finally:
             frames.close()
+
+
+def _lines(answer: bytes) -> list[str]:
+    """Return the lines of a list. Names may hold other characters that Python ends a line at."""
+    lines = (line.rstrip("\r") for line in answer.decode(errors="replace").split("\n"))
+    return [line for line in lines if line and not line.startswith(_NOTHING)]
 
 
 @contextmanager

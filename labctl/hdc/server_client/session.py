@@ -26,8 +26,9 @@ class ServerSession:
     session was closed. If the board is lost during a command, its answer just ends.
     """
 
-    def __init__(self, server: HdcServer, key: str):
+    def __init__(self, server: HdcServer, key: str, name: str | None = None):
         self.label = f"the board {key} behind {server.label}"
+        self.name = name
         self._failure: LinkError | None = None
         self._server = server
         self._key = key
@@ -35,17 +36,19 @@ class ServerSession:
         self._state = threading.Lock()
 
     @classmethod
-    def connect(cls, server: HdcServer, key: str, *, timeout: float) -> Self:
+    def connect(
+        cls, server: HdcServer, key: str, *, timeout: float, is_asking: bool = False
+    ) -> Self:
         """Connect to the board of that key, if the server has it ready within ``timeout`` seconds.
 
         Lets the server connect again to a board on TCP that it lost, never had, or holds by a dead
-        connection: servers do not do that by themselves.
+        connection: servers do not do that by themselves. ``is_asking``: see :func:`reach`.
 
         Raises ConfigError (no key), LinkRefused (no server; board unknown or offline),
         NotAuthorised, CommandTimeout (the board does not answer), another LinkError.
         """
-        reach(server, check_key(key), timeout=timeout)
-        return cls(server, key)
+        target = reach(server, check_key(key), timeout=timeout, is_asking=is_asking)
+        return cls(server, key, target.name)
 
     @property
     def failure(self) -> LinkError | None:

@@ -21,7 +21,7 @@ from labctl.records import (
     TrialState,
 )
 from labctl.results.gates import limit_of
-from labctl.results.summary import VariantSummary, summarise, wanted_precision
+from labctl.results.summary import ESTIMATE, VariantSummary, summarise, wanted_precision
 from labctl.runs.record.directory import RunDirectory
 from labctl.units import counted, duration, plus_minus
 
@@ -229,7 +229,7 @@ def _value(row: VariantSummary) -> str:
         spread = f" {plus_minus(row.token_ns, known.low, known.high)}"
     few = "" if row.trials_timed == row.trials_ok else f"{row.trials_timed} of "
     of = f"{few}{counted(row.trials_ok, 'good trial')}"
-    return f"{duration(row.token_ns)} per token{spread} ({of})"
+    return f"{duration(row.token_ns)} per token{spread} ({ESTIMATE} of {of})"
 
 
 def _figures(row: VariantSummary | None) -> dict[str, float]:

@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 
-from labctl.compare.regressions import Change, ChangeStatus, is_long_enough
-from labctl.compare.series import Series, Unmeasured
-from labctl.compare.words import percent
+from labctl.compare.regressions import Change, ChangeStatus, Judged, is_long_enough
+from labctl.compare.series import Unmeasured
+from labctl.compare.words import ratio_words
 from labctl.records import Execution
 from labctl.report.ci.cases import Case, Outcome, Suite, group_of
-from labctl.report.regressions import lost, series_lines
+from labctl.report.regressions import cannot_tell, lost, series_lines
 from labctl.stats.steps import LEAST_SERIES
 from labctl.units import counted
 
 
 def regressions_suite(
-    found: Sequence[tuple[Series, Sequence[Change]]],
+    found: Sequence[Judged],
     without: Sequence[Unmeasured] = (),
     *,
     strict: bool = False,
@@ -22,7 +22,7 @@ def regressions_suite(
 
     ``strict`` makes failures of what is not known.
     """
-    cases = [_case(series, changes, strict=strict) for series, changes in found]
+    cases = [_case(one, strict=strict) for one in found]
     cases += [_without(one, strict=strict) for one in without]
     return Suite("regressions", tuple(cases))
 
@@ -36,16 +36,18 @@ def _unknown(*, strict: bool) -> Outcome:
     return Outcome.FAILED if strict else Outcome.SKIPPED
 
 
-def _case(series: Series, changes: Sequence[Change], *, strict: bool) -> Case:
-    outcome, kind, message = _found(series, changes, strict=strict)
+def _case(one: Judged, *, strict: bool) -> Case:
+    series = one.series
+    outcome, kind, message = _found(one, strict=strict)
     group = f"{group_of(series.recipe, series.board)}.{series.variant}"
-    details = "\n".join(series_lines(series, changes)) if changes else ""
+    details = "\n".join(series_lines(one)) if one.changes else ""
     name = f"regression {series.figure.name}{series.apart}"
     return Case(series.recipe, group, name, outcome, kind, message, details)
 
 
-def _found(series: Series, changes: Sequence[Change], *, strict: bool) -> tuple[Outcome, str, str]:
-    ongoing = [change for change in changes if change.slower and not change.repaired]
+def _found(judged: Judged, *, strict: bool) -> tuple[Outcome, str, str]:
+    series = judged.series
+    ongoing = [change for change in judged.changes if change.slower and not change.repaired]
     if confirmed := [change for change in ongoing if change.fails]:
         return Outcome.FAILED, "regression", _sentence(confirmed[-1])
     if suspected := [one for one in ongoing if one.status is ChangeStatus.SUSPECTED]:
@@ -57,11 +59,13 @@ def _found(series: Series, changes: Sequence[Change], *, strict: bool) -> tuple[
         return _unknown(strict=strict), "no result", lost(series)
     if not is_long_enough(series):
         return Outcome.SKIPPED, "too short", f"{nights}; {LEAST_SERIES} are needed"
-    return Outcome.PASSED, "", f"no regression in {nights}"
+    told = f"{nights}; {cannot_tell(judged.smallest)}"
+    known = (Outcome.PASSED, "", f"no regression in {told}")
+    return (_unknown(strict=strict), "cannot tell", told) if judged.smallest is None else known
 
 
 def _sentence(change: Change) -> str:
     step = change.step
-    how_much = percent(max(step.ratio, 1 / step.ratio) - 1)
+    how_much = ratio_words(step.ratio, change.series.figure.more_is_faster)
     commits = f"{change.surely_before.source}..{change.surely_after.source}"
-    return f"{how_much} slower since {commits}: {change.status}: {change.reason}"
+    return f"{how_much} since {commits}: {change.status}: {change.reason}"

@@ -9,8 +9,8 @@ from labctl.report.figures.measured import MeasuredRun, Series, all_series, dist
 from labctl.report.figures.theme import MOST_SERIES
 from labctl.report.figures.words import Words
 from labctl.report.references import ReferenceRow
-from labctl.results.summary import LEVEL, interval_of, wanted_precision
-from labctl.stats import Interval, median
+from labctl.results.summary import LEVEL, Estimate, estimate_of, wanted_precision
+from labctl.stats import Interval
 from labctl.units import duration, plus_minus
 
 NAME = "estimates"
@@ -30,14 +30,15 @@ def estimates(
         return Missing(NAME, words(NAME), words("no-token-time"))
     shown = distinguishable(timed, _MOST_ROWS)
     all_ns: list[float] = [time for one in shown for time in one.token_times]
-    intervals = (_interval(one) for one in shown)
-    all_ns += [end for found in intervals if found for end in (found.low, found.high)]
+    found = {one.label: _estimated(one) for one in shown}
+    intervals = map(_known, found.values())
+    all_ns += [end for known in intervals if known for end in (known.low, known.high)]
     all_ns += [one.token_ns for one in quoted if one.token_ns is not None]
     scale = TimeScale.of(all_ns)
     rows: list[Row] = []
     sentences = []
     for one in shown:
-        estimate, text = _estimate(one, scale, words)
+        estimate, text = _estimate(one.label, found[one.label], scale, words)
         sentences.append(text)
         rows += [estimate, *_repeats(one, scale)]
     rows += [_quoted(one, scale, words) for one in quoted]
@@ -66,29 +67,33 @@ def _precision(one: Series) -> Precision | None:
     return wanted_precision(one.runs[0].run)
 
 
-def _interval(one: Series) -> Interval | None:
-    """Return the interval of its estimate; None if it has none, or a meaningless one."""
-    found = interval_of(one.independent_times, _precision(one))
-    return None if found is None or found.is_vague else found
+def _estimated(one: Series) -> Estimate:
+    found = estimate_of(one.independent_times, _precision(one))
+    assert found is not None  # token times are above 0
+    return found
 
 
-def _estimate(one: Series, scale: TimeScale, words: Words) -> tuple[Row, str]:
+def _known(one: Estimate) -> Interval | None:
+    """Return the interval of an estimate; None if there is none, or a meaningless one."""
+    return None if one.interval is None or one.interval.is_vague else one.interval
+
+
+def _estimate(label: str, one: Estimate, scale: TimeScale, words: Words) -> tuple[Row, str]:
     """Return the row of an estimate, and its sentence."""
-    value = median(one.independent_times)
-    found = _interval(one)
+    value, found = one.value, _known(one)
     row: dict[str, float | str] = {
         "kind": "estimate",
-        "series": one.label,
+        "series": label,
         "time": scale.of_ns(value),
         "text": duration(value),
     }
     if found is None:
-        return row, words("value-of", label=one.label, value=duration(value))
+        return row, words("value-of", label=label, value=duration(value))
     row["low"], row["high"] = scale.of_ns(found.low), scale.of_ns(found.high)
     row["text"] = f"{duration(value)} {plus_minus(value, found.low, found.high)}"
     return row, words(
         "interval-of",
-        label=one.label,
+        label=label,
         value=duration(value),
         level=f"{found.level:.0%}",
         low=duration(found.low),
@@ -138,7 +143,7 @@ def _spec(shown: Sequence[Series], quoted: Sequence[str], scale: TimeScale, word
         {"field": "series", "type": "nominal", "title": words("variant")},
         {"field": "repeat", "type": "quantitative", "title": words("repeat")},
         {"field": "time", "type": "quantitative", "title": scale.title(words)},
-        {"field": "text", "type": "nominal", "title": words("median")},
+        {"field": "text", "type": "nominal", "title": words("estimate")},
         {"field": "source", "type": "nominal", "title": words("quoted")},
     ]
     mark: Spec = {"style": "line-0"}

@@ -6,8 +6,7 @@ from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import TimeScale, interval_lines
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.words import Words
-from labctl.results.summary import interval_of, token_time, wanted_precision
-from labctl.stats import median
+from labctl.results.summary import estimate_of, token_time, wanted_precision
 from labctl.units import counted, duration
 
 NAME = "history"
@@ -35,18 +34,18 @@ def _points(one: Series, scale: TimeScale) -> Iterator[Row]:
     for run in sorted(one.runs, key=lambda run: run.run.started):
         mine = {id(trial) for trial in run.trials}
         times = [t for trial in one.trials if id(trial) in mine and (t := token_time(trial))]
-        if not times:
+        found = estimate_of(times, wanted_precision(run.run))
+        if found is None:
             continue
-        found = interval_of(times, wanted_precision(run.run))
         row: dict[str, float | str] = {
             "series": one.label,
             "run": run.run.id,
             "began": round(run.run.started.timestamp() * 1000),
-            "time": scale.of_ns(median(times)),
-            "text": f"{duration(median(times))}, {counted(len(times), 'repeat')}",
+            "time": scale.of_ns(found.value),
+            "text": f"{duration(found.value)}, {counted(len(times), 'repeat')}",
         }
-        if found and not found.is_vague:
-            row |= {"low": scale.of_ns(found.low), "high": scale.of_ns(found.high)}
+        if (known := found.interval) and not known.is_vague:
+            row |= {"low": scale.of_ns(known.low), "high": scale.of_ns(known.high)}
         yield row
 
 
@@ -68,6 +67,6 @@ def _spec(names: Sequence[str], scale: TimeScale, words: Words) -> Spec:
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
         {"field": "run", "type": "nominal", "title": words("run")},
-        {"field": "text", "type": "nominal", "title": words("median")},
+        {"field": "text", "type": "nominal", "title": words("estimate")},
     ]
     return {"height": 260, "layer": interval_lines(x, y, names, tooltip)}

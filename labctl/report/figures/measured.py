@@ -10,7 +10,7 @@ from labctl.report.figures.theme import MOST_SERIES
 from labctl.results.summary import good_trials, token_time
 from labctl.results.telemetry import read_telemetry
 from labctl.runs.record.directory import RunDirectory
-from labctl.stats import median
+from labctl.stats import geometric_mean
 
 
 def _no_telemetry(_trial: TrialRecord) -> Sequence[TelemetrySample]:
@@ -64,7 +64,7 @@ class Series:
 
     @property
     def independent_times(self) -> list[float]:
-        """Token times of the repeats; of several runs the median of each, in ns.
+        """Token times of the repeats; of several runs the estimate of each, in ns.
 
         The repeats of a run share the causes of run-to-run variation: only several runs show it.
         """
@@ -74,7 +74,7 @@ class Series:
         for trial in self.trials:
             if time := token_time(trial):
                 by_run.setdefault(self.run_of(trial).run.id, []).append(time)
-        return [median(times) for times in by_run.values()]
+        return [geometric_mean(times) for times in by_run.values()]
 
     def run_of(self, trial: TrialRecord) -> MeasuredRun:
         """Return the run that a trial of the series belongs to."""
@@ -82,12 +82,12 @@ class Series:
 
     @property
     def typical(self) -> TrialRecord | None:
-        """The trial whose token time is nearest to the median; None if no token was timed."""
+        """The trial whose token time is nearest to the estimate; None if no token was timed."""
         times = self.token_times
         timed = [trial for trial in self.trials if token_time(trial)]
         if not timed:
             return None
-        middle = median(times)
+        middle = geometric_mean(times)
         return min(timed, key=lambda trial: abs((token_time(trial) or 0) - middle))
 
 
@@ -109,7 +109,7 @@ def distinguishable(series: Sequence[Series], most: int = MOST_SERIES) -> list[S
     if len(series) <= most:
         return list(series)
     timed = [one for one in series[1:] if one.token_times]
-    ranked = sorted(timed, key=lambda one: median(one.token_times))
+    ranked = sorted(timed, key=lambda one: geometric_mean(one.token_times))
     wanted = most - 1
     step = (len(ranked) - 1) / (wanted - 1)
     chosen = [ranked[round(n * step)] for n in range(wanted)] if len(ranked) > wanted else ranked

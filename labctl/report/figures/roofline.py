@@ -13,7 +13,7 @@ from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import only, series_colour, series_shape
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.words import Words
-from labctl.stats import median
+from labctl.stats import geometric_mean
 from labctl.units import digits, size
 
 NAME = "roofline"
@@ -78,7 +78,7 @@ def _point(one: Series, probe: BoardProbe) -> _Point | None:
     if weights is None:
         return None
     needed, intensity = weights
-    rate = needed / (median(one.token_times) / 1e9)
+    rate = needed / (geometric_mean(one.token_times) / 1e9)
     threads = trial.workload.threads if trial.workload else None
     rates = [
         compute.bytes_per_second

@@ -13,8 +13,7 @@ from labctl.report.figures.measured import MeasuredRun
 from labctl.report.figures.sweep_lines import sweep_line
 from labctl.report.figures.theme import DARK_FROM, MOST_SERIES, RAMP_STEPS
 from labctl.report.figures.words import Words
-from labctl.results.summary import token_time
-from labctl.stats import median
+from labctl.results.summary import estimate_of, token_time
 from labctl.units import duration
 
 NAME = "sweep"
@@ -34,10 +33,11 @@ class _Cell:
 
     @property
     def time(self) -> float | None:
-        """The median of its good trials, in ns."""
+        """The estimate of its good trials, in ns."""
         good = [t for t in self.trials if t.state is TrialState.OK and t.repeat > 0]
         times = [time for trial in good if (time := token_time(trial))]
-        return median(times) if times else None
+        found = estimate_of(times)
+        return found.value if found else None
 
 
 def sweeps(runs: Sequence[MeasuredRun], words: Words) -> list[Figure | Missing]:

@@ -7,8 +7,7 @@ from labctl.records import RunRecord, TrialRecord
 from labctl.report.figures.figure import Figure, Row, Spec
 from labctl.report.figures.marks import TimeScale, interval_lines
 from labctl.report.figures.words import Words
-from labctl.results.summary import good_trials, interval_of, token_time, wanted_precision
-from labctl.stats import median
+from labctl.results.summary import estimate_of, good_trials, token_time, wanted_precision
 from labctl.units import duration
 
 
@@ -51,17 +50,18 @@ def _rows(
     label: str, points: Mapping[float, Sequence[int]], run: RunRecord, scale: TimeScale
 ) -> Iterator[Row]:
     for at, times in points.items():
-        middle = median(times)
+        found = estimate_of(times, wanted_precision(run))
+        if found is None:
+            continue
         row: dict[str, float | str] = {
             "series": label,
             "at": at,
-            "time": scale.of_ns(middle),
+            "time": scale.of_ns(found.value),
             "repeats": len(times),
-            "text": duration(middle),
+            "text": duration(found.value),
         }
-        found = interval_of(times, wanted_precision(run))
-        if found and not found.is_vague:
-            row |= {"low": scale.of_ns(found.low), "high": scale.of_ns(found.high)}
+        if (known := found.interval) and not known.is_vague:
+            row |= {"low": scale.of_ns(known.low), "high": scale.of_ns(known.high)}
         yield row
 
 
@@ -82,7 +82,7 @@ def _spec(names: Sequence[str], axis: str, scale: TimeScale, words: Words) -> Sp
     }
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
-        {"field": "text", "type": "nominal", "title": words("median")},
+        {"field": "text", "type": "nominal", "title": words("estimate")},
         {"field": "repeats", "type": "quantitative", "title": words("repeats-count")},
     ]
     return {"height": 260, "layer": interval_lines(x, y, names, tooltip)}

@@ -36,7 +36,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "repeat": ("repeat", "重复"),
     "variant": ("variant", "变体"),
     "mean": ("mean", "平均值"),
-    "median": ("median", "中位数"),
+    "estimate": ("geometric mean", "几何平均"),
     "median-in": ("median ({unit})", "中位数（{unit}）"),
     "quoted": ("quoted", "引用"),
     "quoted-value": ("{value} quoted", "{value} 引用"),
@@ -88,18 +88,21 @@ _WORDS: dict[str, tuple[str, str]] = {
     "estimates": ("Time per token", "每词元时间"),
     "estimates.caption": (
         (
-            "Filled mark: the estimate, the median of the repeats' means, with its {level}"
+            "Filled mark: the estimate, the geometric mean of the repeats' means, with its {level}"
             " interval. Circles: the repeats."
         ),
-        "实心标记为估计值（各次重复平均值的中位数）及其 {level} 区间；圆圈为各次重复。",
+        "实心标记为估计值（各次重复平均值的几何平均）及其 {level} 区间；圆圈为各次重复。",
     ),
     "estimates.single": (
         "The mean of the only repeat of each variant: one repeat has no interval.",
         "各变体仅有一次重复的平均值：一次重复没有区间。",
     ),
     "estimates.runs": (
-        " Of several runs it is the median of theirs, and the {level} interval is over the runs.",
-        "多次运行时取各次运行中位数的中位数，{level} 区间基于各次运行。",
+        (
+            " Of several runs it is the geometric mean of theirs, and the {level} interval is over"
+            " the runs."
+        ),
+        "多次运行时取各次运行估计值的几何平均，{level} 区间基于各次运行。",
     ),
     "estimates.quoted": (
         " ◇ quoted from publications, not measured here: {sources}.",
@@ -278,8 +281,8 @@ _WORDS: dict[str, tuple[str, str]] = {
     "sweep": ("Sweep of parameters", "参数扫描"),
     "sweep.over": ("Time per token over {axis}", "每词元时间随 {axis} 的变化"),
     "sweep.line": (
-        "Median of the repeats for each value, with the interval of that value's repeats.",
-        "每个取值各次重复的中位数及其区间。",
+        "Geometric mean of the repeats for each value, with its interval.",
+        "每个取值各次重复的几何平均及其区间。",
     ),
     "sweep.line-alt": (
         "Line chart of the time per token over {axis}: {series}.",
@@ -288,10 +291,10 @@ _WORDS: dict[str, tuple[str, str]] = {
     "sweep.of": ("Time per token: {label}", "每词元时间：{label}"),
     "sweep.caption": (
         (
-            "Median time per token of each combination. The more a cell stands out from the page,"
-            " the slower. ★ the fastest."
+            "Time per token of each combination, the geometric mean of its repeats. The more a cell"
+            " stands out from the page, the slower. ★ the fastest."
         ),
-        "各组合每词元时间的中位数。单元格越醒目越慢。★ 最快。",
+        "各组合每词元时间（各次重复的几何平均）。单元格越醒目越慢。★ 最快。",
     ),
     "sweep.alt": (
         "Heat map of the time per token of {label} over {x} and {y}: {low} to {high}.",

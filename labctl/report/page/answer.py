@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from labctl.compare import Basis, Row, Thresholds, Verdict, compare
 from labctl.compare.words import percent, ratio_text
+from labctl.performance.bottleneck import nearest_bounds
 from labctl.records import TrialBound, TrialRecord
 from labctl.report.page.language import Language
 from labctl.report.page.measured import MeasuredRun
@@ -17,10 +18,6 @@ _MOST_ANSWERS = 6
 
 _FASTER = (
     "{best} is {value} times as fast as {other} {where}{known}: {time} a token against {against}."
-)
-_FASTER_BY_MEAN = (
-    "{best} is {value} times as fast as {other} {where}{known}, by the geometric mean of the"
-    " rounds; by the median it takes {time} a token, {other} {against}."
 )
 _SMALL = (
     "{best} ({time} a token) is faster than {other} ({against}) {where}, but not shown to be so by"
@@ -156,11 +153,9 @@ def _faster(one: MeasuredRun, timed: Sequence[VariantSummary], where: str, words
     else:
         shown = digits if row.verdict is Verdict.SLOWER else ratio_text  # near to 1
         values["value"] = shown(row.ratio)
-        values["known"] = _ratio_known(row.interval, shown, words)
+        values["known"] = _ratio_known(row, row.interval, shown, words)
         if row.verdict is Verdict.SLOWER:
-            medians = (other.token_ns or 0) / (best.token_ns or 1)
-            as_medians = row.interval.low <= medians <= row.interval.high
-            text = _FASTER if as_medians else _FASTER_BY_MEAN
+            text = _FASTER
         elif row.verdict is Verdict.SAME:
             text = _SAME
         elif row.interval.low > 1:
@@ -184,7 +179,7 @@ def _best(
 ) -> tuple[VariantSummary, dict[str, Row]]:
     """Return a variant than which none is faster, and how each other one compares with it.
 
-    Of several it is that of the least median. What `labctl compare` says of it and the first
+    Of several it is the one of the least estimate. What `labctl compare` says of it and the first
     variant of the recipe is kept: it is judged among other rows.
     """
     first = one.rows[0].variant
@@ -220,11 +215,20 @@ def _turned(row: Row) -> Row:
     )
 
 
-def _ratio_known(between: Interval, shown: Callable[[float], str], words: Language) -> str:
+def _ratio_known(
+    row: Row, between: Interval, shown: Callable[[float], str], words: Language
+) -> str:
+    """Return the interval of a ratio, and its rounds if the times beside it are of more trials."""
     if between.is_vague:
         return words(" (its interval is wider than ± 100 %)")
+    is_of_all = row.basis is not Basis.PAIRED or between.count == row.left_repeats == (
+        row.right_repeats
+    )
     return words(
-        " ({level} interval {low} to {high})",
+        " ({level} interval {low} to {high})"
+        if is_of_all
+        else " ({level} interval {low} to {high}, of the {count} rounds that have both)",
+        count=between.count,
         level=f"{100 * between.level:.4g}%",
         low=shown(between.low),
         high=shown(between.high),
@@ -253,10 +257,11 @@ def _bound(variant: str, bound: TrialBound | None, words: Language) -> Iterator[
     if bound.kind is None:
         yield words("No known rate of this board bounds {variant}.", variant=variant)
         return
+    shown = [f"{names[kind]} {bound.shares[kind]:.0%}" for kind in nearest_bounds(bound.shares)]
     yield words(
         _BOUND if bound.measured is not False else _PERHAPS_BOUND,
         variant=variant,
-        name=names[bound.kind],
+        name=words.listed(shown) if len(shown) > 1 else names[bound.kind],
         share=f"{bound.share:.0%}",
     )
 

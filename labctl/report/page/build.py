@@ -129,10 +129,10 @@ def _method(words: Language) -> list[str]:
     return [
         words(
             "Time per token: the mean of a trial is the time from the first token to the last over"
-            " the tokens made in it; the estimate is the median over the good trials. Its interval"
-            " is Student's, of the logarithms of one value a trial: the tokens of a trial share"
-            " its process, memory and heat, and are no independent measurements. A recipe that"
-            " repeats until its result is precise has wider intervals for that."
+            " the tokens made in it; the estimate is the geometric mean over the good trials. Its"
+            " interval is Student's, of the logarithms of one value a trial: the tokens of a trial"
+            " share its process, memory and heat, and are not independent measurements. A recipe"
+            " that repeats until its result is precise has wider intervals for that."
         ),
         words(
             "Ratio: the geometric mean of the ratios of trials of the same round, with Student's"

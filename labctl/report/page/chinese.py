@@ -62,13 +62,6 @@ CHINESE = {
         " {against}."
     ): "{where}，{best} 的速度是 {other} 的 {value} 倍{known}：每词元 {time}，后者为 {against}。",
     (
-        "{best} is {value} times as fast as {other} {where}{known}, by the geometric mean of the"
-        " rounds; by the median it takes {time} a token, {other} {against}."
-    ): (
-        "{where}，按各轮的几何平均，{best} 的速度是 {other} 的 {value} 倍{known}；"
-        "按中位数每词元 {time}，{other} 为 {against}。"
-    ),
-    (
         "{best} ({time} a token) is faster than {other} ({against}) {where}, but not shown to be"
         " so by more than {practical}: ratio {value}{known}."
     ): (
@@ -119,6 +112,9 @@ CHINESE = {
         "无法判定哪个更快。"
     ),
     " ({level} interval {low} to {high})": "（{level} 置信区间 {low} 至 {high}）",
+    " ({level} interval {low} to {high}, of the {count} rounds that have both)": (
+        "（{level} 置信区间 {low} 至 {high}，取自两者都有的 {count} 轮）"
+    ),
     ", from too few trials for an interval": "（试验太少，无法给出区间）",
     "storage": "存储读取",
     "memory (DRAM)": "内存（DRAM）带宽",
@@ -175,7 +171,9 @@ CHINESE = {
         "TTFT：从程序启动到第一个词元，包括加载。"
     ),
     "Time per token": "每词元时间",
-    "Median over the trials of each one's mean.": "各次试验平均值的中位数。",
+    "Geometric mean over the trials of each one's mean.": "各次试验平均值的几何平均。",
+    "Median time": "时间中位数",
+    "Of the same trials. The interval is not its interval.": "取自相同的试验。该区间不是它的区间。",
     "{level} interval": "{level} 置信区间",
     "Of the time per token, from the trials alone (Student's t of logarithms).": (
         "每词元时间的区间，仅由各次试验得出（对数的 t 区间）。"
@@ -264,7 +262,8 @@ CHINESE = {
     "Check": "检查",
     "Held": "通过",
     "Failed": "未通过",
-    "Does not apply": "不适用",
+    "Not judged": "未评判",
+    "{held}; not judged: {names}": "{held}；未评判：{names}",
     "The first failure, or else an example": "首个未通过项，或示例",
     "trial {detail}": "试验 {detail}",
     "Trial": "试验",
@@ -295,13 +294,13 @@ CHINESE = {
     # method
     (
         "Time per token: the mean of a trial is the time from the first token to the last over"
-        " the tokens made in it; the estimate is the median over the good trials. Its interval"
-        " is Student's, of the logarithms of one value a trial: the tokens of a trial share"
-        " its process, memory and heat, and are no independent measurements. A recipe that"
-        " repeats until its result is precise has wider intervals for that."
+        " the tokens made in it; the estimate is the geometric mean over the good trials. Its"
+        " interval is Student's, of the logarithms of one value a trial: the tokens of a trial"
+        " share its process, memory and heat, and are not independent measurements. A recipe"
+        " that repeats until its result is precise has wider intervals for that."
     ): (
         "每词元时间：一次试验的平均值是从第一个词元到最后一个词元的时间除以其间生成的词元数；估计值"
-        "是各次有效试验的中位数。其区间是每次试验取一个值、对数的 t 区间：同一试验内的词元共用"
+        "是各次有效试验的几何平均。其区间是每次试验取一个值、对数的 t 区间：同一试验内的词元共用"
         "进程、内存和温度，不是独立的测量。若配方重复到结果足够精确为止，区间会相应加宽。"
     ),
     (

@@ -201,7 +201,7 @@ def _timings(timings: Sequence[ModelTiming], words: Language) -> Table:
     rows = []
     for one in timings:
         ends = ABSENT
-        if one.interval is not None:
+        if one.interval is not None and not one.interval.is_vague:
             low, high = (duration(end * 1e9) for end in (one.interval.low, one.interval.high))
             ends = Cell(f"{low} – {high}", one.interval.low)
         prefill = one.prefill_tokens_per_second

@@ -109,7 +109,7 @@ def _checks(one: MeasuredRun, words: Language) -> Table:
     for name, of in found.items():
         failed = [each for each in of if each[0] is False]
         held = sum(each[0] is True for each in of)
-        shown = failed or of
+        shown = failed or sorted(of, key=lambda each: each[0] is not None)
         detail = f"{shown[0][2]}: {shown[0][1]}"
         rows.append(
             [
@@ -124,7 +124,7 @@ def _checks(one: MeasuredRun, words: Language) -> Table:
         Column(words("Check")),
         Column(words("Held"), numeric=True),
         Column(words("Failed"), numeric=True),
-        Column(words("Does not apply"), numeric=True),
+        Column(words("Not judged"), numeric=True),
         Column(words("The first failure, or else an example"), wide=True),
     )
     return Table(words("Checks"), columns, rows)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from labctl.performance.bottleneck import nearest_bounds
 from labctl.records import Execution, TrialBound
 from labctl.report.page.answer import middle_bound
 from labctl.report.page.content import Cell, Column, Table
@@ -74,12 +75,18 @@ def _experiment(runs: Sequence[MeasuredRun], words: Language) -> Table:
         Column(
             words("Time per token"),
             numeric=True,
-            tip=words("Median over the trials of each one's mean."),
+            tip=words("Geometric mean over the trials of each one's mean."),
         ),
         Column(
             words("{level} interval", level=level),
             numeric=True,
             tip=words("Of the time per token, from the trials alone (Student's t of logarithms)."),
+        ),
+        Column(
+            words("Median time"),
+            numeric=True,
+            tip=words("Of the same trials. The interval is not its interval."),
+            later=True,
         ),
         Column(
             words("Ratio"),
@@ -135,6 +142,7 @@ def _row(one: MeasuredRun, row: VariantSummary, words: Language, apart: int) -> 
         Cell(f"{duration(between.low)} – {duration(between.high)}", between.relative)
         if between and known
         else ABSENT,
+        quantity(row.token_median_ns, "ns"),
         _ratio(row, is_first=is_first),
         quantity(row.tokens_per_second, "number"),
         quantity(row.ttft_ns, "ns"),
@@ -155,6 +163,8 @@ def _bound(bound: TrialBound | None, words: Language) -> Cell:
     if bound is None:
         return ABSENT
     name = words(SHORT_BOUNDS[bound.kind]) if bound.kind else words("none near")
+    others = nearest_bounds(bound.shares)[1:] if bound.kind else []
+    name = ", ".join((name, *(words(SHORT_BOUNDS[kind]) for kind in others)))
     return Cell(f"{name} {bound.share:.0%}", bound.share, tip=bound.sentence)
 
 
@@ -174,7 +184,11 @@ def _checks(row: VariantSummary, words: Language) -> Cell:
         return Cell(words("no result"), tone="bad")
     if row.checks_failed:
         return Cell(words("FAILED: {names}", names=", ".join(row.checks_failed)), tone="bad")
-    return Cell(words("ok") if row.checked else words("none"))
+    held = words("ok") if row.checked else words("none")
+    if row.checks_open:
+        names = ", ".join(row.checks_open)
+        return Cell(words("{held}; not judged: {names}", held=held, names=names))
+    return Cell(held)
 
 
 def _level(one: MeasuredRun) -> float:

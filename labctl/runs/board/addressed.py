@@ -61,7 +61,7 @@ def known_address(lab_root: Path, name: str) -> str | None:
     if not is_name(name):
         return None
     try:
-        return _address_file(lab_root, name).read_text().strip()
+        return _address_file(lab_root, name).read_text(encoding="utf-8").strip()
     except OSError:
         return None
 

@@ -11,14 +11,17 @@ from labctl.board import LINK_LOSSES, Fence
 from labctl.board.facts import SECTION, sections
 from labctl.config.recipe_parts import DEFAULT_MAX_WAIT_SECONDS, Conditions
 from labctl.errors import BoardNotReady, ConfigError, InfraError, LeaseLost
-from labctl.records import ConditionRecord
+from labctl.records import ConditionRecord, TelemetrySample
 from labctl.retry import retry_infra, wait_until
 from labctl.runs.board.state_changes import ROOT, TIMEOUT_SECONDS, BoardChanges
-from labctl.transport import Transport, require
+from labctl.transport import Transport, remote_words, require
 from labctl.units import duration
 
 #: How long a lost link is taken up again, to put back what was changed.
 _RESTORE_SECONDS = 30.0
+
+#: Conditions that are read, and not set.
+_READ = frozenset({"temperature", "load", "memory"})
 
 
 def _nobody_else() -> None:
@@ -36,12 +39,18 @@ class BoardConditions:
     #: Between two looks at a board that has to cool: as seldom as a job is looked at.
     look_seconds: float = 5.0
     _once: list[ConditionRecord] = field(default_factory=list)
+    _seen: list[ConditionRecord] = field(default_factory=list)
     _noted: set[str] = field(default_factory=set)
 
     @property
     def changes(self) -> BoardChanges:
         """Changes of the board that the conditions need."""
         return BoardChanges(self.fence)
+
+    @property
+    def last(self) -> tuple[ConditionRecord, ...]:
+        """The conditions as last seen, also those that were refused."""
+        return (*self._once, *self._seen)
 
     @property
     def unlike(self) -> dict[str, JsonValue]:
@@ -110,8 +119,8 @@ class BoardConditions:
         found += [self.changes.stop(name) for name in self.wanted.stop_processes]
         if self.wanted.screen_off:
             found.append(self.changes.screen_off())
-        self._refuse(found)
         self._once = found
+        self._refuse(found)
 
     def ready(
         self, longest_s: float = math.inf, mine: Callable[[], None] = _nobody_else
@@ -124,7 +133,8 @@ class BoardConditions:
         """
         self.hold()
         limit = max(0.0, min(self.wanted.max_wait or DEFAULT_MAX_WAIT_SECONDS, longest_s))
-        seen: list[ConditionRecord] = []
+        seen = self._seen
+        seen.clear()
         noted = False
 
         def good() -> bool:
@@ -147,21 +157,21 @@ class BoardConditions:
         if self.wanted.drop_caches:
             seen.append(self._drop_caches())
         self._refuse(seen)
-        return (*self._once, *seen)
+        return self.last
 
     def _refuse(self, found: list[ConditionRecord]) -> None:
-        missing = [one for one in found if one.ok is not True]
-        if missing and self.wanted.strict:
-            one = missing[0]
-            raise ConfigError(
-                f"cannot set {one.name}={one.wanted}: {one.had}",
-                hint="without conditions.strict the run continues, and the record says so",
-            )
-        for one in missing:
-            text = f"note: {one.name} {one.wanted} cannot be set: {one.had}"
+        for one in found:
+            if one.ok is True:
+                continue
+            read = "is not met" if one.ok is False else "cannot be checked"
+            what = read if one.name in _READ else "cannot be set"
+            text = f"{one.name} {one.wanted} {what}: {one.had}"
+            if self.wanted.strict:
+                hint = "without conditions.strict the run continues, and the record says so"
+                raise ConfigError(text, hint=hint)
             if text not in self._noted:
                 self._noted.add(text)
-                self.note(text)
+                self.note(f"note: {text}")
 
     def _drop_caches(self) -> ConditionRecord:
         script = (
@@ -175,7 +185,10 @@ class BoardConditions:
     def _look(self) -> list[ConditionRecord]:
         wanted, found, script = self.wanted, [], [f"{SECTION}{ROOT}"]
         if wanted.max_start_temperature is not None:
-            script.append('section heat; cat "$root"/sys/class/thermal/thermal_zone*/temp')
+            # The agent is the one reader of thermal zones: it knows which are not to be trusted.
+            agent = self.fence.agent
+            assert agent is not None, "a trial starts on a board that has its agent"
+            script.append(f"section heat; {remote_words(agent, 'facts')} </dev/null")
         if wanted.max_load is not None:
             script.append(
                 "section before; head -n 1 /proc/stat\nsleep 1\n"
@@ -189,11 +202,7 @@ class BoardConditions:
         lines = "\n".join([*script, ":"])
         answers = sections(self._run(f"{{\n{lines}\n}} 2>/dev/null", "cannot look at the board"))
         if wanted.max_start_temperature is not None:
-            zones = [int(word) for word in answers.get("heat", "").split() if word.isdigit()]
-            heat = max(zones) / 1000 if zones else None
-            most = wanted.max_start_temperature
-            ok = None if heat is None else heat <= most
-            found.append(_bounded("temperature", f"<= {most:g} °C", heat, "°C", ok))
+            found.append(_heat(answers.get("heat", ""), wanted.max_start_temperature))
         if wanted.max_load is not None:
             load = _load(answers)
             ok = None if load is None else load <= wanted.max_load
@@ -214,6 +223,21 @@ def _missed(seen: Iterable[ConditionRecord]) -> str:
     return "; ".join(
         f"{one.name}: {one.had}, wanted {one.wanted}" for one in seen if one.ok is False
     )
+
+
+def _heat(facts: str, most: float) -> ConditionRecord:
+    """Judge the temperature in the agent's facts: unknown if a zone is not trusted."""
+    try:
+        sample = TelemetrySample.of_json(facts)
+    except ValueError:
+        sample = TelemetrySample(mono_ns=0)
+    heat = None if sample.hottest_mc is None else sample.hottest_mc / 1000
+    ok = None if heat is None else heat <= most
+    found = _bounded("temperature", f"<= {most:g} °C", heat, "°C", ok)
+    if not sample.untrusted:
+        return found
+    had = f"{found.had}; not trusted: {sample.untrusted}"
+    return found.model_copy(update={"had": had, "ok": None if ok else ok})
 
 
 def _bounded(

@@ -20,11 +20,20 @@ from labctl.board import (
     StoredObject,
     probe,
 )
-from labctl.board.facts import agent_question, ask, facts_in, question, tells_facts
+from labctl.board.facts import (
+    agent_question,
+    ask,
+    explaining_full_storage,
+    facts_in,
+    question,
+    tells_facts,
+)
 from labctl.board.lease import lease_question
+from labctl.board.running_jobs import Survivors
 from labctl.build import Artifact
 from labctl.config.lab import Board, LabFile
 from labctl.config.target import Target, load_target
+from labctl.database import patience
 from labctl.deploy import DeployOptions, Object, OnProgress, agent_object
 from labctl.deploy.plan import (
     AGENT_PRODUCT,
@@ -36,7 +45,7 @@ from labctl.deploy.plan import (
     plan,
 )
 from labctl.deploy.send import deploy
-from labctl.errors import ConfigError, InfraError
+from labctl.errors import ConfigError, HostError, InfraError, LinkError
 from labctl.files import write_atomic
 from labctl.performance.prediction import Rates, board_rates
 from labctl.records import BoardFacts
@@ -46,14 +55,16 @@ from labctl.runs.board.in_use import (
     Whose,
     board_state,
     hardware_of,
-    is_own,
+    is_own_token,
     lab_lease,
     lock_board,
     new_own_token,
     refuse_conflict,
 )
 from labctl.runs.board.state_changes import BoardChanges
+from labctl.state import lab_state, this_user
 from labctl.transport import BoardHash, CommandResult, Transport
+from labctl.transport import board_state as link_state
 
 PROBE_SECONDS = 20.0
 
@@ -75,6 +86,7 @@ class HeldBoard:
     #: By which all changes of the board are made.
     fence: Fence = field(init=False)
     leases: BoardLease = field(init=False)
+    survivors: Survivors = field(init=False)
     #: What this process holds; it may have been taken by an earlier one.
     lease: Lease | None = None
     #: Whether an earlier process took it: a job that it began may be under way.
@@ -96,6 +108,7 @@ class HeldBoard:
     def __post_init__(self) -> None:
         self.fence = Fence(self.transport, self.board.workdir)
         self.leases = BoardLease(self.transport, self.board.workdir, fence=self.fence)
+        self.survivors = Survivors(self.lab, self.board)
 
     @property
     def agent(self) -> BoardAgent:
@@ -125,10 +138,7 @@ class HeldBoard:
         return board_rates(self.lab.root, self.board.name, self.target)
 
     def lock_boot(self, boot_id: str) -> None:
-        """Keep others of this host out of the board in this boot, whatever way they come.
-
-        One board can have two addresses, as localhost and 127.0.0.1. Raises BoardBusy.
-        """
+        """Keep others of this host out in this boot, by whatever address. Raises BoardBusy."""
         lock = board_state(boot_id, self.board).with_suffix(".lock")
         self.ending.enter_context(lock_board(self.board, lock))
 
@@ -155,7 +165,7 @@ class HeldBoard:
 
     def _refuse_conflict(self, before: LeaseStatus, *, orphans: bool = False) -> None:
         given = self.in_lab is not None and self.in_lab.gave(before.lease)
-        whose = Whose(self.lab.name, given or is_own(before.lease), orphans)
+        whose = Whose(self.lab.name, given or is_own_token(before.lease.token), orphans)
         refuse_conflict(self.board, self.transport, before, self._any_agent, whose)
 
     def _any_agent(self) -> BoardAgent | None:
@@ -220,7 +230,7 @@ class HeldBoard:
         paths = deploy(self.store, missing, DeployOptions(progress=on_sent))
         self.fence.agent, self.fence.is_old = paths[wanted.sha256], False
         self._agent = BoardAgent(self.transport, self.fence.agent, self.board.workdir, self.fence)
-        # The agent hashes with the CPU's SHA instructions where there are any.
+        self._agent.on_survivors = self.survivors.name
         self.transport.board_hash = BoardHash("sha256", (self._agent.path, "hash"))
         self._refine(self._agent, told)
 
@@ -256,6 +266,7 @@ class HeldBoard:
             also=f"section changes; {changes}\nsection store; {store}",
             on_answers=answers.update,
         )
+        self.survivors.name(self.leases.survivors)
         if self.in_lab is not None:
             self.in_lab.raise_epoch(taken.epoch)
         self._hold(taken)
@@ -347,7 +358,7 @@ class HeldBoard:
         """
         before = self.leases.read()
         self._saw(before)
-        if before is not None and is_own(before) and self.agent.has_jobs():
+        if before is not None and is_own_token(before.token) and self.agent.has_jobs():
             self.keep_lease(before)
             self.check_lease()
         else:
@@ -367,7 +378,7 @@ class HeldBoard:
     @property
     def _last_epoch(self) -> int | None:
         try:
-            return int(self.epoch_file.read_text())
+            return int(self.epoch_file.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return None
 
@@ -379,16 +390,17 @@ def hold_board(
     """Lock a board and ask for its facts. Other hosts are kept out by leases alone.
 
     Without a ``use`` the lab's state is not asked: its lease is the caller's, or none is taken.
-
     Raises BoardBusy (another labctl of this host has it), ConfigError (target and board do not
-    fit), and what probing raises.
+    fit), and what probing raises. A board on which a process stays is put aside.
     """
     target = load_target(board.target, lab.root)
     state = board_state(transport.label, board)
     with ExitStack() as ending:
         ending.enter_context(lock_board(board, state.with_suffix(".lock")))
+        ending.enter_context(explaining_full_storage(transport, board.workdir))
         script = f"{question(board.workdir)}{lease_question(board.workdir)}"
-        answers = ask(transport, script, timeout=PROBE_SECONDS)
+        with _recorded(lab, board, use):
+            answers = ask(transport, script, timeout=PROBE_SECONDS)
         facts = facts_in(answers, transport, board.workdir)
         held = HeldBoard(board, lab, target, facts, transport, state, ending, _answers=answers)
         held.in_lab = lab_lease(lab, board, use, hardware_of(board, facts))
@@ -396,4 +408,23 @@ def hold_board(
         check_machine(target, facts)
         if facts.machine == target.machine:  # to a 32-bit shell the kernel tells other features
             check_features(target, facts)
+        ending.enter_context(held.survivors.noticed())
         yield held
+
+
+@contextmanager
+def _recorded(lab: LabFile, board: Board, use: BoardUse | None) -> Iterator[None]:
+    """Record in the lab's state whether the board answers; who only reads the state shows it."""
+    if use is None or not lab.path.is_file() or board.name not in lab.lab.boards:
+        yield
+        return
+    try:
+        yield
+    except LinkError as error:
+        # The board's own error counts, and is not kept waiting for a database.
+        with suppress(ConfigError, HostError), patience(0.0):
+            lab_state(lab).health.contacted(
+                {board.name: link_state(error)}, by=this_user(), reason=error.message
+            )
+        raise
+    lab_state(lab).health.contacted({board.name: link_state(None)}, by=this_user())

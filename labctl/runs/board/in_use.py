@@ -13,7 +13,7 @@ import hashlib
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -27,8 +27,9 @@ from labctl.board import (
 )
 from labctl.board.running_jobs import running_jobs
 from labctl.config.lab import Board, LabFile
+from labctl.database import patience
 from labctl.errors import BoardBusy, ConfigError, HostError, HostTimeout, LeaseLost
-from labctl.files import append_line, locked, state_dir
+from labctl.files import append_line, host_writes, locked, state_dir
 from labctl.records import BoardFacts, Execution
 from labctl.state import BoardLeases, LabState, StateLease, lab_state
 from labctl.state.leases import steady_seconds
@@ -38,6 +39,8 @@ from labctl.transport import Transport
 #: Time to wait for a database that does not answer while a board is released.
 _LEAVE_SECONDS = 10.0
 _RENEWALS = 3
+#: Bytes of tokens in a file: 60,000 of them. A token matters while its lease is in force.
+_MOST_TOKEN_BYTES = 1 << 20
 
 
 def board_state(way: str, board: Board) -> Path:
@@ -101,29 +104,28 @@ def refuse_conflict(
     )
 
 
-def own_leases() -> Path:
-    """Return the file with the tokens of all leases that this host took, of whatever board."""
-    return state_dir() / "leases"
+def own_leases() -> tuple[Path, Path]:
+    """Return the files with the tokens of this host's last leases, of whatever board."""
+    return state_dir() / "leases", state_dir() / "leases.old"
 
 
 def new_own_token() -> str:
     """Make a lease's token that this host knows again, though this process dies at once."""
-    token = secrets.token_hex(8)
-    append_line(own_leases(), token)
+    token, (new, old) = secrets.token_hex(8), own_leases()
+    with locked(new.with_name("leases.lock"), timeout=_LEAVE_SECONDS), host_writes(new):
+        if new.exists() and new.stat().st_size > _MOST_TOKEN_BYTES:
+            new.replace(old)
+        append_line(new, token)
     return token
-
-
-def is_own(lease: Lease) -> bool:
-    """Tell whether this host took a lease."""
-    return is_own_token(lease.token)
 
 
 def is_own_token(token: str) -> bool:
     """Tell whether this host took the lease with a token."""
-    try:
-        return bool(token) and f"\n{token}\n" in f"\n{own_leases().read_text()}"
-    except FileNotFoundError:
-        return False
+    for path in own_leases() if token else ():
+        with suppress(FileNotFoundError):
+            if f"\n{token}\n" in f"\n{path.read_text(encoding='utf-8')}":
+                return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ class LeaseRenewer:
                 if not self._kept:
                     self._thread = None
                     return
-            with self._renewing:
+            with self._renewing, patience(0.0):  # the next renewal comes soon
                 with self._changed:
                     kept = list(self._kept)
                 self._renew(kept)
@@ -225,10 +227,7 @@ _making = threading.Lock()
 
 
 def lease_renewer(lab: LabFile, *, renewals: int = _RENEWALS) -> LeaseRenewer:
-    """Return the renewer of this process for a lab. It ends with its last user.
-
-    ``renewals``: of one that is made now. Raises ConfigError for a database that cannot be.
-    """
+    """Return this process's renewer for a lab; it ends with its last user. Raises ConfigError."""
     key = (str(lab.root.absolute()), lab.database or "")
     with _making:
         renewer = _renewers.get(key)
@@ -330,10 +329,10 @@ class LabLease:
             raise self._lost.again()
         if self._lease is not None and steady_seconds() >= self._lease.stop_before:
             because = f": {self._unanswered.message}" if self._unanswered else ""
-            raise LeaseLost(
-                f"the lease of board {self._board} was not renewed in time{because}",
-                hint="finished trials are kept; continue when the lab's database answers",
-            )
+            what = f"the lease of board {self._board} was not renewed in time{because}"
+            hint = "finished trials are kept; continue when the lab's database answers"
+            late = LeaseLost(what, hint=hint)
+            raise late.of_host() if self._unanswered else late
 
     def refuse_if_kept_for_another(self) -> None:
         """Raise BoardBusy when the board's time now is another's: nothing new begins.
@@ -348,7 +347,8 @@ class LabLease:
         """Let the board go. Raises HostError; then the lease ends by itself."""
         self._renewer.remove(self)
         if self._lease is not None and self._lost is None:
-            self.leases.release(self._lease)
+            with patience(_LEAVE_SECONDS):
+                self.leases.release(self._lease)
 
     @property
     def held(self) -> StateLease:
@@ -359,7 +359,7 @@ class LabLease:
     def renewed(self, now: StateLease | LeaseLost) -> None:
         """Take note of the lease as it is now; an epoch that was raised meanwhile stays."""
         if isinstance(now, LeaseLost):
-            self._lost = now
+            self._lost = now.of_host() if self._unanswered else now
             return
         with self._changing:
             self._lease = replace(now, epoch=max(now.epoch, self.held.epoch))
@@ -381,8 +381,8 @@ class LabLease:
 def hardware_of(board: Board, facts: BoardFacts) -> str:
     """Name the board itself in this boot, whatever devices.yaml calls it.
 
-    Its serial number does not tell: vendors give one number to all their boards. A restarted board
-    is known by the lease on it. Boards that are none, of one host, differ in their workdirs.
+    Vendors give one serial number to all their boards; a restarted board is known by its lease.
+    Boards that are none, of one host, differ in their workdirs.
     """
     where = "" if facts.execution is Execution.BOARD else f" {board.workdir}"
     return f"boot {facts.boot_id}{where}"

@@ -77,14 +77,16 @@ def open_board(
     *,
     use: BoardUse,
     ours: Callable[[Lease], bool] | None = None,
+    check: Callable[[HeldBoard], None] = lambda _held: None,
     on_contact: Callable[[HeldBoard], None] = lambda _held: None,
     build: Callable[[BuildRequest], object] | None = None,
 ) -> Iterator[Opened]:
     """Hold a board, see what it can take, fetch the models, and look again before it is used.
 
-    A lease that is ``ours`` is no conflict. ``on_contact`` gets the board when it has answered and
-    is free, before anything is fetched; ``build`` then makes the agent for its machine, unless that
-    is here. Raises BoardBusy and what else
+    A lease that is ``ours`` is no conflict. ``check`` may refuse the board whenever it is held:
+    while models are fetched, it may become another. ``on_contact`` gets the board when it has
+    answered and is free, before anything is fetched; ``build`` then makes the agent for its
+    machine, unless that is here. Raises BoardBusy and what else
     :func:`labctl.runs.board.held_board.hold_board` raises, what :func:`labctl.models.resolve`
     raises, and all problems of :func:`labctl.deploy.refuse` as soon as they are known. A board that
     breaks the work off is to be checked before the next job.
@@ -94,7 +96,9 @@ def open_board(
         def hold() -> HeldBoard:
             transport = ending.enter_context(connect())
             held = ending.enter_context(hold_board(board, transport, lab, use))
+            held.survivors.note = observer.note
             held.refuse_if_taken(ours=ours)
+            check(held)
             for one in files:
                 as_scheduled(one.recipe, held.facts)  # raises for CPUs that it does not have
             return held

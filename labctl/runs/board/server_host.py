@@ -25,6 +25,7 @@ from labctl.errors import (
     LabctlError,
     LinkError,
     LinkRefused,
+    ProgramFailed,
 )
 from labctl.files import host_writes
 from labctl.records import JobStatus
@@ -57,13 +58,14 @@ class BoardServers:
     """Starts servers on a held board, under its lease; what they print is kept in ``folder``.
 
     ``seconds`` is the longest that one may run: the agent ends it then, whoever has died.
-    ``on_link_loss`` gets each loss that is tried again.
+    ``on_link_loss`` gets each loss that is tried again, ``note`` what people should know.
     """
 
     held: HeldBoard
     folder: Path
     seconds: float
     on_link_loss: Callable[[InfraError], None] = lambda _error: None
+    note: Callable[[str], None] = lambda _text: None
 
     def clear(self) -> None:
         """End the servers that dead controllers left on the board, and remove their files.
@@ -156,15 +158,25 @@ class BoardServer:
     def stop(self) -> None:
         """End it, keep its output in the folder, and remove it from the board.
 
-        Without a link its own time ends it, or whoever has the board next.
+        Without a link its own time ends it, or whoever has the board next. Output that cannot be
+        fetched is noted.
         """
         agent, directory = self.host.held.agent, self.started.directory
-        with self.ending, suppress(InfraError):
-            status = agent.stop(directory).status
-            folder = self.host.folder
-            with host_writes(folder):
-                folder.mkdir(parents=True, exist_ok=True)
-            agent.collect(directory, folder, status=status, reattach_s=_ANSWER_SECONDS)
+        with self.ending:
+            try:
+                status = agent.stop(directory).status
+                folder = self.host.folder
+                with host_writes(folder):
+                    folder.mkdir(parents=True, exist_ok=True)
+                agent.collect(
+                    directory,
+                    folder,
+                    status=status,
+                    max_output_bytes=_MOST_OUTPUT_BYTES,
+                    reattach_s=_ANSWER_SECONDS,
+                )
+            except (InfraError, ProgramFailed) as error:
+                self.host.note(f"the output of a server is not kept: {error.message}")
 
     @contextmanager
     def signs_of_life(self) -> Iterator[None]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from labctl.build.untrusted import stand_apart
 from labctl.checked import listed
 from labctl.config.lab import Board
 from labctl.config.models import ModelSource
@@ -46,22 +47,20 @@ class Workspace:
     folder: Path
 
     @classmethod
-    def of(cls, recipe: Path, lab_root: Path) -> "Workspace":
+    def of(cls, recipe: Path, lab_root: Path, named: Path | None = None) -> "Workspace":
         """Return the present folder, if it holds the recipe and is apart from the lab.
 
-        Raises ConfigError.
+        ``named`` is the lab as the user named it: a link in the folder could lead anywhere. Raises
+        ConfigError.
         """
-        folder, lab = Path.cwd().resolve(), lab_root.resolve()
+        folder = Path.cwd().resolve()
         if not _real(recipe).is_relative_to(folder):
             raise ConfigError(
                 f"the untrusted recipe {recipe} is not in the present folder {folder}",
                 hint="change to the folder of the pull request first: it may read nothing else",
             )
-        if folder.is_relative_to(lab) or lab.is_relative_to(folder):
-            raise ConfigError(
-                f"the lab {lab} and the untrusted recipe's folder {folder} are not apart",
-                hint="keep them apart: labctl --lab DIR run RECIPE --untrusted",
-            )
+        for lab in (lab_root, named or lab_root):
+            stand_apart(lab, folder)
         return cls(folder)
 
     def recipe(self, text: str) -> Path:

@@ -103,6 +103,7 @@ class Forecast:
             ttft_ns=None if first is None else _ns(first),
             resident_token_ns=_ns(both[0].seconds_per_token) if both else None,
             storage_token_ns=_ns(both[1].seconds_per_token) if both else None,
+            upper_token_ns=_ns(upper) if (upper := prediction.upper_seconds) else None,
             bound=prediction.bound,
             source=self.sources[slug],
         )

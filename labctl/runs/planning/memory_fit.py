@@ -18,7 +18,8 @@ class MemoryFit:
 
     ``memory_bytes`` is the available memory, ``total_bytes`` all of it; None if the board does not
     report it. ``seconds_per_token`` is predicted for weights read from storage, if its rate is
-    known, ``resident_seconds`` for weights that stay in memory.
+    known, ``resident_seconds`` for weights that stay in memory; ``upper_seconds`` is the longest
+    expected time near the border.
     """
 
     variant: str
@@ -29,6 +30,7 @@ class MemoryFit:
     seconds_per_token: float | None = None
     storage_bytes_per_second: float | None = None
     resident_seconds: float | None = None
+    upper_seconds: float | None = None
 
     def document(self) -> dict[str, object]:
         """Return need and memory as a JSON document."""
@@ -65,6 +67,7 @@ class MemoryFit:
             paged.seconds_per_token if paged else work.seconds(storage),
             storage.value if storage else None,
             both[0].seconds_per_token if both else None,
+            prediction.upper_seconds if prediction else None,
         )
 
     def message(self) -> str:
@@ -105,7 +108,11 @@ class MemoryFit:
         )
         if self.resident_seconds is None:
             return f"{text}: it may {again}"
-        return f"{text}: expect {duration(self.resident_seconds * 1e9)} a token, or to {again}"
+        upper = ""
+        if self.upper_seconds is not None:
+            upper = f" (up to {duration(self.upper_seconds * 1e9)} if it reads single pages)"
+        resident = duration(self.resident_seconds * 1e9)
+        return f"{text}: expect {resident} a token, or to {again}{upper}"
 
     def _pace(self) -> str:
         if self.seconds_per_token is None or self.storage_bytes_per_second is None:

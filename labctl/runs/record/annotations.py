@@ -13,6 +13,7 @@ from labctl.records import Annotations
 from labctl.runs.record.directory import ANNOTATIONS, RunDirectory
 
 _TAG = re.compile(r"[^\W_][\w.:=+@/-]{0,63}")
+_LONGEST_NOTE = 10_000
 _LOCK_SECONDS = 10.0
 
 
@@ -58,6 +59,8 @@ def remove_tags(directory: RunDirectory, tags: Sequence[str]) -> Annotations:
 
 def set_note(directory: RunDirectory, text: str | None) -> None:
     """Replace the note of a run; None removes it. Raises ConfigError or HostError."""
+    if text is not None and len(text) > _LONGEST_NOTE:
+        raise ConfigError(f"the note has {len(text)} characters, and may have {_LONGEST_NOTE}")
     with annotating(directory):
         _write(directory, directory.annotations().model_copy(update={"note": text or None}))
 

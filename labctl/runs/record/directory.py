@@ -6,7 +6,8 @@ files as pulled and ``record.json``, and ``records.jsonl`` (the same records, a 
 :mod:`labctl.runs.resume` continues from, and ``events.jsonl`` is what :mod:`labctl.runs.watch`
 shows; ``annotations.json`` has the tags and the note that people gave it, and ``origin.json`` where
 an imported run comes from. The directory begins when the board has answered and can take the run;
-it is a run once it has a ``run.json``.
+it is a run once it has a ``run.json``. Until then ``recording`` has the number of recording that
+``run.json`` gets: clocks of hosts may be wrong, so the number says which run is the latest.
 
 A measurement of another lab is imported under a lock, so that it comes in once. A load test has
 ``serving.json`` in place of ``run.json``; see :mod:`labctl.evaluation.serving.directory`. An
@@ -22,11 +23,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from labctl.errors import BoardBusy, BoardNoSpace, BoardPermission, ConfigError
 from labctl.files import (
     append_line,
+    host_reads,
     host_writes,
     is_locked,
     locked,
@@ -37,6 +40,7 @@ from labctl.files import (
 from labctl.records import (
     Annotations,
     EvaluationRecord,
+    NumberedRecord,
     Origin,
     PlanRecord,
     RunEnd,
@@ -45,23 +49,32 @@ from labctl.records import (
     TrialRecord,
     written_version,
 )
-from labctl.runs.record.disk import COMPRESSED, check_space, compress, read_file, reading
+from labctl.runs.record.disk import (
+    COMPRESSED,
+    KINDS,
+    NUMBER,
+    check_space,
+    compress,
+    number_of,
+    read_file,
+    reading,
+)
 
-RUN = "run.json"
-EVALUATION = "evaluation.json"
-SERVING = "serving.json"
-#: The files of which one makes a directory a run, whatever its kind.
-KINDS = (RUN, EVALUATION, SERVING)
+RUN, EVALUATION, SERVING = KINDS
 GENERATIONS = "generations.jsonl"
 RECORD = "record.json"
 ANNOTATIONS = "annotations.json"
 ORIGIN = "origin.json"
+#: Marks a copy of another host's run; it holds the digest of the archive.
+FETCHED = "fetched"
 RECIPE = "recipe.yaml"
 #: The records, a line each.
 LINES = "records.jsonl"
 LOCK = "lock"
 #: A process that checks if a run is held has its lock for a moment.
 _LOOK_SECONDS = 0.5
+#: A number is taken in less than a second.
+_NUMBERING_SECONDS = 60.0
 #: Errors that mark a refused run.
 _REFUSALS = (ConfigError, BoardBusy, BoardNoSpace, BoardPermission)
 _ID = re.compile(r"\d{8}T\d{6}Z-.+-[0-9a-f]{6}")
@@ -78,10 +91,11 @@ class RunDirectory:
     def __init__(self, path: Path):
         self.path = path
 
-    def begin(self) -> None:
-        """Make the empty directory of a new run.
+    def begin(self, *, is_own: bool = True) -> None:
+        """Make the directory of a new run, with the next number of recording.
 
-        Raises ConfigError at once if records cannot store the lab's path.
+        A run that is not the lab's own has no number. Raises ConfigError at once if records cannot
+        store the lab's path, HostError.
         """
         raw = os.fsencode(self.path.absolute())
         try:
@@ -95,6 +109,21 @@ class RunDirectory:
         with host_writes(self.path):
             self.path.mkdir(parents=True)
             sync_directory(self.path.parent)
+        if is_own:
+            self.take_number()
+
+    def take_number(self) -> None:
+        """Give a directory that has no run yet the next number of recording. Raises HostError."""
+        runs = self.path.parent
+        with locked(runs / ".recording-lock", timeout=_NUMBERING_SECONDS), host_reads(runs):
+            write_atomic(self.path / NUMBER, f"{1 + _greatest_number(runs)}\n")
+
+    def open(self, name: str, record: NumberedRecord) -> None:
+        """Write the first record of the run, one of :data:`KINDS`, with its number."""
+        numbered = record.model_copy(update={"recorded": number_of(str(self.path)) or None})
+        write_atomic(self.path / name, numbered.model_dump_json(indent=2) + "\n")
+        with host_writes(self.path):
+            (self.path / NUMBER).unlink(missing_ok=True)
 
     def start(self, record: RunRecord, plan: PlanRecord, recipe: str | None = None) -> None:
         """Write ``plan.json`` and then ``run.json``: from here on it is a run.
@@ -104,7 +133,7 @@ class RunDirectory:
         if recipe is not None:
             write_atomic(self.path / RECIPE, recipe)
         write_atomic(self.path / "plan.json", plan.model_dump_json(indent=2) + "\n")
-        write_atomic(self.path / RUN, record.model_dump_json(indent=2) + "\n")
+        self.open(RUN, record)
 
     @property
     def is_planned(self) -> bool:
@@ -202,6 +231,13 @@ class RunDirectory:
     def is_imported(self) -> bool:
         """True if another lab measured it: none of its boards is one of this lab."""
         return (self.path / ORIGIN).exists()
+
+    @property
+    def is_recorded_here(self) -> bool:
+        """True unless it was imported, or fetched from the lab's shared store."""
+        folder = str(self.path)  # there may be thousands, and a Path each takes longer
+        marks = (f"{folder}/{name}" for name in (ORIGIN, FETCHED))
+        return not any(map(os.path.exists, marks))
 
     def origin(self) -> Origin | None:
         """Return the origin of an imported run; None for this lab's own. Raises ConfigError."""
@@ -340,10 +376,25 @@ def is_run_id(name: str) -> bool:
 
 
 def all_directories(runs: Path) -> list[RunDirectory]:
-    """All runs of a lab, oldest first, also those that have no plan yet or never got one."""
+    """All runs of a lab, oldest first, also those that have no plan yet or never got one.
+
+    Runs that were recorded here come last, by their numbers of recording: clocks may be wrong.
+    """
     if not runs.is_dir():
         return []
-    return [RunDirectory(path) for path in sorted(runs.iterdir()) if is_run_id(path.name)]
+    found = [RunDirectory(path) for path in runs.iterdir() if is_run_id(path.name)]
+    return sorted(found, key=_place)
+
+
+def _place(directory: RunDirectory) -> tuple[bool, int, str]:
+    is_own, path = directory.is_recorded_here, directory.path
+    return is_own, number_of(str(path)) if is_own else 0, path.name
+
+
+def _greatest_number(runs: Path) -> int:
+    """Return the greatest number of a run that was recorded here, also of those in the trash."""
+    found = chain(runs.iterdir(), runs.glob("trash/*"))
+    return max((_place(RunDirectory(path))[1] for path in found if path.is_dir()), default=0)
 
 
 def run_directories(runs: Path) -> list[RunDirectory]:

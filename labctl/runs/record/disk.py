@@ -3,7 +3,9 @@
 A full disk must not end a trial in the middle: the free space is checked before it begins.
 """
 
+import json
 import os
+import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -15,7 +17,7 @@ from pydantic import ValidationError
 from labctl.config.yaml.messages import path_text
 from labctl.errors import ConfigError, HostError
 from labctl.files import host_reads, host_writes, sync_directory, write_atomic
-from labctl.records import FileRecord, read_record
+from labctl.records import GREATEST_NUMBER, FileRecord, read_record
 from labctl.units import size
 
 T = TypeVar("T")
@@ -28,6 +30,13 @@ _MOST_BYTES = 256 << 20
 _MOST_PROBLEMS = 3
 #: A short trial's files, and the end of the run.
 LEAST_BYTES = 128_000
+#: The files of which one makes a directory a run, whatever its kind.
+KINDS = ("run.json", "evaluation.json", "serving.json")
+#: Number of recording of a run that has none of :data:`KINDS` yet.
+NUMBER = "recording"
+#: The beginning of a file of :data:`KINDS`, as labctl writes it.
+_RECORDED = re.compile(rb'\{\s*"schema_version": \d+,\s*"recorded": (\d+)\s*[,}]')
+_BEGINNING = 128
 #: A trial may take longer than those before it, and its record is written twice.
 _MARGIN = 2
 #: Files of a trial and of the run's end, with their temporary names.
@@ -84,13 +93,40 @@ def check_space(run: Path, trials: Iterable[Path]) -> None:
     needed = max(LEAST_BYTES, _MARGIN * max(sizes, default=0))
     free, files = free_space(run)
     if free < needed or (files is not None and files < _FILES):
-        left = f"{size(free)} free" if free < needed else f"{files} files more"
+        left = f"{size(free)} free" if free < needed else f"{files} files more (inodes)"
         raise HostError(
             f"the disk of {run} is nearly full: {left}, and a trial of this run needs"
             f" {size(needed)}",
             hint="free some space on this host (`labctl runs prune` moves old runs to the trash,"
             " `labctl runs trash empty` removes them), then `labctl resume`",
         )
+
+
+def number_of(run: str) -> int:
+    """Return the number of recording in a run directory; 0 if it has none that can be read.
+
+    Only the beginning of a file is read: there may be thousands of runs.
+    """
+    for name in (*KINDS, NUMBER):
+        try:
+            file = os.open(f"{run}/{name}", os.O_RDONLY)
+            try:
+                text = os.read(file, _BEGINNING)
+            finally:
+                os.close(file)
+            if name == NUMBER:
+                number = int(text)
+            elif found := _RECORDED.match(text):
+                number = int(found[1])
+            else:  # it has none, or another program wrote the file again
+                number = json.loads(Path(run, name).read_bytes()).get("recorded")
+            # Nobody records as many: a damaged number must leave room for the next one.
+            return number if type(number) is int and 0 < number <= GREATEST_NUMBER >> 1 else 0
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, AttributeError, RecursionError):
+            return 0  # who reads the record is told
+    return 0
 
 
 def free_space(folder: Path) -> tuple[int, int | None]:

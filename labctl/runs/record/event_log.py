@@ -12,6 +12,7 @@ from typing import BinaryIO, Self
 
 from pydantic_core import PydanticSerializationError
 
+from labctl import interrupts
 from labctl.files import is_locked
 from labctl.records.base import NewerRecord
 from labctl.records.events import Answers, AnyEvent, Deploy, Fetch, Progress, read_event
@@ -195,7 +196,7 @@ class EventReader:
 
 
 def follow(
-    directory: Path, reader: EventReader, *, wait: Callable[[float], None] = time.sleep
+    directory: Path, reader: EventReader, *, wait: Callable[[float], None] = interrupts.sleep
 ) -> Iterator[AnyEvent | None]:
     """Yield a run's events until no controller is left that could write any.
 

@@ -101,6 +101,8 @@ def stamp_of(directory: Path) -> str | None:
 def entry_with_size(directory: RunDirectory, stamp: str) -> Entry:
     """Return the rows of one run, with the size of its directory where that can be read."""
     entry = _facts(directory, stamp)
+    if not directory.is_recorded_here:  # its number is of another folder
+        entry = replace(entry, run=replace(entry.run, recorded=None))
     with suppress(ConfigError):  # of a folder that nobody here may read no size is known
         size = directory_bytes(directory.path)
         return replace(entry, run=replace(entry.run, size_bytes=size))

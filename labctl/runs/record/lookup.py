@@ -59,7 +59,7 @@ def _at(path: str) -> RunDirectory:
 
 def _one_of(known: Sequence[RunDirectory], name: str) -> RunDirectory | None:
     if name == "latest":
-        return _latest(known)
+        return known[-1] if known else None
     ids = {directory.path.name: directory for directory in known}
     if name in ids:
         return ids[name]
@@ -67,23 +67,6 @@ def _one_of(known: Sequence[RunDirectory], name: str) -> RunDirectory | None:
     if len(matches) > 1:
         raise ConfigError(f"{name!r} is the name of {len(matches)} runs: {', '.join(matches)}")
     return ids[matches[0]] if matches else None
-
-
-def _latest(known: Sequence[RunDirectory]) -> RunDirectory | None:
-    """Return the run that began last. Names have seconds; within one, the locks' times decide."""
-    if not known:
-        return None
-    second = known[-1].path.name.partition("-")[0]
-    same = [directory for directory in known if directory.path.name.startswith(second)]
-    return same[0] if len(same) == 1 else max(same, key=_locked_ns)
-
-
-def _locked_ns(directory: RunDirectory) -> tuple[int, str]:
-    """Return when a run was locked last, by its process; 0 for one that came from elsewhere."""
-    try:
-        return (directory.path / LOCK).stat().st_mtime_ns, directory.path.name
-    except OSError:
-        return 0, directory.path.name
 
 
 def _no_run(known: Sequence[RunDirectory], runs: Path, name: str) -> ConfigError:

@@ -18,6 +18,7 @@ from labctl.database import (
     SqliteDatabase,
     UnwritableDatabase,
     lab_database,
+    patience,
 )
 from labctl.database.base import together
 from labctl.errors import LabctlError
@@ -88,6 +89,18 @@ class RunRepository:
     def known(self) -> Index | None:
         """The index as it is, without a look at the run directories; None where there is none."""
         return self._index if self._index.version() == SCHEMA_VERSION else None
+
+    def answer(self, question: Callable[[Index], T]) -> T | None:
+        """Answer from :attr:`known`, None without one; make it again if it is damaged.
+
+        Raises HostError.
+        """
+        try:
+            return None if self.known is None else question(self.known)
+        except DamagedDatabase:
+            self._index.make_again()
+            self.refresh()
+            return question(self._index)
 
     def trials(self, wanted: Filter | None = None) -> list[IndexedTrial]:
         """Return the trials of the runs that meet a filter, oldest first. Raises HostError."""
@@ -190,13 +203,14 @@ def _folder_id(runs: Path) -> str:
             if not path.exists():
                 write_atomic(path, f"{secrets.token_hex(8)}\n")
     with host_reads(path):
-        return path.read_text().strip()
+        return path.read_text(encoding="utf-8").strip()
 
 
 def note_in_index(directory: RunDirectory, note: Note) -> None:
     """Add a run to the index of its lab; the next list does what fails here."""
     try:
-        RunRepository(directory.path.parent).add(directory)
+        with patience(0.0):  # it is a cache
+            RunRepository(directory.path.parent).add(directory)
     except LabctlError as error:
         note(f"note: {error.message}")
 

@@ -90,7 +90,7 @@ def _own_runs(
             continue
         group = (one.run.recipe, one.run.board)
         recent = good[group] < keep_last
-        good[group] += one.run.trials_ok > 0 and not directory.is_imported
+        good[group] += one.run.trials_ok > 0 and directory.is_recorded_here
         if one.run.id in candidates:
             yield one, directory, recent
 

@@ -10,7 +10,7 @@ from labctl.board import JobSpec, Started
 from labctl.board.job import DEFAULT_SAMPLE_MS, TELEMETRY
 from labctl.config.recipe import Recipe
 from labctl.engines import EngineParameters, Inputs, RawOutput
-from labctl.errors import BoardError, BoardRebooted, ProgramTimeout
+from labctl.errors import BoardError, BoardNotReady, BoardRebooted, ConfigError, ProgramTimeout
 from labctl.files import host_writes
 from labctl.performance.bottleneck import explain
 from labctl.records import (
@@ -142,9 +142,14 @@ def _on_board(
     if not attempt.open:  # else it is under way
         context.observer.trial_progress(GETTING_READY)
         began = time.monotonic()
-        found.conditions = context.retry(
-            lambda: context.conditions.ready(context.clock.longest_wait(trial), held.check_lease)
-        )
+        clock, conditions = context.clock, context.conditions
+        try:
+            found.conditions = context.retry(
+                lambda: conditions.ready(clock.longest_wait(trial), held.check_lease)
+            )
+        except (BoardNotReady, ConfigError):
+            found.conditions = conditions.last
+            raise
         found.waited_ns = round((time.monotonic() - began) * 1e9)
     found.limit = limit = context.clock.limit(trial)
     spec = JobSpec(

@@ -205,7 +205,7 @@ def _end_abandoned(root: Path) -> None:
 def _end_server(pid_file: Path) -> None:
     """End the process that a pid file names, if it is the server of that folder."""
     with suppress(OSError, ValueError):
-        pid = int(pid_file.read_text())
+        pid = int(pid_file.read_text(encoding="utf-8"))
         process = os.pidfd_open(pid)
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

@@ -218,7 +218,7 @@ def _allow_descriptors(pid: int) -> None:
 def _remove_stale(path: Path) -> None:
     """Remove a pid file that no server holds: it would prevent a new server from starting."""
     try:
-        file = path.open("r+")
+        file = path.open("r+", encoding="utf-8")
     except FileNotFoundError:
         return
     except OSError as error:
@@ -239,7 +239,7 @@ def _remove_stale(path: Path) -> None:
 def _holder(path: Path) -> int | None:
     """Return the hdc server that a pid file names, if it runs."""
     with suppress(OSError, ValueError):
-        pid = int(path.read_text())
+        pid = int(path.read_text(encoding="utf-8"))
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if any(word.rpartition(b"/")[2] == b"hdc" for word in words):
             return pid

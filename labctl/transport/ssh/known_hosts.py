@@ -39,7 +39,7 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):
 
     def load(self, file: Path) -> None:
         """Read a file. Raises InvalidHostKey, OSError, UnicodeDecodeError."""
-        for line in file.read_text().splitlines():
+        for line in file.read_text(encoding="utf-8").splitlines():
             marker, *rest = line.split(maxsplit=1) or [""]
             if not marker or marker.startswith("#") or marker == "@cert-authority":
                 continue

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import paramiko
 from paramiko.ssh_exception import ChannelException, SSHException
 
+from labctl import interrupts
 from labctl.errors import DeviceLost, LinkError, LinkRefused
 
 LOOPBACK = "127.0.0.1"
@@ -67,7 +68,8 @@ class SshLink:
         """Open a channel for a program. Raises LinkError."""
         self.check()
         try:
-            return self._transport.open_session(timeout=OPEN_SECONDS)
+            with interrupts.waiting():
+                return self._transport.open_session(timeout=OPEN_SECONDS)
         except (OSError, EOFError, SSHException) as error:
             raise DeviceLost(
                 f"{self.name} opens no channel: {error}",
@@ -83,9 +85,10 @@ class SshLink:
         """
         self.check()
         try:
-            return self._transport.open_channel(
-                "direct-tcpip", (address, port), (LOOPBACK, 0), timeout=timeout
-            )
+            with interrupts.waiting():
+                return self._transport.open_channel(
+                    "direct-tcpip", (address, port), (LOOPBACK, 0), timeout=timeout
+                )
         except ChannelException as error:
             where = f"its port {port}" if address == LOOPBACK else f"{address}:{port}"
             raise LinkRefused(

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import paramiko
@@ -39,6 +40,16 @@ _USUAL = Watch()
 
 _ssh_says = logging.getLogger("paramiko")
 _ssh_says.addHandler(logging.NullHandler())  # the errors raised here have all that matters
+
+
+def _run_of_match(command: str, **_how: Any) -> SimpleNamespace:
+    """Run the command of a ``Match exec`` in ssh's configuration."""
+    done = process.run(["sh", "-c", command], timeout=CONNECT_SECONDS)
+    return SimpleNamespace(ok=done.exit_status == 0)
+
+
+# paramiko would run it in the present folder.
+paramiko.config.invoke = SimpleNamespace(run=_run_of_match)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,14 @@ A host's output is data: bounded in size, and never trusted to be the expected a
 
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
 from paramiko.ssh_exception import SSHException
 
+from labctl import interrupts
 from labctl.errors import CommandTimeout, DeviceLost, ProtocolError
 from labctl.transport.base import remote_words
 from labctl.transport.ssh.link import SshLink
@@ -121,20 +122,27 @@ class SshProgram:
 
     def read(self) -> bytes:
         """Return the next piece of output; empty at its end. Raises LinkError."""
+        return next(filter(None, self.pieces()), b"")
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield output until its end, and an empty piece at each check of the host.
+
+        Raises LinkError.
+        """
         while True:
             self._channel.settimeout(self._wait_seconds)
             try:
                 piece = self._channel.recv(PIECE_BYTES)
             except TimeoutError:
                 self._tick()
+                yield b""
                 continue
             self._keep_errors()
-            if self._began or not piece:
-                if time.monotonic() > self._deadline:
-                    self._tick()
-                return piece
-            if rest := self._begin(piece):
-                return rest
+            if time.monotonic() > self._deadline and (self._began or not piece):
+                self._tick()
+            if not piece:
+                return
+            yield piece if self._began else self._begin(piece)
 
     def _begin(self, piece: bytes) -> bytes:
         """Skip output that is not the script's own."""
@@ -164,7 +172,7 @@ class SshProgram:
 
     def status(self) -> int | None:
         """As :meth:`finish`; None when a signal has ended the script."""
-        while not self._channel.status_event.wait(self._wait_seconds):
+        while not interrupts.wait(self._channel.status_event, self._wait_seconds):
             self._tick()
         self._keep_errors()
         status = self._channel.recv_exit_status()
@@ -189,6 +197,7 @@ class SshProgram:
             self._errors = (self._errors + self._channel.recv_stderr(PIECE_BYTES))[-ERRORS_BYTES:]
 
     def _tick(self) -> None:
+        interrupts.check()
         self._keep_errors()
         self._link.check()
         if time.monotonic() > self._deadline:

@@ -42,8 +42,7 @@ class SshTransport(LinkedTransport["SshLink"]):
 
         with SshProgram(link, _MERGE + script, timeout=timeout) as program:
             program.end_input()
-            while piece := program.read():
-                yield piece
+            yield from program.pieces()
             program.status()
 
     def sent_line(self, script: str) -> str:

@@ -45,6 +45,8 @@ def boxed(text: str, answer: str = "18") -> Grade:
         (r"\boxed{2(9)}", "18"),
         (r"\boxed{\approx 18}", "18"),
         (r"\boxed{18\ldots}", "18"),
+        (r"\\boxed{18 \\text{ eggs}}", "18"),  # as inside JSON
+        (r"\\boxed{\\frac{36}{2}}", "18"),
         (r"\boxed{USD 18}", "18"),
         (r"\boxed{€18}", "18"),
         (r"\boxed{18°}", "18"),
@@ -107,3 +109,43 @@ def test_notes_tell_of_several_boxes_open_boxes_and_units() -> None:
     assert boxed(r"\boxed{18 eggs} \boxed{2").notes == ("unclosed-box", "unit-removed")
     assert boxed(r"\boxed{50\%}", "50").notes == ("percent-removed",)
     assert boxed(r"\boxed{" + "1" * 5000 + "}").notes == ("too-long",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"<think>perhaps \boxed{7}</think> So \boxed{18}",
+        r"perhaps \boxed{7} </think> So \boxed{18}",  # the prompt had opened it
+        r"<thinking>\boxed{7}</thinking>\boxed{18}<think>or \boxed{7}",
+        r"<think><think>\boxed{7}</think>\boxed{18}",
+        r"<reasoning>\boxed{7}</reasoning> \boxed{18}",
+        r"[THINK]\boxed{7}[/THINK]\boxed{18}",
+        r"\boxed{18}<|end|>",
+        r"<|channel|>analysis<|message|>\boxed{7}<|end|><|channel|>final<|message|>\boxed{18}",
+        r"\boxed{18} as you asked: \boxed{}",
+        r"\boxed{18} as you asked: $\boxed{\text{ }}$, or \boxed{\ldots}",
+        r"\boxed{18} and \boxed{18.0}",
+    ],
+)
+def test_thoughts_and_empty_boxes_are_no_answer(text: str) -> None:
+    assert boxed(text).correct
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"<think>so \boxed{18}",
+        r"<think>so \boxed{18}</think> I do not know.",
+        r"<Think>so \boxed{18}. Wait,",
+        r"<|channel|>analysis<|message|>so \boxed{18}",
+        r"so \boxed{18} </think>",
+    ],
+)
+def test_a_box_in_a_thought_is_no_answer(text: str) -> None:
+    assert boxed(text) == Grade(None, correct=False, notes=("no-answer",))
+
+
+@pytest.mark.parametrize("between", [" and ", "$ or $", ", ", "、", " 或 "])
+def test_boxes_in_one_list_are_several_values(between: str) -> None:
+    assert not boxed(rf"\boxed{{3}}{between}\boxed{{18}}").correct
+    assert boxed(rf"\boxed{{3}}{between}\boxed{{18}}", "3, 18").correct

@@ -42,8 +42,22 @@ from labctl.evaluation.graders import make_grader
         ("**18**", "18"),
         ("\x1b[1m18\x1b[0m", "18"),
         ("18\x00", "18"),
-        ("0.3333333", "1/3"),
         ("18.00", "18"),
+        ("18 m s^{-1}", "18"),
+        (r"18\,\mathrm{m}\cdot\mathrm{s}^{-2}", "18"),
+        ("18 km·h⁻¹", "18"),
+        ("18 g of CO2, not H₂O", "18"),
+        ("18 of x_{2}", "18"),
+        ("1'234 Franken", "1234"),
+        ("1.234.567 Euro", "1234567"),
+        ("10 000 people", "10000"),
+        ("3 thousand", "3000"),
+        ("$2.5m", "2500000"),
+        ("3×10⁴", "30000"),
+        ("<think>7</think> 18", "18"),
+        ("7 </think> 18", "18"),
+        ("18 <think> 7", "18"),
+        (r"$x = - 18$", "-18"),
     ],
 )
 def test_a_number_is_read_as_a_person_reads_it(text: str, answer: str) -> None:
@@ -59,7 +73,7 @@ def test_a_number_is_read_as_a_person_reads_it(text: str, answer: str) -> None:
         ("1234567", "1234568"),  # integers are equal or not, whatever the tolerance
         ("50%", "5"),
         ("0.5", "50"),
-        ("0.333", "1/3"),
+        ("0.3333333", "1/3"),
         ("-18", "18"),
         ("1/0", "0"),
         ("9" * 5000, "9"),
@@ -69,6 +83,13 @@ def test_a_number_is_read_as_a_person_reads_it(text: str, answer: str) -> None:
         ("10,00", "0"),  # cut off, or a decimal comma
         ("10,00", "10"),
         ("1,2,3", "3"),
+        ("1'234", "234"),
+        ("1.234.567", "1.234"),
+        ("1.234,56", "56"),
+        ("3 thousand", "3"),
+        ("3³", "3"),
+        ("3⁴", "34"),
+        ("<think>18", "18"),
         ("", "0"),
     ],
 )
@@ -80,3 +101,8 @@ def test_no_number_is_no_answer() -> None:
     grade = make_grader("numeric").grade("I cannot tell.", "18", complete=True)
 
     assert (grade.extracted, grade.notes) == (None, ("no-answer",))
+
+
+@pytest.mark.parametrize("text", ["10,00", "1.234,56", "0,123", "1.2.3", "3万5"])
+def test_an_unclear_number_is_noted(text: str) -> None:
+    assert make_grader("numeric").grade(text, "3", complete=True).notes == ("unclear-number",)

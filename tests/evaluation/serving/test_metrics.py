@@ -23,6 +23,7 @@ def row(number: int = 1, **given: Any) -> RequestRecord:
         "prompt_tokens": 7,
         "completion_tokens": 5,
         "counted_by": "usage",
+        "tokens_after_first": 4,
     }
     return RequestRecord(**(told | given))
 
@@ -35,7 +36,9 @@ def test_times_of_an_open_loop_begin_at_the_intended_sending() -> None:
 def test_time_per_token_is_without_the_first_and_by_the_servers_count() -> None:
     """Five tokens: three pieces, and an end without text. Four of them took 40 ms."""
     assert tpot_ns(row()) == 10 * MS
-    assert tpot_ns(row(completion_tokens=1)) is None
+    assert tpot_ns(row(completion_tokens=1, tokens_after_first=0)) is None
+    assert tpot_ns(row(completion_tokens=7, tokens_after_first=2)) == 20 * MS  # five came at once
+    assert tpot_ns(row(tokens_after_first=None)) is None
     assert tpot_ns(row(arrivals_ns=(11 * MS,))) is None
     assert tpot_ns(row(counted_by="stream")) is None  # pieces are not tokens
     assert tpot_ns(row(arrivals_ns=(51 * MS,) * 3)) is None  # else 0 ns, which keeps every limit
@@ -86,7 +89,8 @@ def test_a_count_that_the_server_did_not_tell_is_no_rate_of_tokens() -> None:
         ({}, {"ttft_ns": 11 * MS, "tpot_ns": 1}, False),
         ({"failure": LOST}, {"ttft_ns": 1000 * MS}, False),
         ({"arrivals_ns": ()}, {"ttft_ns": 1000 * MS}, False),
-        ({"completion_tokens": 1}, {"tpot_ns": 1}, True),
+        ({"completion_tokens": 1, "tokens_after_first": 0}, {"tpot_ns": 1}, True),
+        ({"tokens_after_first": None}, {"tpot_ns": 1000 * MS}, False),
         ({"counted_by": "stream"}, {"tpot_ns": 1000 * MS}, False),
         ({"arrivals_ns": (51 * MS,) * 3}, {"tpot_ns": 1000 * MS}, False),
     ],

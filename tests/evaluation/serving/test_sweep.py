@@ -1,95 +1,111 @@
 """The knee of a sweep: the highest rate that the server follows."""
 
-from datetime import UTC, datetime
-from typing import Any
-
 import pytest
+from simulated_servers import batching, offered_stage, one_slot, rows_of, stage_of, swept
 
 from labctl.evaluation.serving.metrics import StageMetrics, measure
-from labctl.evaluation.serving.sweep import Knee, follows, knee, sweep_rates
-from labctl.records import LatencyLimits, RequestRecord, StageRecord
+from labctl.evaluation.serving.sweep import Knee, follows, knee
+from labctl.records import LatencyLimits
 
-MS = 1_000_000
 NO_LIMITS = LatencyLimits()
+#: Requests a second: 16 answers of 64 tokens in a step of 36 ms each.
+OF_A_BATCH = 16 / (64 * 0.036)
 
 
-def stage(rate: float | None, stop: Any = "done") -> StageRecord:
-    return StageRecord(
-        number=1,
-        name="",
-        loop="closed" if rate is None else "open",
-        rate=rate,
-        seed=1,
-        warm_up=0,
-        stop=stop,
-        began=datetime.now(UTC),
-    )
+def loaded(
+    rate: float, capacity: float, limits: LatencyLimits = NO_LIMITS, requests: int = 200
+) -> StageMetrics | None:
+    """A server of one slot, and requests at equal times."""
+    times = [number / rate for number in range(requests)]
+    return measure(rows_of(times, one_slot(1 / capacity)(times)), limits)
 
 
-def loaded(rate: float, capacity: float, limits: LatencyLimits) -> StageMetrics | None:
-    """A server of one slot that answers ``capacity`` requests a second; 200 requests."""
-    gap, service, at, rows = round(1e9 / rate), round(1e9 / capacity), 0, []
-    for number in range(200):
-        at = max(at, number * gap) + service
-        rows.append(
-            RequestRecord(
-                stage=1,
-                number=number + 1,
-                intended_ns=number * gap,
-                sent_ns=number * gap,
-                arrivals_ns=(at,),
-                done_ns=at,
-            )
-        )
-    return measure(rows, limits)
+def check_sweeps(seeds: range, outside: int) -> None:
+    """The knee is never above the capacity, and seldom far below."""
+    servers = ((one_slot(0.1), 10.0), (batching(16, 64, 0.02, 0.001), OF_A_BATCH))
+    for server, capacity in servers:
+        found = sorted((swept(server, 100, seed).rate or 0) / capacity for seed in seeds)
+        assert found[-1] <= 1.001
+        assert found[outside] >= 1 - INTERVAL
 
 
-def swept(capacity: float, start: float, limits: LatencyLimits = NO_LIMITS) -> Any:
-    tried = []
-    rates = sweep_rates(start)
-    rate = next(rates)
-    while True:
-        tried.append((stage(rate), loaded(rate, capacity, limits)))
-        try:
-            rate = rates.send(follows(*tried[-1]))
-        except StopIteration:
-            return tried
+#: As docs/serving.md has it.
+INTERVAL = 0.15
 
 
-@pytest.mark.parametrize("start", [0.05, 5.0, 400.0])
-def test_a_sweep_finds_the_capacity_from_either_side(start: float) -> None:
-    found = knee(swept(12.0, start))
+def test_sweeps_in_simulated_time_find_the_capacity() -> None:
+    check_sweeps(range(10), outside=3)
+
+
+@pytest.mark.soak
+def test_the_interval_of_the_knee_holds_over_a_hundred_seeds() -> None:
+    check_sweeps(range(100), outside=5)
+
+
+def test_the_offered_rate_is_judged_and_not_the_named_one() -> None:
+    """25 Poisson requests named 0.5/s were offered at another rate."""
+    stage, metrics = offered_stage(one_slot(0.1), 0.5, 25, seed=1000)
+    assert metrics
+    assert metrics.sending_ns
+    assert metrics.offered_per_second == pytest.approx(24 / (metrics.sending_ns / 1e9))
+    assert follows(stage, metrics, 0.1e9) is None  # fewer than 30 requests
+    lots, found = offered_stage(one_slot(0.1), 5.0, 100, seed=7)
+    assert follows(lots, found, 0.1e9)
+    beyond = (stage_of(100.0), loaded(100.0, 10.0))
+    told = knee([(lots, found), beyond])
+    assert told
     assert found
-    assert found.rate
-    assert found.beyond
-    assert found.rate <= 12.0 / 0.95
-    assert found.beyond >= 12.0
-    assert found.beyond / found.rate < 1.1
+    assert told.rate == pytest.approx(min(found.offered_per_second or 0, 10.0))
+
+
+def test_a_stage_shorter_than_ten_latencies_has_no_verdict() -> None:
+    """30 requests of 2 s at 12/s: all are sent before the first answer."""
+    times = [number / 12 for number in range(30)]
+    metrics = measure(rows_of(times, [at + 2 for at in times]), LatencyLimits())
+    assert follows(stage_of(12.0), metrics, 2e9) is None
+    rows = [(stage_of(12.0), metrics), (stage_of(24.0), metrics)]
+    assert knee(rows) is None
+
+
+def test_a_latency_that_grows_is_no_following() -> None:
+    """Ends come as starts do in the mean of the stage, but each waits longer."""
+    times = [number / 10 for number in range(400)]
+    ends = [at + 0.1 + (0 if at < 30 else (at - 30) * 0.5) for at in times]
+    stage, metrics = stage_of(10.0), measure(rows_of(times, ends), LatencyLimits())
+    assert follows(stage, metrics, 0.1e9) is False
+
+
+def test_the_knee_is_at_most_the_best_throughput() -> None:
+    fast, slow = (stage_of(9.9), loaded(9.9, 9.6)), (stage_of(20.0), loaded(20.0, 9.6))
+    found = knee([fast, slow])
+    assert found
+    assert found.rate == pytest.approx(9.6, rel=0.01)
 
 
 def test_a_limit_of_latency_bounds_the_goodput() -> None:
-    """At 10 requests a second each takes 100 ms or more: a limit of 90 ms is never kept."""
-    tried = swept(10.0, 1.0, LatencyLimits(latency_ns=90 * MS))
-    found = knee(tried)
-    assert found == Knee(None, min(one.rate for one, _ in tried))
+    """Each answer takes 100 ms or more: a limit of 90 ms is never kept."""
+    limits = LatencyLimits(latency_ns=90_000_000)
+    rows = [(stage_of(rate), loaded(rate, 10.0, limits)) for rate in (1.0, 5.0)]
+    found = knee(rows)
+    assert found
+    assert (found.rate, found.beyond) == (None, pytest.approx(1.0))
 
 
 def test_a_rate_beyond_a_lower_one_that_failed_is_no_knee() -> None:
-    good = loaded(1.0, 100.0, LatencyLimits())
-    late = loaded(20.0, 10.0, LatencyLimits())
-    rows = [(stage(1.0), good), (stage(2.0), late), (stage(3.0), good)]
-    assert knee(rows) == Knee(1.0, 2.0)
-    assert knee([(stage(1.0), good), (stage(2.0), good)]) == Knee(2.0, None)
+    good, late = loaded(1.0, 100.0), loaded(2.0, 1.0)
+    fast = loaded(3.0, 100.0)
+    found = knee([(stage_of(1.0), good), (stage_of(2.0), late), (stage_of(3.0), fast)])
+    assert found
+    assert (found.rate, found.beyond) == (pytest.approx(1, rel=0.01), pytest.approx(2))
 
 
 @pytest.mark.parametrize("stop", ["interrupted", "server-lost", "max-time"])
 def test_a_stage_that_was_cut_off_judges_nothing(stop: str) -> None:
-    good = loaded(1.0, 100.0, LatencyLimits())
-    rows = [(stage(1.0), good), (stage(2.0, stop), None)]
-    assert knee(rows) is None
+    assert knee([(stage_of(1.0), loaded(1.0, 100.0)), (stage_of(2.0, stop), None)]) is None
 
 
 def test_an_overloaded_stage_is_not_followed() -> None:
-    good = loaded(1.0, 100.0, LatencyLimits())
-    rows = [(stage(None), good), (stage(1.0), good), (stage(8.0, "overloaded"), None)]
-    assert knee(rows) == Knee(1.0, 8.0)
+    good = loaded(1.0, 100.0)
+    rows = [(stage_of(None), None), (stage_of(1.0), good), (stage_of(8.0, "overloaded"), None)]
+    found = knee(rows)
+    assert found == Knee(pytest.approx(1, rel=0.01), 8.0)

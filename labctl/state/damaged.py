@@ -1,0 +1,88 @@
+"""Damaged rows of the lab's state: which there are, and how a person removes one.
+
+Nothing else removes one silently: a damaged lease, hold, health or job keeps its board until then.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from labctl.errors import ConfigError
+from labctl.state.audit import add_audit, checked_reason
+from labctl.state.events import clock
+from labctl.state.tables import COLUMNS, insert, read
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from labctl.database.base import Row
+    from labctl.state.sql import StateDatabase
+
+
+@dataclass(frozen=True)
+class DamagedRow:
+    """A row that cannot be read."""
+
+    #: Of its content: the row has no other name that is sure to be one.
+    id: str
+    table: str
+    damaged: str
+
+
+def damaged_rows(state: "StateDatabase") -> Sequence[DamagedRow]:
+    """Return the damaged rows of all tables. Raises HostError, ConfigError."""
+    return [
+        found
+        for table, columns in COLUMNS.items()
+        for row in state.ask(f"SELECT {', '.join(columns)} FROM {table}", {})
+        if (found := _damaged(table, row)) is not None
+    ]
+
+
+def remove_damaged(
+    state: "StateDatabase", ids: Sequence[str], *, by: str, reason: str
+) -> Sequence[DamagedRow]:
+    """Remove damaged rows, with an entry in the audit log for each; return them.
+
+    Raises ConfigError for an id that no damaged row has, HostError.
+    """
+    from sqlalchemy import text
+
+    why = checked_reason(reason) or ""
+
+    def change(connection: "Connection") -> Sequence[DamagedRow]:
+        removed = []
+        is_sqlite = connection.dialect.name == "sqlite"
+        place, key = ("rowid", ":place") if is_sqlite else ("ctid", "CAST(:place AS tid)")
+        now = clock(connection, state.now)
+        for table, columns in COLUMNS.items():
+            question = f"SELECT CAST({place} AS TEXT), {', '.join(columns)} FROM {table}"
+            for at, *row in connection.execute(text(question)).all():
+                found = _damaged(table, tuple(row))
+                if found is None or found.id not in ids:
+                    continue
+                delete = text(f"DELETE FROM {table} WHERE {place} = {key}")
+                connection.execute(delete, {"place": int(at) if is_sqlite else at})
+                if table == "state_identity":  # boards know the lab by one
+                    insert(connection, table, {"id": secrets.token_hex(8)})
+                details = {"damaged": found.damaged}
+                add_audit(
+                    connection, now, by, "cli", "state remove", subject=table, reason=why,
+                    details=details,
+                )  # fmt: skip
+                removed.append(found)
+        if missing := sorted({*ids} - {one.id for one in removed}):
+            raise ConfigError(
+                f"no damaged row {', '.join(missing)}", hint="`labctl state damaged` lists them"
+            )
+        return removed
+
+    return state.change(change)
+
+
+def _damaged(table: str, row: "Row") -> DamagedRow | None:
+    _, why = read(table, list(COLUMNS[table]), row)
+    digest = hashlib.sha256(repr((table, row)).encode()).hexdigest()
+    return None if why is None else DamagedRow(digest[:12], table, why)
