@@ -2,8 +2,9 @@
 # make test    set up everything and pass the tests
 # make soak    the long counts
 # make bench   the measurements that the documents quote
+# make soak-servers  loads and evaluations of real model servers, and their table in docs/
 
-.PHONY: setup setup-tests demo check test soak bench clean
+.PHONY: setup setup-tests demo check test soak soak-servers bench clean
 PYTEST = .venv/bin/python -m pytest
 # Two more than there are processors, for tests wait a lot; at most 4.
 WORKERS = $$(n=$$(($$(nproc) + 2)); echo $$((n < 4 ? n : 4)))
@@ -24,10 +25,13 @@ check: setup
 	.venv/bin/lint-imports
 
 test: setup-tests check
-	scripts/test -n $(WORKERS) --dist loadfile -m "not soak and not bench"
+	scripts/test -n $(WORKERS) --dist loadfile -m "not soak and not bench and not servers"
 
 soak: setup-tests
 	LABCTL_TEST_FRESH=1 $(PYTEST) -m soak -s --timeout 7200
+
+soak-servers: setup-tests
+	LABCTL_WRITE_TABLE=1 $(PYTEST) -m servers -s tests/servers
 
 bench: setup-tests
 	LABCTL_TEST_FRESH=1 $(PYTEST) -m bench -s --timeout 7200
