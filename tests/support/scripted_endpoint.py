@@ -185,7 +185,8 @@ class ScriptedEndpoint:
             made.append(step)
             if form.stream and (event := form.event(step, answer, len(made), offset)) is not None:
                 request.sent_ns.append(time.monotonic_ns())
-                _event(writer, event)
+                for one in form.copies(event):
+                    _event(writer, one)
                 await writer.drain()
             if answer.flood:
                 made.clear()

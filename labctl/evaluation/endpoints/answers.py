@@ -240,6 +240,7 @@ class AnswerBuilder:
             counted_by=counted_by,
             hidden_tokens=hidden,
             tokens_after_first=after_first if self.choices == 1 else None,
+            answers=self.choices,
             token_ids=tuple(self.ids) if self.ids and len(self.ids) == count else None,
             token_ends=self.ends,
             likeliest=self.likeliest if self._request.likeliest else None,

@@ -177,9 +177,15 @@ class OpenAiClient(EndpointClient):
             self._version + self.path, {**document, **request.extra_body}, take, timeout=timeout
         )
         answer = answers[min(answers)] if answers else whole
-        answer.share(whole, len(answers))
+        for one in answers.values():
+            one.share(whole, len(answers))
+            if not one.is_ended(exchange):
+                return one.generation(exchange)
         if not answer.has_count and answer.is_ended(exchange) and not answer.listed:
-            tokens = await tokens_of(self, answer.text, "".join(answer.thoughts))
+            tokens: tuple[int, ...] | None = ()
+            for one in answers.values():
+                found = await tokens_of(self, one.text, "".join(one.thoughts))
+                tokens = None if found is None or tokens is None else (*tokens, *found)
             return answer.generation(exchange, tokenized=tokens)
         if answer.tokens and not answer.thoughts:
             answer.ends = with_end_token(

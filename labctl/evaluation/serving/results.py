@@ -186,10 +186,10 @@ def _of_tokens(metrics: StageMetrics, record: ServingRecord) -> Iterator[str]:
     if pieces is not None and abs(pieces - 1) > _NOTABLE:
         yield (f"ITL is between pieces; a piece has {digits(pieces)} tokens on average")
     if metrics.tpot_unknown and metrics.output_tokens_per_second is not None:
-        yield (
-            f"TPOT of {metrics.tpot_unknown} of {metrics.completed} answers is unknown: the server"
-            " does not say how many tokens came after the first piece"
-        )
+        why = "the server does not say how many tokens came after the first piece"
+        if metrics.several_answers:
+            why = "the requests asked for several answers each (n), which are counted together"
+        yield f"TPOT of {metrics.tpot_unknown} of {metrics.completed} answers is unknown: {why}"
     if metrics.hidden_tokens:
         yield (
             f"{metrics.hidden_tokens / metrics.completed:.0f} tokens of an answer on average were"
