@@ -48,8 +48,10 @@ class StageResult:
     def is_client_late(self) -> bool:
         """True if this computer, and not the server, limits the figures."""
         found = self.metrics
-        latency = found.latency_ns.p50 if found and found.latency_ns else 0.0
-        lateness = found.lateness_ns.p99 if found and found.lateness_ns else 0.0
+        if found is None or found.latency_ns is None:
+            return False  # nothing was answered: there are no times
+        latency = found.latency_ns.p50
+        lateness = found.lateness_ns.p99 if found.lateness_ns else 0.0
         worst = max(lateness, self.stage.client_lag_p99_ns or 0)
         return worst > _LATE_NS and worst > _LATE_SHARE * latency
 

