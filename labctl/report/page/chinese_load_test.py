@@ -9,7 +9,7 @@ CHINESE_LOAD_TEST = {
     "UNFINISHED: these are the figures of the loads so far.": (
         "UNFINISHED（未完成）：以下为目前已测负载的数据。"
     ),
-    "No request was answered.": "没有任何请求得到回答。",
+    "No measured request was answered.": "没有任何计入结果的请求得到回答。",
     "Most answers per second: {rate} ({load}).": "每秒回答数最高为 {rate}（{load}）。",
     (
         "The highest rate that the server follows is not known: fewer than two loads have a"

@@ -13,7 +13,7 @@ from labctl.evaluation.serving.results import LoadTestResults, StageResult, note
 from labctl.evaluation.serving.sweep import Knee
 from labctl.records import Execution, LatencyLimits, RunEnd
 from labctl.report.facts import load_test_facts
-from labctl.report.page.content import Cell, Column, Remark, Report, RunSection, Table
+from labctl.report.page.content import Cell, Column, Remark, Report, RunSection, Table, Tone
 from labctl.report.page.language import Language
 from labctl.report.page.sections import end_remarks, files_table
 from labctl.report.page.tables import ABSENT
@@ -78,7 +78,7 @@ def _answers(results: LoadTestResults, words: Language) -> Iterator[str]:
         if one.metrics and one.metrics.completed
     ]
     if not answered:
-        yield words("No request was answered.")
+        yield words("No measured request was answered.")
         return
     rate, best = max(answered, key=lambda pair: pair[0])
     yield words(
@@ -120,7 +120,9 @@ def _tables(results: LoadTestResults, words: Language) -> Iterator[Table]:
         words("Loads"),
         list(_columns(words, is_open=is_open, is_limited=is_limited)),
         [list(_row(one, words, is_open=is_open, is_limited=is_limited)) for one in results.stages],
-        words("* too few requests for an upper limit of the 99th percentile"),
+        words("* too few requests for an upper limit of the 99th percentile")
+        if any(_is_marked(one) for one in results.stages)
+        else "",
     )
     _, rows = length_cells(results)
     if rows:
@@ -136,6 +138,11 @@ def _tables(results: LoadTestResults, words: Language) -> Iterator[Table]:
         columns = [Column(text, numeric=at >= 2) for at, text in enumerate(headings)]
         cells = [[Cell(text, recorded=at < 2) for at, text in enumerate(row)] for row in rows]
         yield Table(words("Lengths in tokens"), columns, cells)
+
+
+def _is_marked(one: StageResult) -> bool:
+    samples = (getattr(one.metrics, name, None) for _, name in _TIMES)
+    return any(sample is not None and sample.p99_high is None for sample in samples)
 
 
 def _columns(words: Language, *, is_open: bool, is_limited: bool) -> Iterator[Column]:
@@ -163,8 +170,11 @@ def _row(one: StageResult, words: Language, *, is_open: bool, is_limited: bool) 
         yield _number(found.offered_per_second if found else None)
         verdict = {True: words("yes"), False: words("no"), None: "–"}[one.follows]
         yield Cell(verdict, tip=one.undecided or "")
-    failed = found is not None and (found.failed > 0 or one.stage.unfinished > 0)
-    yield Cell(answers_text(one), found.completed if found else None, tone="bad" if failed else "")
+    if found is None:
+        yield ABSENT
+    else:
+        tone: Tone = "bad" if found.failed or one.stage.unfinished else ""
+        yield Cell(answers_text(one), found.completed, tone=tone)
     yield _number(found.requests_per_second if found else None)
     yield _number(found.output_tokens_per_second if found else None)
     if is_limited:
