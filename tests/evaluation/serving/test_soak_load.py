@@ -6,7 +6,9 @@ from itertools import islice, pairwise
 from pathlib import Path
 from statistics import fmean
 
+import agent_builds
 import pytest
+from llama_builds import need_server
 from loaded import Loaded, waits
 from scripted_answers import Answer
 from scripted_endpoint import Request, scripted_endpoint
@@ -89,9 +91,11 @@ def windows(times: Sequence[int], size: int) -> list[Sequence[int]]:
     return [times[at : at + size] for at in range(len(times) - size + 1)]
 
 
+@pytest.mark.timeout(3000)  # it may have to be compiled
 def test_a_real_llama_server_is_started_loaded_and_stopped(
     lab: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    need_server(agent_builds.HOST)
     words = ["--set", "concurrency=[1,2]", "--set", "sweep=false", "-r", "0.5", "-n", "5"]
     words += ["--warm-up", "1", "--output-tokens", "8", "--prompt-tokens", "8-16", "--json"]
     assert run_cli(["load-test", str(shipped.RECIPES / "serving.yaml"), *words]) == 0
