@@ -130,12 +130,14 @@ def _check_options(
 
 def _print_other(directory: RunDirectory, result_format: str, output: Path | None) -> bool:
     """Print a run that is not a timing run. Return False if it is one, or if a page is wanted."""
+    if result_format == PAGE:
+        return False
     if directory.is_load_test:
         from labctl.cli.load_test_view import report_load_test
 
         report_load_test(directory, result_format, output)
         return True
-    if not directory.is_evaluation or result_format == PAGE:
+    if not directory.is_evaluation:
         return False
     from labctl.cli.eval import check_format, show_evaluation
 

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -116,31 +117,34 @@ def _again(recipe: EvaluationRecipe, name: str, started: StartedEndpoint) -> End
     return open_endpoint(recipe, name, started).client
 
 
-def contact(
-    recipe: EvaluationRecipe, started: dict[str, StartedEndpoint]
-) -> tuple[EndpointRecord, ...]:
+@dataclass(frozen=True)
+class Contacts:
+    """Records of the servers, and ``notes`` on what limits their answers."""
+
+    records: tuple[EndpointRecord, ...]
+    notes: tuple[str, ...]
+
+
+def contact(recipe: EvaluationRecipe, started: dict[str, StartedEndpoint]) -> Contacts:
     """Identify every server. Raises HostError for one that does not answer, ConfigError."""
     return run_async(_contact(recipe, started))
 
 
-async def _contact(
-    recipe: EvaluationRecipe, started: dict[str, StartedEndpoint]
-) -> tuple[EndpointRecord, ...]:
+async def _contact(recipe: EvaluationRecipe, started: dict[str, StartedEndpoint]) -> Contacts:
     opened = [open_endpoint(recipe, name, started.get(name)) for name in recipe.endpoints]
     try:
         identities = await asyncio.gather(*map(_identity, opened))
-        for endpoint in opened:
-            await check_tells(recipe, endpoint.name, endpoint.client)
+        notes = [await check_tells(recipe, one.name, one.client) for one in opened]
     finally:
         for endpoint in opened:
             await endpoint.client.aclose()
-    records = zip(opened, identities, strict=True)
-    return tuple(
+    records = tuple(
         _record(recipe, one.name, identity, started.get(one.name)).model_copy(
             update={"prompt_cache": one.client.prompt_cache}
         )
-        for one, identity in records
+        for one, identity in zip(opened, identities, strict=True)
     )
+    return Contacts(records, tuple(note for note in notes if note is not None))
 
 
 async def _identity(endpoint: OpenEndpoint) -> ServerIdentity:

@@ -39,11 +39,15 @@ def _sum(logprobs: list[float]) -> float:
     return min(0.0, most + math.log(sum(math.exp(one - most) for one in logprobs)))
 
 
-async def check_tells(recipe: EvaluationRecipe, endpoint: str, client: EndpointClient) -> None:
+async def check_tells(
+    recipe: EvaluationRecipe, endpoint: str, client: EndpointClient
+) -> str | None:
     """Ask a server for the likeliest tokens, before the first question.
 
-    Raises ConfigError if it does not report them, HostError if it does not answer.
+    Return a note if it reports fewer than :data:`LIKELIEST`. Raises ConfigError if it does not
+    report them, HostError if it does not answer.
     """
+    fewest = LIKELIEST
     for name, prompt in recipe.prompts.items():
         if prompt.choose_by != "probability":
             continue
@@ -53,8 +57,16 @@ async def check_tells(recipe: EvaluationRecipe, endpoint: str, client: EndpointC
             (Message("user", _TRIED),) if prompt.is_chat else _TRIED, 1, likeliest=LIKELIEST
         )
         try:
-            await client.generate(request, timeout=recipe.timeouts.answer)
+            found = await client.generate(request, timeout=recipe.timeouts.answer)
         except JobError as error:
             raise recipe.refusal(path, f"{problem}: {error.message}") from error
         except TryAgain as error:
             raise HostError(f"endpoint {endpoint}: {error.message}", hint=error.hint) from error
+        fewest = min(fewest, len(found.likeliest or ()))
+    if fewest == LIKELIEST:
+        return None
+    return (
+        f"endpoint {endpoint} reports {fewest} of the {LIKELIEST} likeliest tokens asked for: an"
+        " answer with no choice's letter among them counts as wrong (vLLM allows more with"
+        " --max-logprobs)"
+    )

@@ -134,7 +134,9 @@ def run_evaluation(request: EvaluationRequest, observer: Observer) -> Evaluation
             connect=request.connect,
             stack=servers,
         )
-        endpoints = contact(recipe, started)
+        contacts = contact(recipe, started)
+        for note in contacts.notes:
+            observer.note(f"note: {note}")
         record = EvaluationRecord(
             id=run.path.name,
             recipe=recipe.name,
@@ -143,7 +145,7 @@ def run_evaluation(request: EvaluationRequest, observer: Observer) -> Evaluation
             dataset=_dataset_record(dataset),
             models=tuple(identities.values()),
             prompts=tuple(p.record(name, dataset.examples) for name, p in recipe.prompts.items()),
-            endpoints=endpoints,
+            endpoints=contacts.records,
             sampling=SamplingRecord(**recipe.sampling.model_dump()),
             budgets=limits.all_tokens,
             model_budgets=limits.by_model,
@@ -153,7 +155,7 @@ def run_evaluation(request: EvaluationRequest, observer: Observer) -> Evaluation
             graders=recipe.graders,
             variants=tuple(f"{m}/{p}" for m in recipe.evaluated_models() for p in recipe.prompts),
             planned=0,
-            plan_notes=notes,
+            plan_notes=(*notes, *contacts.notes),
             labctl_version=importlib.metadata.version("labctl"),
             lab_revision=lab_revision(lab.root),
             host=platform.node(),
@@ -188,7 +190,7 @@ def resume_evaluation(
         started = start_servers(
             recipe, lab, run.path / "servers", observer=observer, connect=connect, stack=servers
         )
-        _refuse(record, differences(record.endpoints, contact(recipe, started)))
+        _refuse(record, differences(record.endpoints, contact(recipe, started).records))
         journal = Journal(run.path, record.id)
         end = directory.end()
         journal.resumed(max_time_again=end is not None and end.out_of_time)

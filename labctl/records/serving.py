@@ -132,5 +132,10 @@ class RequestRecord(FileRecord):
     tokens_after_first: int | None = Field(
         None, description="tokens that came after the first piece; None: not known"
     )
+    answers: int = Field(
+        1,
+        description="number of answers to this request (`n`): completion_tokens counts all of them,"
+        " and arrivals_ns are the pieces of the first",
+    )
     finish: FinishReason = "unknown"
     failure: Failure | None = Field(None, description="None: it was answered")

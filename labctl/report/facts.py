@@ -8,8 +8,16 @@ from pathlib import Path
 from pydantic import BaseModel, JsonValue
 
 from labctl.errors import ConfigError
-from labctl.records import Annotations, EvaluationRecord, Origin, RunEnd, RunRecord, TrialRecord
-from labctl.runs.record.directory import RunDirectory
+from labctl.records import (
+    Annotations,
+    EvaluationRecord,
+    Origin,
+    RunEnd,
+    RunRecord,
+    ServingRecord,
+    TrialRecord,
+)
+from labctl.runs.record.directory import SERVING, RunDirectory
 from labctl.runs.record.repository import RunRepository
 from labctl.units import duration, size
 
@@ -123,6 +131,12 @@ def evaluation_facts(record: EvaluationRecord) -> Iterator[Fact]:
         yield from _flat(
             name, value, f"evaluation.json ({source})" if source else "evaluation.json"
         )
+
+
+def load_test_facts(record: ServingRecord) -> Iterator[Fact]:
+    """Yield the facts that a load test's own file has."""
+    for name, value in record.model_dump(mode="json").items():
+        yield from _flat(name, value, SERVING)
 
 
 def trial_facts(directory: RunDirectory, number: int) -> list[Fact]:

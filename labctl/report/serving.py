@@ -42,7 +42,7 @@ def print_load_test(
 ) -> None:
     """Print a row for each load, then what the reader needs. It fits in 80 columns."""
     record = results.record
-    print_lines(console, [f"[bold]{plain(record.recipe)}[/] {plain(_headline(results))}"])
+    print_lines(console, [f"[bold]{plain(record.recipe)}[/] {plain(headline(results))}"])
     if record.endpoint.execution is Execution.EMULATED:
         print_lines(console, ["[bold red]EMULATED: does not show the speed of a board[/]"])
     headings, rows = cells(results, wide=wide)
@@ -68,7 +68,8 @@ def print_load_test(
         print_lines(console, ["[yellow]interrupted[/]"])
 
 
-def _headline(results: LoadTestResults) -> str:
+def headline(results: LoadTestResults) -> str:
+    """Return the server, its model and the requests in a line."""
     record = results.record
     where = record.endpoint.address or (
         f"a server that labctl started on {record.endpoint.board or 'this host'}"
@@ -123,16 +124,17 @@ def cells(
         found = one.metrics
         rate = None if found is None else found.offered_per_second
         row = [load_name(one.stage), *(["-" if rate is None else digits(rate)] if is_open else [])]
-        row += [_answers(one), *_rates(found, wide=wide, limited=limited)]
+        row += [answers_text(one), *_rates(found, wide=wide, limited=limited)]
         for name in times:
             sample = None if found is None else getattr(found, f"{name}_ns")
-            row += [_time(sample, percent) for percent in percents]
-        row += [_time(found.lateness_ns if found else None, "p99")] if wide else []
+            row += [time_text(sample, percent) for percent in percents]
+        row += [time_text(found.lateness_ns if found else None, "p99")] if wide else []
         rows.append(tuple(row))
     return headings, rows
 
 
-def _answers(one: StageResult) -> str:
+def answers_text(one: StageResult) -> str:
+    """Return the answers of a load, of its requests."""
     found = one.metrics
     return "-" if found is None else f"{found.completed}/{found.requests + one.stage.unfinished}"
 
@@ -151,7 +153,8 @@ def _rates(found: StageMetrics | None, *, wide: bool, limited: bool) -> list[str
     return [*shown[:2], *(shown[2:3] if wide else []), *(shown[3:] if limited else [])]
 
 
-def _time(sample: Distribution | None, percent: str) -> str:
+def time_text(sample: Distribution | None, percent: str) -> str:
+    """Return a percentile; ``*``: the sample is too small for an upper limit of p99."""
     if sample is None:
         return "-"
     mark = "*" if percent == "p99" and sample.p99_high is None else ""

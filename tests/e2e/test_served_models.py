@@ -6,8 +6,8 @@ from pathlib import Path
 import agent_builds
 import pytest
 from labs import lab_with_board
+from llama_builds import need_server
 
-from labctl.build import BuildRequest, build, list_artifacts
 from labctl.config.lab import find_lab
 from labctl.config.models import ModelSource
 from labctl.evaluation.endpoints import (
@@ -33,13 +33,6 @@ SMOLLM2 = {
     "sha256": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 }
 QUESTIONS = ("What is two plus three?", "Name a colour.", "Say yes.", "Count to five.")
-
-
-def need_server(target: str) -> None:
-    """Minutes the first time, then cached, also where the build spec changed since."""
-    there = [a for a in list_artifacts() if a.manifest.target == target and a.has(["llama-server"])]
-    if not there:
-        build(BuildRequest(target=target, version="new", tools=("llama-server",)))
 
 
 def request(name: str, **more: object) -> ServerRequest:

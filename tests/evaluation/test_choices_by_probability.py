@@ -14,6 +14,7 @@ from labctl.config.lab import LabFile, find_lab
 from labctl.errors import ConfigError
 from labctl.evaluation.likeliest import letter_logprobs
 from labctl.evaluation.preview import preview
+from labctl.records.events import AnyEvent
 from labctl.transport.registry import TRANSPORTS
 
 APIS = ("openai-chat", "openai-completions", "llama-server")
@@ -74,6 +75,44 @@ def test_the_likeliest_letter_is_taken(api: str, tmp_path: Path) -> None:
     assert len(server.answered) == COUNT + 1
     assert {one.body.get("n_predict", one.body.get("max_tokens")) for one in server.answered} == {1}
     assert outcome.end.truncation == ()
+
+
+#: The right letter is the seventh of the likeliest.
+MANY = {f" word{n}": -0.1 * n for n in range(1, 7)} | {RIGHT: -0.7}
+MANY |= {f" word{n}": -0.1 * n for n in range(8, 31)}
+
+
+@pytest.mark.parametrize("api", ["openai-chat", "openai-completions"])
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_server_that_allows_fewer_is_noted_once(api: str, refuses: bool, tmp_path: Path) -> None:
+    """By a refusal, as of vLLM, or silently."""
+    key = "top_logprobs" if api == "openai-chat" else "logprobs"
+
+    def limited(asked: Asked) -> Answer:
+        most = asked.body[key]
+        if refuses and most > 5:
+            said = f"Requested sample logprobs of {most}, which is greater than max allowed: 5"
+            return Answer(status=400, message=said)
+        return Answer(RIGHT, top=dict(list(MANY.items())[:5]))
+
+    lab, heard = colours_lab(tmp_path / "lab"), list[AnyEvent]()
+    with scripted_endpoint(limited) as server:
+        recipe = recipe_of(text_of(server.address, api))
+        outcome = evaluate(lab, recipe, heard)
+    (note,) = [one for one in outcome.record.plan_notes if "likeliest" in one]
+    assert "endpoint m-0 reports 5 of the 20 likeliest tokens asked for" in note
+    assert "an answer with no choice's letter among them counts as wrong" in note
+    assert sum(note in str(event) for event in heard) == 1
+    (cell,) = outcome.table.cells
+    assert cell.right == 0
+
+
+def test_a_server_that_allows_enough_is_not_noted(tmp_path: Path) -> None:
+    lab = colours_lab(tmp_path / "lab")
+    with scripted_endpoint(lambda _: Answer(RIGHT, top=MANY)) as server:
+        outcome = evaluate(lab, recipe_of(text_of(server.address, "openai-chat")))
+    assert outcome.record.plan_notes == ()
+    assert [cell.right for cell in outcome.table.cells] == [COUNT]
 
 
 @pytest.mark.parametrize("api", APIS)

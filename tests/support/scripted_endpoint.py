@@ -185,7 +185,7 @@ class ScriptedEndpoint:
             made.append(step)
             if form.stream and (event := form.event(step, answer, len(made), offset)) is not None:
                 request.sent_ns.append(time.monotonic_ns())
-                _event(writer, event)
+                _event(writer, *form.copies(event))
                 await writer.drain()
             if answer.flood:
                 made.clear()
@@ -221,8 +221,9 @@ def _chunk(writer: asyncio.StreamWriter, content: bytes) -> None:
     writer.write(b"%x\r\n%s\r\n" % (len(content), content))
 
 
-def _event(writer: asyncio.StreamWriter, document: Any) -> None:
-    _chunk(writer, b"data: " + dumped(document) + b"\n\n")
+def _event(writer: asyncio.StreamWriter, *documents: Any) -> None:
+    for document in documents:
+        _chunk(writer, b"data: " + dumped(document) + b"\n\n")
 
 
 async def _replay(stream: Sequence[tuple[float, Any]], writer: asyncio.StreamWriter) -> bool:

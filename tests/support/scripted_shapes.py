@@ -70,14 +70,19 @@ class Shape:
     def error(self, status: int, message: str) -> Any:
         return {"error": {"code": status, "message": message, "type": "scripted_error"}}
 
+    def copies(self, event: dict[str, Any]) -> list[dict[str, Any]]:
+        """The event of each answer to the request; all answers are alike."""
+        return [event]
+
     ends_with_done = True
 
 
-def _usage(done: Done) -> dict[str, int]:
+def _usage(done: Done, answers: int = 1) -> dict[str, int]:
+    count = done.count * answers
     return {
         "prompt_tokens": done.prompt_tokens,
-        "completion_tokens": done.count,
-        "total_tokens": done.prompt_tokens + done.count,
+        "completion_tokens": count,
+        "total_tokens": done.prompt_tokens + count,
     }
 
 
@@ -129,19 +134,32 @@ class Completions(Shape):
             event["usage"] = {"prompt_tokens": 5, "completion_tokens": count}
         return event
 
+    @property
+    def answers(self) -> int:
+        """The number of answers that a request asks for with ``n``."""
+        return int(self.body.get("n") or 1)
+
+    def copies(self, event: dict[str, Any]) -> list[dict[str, Any]]:
+        """As vLLM sends them: a chunk of each choice, whose usage so far is that choice's own."""
+        return [
+            {**event, "choices": [{**choice, "index": index} for choice in event["choices"]]}
+            for index in range(self.answers)
+        ]
+
     def last(self, done: Done) -> list[dict[str, Any]]:
-        events = [self.chunk([self.choice("", done.finish)])]
+        events = self.copies(self.chunk([self.choice("", done.finish)]))
         wanted = (self.body.get("stream_options") or {}).get("include_usage")
         if wanted and not done.answer.no_usage:
-            events.append(self.chunk([]) | {"usage": _usage(done)})
+            events.append(self.chunk([]) | {"usage": _usage(done, self.answers)})
         return events
 
     def whole(self, done: Done) -> Any:
         choice = self.choice(done.text, done.finish)
         if not done.answer.no_tokens:
             choice = self.told(choice, done.steps, 0)
-        usage = {} if done.answer.no_usage else {"usage": _usage(done)}
-        return self.chunk([choice]) | usage
+        usage = {} if done.answer.no_usage else {"usage": _usage(done, self.answers)}
+        choices = [one["choices"][0] for one in self.copies(self.chunk([choice]))]
+        return self.chunk(choices) | usage
 
 
 class Chat(Completions):

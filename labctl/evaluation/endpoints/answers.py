@@ -178,6 +178,13 @@ class AnswerBuilder:
         is_whole = self.is_whole or not exchange.is_stream
         return self.finish is not None or (is_whole and bool(self.events or self.completion_tokens))
 
+    def check_end(self, exchange: Exchange) -> None:
+        """Raise TryAgain if the answer is incomplete."""
+        if not self.is_ended(exchange):
+            raise TryAgain("the answer ended before it was complete")
+        if self.finish in _GIVEN_UP:
+            raise TryAgain(f"the server gave up the answer: {self.finish}")
+
     def share(self, whole: "AnswerBuilder", choices: int) -> None:
         """Take over the facts that are common to all ``choices`` answers to the request."""
         self.choices = max(1, choices)
@@ -195,10 +202,7 @@ class AnswerBuilder:
         Raises TryAgain for an incomplete answer, OutputNotUnderstood if the answer contradicts
         itself or the limit.
         """
-        if not self.is_ended(exchange):
-            raise TryAgain("the answer ended before it was complete")
-        if self.finish in _GIVEN_UP:
-            raise TryAgain(f"the server gave up the answer: {self.finish}")
+        self.check_end(exchange)
         if self._request.likeliest and self.likeliest is None:
             raise OutputNotUnderstood("the server does not report the probabilities of tokens")
         count = self.completion_tokens if self.has_count else None
@@ -240,6 +244,7 @@ class AnswerBuilder:
             counted_by=counted_by,
             hidden_tokens=hidden,
             tokens_after_first=after_first if self.choices == 1 else None,
+            answers=self.choices,
             token_ids=tuple(self.ids) if self.ids and len(self.ids) == count else None,
             token_ends=self.ends,
             likeliest=self.likeliest if self._request.likeliest else None,

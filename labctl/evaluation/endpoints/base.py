@@ -46,7 +46,8 @@ class Generation:
 
     ``thoughts``: text that the server sent beside the answer. ``hidden_tokens``: tokens of thoughts
     that it counts and did not send. ``tokens_after_first``: tokens that came after the first piece;
-    None: not known.
+    None: not known. ``answers``: number of answers to the request (``n``); ``completion_tokens``
+    counts those of all, everything else is of the first.
     ``token_ends``: for each token the length of ``text`` after it, in code points. ``likeliest``:
     the likeliest first tokens and the natural logarithms of their probabilities; None: not asked
     for. ``cached_tokens``: prompt tokens that the server reused from an earlier request.
@@ -64,6 +65,7 @@ class Generation:
     counted_by: TokenCounter | None = None
     hidden_tokens: int = 0
     tokens_after_first: int | None = None
+    answers: int = 1
     token_ids: tuple[int, ...] | None = None
     token_ends: tuple[int, ...] | None = None
     likeliest: tuple[tuple[str, float], ...] | None = None

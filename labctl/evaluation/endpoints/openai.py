@@ -2,7 +2,7 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from pydantic import JsonValue
@@ -15,7 +15,7 @@ from labctl.evaluation.endpoints.base import (
     GenerationRequest,
     ServerIdentity,
 )
-from labctl.evaluation.endpoints.connection import Connection
+from labctl.evaluation.endpoints.connection import Connection, Exchange
 from labctl.evaluation.endpoints.counting import tokens_of
 from labctl.evaluation.endpoints.errors import Refused, TryAgain
 from labctl.evaluation.endpoints.openai_format import (
@@ -176,10 +176,23 @@ class OpenAiClient(EndpointClient):
         exchange = await self._connection.exchange(
             self._version + self.path, {**document, **request.extra_body}, take, timeout=timeout
         )
-        answer = answers[min(answers)] if answers else whole
-        answer.share(whole, len(answers))
+        in_order = [answers[index] for index in sorted(answers)] or [whole]
+        return await self._generation(in_order, whole, exchange)
+
+    async def _generation(
+        self, answers: Sequence[_Answer], whole: _Answer, exchange: Exchange
+    ) -> Generation:
+        """Return the first of the answers, with the count of all. Raises TryAgain for a part."""
+        for one in answers:
+            one.share(whole, len(answers))
+        for one in answers[1:]:
+            one.check_end(exchange)
+        answer = answers[0]
         if not answer.has_count and answer.is_ended(exchange) and not answer.listed:
-            tokens = await tokens_of(self, answer.text, "".join(answer.thoughts))
+            tokens: tuple[int, ...] | None = ()
+            for one in answers:
+                found = await tokens_of(self, one.text, "".join(one.thoughts))
+                tokens = None if found is None or tokens is None else (*tokens, *found)
             return answer.generation(exchange, tokenized=tokens)
         if answer.tokens and not answer.thoughts:
             answer.ends = with_end_token(

@@ -279,6 +279,7 @@ class _Stage:
             "counted_by": answer.counted_by,
             "hidden_tokens": answer.hidden_tokens,
             "tokens_after_first": answer.tokens_after_first,
+            "answers": answer.answers,
             "finish": answer.finish,
         }
 

@@ -64,7 +64,8 @@ class StageMetrics:
     ``whole_share``: of the answers of several tokens, the share that came all at once: their TTFT
     is their latency. ``tpot_unknown``: answers of several tokens without TPOT; ``hidden_tokens``:
     tokens of thoughts that were counted and not sent; ``unknown_ends``: answers without a known
-    reason of their end.
+    reason of their end. ``several_answers``: requests that had several answers each; their
+    ``output_tokens`` are the mean of these, and TPOT and tokens per piece are unknown.
     """
 
     requests: int
@@ -96,6 +97,7 @@ class StageMetrics:
     tpot_unknown: int
     hidden_tokens: int
     unknown_ends: int
+    several_answers: int
     tokens_per_piece: float | None
     whole_share: float | None
 
@@ -145,8 +147,13 @@ def tpot_ns(row: RequestRecord) -> float | None:
 
 
 def tokens_of(row: RequestRecord) -> int | None:
-    """Return the number of tokens of an answer; None if only its pieces were counted."""
+    """Return the number of tokens of all answers; None if only their pieces were counted."""
     return None if row.counted_by == "stream" else row.completion_tokens
+
+
+def _tokens_of_an_answer(row: RequestRecord) -> float | None:
+    tokens = tokens_of(row)
+    return tokens if tokens is None or row.answers == 1 else tokens / row.answers
 
 
 def is_good(row: RequestRecord, limits: LatencyLimits) -> bool:
@@ -175,6 +182,7 @@ def measure(
     if not measured:
         return None
     done = [row for row in measured if row.failure is None]
+    single = [row for row in done if row.answers == 1]
     window = max(row.done_ns for row in measured) - min(start_ns(row) for row in measured)
     output = _total([tokens_of(row) for row in done])
     prompt = _total([row.prompt_tokens for row in done])
@@ -211,13 +219,14 @@ def measure(
         asked_prompt_tokens=describe(_known([row.asked_prompt_tokens for row in measured])),
         prompt_tokens=describe(_known([row.prompt_tokens for row in done])),
         asked_output_tokens=describe(_known([row.asked_output_tokens for row in measured])),
-        output_tokens=describe(_known([tokens_of(row) for row in done])),
+        output_tokens=describe(_known([_tokens_of_an_answer(row) for row in done])),
         cached_share=_cached_share(done),
         tpot_unknown=sum(tpot_ns(row) is None and tokens_of(row) not in (0, 1) for row in done),
         hidden_tokens=sum(row.hidden_tokens for row in done),
         unknown_ends=sum(row.finish == "unknown" for row in done),
-        tokens_per_piece=_tokens_per_piece(done),
-        whole_share=_whole_share(done),
+        several_answers=len(done) - len(single),
+        tokens_per_piece=_tokens_per_piece(single),
+        whole_share=_whole_share(single),
     )
 
 

@@ -48,8 +48,10 @@ class StageResult:
     def is_client_late(self) -> bool:
         """True if this computer, and not the server, limits the figures."""
         found = self.metrics
-        latency = found.latency_ns.p50 if found and found.latency_ns else 0.0
-        lateness = found.lateness_ns.p99 if found and found.lateness_ns else 0.0
+        if found is None or found.latency_ns is None:
+            return False  # nothing was answered: there are no times
+        latency = found.latency_ns.p50
+        lateness = found.lateness_ns.p99 if found.lateness_ns else 0.0
         worst = max(lateness, self.stage.client_lag_p99_ns or 0)
         return worst > _LATE_NS and worst > _LATE_SHARE * latency
 
@@ -186,10 +188,10 @@ def _of_tokens(metrics: StageMetrics, record: ServingRecord) -> Iterator[str]:
     if pieces is not None and abs(pieces - 1) > _NOTABLE:
         yield (f"ITL is between pieces; a piece has {digits(pieces)} tokens on average")
     if metrics.tpot_unknown and metrics.output_tokens_per_second is not None:
-        yield (
-            f"TPOT of {metrics.tpot_unknown} of {metrics.completed} answers is unknown: the server"
-            " does not say how many tokens came after the first piece"
-        )
+        why = "the server does not say how many tokens came after the first piece"
+        if metrics.several_answers:
+            why = "the requests asked for several answers each (n), which are counted together"
+        yield f"TPOT of {metrics.tpot_unknown} of {metrics.completed} answers is unknown: {why}"
     if metrics.hidden_tokens:
         yield (
             f"{metrics.hidden_tokens / metrics.completed:.0f} tokens of an answer on average were"

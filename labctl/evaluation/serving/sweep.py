@@ -93,7 +93,8 @@ def behind(metrics: StageMetrics, latency_ns: float | None) -> float:
     usual = max(latency_ns or 0, metrics.latency_ns.p50 if metrics.latency_ns else 0)
     typical = (metrics.offered_per_second or 0) * usual / 1e9
     waiting = ((metrics.outstanding or 0) - typical) / metrics.requests
-    return max(1 - metrics.departures, waiting, metrics.growth or 0)
+    # A latency may grow by more than the time of sending.
+    return min(1.0, max(1 - metrics.departures, waiting, metrics.growth or 0))
 
 
 def knee(stages: Measured) -> Knee | None:

@@ -2,10 +2,12 @@
 
 from labctl.report.page.chinese_evaluation import CHINESE_EVALUATION
 from labctl.report.page.chinese_latency import CHINESE_LATENCY
+from labctl.report.page.chinese_load_test import CHINESE_LOAD_TEST
 
 CHINESE = {
     **CHINESE_EVALUATION,
     **CHINESE_LATENCY,
+    **CHINESE_LOAD_TEST,
     # the page
     "labctl report": "labctl 测量报告",
     "Answer": "结论",

@@ -19,7 +19,7 @@ from labctl.report.page.evaluation_tables import (
     transcripts,
 )
 from labctl.report.page.language import Language
-from labctl.report.page.sections import files_table
+from labctl.report.page.sections import end_remarks, files_table
 from labctl.stats import Interval, paired_difference
 
 #: Share of reports in which some difference may be claimed wrongly (Bonferroni's correction).
@@ -213,21 +213,7 @@ def _section(one: MeasuredEvaluation, words: Language) -> RunSection:
 
 def _remarks(one: MeasuredEvaluation, words: Language) -> Iterator[Remark]:
     end = one.end
-    if end is None:
-        yield Remark(words("The run has not ended, or its controller died."), tone="bad")
-    elif end.failure is not None:
-        lead = words("Ended early ({blame}): ", blame=end.failure.blame)
-        yield Remark(end.failure.message, lead, "bad")
-    elif end.state == "interrupted":
-        yield Remark(words("The run was interrupted."), tone="bad")
-    for gate in end.gates if end else ():
-        lead = {
-            True: words("Gate kept: "),
-            False: words("Gate MISSED: "),
-            None: words("Gate not judged: "),
-        }[gate.passed]
-        text = f"{gate.variant}, {gate.metric} {gate.limit}: {gate.detail}"
-        yield Remark(text, lead, "bad" if gate.passed is False else "")
+    yield from end_remarks(end, words)
     for note in (*one.record.plan_notes, *(end.notes if end else ())):
         yield Remark(note)
     for held in end.truncation if end else ():

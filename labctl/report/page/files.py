@@ -12,9 +12,10 @@ from labctl.report.figures.files import FORMATS as PICTURES
 from labctl.report.page.build import build_report
 from labctl.report.page.content import Report
 from labctl.report.page.evaluation import evaluation_report
-from labctl.report.page.evaluation_tables import MeasuredEvaluation, measured_evaluation
+from labctl.report.page.evaluation_tables import measured_evaluation
 from labctl.report.page.html import html
 from labctl.report.page.language import Language
+from labctl.report.page.load_test import load_test_report, measured_load_test
 from labctl.report.page.markdown import markdown
 from labctl.report.page.pdf import find_browser, pdf
 from labctl.runs.record.directory import RunDirectory
@@ -59,7 +60,9 @@ def make_report(
 ) -> Report:
     """Return the report on runs. Raises ConfigError as :func:`write_report`."""
     if any(directory.is_evaluation for directory in directories):
-        return evaluation_report(_only_evaluation(directories), words)
+        return evaluation_report(measured_evaluation(_only(directories, "an evaluation")), words)
+    if any(directory.is_load_test for directory in directories):
+        return load_test_report(measured_load_test(_only(directories, "a load test")), words)
     return build_report(directories, words, references)
 
 
@@ -78,13 +81,13 @@ def write_pages(
     return [path]
 
 
-def _only_evaluation(directories: Sequence[RunDirectory]) -> MeasuredEvaluation:
+def _only(directories: Sequence[RunDirectory], kind: str) -> RunDirectory:
     if len(directories) > 1:
         raise ConfigError(
-            "an evaluation has a report of its own",
+            f"{kind} has a report of its own",
             hint="write one for each; `labctl latency-match` joins evaluations and timing runs",
         )
-    return measured_evaluation(directories[0])
+    return directories[0]
 
 
 def _pictures(report: Report, path: Path, name: str | None) -> list[Path]:

@@ -1,13 +1,13 @@
 """Sections of a report for each run: remarks, conditions, checks, trials, provenance."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
 import yaml
 
-from labctl.records import TrialRecord, TrialState
+from labctl.records import RunEnd, TrialRecord, TrialState
 from labctl.report.facts import record_facts
 from labctl.report.page.content import Cell, Column, Remark, RunSection, Table
 from labctl.report.page.language import Language
@@ -179,6 +179,26 @@ def _temperature(start: int | None, highest: int | None) -> Cell:
         return ABSENT
     begin = "" if start is None else f"{start / 1000:.0f} – "
     return Cell(f"{begin}{highest / 1000:.0f} °C", highest)
+
+
+def end_remarks(end: RunEnd | None, words: Language) -> Iterator[Remark]:
+    """Yield why a run has no regular end, and its gates."""
+    if end is None:
+        yield Remark(words("The run has not ended, or its controller died."), tone="bad")
+        return
+    if end.failure is not None:
+        lead = words("Ended early ({blame}): ", blame=end.failure.blame)
+        yield Remark(end.failure.message, lead, "bad")
+    elif end.state == "interrupted":
+        yield Remark(words("The run was interrupted."), tone="bad")
+    for gate in end.gates:
+        lead = {
+            True: words("Gate kept: "),
+            False: words("Gate MISSED: "),
+            None: words("Gate not judged: "),
+        }[gate.passed]
+        text = f"{gate.variant}, {gate.metric} {gate.limit}: {gate.detail}"
+        yield Remark(text, lead, "bad" if gate.passed is False else "")
 
 
 def files_table(run: str, directory: Path, words: Language) -> Table:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -413,3 +414,60 @@ def test_a_server_that_dies_is_status_3_and_what_was_measured_stays(
     assert stage["metrics"]["completed"] >= 5
     end = json.loads((only_run(lab) / "end.json").read_text())
     assert (end["state"], end["failure"]["blame"]) == ("failed", "infra")
+
+
+@pytest.mark.parametrize("api", ["openai-chat", "openai-completions"])
+@pytest.mark.parametrize("is_told", [True, False])
+def test_two_answers_to_a_request_are_counted_as_two(
+    lab: Path, capsys: pytest.CaptureFixture[str], api: str, is_told: bool
+) -> None:
+    """Usage counts the tokens of both; pieces and their times are those of the first answer."""
+    words = ["--set", "workload.extra_body={n: 2, min_tokens: 16}", "--tpot", "1s"]
+    answer = replace(QUICK, no_usage=not is_told, no_tokens=True)
+    with scripted_endpoint({"": answer}) as server:
+        status = load(
+            server, "--api", api, "-c", "2", "-n", "6", "--output-tokens", "16", "--json", *words
+        )
+        assert {request.body["n"] for request in server.answered} == {2}
+    assert status == 0
+    document = json.loads(capsys.readouterr().out)
+    metrics = document["stages"][0]["metrics"]
+    # Without usage, the tokenizer counts the text, which has no end token.
+    tokens = 16 if is_told else 15
+    assert metrics["output_tokens"]["low"] == metrics["output_tokens"]["high"] == tokens
+    rate = 2 * tokens * metrics["requests_per_second"]
+    assert metrics["output_tokens_per_second"] == pytest.approx(rate)
+    assert (metrics["tpot_ns"], metrics["tpot_unknown"]) == (None, 6)
+    assert (metrics["tokens_per_piece"], metrics["whole_share"]) == (None, None)
+    (tpot,) = [note for note in document["notes"] if "TPOT" in note]
+    assert "6 of 6 answers is unknown: the requests asked for several answers each" in tpot
+    assert not any("a piece has" in note for note in document["notes"])
+    rows = lines(only_run(lab) / "requests.jsonl")
+    assert {(row["answers"], row["completion_tokens"]) for row in rows} == {(2, 2 * tokens)}
+
+
+def test_two_short_answers_are_not_taken_for_one_of_the_length_asked_for(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--set", "workload.extra_body={n: 2}", "-c", "1", "-n", "5", "--output-tokens", "30"]
+    with scripted_endpoint({"": QUICK}) as server:
+        assert load(server, *words) == 0
+    assert "answers of 16 tokens on average, 30 were requested" in capsys.readouterr().out
+
+
+def test_an_answer_whose_second_choice_is_cut_off_has_failed(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def piece(index: int, text: str, finish: str | None = None) -> tuple[float, Any]:
+        part = {"index": index, "delta": {"content": text}, "finish_reason": finish}
+        return 0.0, {"choices": [part]}
+
+    cut = Answer(stream=[piece(0, "one"), piece(1, "two"), piece(0, "", "stop")])
+
+    def script(_: Asked) -> Answer:
+        return QUICK if len(server.answered) == 1 else cut  # the first is the check
+
+    words = ["-c", "1", "-n", "3", "--warm-up", "0", "--set", "workload.extra_body={n: 2}"]
+    with scripted_endpoint(script) as server:
+        assert load(server, *words) == 1
+    assert "3 failed: the answer ended before it was complete" in capsys.readouterr().out

@@ -1,14 +1,17 @@
 """Long loads: queueing theory, a sweep over HTTP, and a real llama-server."""
 
 import json
-from itertools import islice
+from collections.abc import Sequence
+from itertools import islice, pairwise
 from pathlib import Path
 from statistics import fmean
 
+import agent_builds
 import pytest
+from llama_builds import need_server
 from loaded import Loaded, waits
 from scripted_answers import Answer
-from scripted_endpoint import scripted_endpoint
+from scripted_endpoint import Request, scripted_endpoint
 from timed_client import TimedClient
 
 from labctl import shipped
@@ -52,23 +55,47 @@ def test_a_stall_of_2_s_is_in_the_p99_of_an_open_loop() -> None:
 
 
 def test_a_sweep_over_http_finds_the_capacity(capsys: pytest.CaptureFixture[str]) -> None:
-    """One slot of 100 ms: ten requests a second."""
+    """One slot of 100 ms: ten requests a second, less what HTTP and a busy host cost."""
     answer = Answer([" word"] * 7, first_s=0.03, token_s=0.01)
     with scripted_endpoint({"": answer}, slots=1) as server:
         words = ["--sweep", "-n", "150", "--output-tokens", "8", "--json"]
         assert run_cli(["load-test", "--url", server.address, *words]) == 0
+        capacity, best = capacity_of(server.answered)
     found = json.loads(capsys.readouterr().out)
-    single = found["stages"][0]["metrics"]["requests_per_second"]
     rates = [(one["rate"], one["metrics"]["departures"]) for one in found["stages"][1:]]
-    print(f"\nsingle stream {single:.2f}/s, tried {rates}, knee {found['knee']}")
-    # No answer takes less than 100 ms, though a busy host may take more for some time.
-    assert 0.5 * single < found["knee"]["rate"] <= 10 / 0.95
-    assert found["knee"]["beyond"] < 1.1 * found["knee"]["rate"]
+    rate, beyond = found["knee"]["rate"], found["knee"]["beyond"]
+    share, more = rate / capacity, beyond / capacity
+    print(f"\ncapacity {capacity:.2f}/s, at best {best:.2f}/s, tried {rates}")
+    print(f"knee {rate:.2f} ({share:.1%}), beyond {beyond:.2f} ({more:.1%})")
+    assert capacity <= best <= 10
+    # As in docs/serving.md; 200 sweeps in simulated time gave 1.05 to 1.5 for the rate beyond.
+    assert 0.85 * capacity <= rate <= 1.01 * best
+    assert 1 < more < 1.5
 
 
+def capacity_of(answered: Sequence[Request]) -> tuple[float, float]:
+    """Return answers per second while another request waited, by the server's own clock.
+
+    The second figure is that of the best 100 in a row: a busy host is not equally busy.
+    """
+    rows = sorted(answered, key=lambda request: request.done_ns or 0)
+    times = [
+        after.done_ns - before.done_ns
+        for before, after in pairwise(rows)
+        if before.done_ns and after.done_ns and after.arrived_ns < before.done_ns
+    ]
+    return 1e9 / fmean(times), 1e9 / min(fmean(part) for part in windows(times, 100))
+
+
+def windows(times: Sequence[int], size: int) -> list[Sequence[int]]:
+    return [times[at : at + size] for at in range(len(times) - size + 1)]
+
+
+@pytest.mark.timeout(3000)  # it may have to be compiled
 def test_a_real_llama_server_is_started_loaded_and_stopped(
     lab: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    need_server(agent_builds.HOST)
     words = ["--set", "concurrency=[1,2]", "--set", "sweep=false", "-r", "0.5", "-n", "5"]
     words += ["--warm-up", "1", "--output-tokens", "8", "--prompt-tokens", "8-16", "--json"]
     assert run_cli(["load-test", str(shipped.RECIPES / "serving.yaml"), *words]) == 0

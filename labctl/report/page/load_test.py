@@ -1,0 +1,228 @@
+"""A report on one load test: its loads, the knee, and what limits the figures."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from labctl.evaluation.serving.directory import LoadTestDirectory
+from labctl.evaluation.serving.metrics import Distribution
+from labctl.evaluation.serving.results import LoadTestResults, StageResult, notes, results_of
+from labctl.evaluation.serving.sweep import Knee
+from labctl.records import Execution, LatencyLimits, RunEnd
+from labctl.report.facts import load_test_facts
+from labctl.report.page.content import Cell, Column, Remark, Report, RunSection, Table, Tone
+from labctl.report.page.language import Language
+from labctl.report.page.sections import end_remarks, files_table
+from labctl.report.page.tables import ABSENT
+from labctl.report.serving import answers_text, headline, length_cells, load_name, time_text
+from labctl.runs.record.directory import RunDirectory
+from labctl.units import digits
+
+_TIMES = (("TTFT", "ttft_ns"), ("TPOT", "tpot_ns"), ("Latency", "latency_ns"))
+_PERCENTS = ("p50", "p99")
+
+
+@dataclass(frozen=True)
+class MeasuredLoadTest:
+    """One load test as its directory has it. ``end`` None: it has not ended."""
+
+    path: Path
+    results: LoadTestResults
+    end: RunEnd | None
+
+
+def measured_load_test(run: RunDirectory) -> MeasuredLoadTest:
+    """Read a load test. Raises ConfigError."""
+    directory = LoadTestDirectory(run.path)
+    return MeasuredLoadTest(run.path, results_of(directory), directory.end())
+
+
+def load_test_report(one: MeasuredLoadTest, words: Language) -> Report:
+    """Return the report on a load test."""
+    record = one.results.record
+    return Report(
+        title=words("{recipe}: load test", recipe=record.recipe),
+        about={
+            words("Run"): record.id,
+            words("Requests"): headline(one.results),
+            words("Server"): record.endpoint.server or "–",
+            words("Measured"): f"{record.started:%Y-%m-%d} (UTC)",
+        },
+        marks=list(_marks(one, words)),
+        answers=list(_answers(one.results, words)),
+        tables=list(_tables(one.results, words)),
+        figures=(),
+        missing=(),
+        runs=[_section(one, words)],
+        damaged=(),
+        method=_method(words),
+    )
+
+
+def _marks(one: MeasuredLoadTest, words: Language) -> Iterator[str]:
+    endpoint = one.results.record.endpoint
+    if one.end is None or one.end.state != "finished":
+        yield words("UNFINISHED: these are the figures of the loads so far.")
+    if endpoint.execution is Execution.EMULATED:
+        yield words("EMULATED ({name}): does not show the speed of a board.", name=endpoint.name)
+
+
+def _answers(results: LoadTestResults, words: Language) -> Iterator[str]:
+    """Yield the most answers per second, and the knee or the reason why there is none."""
+    answered = [
+        (one.metrics.requests_per_second, one)
+        for one in results.stages
+        if one.metrics and one.metrics.completed
+    ]
+    if not answered:
+        yield words("No measured request was answered.")
+        return
+    rate, best = max(answered, key=lambda pair: pair[0])
+    yield words(
+        "Most answers per second: {rate} ({load}).", rate=digits(rate), load=load_name(best.stage)
+    )
+    if results.knee is not None:
+        yield _knee(results.knee, words)
+    elif any(one.stage.rate is not None for one in results.stages):
+        yield words(
+            "The highest rate that the server follows is not known: fewer than two loads have a"
+            " verdict."
+        )
+
+
+def _knee(found: Knee, words: Language) -> str:
+    beyond = "" if found.beyond is None else digits(found.beyond)
+    if found.rate is None:
+        return words(
+            "The server followed no rate; the lowest offered was {beyond} requests/s.",
+            beyond=beyond,
+        )
+    rate = digits(found.rate)
+    if found.beyond is None:
+        return words(
+            "The server follows {rate} requests/s, the highest rate tried: it is not saturated.",
+            rate=rate,
+        )
+    return words(
+        "The server follows {rate} requests/s, and does not follow {beyond}.",
+        rate=rate,
+        beyond=beyond,
+    )
+
+
+def _tables(results: LoadTestResults, words: Language) -> Iterator[Table]:
+    is_open = any(one.stage.rate is not None for one in results.stages)
+    is_limited = results.record.limits != LatencyLimits()
+    yield Table(
+        words("Loads"),
+        list(_columns(words, is_open=is_open, is_limited=is_limited)),
+        [list(_row(one, words, is_open=is_open, is_limited=is_limited)) for one in results.stages],
+        words("* too few requests for an upper limit of the 99th percentile")
+        if any(_is_marked(one) for one in results.stages)
+        else "",
+    )
+    _, rows = length_cells(results)
+    if rows:
+        headings = (
+            words("Streams or rate"),
+            words("Lengths"),
+            "min",
+            "p50",
+            words("mean"),
+            "p90",
+            "max",
+        )
+        columns = [Column(text, numeric=at >= 2) for at, text in enumerate(headings)]
+        cells = [[Cell(text, recorded=at < 2) for at, text in enumerate(row)] for row in rows]
+        yield Table(words("Lengths in tokens"), columns, cells)
+
+
+def _is_marked(one: StageResult) -> bool:
+    samples = (getattr(one.metrics, name, None) for _, name in _TIMES)
+    return any(sample is not None and sample.p99_high is None for sample in samples)
+
+
+def _columns(words: Language, *, is_open: bool, is_limited: bool) -> Iterator[Column]:
+    yield Column(
+        words("Streams or rate"),
+        tip=words("Streams wait for their answer; requests of a rate come at their times."),
+    )
+    if is_open:
+        yield Column(words("Offered/s"), numeric=True)
+        yield Column(words("Followed"))
+    yield Column(words("Answers"), numeric=True, tip=words("Of the requests that were sent."))
+    yield Column(words("Answers/s"), numeric=True)
+    yield Column(words("Tokens/s"), numeric=True)
+    if is_limited:
+        yield Column(words("Good/s"), numeric=True, tip=words("Answers that keep every limit."))
+    for name, _ in _TIMES:
+        for percent in _PERCENTS:
+            yield Column(f"{words(name)} {percent}", numeric=True)
+
+
+def _row(one: StageResult, words: Language, *, is_open: bool, is_limited: bool) -> Iterator[Cell]:
+    found = one.metrics
+    yield Cell(load_name(one.stage), recorded=True)
+    if is_open:
+        yield _number(found.offered_per_second if found else None)
+        verdict = {True: words("yes"), False: words("no"), None: "–"}[one.follows]
+        yield Cell(verdict, tip=one.undecided or "")
+    if found is None:
+        yield ABSENT
+    else:
+        tone: Tone = "bad" if found.failed or one.stage.unfinished else ""
+        yield Cell(answers_text(one), found.completed, tone=tone)
+    yield _number(found.requests_per_second if found else None)
+    yield _number(found.output_tokens_per_second if found else None)
+    if is_limited:
+        yield _number(found.goodput if found else None)
+    for _, name in _TIMES:
+        sample: Distribution | None = getattr(found, name, None)
+        for percent in _PERCENTS:
+            text = time_text(sample, percent)
+            yield ABSENT if sample is None else Cell(text, getattr(sample, percent))
+
+
+def _number(value: float | None) -> Cell:
+    return ABSENT if value is None else Cell(digits(value), value)
+
+
+def _section(one: MeasuredLoadTest, words: Language) -> RunSection:
+    record = one.results.record
+    return RunSection(
+        id=record.id,
+        heading=words("Run {id}", id=record.id),
+        remarks=list(_remarks(one, words)),
+        tables=(),
+        facts=list(load_test_facts(record)),
+        commands=[
+            shlex.join(("labctl", "load-test", "recipe.yaml")),
+            shlex.join(("labctl", "report", record.id, "-o", "report.html")),
+        ],
+        recipe=yaml.safe_dump(record.recipe_resolved, sort_keys=False, allow_unicode=True),
+        files=files_table(record.id, one.path, words),
+    )
+
+
+def _remarks(one: MeasuredLoadTest, words: Language) -> Iterator[Remark]:
+    yield from end_remarks(one.end, words)
+    for note in notes(one.results):
+        yield Remark(note)
+
+
+def _method(words: Language) -> list[str]:
+    return [
+        words(
+            "TTFT: to the first piece with a token; TPOT: per token after the first piece, in the"
+            " mean of an answer; latency: to the end of the answer. Times of streams begin at the"
+            " sending, those of rates at the intended sending."
+        ),
+        words(
+            "A rate is followed if the ends of the answers, the requests outstanding at the last"
+            " sending and the growth of the latency are behind by 5 % of the requests at most (more"
+            " with Poisson arrivals). Offered rates are those of the requests sent."
+        ),
+    ]
