@@ -57,3 +57,12 @@ def test_a_rate_and_its_time_have_one_interval() -> None:
     assert geometric_interval([100.0, 101.0]).low > 0  # a straight one of two reaches far below
     with pytest.raises(ValueError, match="above 0"):
         geometric_interval([1.0, 0.0])
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 15, 40, 200])
+def test_a_higher_level_has_no_narrower_interval(count: int, stopped: bool) -> None:
+    values = [100.0 + number % 3 for number in range(count)]
+    levels = (0.5, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.99, 0.999)
+    widths = [mean_interval(values, level=one, stopped=stopped).high for one in levels]
+    assert widths == sorted(widths)
