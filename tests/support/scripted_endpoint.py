@@ -10,8 +10,9 @@
             return Answer(status=429, headers={"Retry-After": "0"})
         return Answer("It is 4.", first_s=0.1, token_s=0.01)
 
-``python scripted_endpoint.py TOKENS FIRST_S TOKEN_S`` serves one answer to every question and
-prints its address: a process of its own, for measurements.
+``python scripted_endpoint.py TOKENS FIRST_S TOKEN_S [LINES]`` serves one answer to every question
+and prints its address: a process of its own, for measurements. LINES: its page ``/metrics`` has so
+many lines of histograms before its counters.
 """
 
 import asyncio
@@ -359,6 +360,12 @@ def main() -> None:
     count, first_s, token_s = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
     answer = Answer([" word"] * (count - 1), first_s=first_s, token_s=token_s)
     with scripted_endpoint(lambda _asked: answer) as server:
+        if len(sys.argv) > 4:
+            before = b"".join(
+                b'vllm:inter_token_latency_seconds_bucket{engine="%d",le="0.5"} 1.0\n' % number
+                for number in range(int(sys.argv[4]))
+            )
+            server.metrics = lambda counters: Page(before + counters.page())
         sys.stdout.write(f"{server.address}\n")
         sys.stdout.flush()
         sys.stdin.read()
