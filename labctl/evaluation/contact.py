@@ -14,10 +14,11 @@ from labctl.errors import HostError, LabctlError
 from labctl.evaluation.asking import OpenEndpoint
 from labctl.evaluation.endpoints.base import EndpointClient, ServerIdentity
 from labctl.evaluation.endpoints.errors import TryAgain
-from labctl.evaluation.endpoints.opening import open_client
+from labctl.evaluation.endpoints.opening import open_client, open_monitor
 from labctl.evaluation.event_loop import run_async
 from labctl.evaluation.likeliest import check_tells
 from labctl.evaluation.recipe import EvaluationRecipe
+from labctl.evaluation.recipe_parts import EndpointSource
 from labctl.evaluation.servers import ServerRequest, StartedEndpoint, started_endpoint
 from labctl.evaluation.servers.started import READY_SECONDS
 from labctl.records import EndpointRecord
@@ -133,7 +134,7 @@ def contact(recipe: EvaluationRecipe, started: dict[str, StartedEndpoint]) -> Co
 async def _contact(recipe: EvaluationRecipe, started: dict[str, StartedEndpoint]) -> Contacts:
     opened = [open_endpoint(recipe, name, started.get(name)) for name in recipe.endpoints]
     try:
-        identities = await asyncio.gather(*map(_identity, opened))
+        identities = await asyncio.gather(*(_identity(recipe, one) for one in opened))
         notes = [await check_tells(recipe, one.name, one.client) for one in opened]
     finally:
         for endpoint in opened:
@@ -147,9 +148,10 @@ async def _contact(recipe: EvaluationRecipe, started: dict[str, StartedEndpoint]
     return Contacts(records, tuple(note for note in notes if note is not None))
 
 
-async def _identity(endpoint: OpenEndpoint) -> ServerIdentity:
+async def _identity(recipe: EvaluationRecipe, endpoint: OpenEndpoint) -> ServerIdentity:
     try:
         async with asyncio.timeout(_IDENTIFY_SECONDS):
+            await _check_health(recipe.endpoints[endpoint.name])
             return await endpoint.client.identify()
     except TimeoutError:
         raise HostError(f"endpoint {endpoint.name} sent nothing for a minute") from None
@@ -159,6 +161,17 @@ async def _identity(endpoint: OpenEndpoint) -> ServerIdentity:
             hint=error.hint or "check that the server runs and its address is right",
             details=error.details,
         ) from error
+
+
+async def _check_health(source: EndpointSource) -> None:
+    """Raise TryAgain for a server that lists its models, but says that it cannot answer."""
+    if source.url is None:  # labctl started it, when it was ready
+        return
+    monitor = open_monitor(address=source.url, key_env=source.key_env)
+    try:
+        await monitor.check_health()
+    finally:
+        await monitor.aclose()
 
 
 def _record(

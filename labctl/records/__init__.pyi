@@ -41,6 +41,7 @@ from .run import RunRecord as RunRecord
 from .serving import LatencyLimits as LatencyLimits
 from .serving import LengthRange as LengthRange
 from .serving import RequestRecord as RequestRecord
+from .serving import ServerCounters as ServerCounters
 from .serving import ServingRecord as ServingRecord
 from .serving import StageRecord as StageRecord
 from .serving import WorkloadRecord as WorkloadRecord

@@ -77,6 +77,35 @@ class ServingRecord(NumberedRecord, FileRecord):
     started: Moment
 
 
+class ServerCounters(Record):
+    """The server's own counters (``/metrics``) of one stage, warm-up included, for all its clients.
+
+    None: the server does not say it, or its counters started again.
+    """
+
+    is_partial: bool = Field(
+        description="True if a look failed, or the counters started again: less than the stage"
+    )
+    samples: int = Field(description="number of looks while requests ran, one a second")
+    running_max: int | None = Field(None, description="requests that it worked on, in a look")
+    running_mean: float | None = None
+    waiting_max: int | None = Field(None, description="requests in its queue, in a look")
+    waiting_mean: float | None = None
+    cache_usage_max: float | None = Field(None, description="share of its cache, 0 to 1")
+    requests_sent: int = Field(
+        description="requests of this test, with failed ones and ones that were cut off"
+    )
+    requests_finished: int | None = None
+    ttft_sum_ns: int | None = Field(None, description="from its receipt to the first token")
+    ttft_count: int | None = None
+    latency_sum_ns: int | None = Field(None, description="from its receipt to the end")
+    latency_count: int | None = None
+    generated_tokens: int | None = None
+    prompt_tokens: int | None = None
+    cached_prompt_tokens: int | None = None
+    preemptions: int | None = Field(None, description="requests that it put back for others")
+
+
 class StageRecord(FileRecord):
     """A line of ``stages.jsonl``: one load, from its first request to its last answer."""
 
@@ -101,6 +130,9 @@ class StageRecord(FileRecord):
         " can be this late; of fewer than 20 looks the largest; None: too few looks",
     )
     failure: Failure | None = Field(None, description="reason why it ended early")
+    server: ServerCounters | None = Field(
+        None, description="the server's own counters; None: it has none, or was not asked"
+    )
 
 
 class RequestRecord(FileRecord):

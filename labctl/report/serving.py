@@ -27,6 +27,26 @@ _LEGEND = {
     "closed": "Closed loop (streams): each waits for its answer; times begin at the sending.",
     "open": "Open loop (/s): requests come at their times; times begin at the intended sending.",
 }
+#: Columns of a CSV file: the two clocks' means over the same requests, and the server's counters.
+_SERVER_TIMES = {
+    "server_ttft_mean_ms": "ttft_ns",
+    "own_ttft_mean_ms": "own_ttft_ns",
+    "server_latency_mean_ms": "latency_ns",
+    "own_latency_mean_ms": "own_latency_ns",
+}
+_SERVER_COUNTERS = (
+    "running_max",
+    "running_mean",
+    "waiting_max",
+    "waiting_mean",
+    "cache_usage_max",
+    "requests_finished",
+    "generated_tokens",
+    "prompt_tokens",
+    "cached_prompt_tokens",
+    "preemptions",
+    "is_partial",
+)
 _TERMS = (
     "TTFT: to the first piece; TPOT: of each token after the first piece, in the mean of an answer."
 )
@@ -181,14 +201,33 @@ def load_test_csv(results: LoadTestResults) -> str:
     writer = csv.writer(out)
     facts = ("name", "loop", "concurrency", "rate", "arrivals", "stop", "unfinished", "warm_up")
     counts = ("requests", "completed", "failed", "good")
-    writer.writerow(["run", *facts, *counts, *OF_A_STAGE, "client_late"])
+    writer.writerow(["run", *facts, *counts, *OF_A_STAGE, "client_late", *_server_names()])
     for one in results.stages:
         found = one.metrics
         row: list[Any] = [results.record.id, *(getattr(one.stage, name) for name in facts)]
         row += [None if found is None else getattr(found, name) for name in counts]
         row += [None if found is None else figure(found) for figure in OF_A_STAGE.values()]
-        writer.writerow([csv_cell(value) for value in [*row, one.is_client_late]])
+        row += [one.is_client_late, *_server_values(one)]
+        writer.writerow([csv_cell(value) for value in row])
     return out.getvalue()
+
+
+def _server_names() -> list[str]:
+    return [
+        *_SERVER_TIMES,
+        "server_other_requests",
+        *(f"server_{name}" for name in _SERVER_COUNTERS),
+    ]
+
+
+def _server_values(one: StageResult) -> list[Any]:
+    clock, counters = one.clock, one.stage.server
+    times = [getattr(clock, name, None) for name in _SERVER_TIMES.values()]
+    return [
+        *(None if value is None else value / 1e6 for value in times),
+        getattr(clock, "other_requests", None),
+        *(getattr(counters, name, None) for name in _SERVER_COUNTERS),
+    ]
 
 
 def load_test_json(results: LoadTestResults, gates: Sequence[GateRecord]) -> str:
@@ -201,6 +240,7 @@ def load_test_json(results: LoadTestResults, gates: Sequence[GateRecord]) -> str
                 "metrics": None if one.metrics is None else asdict(one.metrics),
                 "client_late": one.is_client_late,
                 "follows": one.follows,
+                "second_clock": None if one.clock is None else asdict(one.clock),
                 "failures": dict(one.failures),
             }
             for one in results.stages

@@ -119,6 +119,8 @@ def _transformers(python: Path, port: int) -> list[str]:
 def _llama_cpp_python(python: Path, port: int) -> list[str]:
     module = [str(python), "-I", "-m", "llama_cpp.server", "--model", str(smollm2())]
     size = ["--n_ctx", "1024", "--n_threads", "1", "--logits_all", "true"]
+    # By default each new request breaks off the one before.
+    size += ["--interrupt_requests", "false"]
     return [*module, *size, "--host", "127.0.0.1", "--port", str(port)]
 
 

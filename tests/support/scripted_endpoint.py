@@ -10,8 +10,9 @@
             return Answer(status=429, headers={"Retry-After": "0"})
         return Answer("It is 4.", first_s=0.1, token_s=0.01)
 
-``python scripted_endpoint.py TOKENS FIRST_S TOKEN_S`` serves one answer to every question and
-prints its address: a process of its own, for measurements.
+``python scripted_endpoint.py TOKENS FIRST_S TOKEN_S [LINES]`` serves one answer to every question
+and prints its address: a process of its own, for measurements. LINES: its page ``/metrics`` has so
+many lines of histograms before its counters.
 """
 
 import asyncio
@@ -22,11 +23,12 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from scripted_answers import Answer, Asked, Script, Step, steps, tokenize
+from scripted_metrics import Counters, Page
 from scripted_shapes import MODEL, Done, Shape, dumped, facts, shape
 
 from labctl.hdc.tcp import close_server
@@ -68,6 +70,11 @@ class ScriptedEndpoint:
         self.facts: dict[str, Any] = {}
         #: Keys that a request counts as having: this server reports what nobody asked for.
         self.unasked: dict[str, Any] = {}
+        #: What it does, counted; and the page ``/metrics``, which it has if this is set.
+        self.counters = Counters()
+        self.metrics: Callable[[Counters], Page] | None = None
+        #: Status of ``/health``, which it has if this is set.
+        self.health: int | None = None
         #: A key that requests must bear.
         self.key: str | None = None
         self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -122,6 +129,8 @@ class ScriptedEndpoint:
         body = json.loads(content) if content else {}
         request = Request(path, body, headers, arrived)
         self.requests.append(request)
+        if path in ("/health", "/metrics"):
+            return await self._show(path, writer) and headers.get("connection") != "close"
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
@@ -133,6 +142,21 @@ class ScriptedEndpoint:
         finally:
             self.at_once -= 1
             request.done_ns = time.monotonic_ns()
+
+    async def _show(self, path: str, writer: asyncio.StreamWriter) -> bool:
+        """Say how it is; vLLM does this without a key."""
+        if path == "/health" and self.health is not None:
+            return await _send(writer, self.health, b"")
+        if path == "/metrics" and self.metrics is not None:
+            page = self.metrics(self.counters)
+            await asyncio.sleep(page.wait_s)
+            if not page.endless:
+                return await _send(writer, page.status, page.body)
+            _head(writer, page.status, {"Content-Type": "text/plain"}, chunked=True)
+            while True:
+                _chunk(writer, page.body)
+                await writer.drain()
+        return await _send(writer, 404, {"error": {"message": "File Not Found"}})
 
     async def _respond(self, request: Request, writer: asyncio.StreamWriter) -> bool:
         if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
@@ -158,10 +182,24 @@ class ScriptedEndpoint:
         if answer.status != 200 or answer.body is not None:
             told = form.error(answer.status, answer.message)
             return await _send(writer, answer.status, answer.body or told, answer.headers)
-        async with self._slots or contextlib.nullcontext():
-            if answer.stream:
-                return await _replay(answer.stream, writer)
-            return await self._give(request, form, answer, writer)
+        with self._counted("waiting"):
+            slot = self._slots or contextlib.nullcontext()
+            await slot.__aenter__()
+        try:
+            with self._counted("running"):
+                if answer.stream:
+                    return await _replay(answer.stream, writer)
+                return await self._give(request, form, answer, writer)
+        finally:
+            await slot.__aexit__(None, None, None)
+
+    @contextlib.contextmanager
+    def _counted(self, gauge: str) -> Iterator[None]:
+        setattr(self.counters, gauge, getattr(self.counters, gauge) + 1)
+        try:
+            yield
+        finally:
+            setattr(self.counters, gauge, getattr(self.counters, gauge) - 1)
 
     async def _give(
         self, request: Request, form: Shape, answer: Answer, writer: asyncio.StreamWriter
@@ -170,7 +208,7 @@ class ScriptedEndpoint:
         if form.stream:
             _head(writer, 200, {"Content-Type": "text/event-stream"}, chunked=True)
         made: list[Step] = []
-        offset = 0
+        offset = first_ns = 0
         for step in steps(answer, form.limit, form.stops):
             due = began + answer.first_s + len(made) * answer.token_s
             if (wait := due - time.monotonic()) > 0:
@@ -183,6 +221,7 @@ class ScriptedEndpoint:
                     _event(writer, form.error(500, answer.message))
                 return await _end(writer)
             made.append(step)
+            first_ns = first_ns or time.monotonic_ns()
             if form.stream and (event := form.event(step, answer, len(made), offset)) is not None:
                 request.sent_ns.append(time.monotonic_ns())
                 _event(writer, *form.copies(event))
@@ -193,6 +232,9 @@ class ScriptedEndpoint:
             offset += len(step.content.decode(errors="replace"))
         done = Done(
             made, answer, len(tokenize(form.prompt)), answer.first_s, time.monotonic() - began
+        )
+        self.counters.end(
+            request.arrived_ns, first_ns, prompt=done.prompt_tokens, generated=done.count
         )
         if not form.stream:
             return await _send(writer, 200, form.whole(done), answer.headers)
@@ -319,6 +361,12 @@ def main() -> None:
     count, first_s, token_s = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
     answer = Answer([" word"] * (count - 1), first_s=first_s, token_s=token_s)
     with scripted_endpoint(lambda _asked: answer) as server:
+        if len(sys.argv) > 4:
+            before = b"".join(
+                b'vllm:inter_token_latency_seconds_bucket{engine="%d",le="0.5"} 1.0\n' % number
+                for number in range(int(sys.argv[4]))
+            )
+            server.metrics = lambda counters: Page(before + counters.page())
         sys.stdout.write(f"{server.address}\n")
         sys.stdout.flush()
         sys.stdin.read()

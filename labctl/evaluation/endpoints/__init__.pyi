@@ -7,7 +7,9 @@ from .counting import CountCheck as CountCheck
 from .counting import check_count as check_count
 from .errors import Refused as Refused
 from .errors import TryAgain as TryAgain
+from .monitor import ServerMonitor as ServerMonitor
 from .opening import Api as Api
 from .opening import open_client as open_client
+from .opening import open_monitor as open_monitor
 from .retries import Answered as Answered
 from .retries import generate_with_retries as generate_with_retries

@@ -5,8 +5,8 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
@@ -136,6 +136,22 @@ class Connection:
                 body = await _body(answer, MOST_BYTES)
                 return self._without_key(body), self._server(answer)
 
+    @asynccontextmanager
+    async def page(self, path: str, *, timeout: float) -> "AsyncIterator[httpx.Response]":
+        """Yield the answer of a path that is not part of the API, whatever its status.
+
+        ``timeout``: seconds, with the reading of the body in the block. Raises TryAgain.
+        """
+        with self._lost(timeout):
+            async with asyncio.timeout(timeout), self._client.stream("GET", path) as answer:
+                yield answer
+
+    async def trouble(self, answer: "httpx.Response") -> TryAgain:
+        """Return an answer's error, in the server's words."""
+        said = self._shown(_error_in(await _body(answer, _MOST_ERROR_BYTES)))
+        what = f"{self.address}: {answer.request.url.path}: status {answer.status_code}"
+        return _try_again(f"{what}: {said}" if said else what, answer)
+
     def _server(self, answer: "httpx.Response") -> str | None:
         name = answer.headers.get("Server")
         return None if name is None else self._without_key(name.encode()).decode()[:_SHOWN]
@@ -167,10 +183,7 @@ class Connection:
         if status == 404:
             raise ConfigError(message, hint="check the address, the api and served_name")
         if status in (408, 425, 429) or (status >= 500 and status not in (501, 505)):
-            again = TryAgain(message)
-            again.status = status
-            again.retry_after_s = _seconds(answer.headers.get("Retry-After"))
-            raise again
+            raise _try_again(message, answer)
         raise refused(message, status, said)
 
     @contextmanager
@@ -211,6 +224,13 @@ def refused(message: str, status: int, said: str = "") -> Refused:
     """Return the refusal of a request."""
     error = Refused(message)
     error.status, error.said = status, said
+    return error
+
+
+def _try_again(message: str, answer: "httpx.Response") -> TryAgain:
+    error = TryAgain(message)
+    error.status = answer.status_code
+    error.retry_after_s = _seconds(answer.headers.get("Retry-After"))
     return error
 
 

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from labctl.errors import ConfigError
 from labctl.evaluation.endpoints.base import EndpointClient
 from labctl.evaluation.endpoints.connection import Connection
+from labctl.evaluation.endpoints.monitor import ServerMonitor
 
 Api = Literal["openai-chat", "openai-completions", "tgi", "llama-server"]
 #: Default number of concurrent requests.
@@ -50,6 +51,12 @@ def open_client(
 
     kind = OpenAiChatClient if api == "openai-chat" else OpenAiCompletionsClient
     return kind(connection, served_name, version=version or "/v1")
+
+
+def open_monitor(*, address: str, key_env: str | None = None) -> ServerMonitor:
+    """Return what looks at a server's health and counters; arguments as of :func:`open_client`."""
+    root, _ = _split(address)
+    return ServerMonitor(Connection(root, key=_key(key_env), connections=2))
 
 
 def _split(address: str) -> tuple[str, str]:

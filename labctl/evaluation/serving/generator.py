@@ -8,17 +8,19 @@ streams; each waits for its answer before it asks again.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from labctl.errors import HostError, LabctlError
+from labctl.evaluation.endpoints import ServerMonitor
 from labctl.evaluation.endpoints.base import EndpointClient, Generation, GenerationRequest
 from labctl.evaluation.endpoints.errors import TryAgain
 from labctl.evaluation.serving.arrivals import arrival_times
+from labctl.evaluation.serving.server_clock import Own, ServerClock
 from labctl.evaluation.serving.workload import Asked, Workload
-from labctl.records import Failure, RequestRecord, StageRecord
+from labctl.records import Failure, RequestRecord, ServerCounters, StageRecord
 from labctl.records.serving import Arrivals, StageStop
 from labctl.stats import percentile
 
@@ -30,6 +32,7 @@ _PROBE_SECONDS = 5.0
 #: A stream waits after a failure, to add no load to a server in trouble.
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 10.0
 _LAG_SECONDS = 0.02
+_NOTHING = Own(0, 0, 0)
 #: With fewer samples the largest lag counts: a late process takes few samples.
 _FEWEST_LAGS = 20
 
@@ -75,7 +78,9 @@ class LoadGenerator:
     """Loads one server, one stage after the other.
 
     ``keep`` gets each finished request, in the event loop: it must be quick. ``until``: the time of
-    ``time.monotonic`` at which a stage is cut off; None: never.
+    ``time.monotonic`` at which a stage is cut off; None: never. ``monitor`` tells of a server that
+    takes requests but is dead. ``clock`` reads the server's counters; ``before``: the requests of
+    this test since it was opened.
     """
 
     def __init__(
@@ -86,12 +91,16 @@ class LoadGenerator:
         keep: Callable[[RequestRecord], None],
         *,
         until: float | None = None,
+        monitor: ServerMonitor | None = None,
+        clock: ServerClock | None = None,
+        before: Own = _NOTHING,
     ):
         self._client = client
         self._workload = workload
         self._options = options
         self._keep = keep
         self._until = until
+        self._monitor, self._clock, self._before = monitor, clock, before
 
     async def run(self, plan: StagePlan, ended: Callable[[StageRecord], None]) -> StageRecord:
         """Send all requests of a stage and wait for their answers.
@@ -99,13 +108,20 @@ class LoadGenerator:
         ``ended`` gets the stage's record in every case, also when this is cancelled. Raises
         HostError if the server is gone.
         """
-        stage = _Stage(self._client, self._workload, self._options, self._keep, plan)
-        async with _lags() as lags:
-            try:
+        clock = None if self._clock is None else await self._clock.stage(self._before)
+        self._before = _NOTHING
+        stage = _Stage(
+            self._client, self._workload, self._options, self._keep, plan, monitor=self._monitor
+        )
+        lags: list[int] = []
+        try:
+            async with _lags(lags), clock.sampling() if clock else nullcontext():
                 await stage.drive(self._until)
-            finally:
-                record = stage.record(lags)
-                ended(record)
+            if clock is not None and stage.lost is None:
+                await clock.end(stage.own)
+        finally:
+            record = stage.record(lags, None if clock is None else clock.counters(stage.own))
+            ended(record)
         if stage.lost is not None:
             raise stage.lost
         return record
@@ -121,9 +137,11 @@ class _Stage:
         options: RequestOptions,
         keep: Callable[[RequestRecord], None],
         plan: StagePlan,
+        *,
+        monitor: ServerMonitor | None,
     ):
         self._client, self._workload, self._options = client, workload, options
-        self._keep, self._plan = keep, plan
+        self._keep, self._plan, self._monitor = keep, plan, monitor
         self._began = datetime.now(UTC)
         self._zero_ns = time.monotonic_ns()
         self._stop: StageStop = "done"
@@ -133,6 +151,7 @@ class _Stage:
         self._outstanding: set[asyncio.Task[Any]] = set()
         self._measured_outstanding = 0
         self._failures = 0
+        self._answered = self._tokens = 0
         self._probing = False
         self._driver: asyncio.Task[None] | None = None
         self.lost: LabctlError | None = None
@@ -157,7 +176,12 @@ class _Stage:
                 task.cancel()
             await asyncio.gather(*self._outstanding, return_exceptions=True)
 
-    def record(self, lags: list[int]) -> StageRecord:
+    @property
+    def own(self) -> Own:
+        """The requests so far."""
+        return Own(self._numbers, self._answered, self._tokens)
+
+    def record(self, lags: list[int], server: ServerCounters | None) -> StageRecord:
         plan = self._plan
         return StageRecord(
             number=plan.number,
@@ -175,6 +199,7 @@ class _Stage:
             began=self._began,
             client_lag_p99_ns=_p99(lags),
             failure=None if self.lost is None else Failure.of(self.lost),
+            server=server,
         )
 
     async def _closed(self) -> None:
@@ -251,6 +276,8 @@ class _Stage:
             return min(wanted or _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
         self._measured_outstanding -= measured
         self._failures = 0
+        self._answered += 1
+        self._tokens += answer.completion_tokens or 0
         row = self._row(number, asked, intended_ns, answer.sent_ns, answer.done_ns)
         self._keep(row.model_copy(update=self._answer_fields(answer)))
         return 0.0
@@ -284,17 +311,23 @@ class _Stage:
         }
 
     async def _suspect(self) -> None:
-        """After several consecutive failures, end the stage unless the server still answers."""
+        """After several consecutive failures, end the stage unless the server still answers.
+
+        vLLM lists its models also when its engine is dead; its ``/health`` says so.
+        """
         self._failures += 1
         if self._failures % _SUSPECT or self._probing:
             return
         self._probing = True
         try:
-            await asyncio.wait_for(self._client.identify(), _PROBE_SECONDS)
+            async with asyncio.timeout(_PROBE_SECONDS):
+                if self._monitor is not None:
+                    await self._monitor.check_health()
+                await self._client.identify()
         except (TryAgain, TimeoutError) as error:
             self.lost = HostError(
-                f"the server is gone: {self._failures} requests in a row failed, and it does not"
-                f" answer ({error or 'time-out'})",
+                f"the server is gone: {self._failures} requests in a row failed, and then:"
+                f" {str(error) or f'no answer in {_PROBE_SECONDS:g} s'}",
                 hint="check the server's log",
             )
             self._end("server-lost")
@@ -310,9 +343,8 @@ class _Stage:
 
 
 @asynccontextmanager
-async def _lags() -> AsyncIterator[list[int]]:
-    """Collect the lateness of a timer of this process, in ns, while the block runs."""
-    lags: list[int] = []
+async def _lags(lags: list[int]) -> AsyncIterator[None]:
+    """Add the lateness of a timer of this process, in ns, while the block runs."""
 
     async def look() -> None:
         while True:
@@ -325,7 +357,7 @@ async def _lags() -> AsyncIterator[list[int]]:
 
     task = asyncio.create_task(look())
     try:
-        yield lags
+        yield
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

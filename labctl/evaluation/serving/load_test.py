@@ -18,9 +18,12 @@ from labctl.config.lab import LabFile
 from labctl.errors import HostError, InfraError, OutputNotUnderstood
 from labctl.evaluation.endpoints import (
     EndpointClient,
+    Generation,
     GenerationRequest,
     ServerIdentity,
+    ServerMonitor,
     open_client,
+    open_monitor,
 )
 from labctl.evaluation.endpoints.errors import TryAgain
 from labctl.evaluation.prompts import Prompt
@@ -35,6 +38,7 @@ from labctl.evaluation.serving.generator import (
 from labctl.evaluation.serving.metrics import StageMetrics, measure
 from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.evaluation.serving.served import Served
+from labctl.evaluation.serving.server_clock import Own, ServerClock
 from labctl.evaluation.serving.sweep import follows, own_latency_ns, planned, sweep_rates
 from labctl.evaluation.serving.workload import Workload, made_up, of_dataset, words_of_one_token
 from labctl.records import (
@@ -108,14 +112,18 @@ class LoadTest:
             served_name=self._served.served_name,
             connections=MOST_OUTSTANDING + _SPARE_CONNECTIONS,
         )
+        monitor = open_monitor(address=self._served.address, key_env=self._served.key_env)
+        clock = ServerClock(monitor) if self._recipe.server_metrics else None
         try:
             ready_by = time.monotonic() + self._recipe.ready_within
-            identity = await self._ready(client.identify, ready_by)
+            identity = await self._ready(partial(_identified, client, monitor), ready_by)
+            if clock is not None:
+                await clock.open()
             workload, exact = await self._workload(client)
             extra = self._extra_body(identity)
             check = partial(self._check, client, workload, extra)
-            server = await self._ready(check, ready_by)
-            self._begin(identity, server, exact, extra)
+            answer = await self._ready(check, ready_by)
+            self._begin(identity, answer.server, exact, extra)
             log = RequestLog(self._directory)
             options = RequestOptions(
                 timeout_s=self._recipe.timeout,
@@ -128,11 +136,21 @@ class LoadTest:
                 log.keep(row)
                 self._rows.append(row)
 
-            generator = LoadGenerator(client, workload, options, keep, until=self._until)
+            generator = LoadGenerator(
+                client,
+                workload,
+                options,
+                keep,
+                until=self._until,
+                monitor=monitor,
+                clock=clock,
+                before=Own(1, 1, answer.completion_tokens or 0),
+            )
             async with log.open():
                 await self._loads(generator)
         finally:
             await client.aclose()
+            await monitor.aclose()
 
     async def _ready(self, ask: Callable[[], Awaitable[T]], ready_by: float) -> T:
         """Repeat a first request until the server is ready. Raises its error after the limit."""
@@ -177,8 +195,8 @@ class LoadTest:
 
     async def _check(
         self, client: EndpointClient, workload: Workload, extra: dict[str, JsonValue]
-    ) -> str | None:
-        """Ask once as the loads do, so that a refusal shows here. Return the server's name."""
+    ) -> Generation:
+        """Ask once as the loads do, so that a refusal shows here."""
         asked = workload(self._recipe.seed, 0)
         request = GenerationRequest(
             prompt=asked.prompt,
@@ -194,7 +212,7 @@ class LoadTest:
                 f"{self._served.address} answered with neither text nor a token count",
                 hint=f"check that it serves {self._served.api}",
             )
-        return answer.server
+        return answer
 
     def _begin(
         self,
@@ -338,6 +356,12 @@ class LoadTest:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+async def _identified(client: EndpointClient, monitor: ServerMonitor) -> ServerIdentity:
+    """Ask a server for its identity, if it does not say that it is not ready."""
+    await monitor.check_health()
+    return await client.identify()
 
 
 def _dataset_record(dataset: Dataset | None) -> DatasetRecord | None:

@@ -192,6 +192,9 @@ class LoadTestRecipe(WrittenRecipe):
     """Time-out of one answer."""
     ready_within: Duration = 60.0
     """Longest wait for a server that is busy, loading or not there yet, before the first load."""
+    server_metrics: bool = True
+    """True: read the server's own counters (`/metrics`) beside each load, once a second. False:
+    never, as this may disturb a small server."""
     max_time: RunTime | None = None
     """Longest time of the test: loads not measured by then are left out."""
     max_failed: Annotated[float, Field(ge=0, le=1)] = 0.01

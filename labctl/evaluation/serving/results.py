@@ -2,12 +2,18 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from labctl.evaluation.serving.directory import LoadTestDirectory
 from labctl.evaluation.serving.figures import OF_A_STAGE, OF_THE_TEST
 from labctl.evaluation.serving.metrics import StageMetrics, measure
 from labctl.evaluation.serving.recipe import LoadGate, LoadTestRecipe, recipe_of
+from labctl.evaluation.serving.second_clock import (
+    SecondClock,
+    left_over,
+    second_clock,
+    sentences,
+)
 from labctl.evaluation.serving.sweep import (
     Knee,
     allowance,
@@ -35,6 +41,7 @@ class StageResult:
     """One load with its figures; ``metrics`` None: no measured request ended.
 
     ``follows``: the server followed the rate; None: no verdict, for the reason ``undecided``.
+    ``clock``: the server's own figures beside labctl's; None: it does not show any.
     """
 
     stage: StageRecord
@@ -43,6 +50,7 @@ class StageResult:
     follows: bool | None = None
     undecided: str | None = None
     behind: float | None = None
+    clock: SecondClock | None = None
 
     @property
     def is_client_late(self) -> bool:
@@ -82,10 +90,13 @@ def make_results(
         for stage in stages
     ]
     latency = own_latency_ns(measured)
-    found = tuple(
-        _result(stage, metrics, by_stage[stage.number], latency) for stage, metrics in measured
-    )
-    return LoadTestResults(record, found, knee(measured))
+    found, before = [], 0
+    for stage, metrics in measured:
+        rows = by_stage[stage.number]
+        clock = second_clock(stage, rows, extra_body=record.workload.extra_body, left_over=before)
+        before += left_over(stage, rows)
+        found.append(replace(_result(stage, metrics, rows, latency), clock=clock))
+    return LoadTestResults(record, tuple(found), knee(measured))
 
 
 def _result(
@@ -151,6 +162,10 @@ def _of_stage(one: StageResult, record: ServingRecord) -> Iterator[str]:
     if metrics is not None:
         yield from _of_tokens(metrics, record)
         yield from _of_rate(one, metrics)
+    if one.clock is not None and stage.server is not None:
+        if metrics is None or metrics.cached_share is None:
+            yield from _of_cache(one.clock)
+        yield from sentences(one.clock, stage.server)
 
 
 def _of_rate(one: StageResult, metrics: StageMetrics) -> Iterator[str]:
@@ -166,6 +181,14 @@ def _of_rate(one: StageResult, metrics: StageMetrics) -> Iterator[str]:
             f"the server does not follow {digits(rate)}/s: it is behind by {one.behind:.0%} of the"
             f" requests; {counted(metrics.outstanding or 0, 'request')} had no answer when the last"
             " was to be sent"
+        )
+
+
+def _of_cache(clock: SecondClock) -> Iterator[str]:
+    if clock.cached_share is not None and clock.cached_share > _NOTABLE:
+        yield (
+            f"{clock.cached_share:.0%} of the prompt tokens came from the server's cache, by its"
+            " own counters: it does not report them with each answer"
         )
 
 

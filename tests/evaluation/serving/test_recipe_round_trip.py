@@ -83,6 +83,7 @@ def load_tests(draw: st.DrawFn) -> dict[str, Any]:
         seed=st.integers(0, 99),
         timeout=SECONDS,
         max_time=st.just("1h"),
+        server_metrics=st.booleans(),
         gates=st.just([{"metric": "ttft_p99_ms", "max": 0.5}, {"metric": "goodput", "min": 1}]),
     )
     return {**_written(server), "endpoint": {**server, "model": "m"}, **loads, **draw(more)}

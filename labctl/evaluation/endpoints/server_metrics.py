@@ -1,0 +1,172 @@
+"""A server's own counters, from its page ``/metrics``.
+
+Format: Prometheus text exposition format 0.0.4. Of a page only the lines of the names below are
+kept and parsed; no label and no text of it is kept. A page is read in small steps, between which
+the event loop has its turn: vLLM's has some 2,000 lines, and the stamps of a load must not wait.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Mapping
+from typing import Final, Literal
+
+from labctl.errors import OutputNotUnderstood
+
+Figure = Literal[
+    "running",
+    "waiting",
+    "cache_usage",
+    "requests",
+    "generated_tokens",
+    "prompt_tokens",
+    "cached_tokens",
+    "preemptions",
+    "ttft_s",
+    "ttft_count",
+    "latency_s",
+    "latency_count",
+]
+#: Values now; the others count from the server's start.
+GAUGES: Final[tuple[Figure, ...]] = ("running", "waiting", "cache_usage")
+#: Figures of one moment; one that the page does not have is missing.
+Snapshot = Mapping[Figure, float]
+
+#: Names on pages. If a page has several names of one figure, the first one counts. Sources:
+#:
+#: - vLLM 0.32, ``vllm/v1/metrics/loggers.py``; the last two, of 0.6 to 0.9:
+#:   ``docs/source/design/v1/metrics.md``. The prefix cache is counted in tokens.
+#: - SGLang 0.5, ``python/sglang/srt/metrics/collector.py``.
+#: - llama.cpp of 2025-08 and 2026-10, ``tools/server/README.md``, ``get_metrics`` in its source.
+#:   ``prompt_tokens_total`` is without cached tokens, so it is not one of our figures.
+#: - Text Generation Inference 3, ``docs/source/reference/metrics.md``; histograms in s.
+#: - LMDeploy 0.10, ``lmdeploy/metrics/loggers.py``; it adds generated tokens twice, so they are
+#:   left out.
+NAMES: Mapping[str, Figure] = {
+    "vllm:num_requests_running": "running",
+    "vllm:num_requests_waiting": "waiting",
+    "vllm:kv_cache_usage_perc": "cache_usage",
+    "vllm:request_success_total": "requests",
+    "vllm:generation_tokens_total": "generated_tokens",
+    "vllm:prompt_tokens_total": "prompt_tokens",
+    "vllm:prefix_cache_hits_total": "cached_tokens",
+    "vllm:num_preemptions_total": "preemptions",
+    "vllm:time_to_first_token_seconds_sum": "ttft_s",
+    "vllm:time_to_first_token_seconds_count": "ttft_count",
+    "vllm:e2e_request_latency_seconds_sum": "latency_s",
+    "vllm:e2e_request_latency_seconds_count": "latency_count",
+    "vllm:gpu_cache_usage_perc": "cache_usage",
+    "vllm:gpu_prefix_cache_hits_total": "cached_tokens",
+    "sglang:num_running_reqs": "running",
+    "sglang:num_queue_reqs": "waiting",
+    "sglang:token_usage": "cache_usage",
+    "sglang:num_requests_total": "requests",
+    "sglang:generation_tokens_total": "generated_tokens",
+    "sglang:prompt_tokens_total": "prompt_tokens",
+    "sglang:cached_tokens_total": "cached_tokens",
+    "sglang:num_retracted_requests_total": "preemptions",
+    "sglang:time_to_first_token_seconds_sum": "ttft_s",
+    "sglang:time_to_first_token_seconds_count": "ttft_count",
+    "sglang:e2e_request_latency_seconds_sum": "latency_s",
+    "sglang:e2e_request_latency_seconds_count": "latency_count",
+    "llamacpp:requests_processing": "running",
+    "llamacpp:requests_deferred": "waiting",
+    "llamacpp:kv_cache_usage_ratio": "cache_usage",
+    "llamacpp:tokens_predicted_total": "generated_tokens",
+    "tgi_batch_current_size": "running",
+    "tgi_queue_size": "waiting",
+    "tgi_request_success": "requests",
+    "tgi_request_generated_tokens_sum": "generated_tokens",
+    "tgi_request_input_length_sum": "prompt_tokens",
+    "tgi_request_duration_sum": "latency_s",
+    "tgi_request_duration_count": "latency_count",
+    "lmdeploy:num_requests_running": "running",
+    "lmdeploy:num_requests_waiting": "waiting",
+    "lmdeploy:gpu_cache_usage_perc": "cache_usage",
+    "lmdeploy:prompt_tokens_total": "prompt_tokens",
+    "lmdeploy:time_to_first_token_seconds_sum": "ttft_s",
+    "lmdeploy:time_to_first_token_seconds_count": "ttft_count",
+    "lmdeploy:e2e_request_latency_seconds_sum": "latency_s",
+    "lmdeploy:e2e_request_latency_seconds_count": "latency_count",
+}
+_BEGINNINGS = tuple({name.encode()[:4] for name in NAMES})
+#: With more than one rank of a model, each may report the same requests.
+_RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
+#: llama-server writes six digits: a larger count is not exact, so it is left out.
+_SIX_DIGITS, _SIX_DIGITS_BELOW = "llamacpp:", 1e6
+#: Larger values are not counts of anything.
+_MOST = 1e15
+#: Limits of a page, in bytes and kept lines. One engine of vLLM has 14 of these lines.
+_MOST_BYTES, _MOST_LINE_BYTES, _MOST_LINES = 4 << 20, 8 << 10, 4000
+#: Lines parsed in one turn of the event loop: less than 1 ms.
+_LINES_A_TURN = 25
+
+_Found = dict[str, dict[tuple[tuple[str, str], ...], float]]
+
+
+async def read_page(pieces: AsyncIterator[bytes]) -> Snapshot:
+    """Read a page of metrics as it comes. Raises OutputNotUnderstood."""
+    found: _Found = {}
+    rest, size, lines = b"", 0, 0
+    async for piece in pieces:
+        size += len(piece)
+        *whole, rest = (rest + piece).split(b"\n")
+        kept = [line for line in whole if _is_known(line)]
+        lines += len(kept)
+        if size > _MOST_BYTES or lines > _MOST_LINES or len(rest) > _MOST_LINE_BYTES:
+            raise OutputNotUnderstood("the server's page of metrics is too long")
+        await _parse(kept, found)
+    await _parse([rest] if _is_known(rest) else [], found)
+    return _figures(found)
+
+
+def _is_known(line: bytes) -> bool:
+    if not line.startswith(_BEGINNINGS):
+        return False
+    name = line.partition(b"{")[0].split(maxsplit=1)[0]
+    return name.decode(errors="replace") in NAMES
+
+
+async def _parse(lines: list[bytes], found: _Found) -> None:
+    from prometheus_client.parser import text_string_to_metric_families  # takes 30 ms
+
+    for first in range(0, max(1, len(lines)), _LINES_A_TURN):
+        await asyncio.sleep(0)  # other tasks have their turn
+        some = lines[first : first + _LINES_A_TURN]
+        if any(len(line) > _MOST_LINE_BYTES for line in some):
+            raise OutputNotUnderstood("the server's page of metrics has too long a line")
+        text = b"\n".join(some).decode(errors="replace")
+        try:
+            for family in text_string_to_metric_families(text):
+                for sample in family.samples:
+                    labels = {k: v for k, v in sample.labels.items() if k not in _RANKS}
+                    _add(found, sample.name, tuple(sorted(labels.items())), sample.value)
+        except (ValueError, IndexError) as error:  # IndexError: of an empty label
+            raise OutputNotUnderstood(
+                "the server's /metrics are not in Prometheus' form"
+            ) from error
+
+
+def _add(found: _Found, name: str, labels: tuple[tuple[str, str], ...], value: float) -> None:
+    """Keep a value. The largest counts if only ranks of a model distinguish several."""
+    if not 0 <= value <= _MOST:  # also NaN
+        value = math.nan
+    series = found.setdefault(name, {})
+    before = series.get(labels, 0.0)
+    series[labels] = math.nan if math.isnan(before + value) else max(before, value)
+
+
+def _figures(found: _Found) -> Snapshot:
+    figures: dict[Figure, float] = {}
+    for name, figure in NAMES.items():
+        if name in found and figure not in figures:
+            values = found[name].values()
+            # Counts of several engines are added.
+            value = max(values) if figure == "cache_usage" else math.fsum(values)
+            if name.startswith(_SIX_DIGITS) and value >= _SIX_DIGITS_BELOW:
+                value = math.nan
+            if figure == "cache_usage" and value > 1:
+                value = math.nan
+            figures[figure] = value
+    if "requests" not in figures and "latency_count" in figures:
+        figures["requests"] = figures["latency_count"]
+    return {figure: value for figure, value in figures.items() if not math.isnan(value)}

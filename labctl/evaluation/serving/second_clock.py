@@ -1,0 +1,141 @@
+"""The server's own figures of a load beside labctl's, like for like.
+
+A server counts every request, warm-up too, from its own receipt. So labctl's means here are over
+all answered requests of the stage, from their real sending. They are compared only if the server
+counted exactly these requests.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from labctl.evaluation.serving.metrics import tokens_of
+from labctl.records import RequestRecord, ServerCounters, StageRecord
+from labctl.units import counted, duration
+
+#: A difference above both of these is said: a share of the server's mean, and a time.
+_APART_SHARE, _APART_NS = 0.10, 5_000_000
+#: Generated tokens above both of these are of others: a server may generate a few after a stop.
+_MORE_SHARE, _MORE_TOKENS = 0.02, 16
+
+
+@dataclass(frozen=True)
+class SecondClock:
+    """Means of one load by the server and by labctl. None: unknown, or not comparable.
+
+    ``other_requests``, ``other_tokens``: what the server finished, generated beyond this test.
+    """
+
+    ttft_ns: float | None
+    own_ttft_ns: float | None
+    latency_ns: float | None
+    own_latency_ns: float | None
+    other_requests: int
+    other_tokens: int
+    cached_share: float | None
+
+
+def second_clock(
+    stage: StageRecord,
+    rows: Sequence[RequestRecord],
+    *,
+    extra_body: Mapping[str, JsonValue],
+    left_over: int,
+) -> SecondClock | None:
+    """Return the comparison of a stage with all its rows; None if the server has no counters.
+
+    ``left_over``: requests of earlier stages that failed or were cut off. The server may finish
+    them now.
+    """
+    found = stage.server
+    if found is None:
+        return None
+    done = [row for row in rows if row.failure is None]
+    firsts = [row.arrivals_ns[0] - row.sent_ns for row in done if row.arrivals_ns]
+    lasts = [row.done_ns - row.sent_ns for row in done]
+    others = 0
+    if found.requests_finished is not None:
+        sent = found.requests_sent * _choices(extra_body)
+        others = max(0, found.requests_finished - sent - left_over)
+    cached, prompt = found.cached_prompt_tokens, found.prompt_tokens
+    return SecondClock(
+        ttft_ns=_mean(found.ttft_sum_ns, found.ttft_count),
+        own_ttft_ns=_mean(sum(firsts), len(firsts)) if len(firsts) == found.ttft_count else None,
+        latency_ns=_mean(found.latency_sum_ns, found.latency_count),
+        own_latency_ns=_mean(sum(lasts), len(lasts)) if len(lasts) == found.latency_count else None,
+        other_requests=others,
+        other_tokens=_other_tokens(found, done, left_over),
+        cached_share=min(1.0, cached / prompt) if cached is not None and prompt else None,
+    )
+
+
+def left_over(stage: StageRecord, rows: Sequence[RequestRecord]) -> int:
+    """Return the requests of a stage that the server may still have at its end."""
+    done = sum(row.failure is None for row in rows)
+    sent = stage.server.requests_sent if stage.server else len(rows) + stage.unfinished
+    return max(0, sent - done)
+
+
+def _choices(extra_body: Mapping[str, JsonValue]) -> int:
+    """Return for how many requests a server counts one that wants several answers (vLLM)."""
+    asked = [extra_body.get(name) for name in ("n", "best_of")]
+    return max([1, *(one for one in asked if isinstance(one, int))])
+
+
+def _mean(total: int | None, count: int | None) -> float | None:
+    return total / count if total is not None and count else None
+
+
+def _other_tokens(found: ServerCounters, done: Sequence[RequestRecord], left_over: int) -> int:
+    """Return the tokens beyond those of this test; 0 if its own are not all known."""
+    own = [tokens_of(row) for row in done if row.counted_by == "usage"]
+    if found.generated_tokens is None or left_over or len(own) < found.requests_sent:
+        return 0
+    known = sum(one or 0 for one in own)
+    more = found.generated_tokens - known
+    return more if more > max(_MORE_TOKENS, _MORE_SHARE * known) else 0
+
+
+def sentences(clock: SecondClock, counters: ServerCounters) -> Iterator[str]:
+    """Yield what a reader of the figures must know of the server's, one line each."""
+    parts = []
+    pairs = (
+        ("TTFT", clock.ttft_ns, clock.own_ttft_ns),
+        ("latency", clock.latency_ns, clock.own_latency_ns),
+    )
+    name, theirs, own = next((pair for pair in pairs if pair[1] is not None), pairs[0])
+    if theirs is not None:
+        ours = f" (labctl {duration(own)})" if own is not None else ""
+        parts.append(f"{name} {duration(theirs)} on average{ours}")
+    if counters.running_max is not None:
+        parts.append(f"up to {counters.running_max} running")
+    if counters.waiting_max is not None:
+        parts.append(f"{counters.waiting_max} waiting")
+    if counters.cache_usage_max is not None:
+        parts.append(f"cache {counters.cache_usage_max:.0%} full")
+    if counters.preemptions:
+        parts.append(f"{counted(counters.preemptions, 'preemption')}")
+    partial = " (partial: /metrics failed, or its counters started again)"
+    if parts or counters.is_partial:
+        text = ", ".join(parts) or "unknown"
+        yield f"by the server's own clock: {text}{partial if counters.is_partial else ''}"
+    for name, theirs, own in pairs:
+        if theirs is not None and own is not None:
+            apart = own - theirs
+            if apart > max(_APART_SHARE * theirs, _APART_NS):
+                yield (
+                    f"{duration(apart)} of the {name} lie between the server and labctl: network,"
+                    " proxy, a client that is late, or text held back (a stop text)"
+                )
+                break  # the TTFT is part of the latency
+    if clock.other_requests:
+        yield (
+            f"the server also answered {counted(clock.other_requests, 'request')} of others during"
+            " this load: its figures are not of this load alone"
+        )
+    elif clock.other_tokens:
+        yield (
+            f"the server also generated {counted(clock.other_tokens, 'token')} for others during"
+            " this load: its figures are not of this load alone"
+        )

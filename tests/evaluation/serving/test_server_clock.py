@@ -1,0 +1,398 @@
+"""The server's own counters beside a load, against a server that counts what it really does."""
+
+import asyncio
+import csv
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import httpx
+import pytest
+from scripted_answers import Answer
+from scripted_endpoint import ScriptedEndpoint, scripted_endpoint
+from scripted_endpoint import __file__ as scripted_endpoint_file
+from scripted_metrics import Counters, Page
+from simulated_servers import stage_of
+
+from labctl.cli.root import run_cli
+from labctl.evaluation.endpoints import open_monitor
+from labctl.evaluation.endpoints.server_metrics import Snapshot
+from labctl.evaluation.serving.second_clock import left_over, second_clock
+from labctl.records import RequestRecord, ServerCounters, StageRecord
+
+PACED = Answer([" word"] * 15, first_s=0.05, token_s=0.005)
+
+
+@pytest.fixture(autouse=True)
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "devices.yaml").write_text("boards: {}\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@contextmanager
+def counting(script: Any = PACED, **more: Any) -> Iterator[ScriptedEndpoint]:
+    with scripted_endpoint({"": script}, **more) as server:
+        server.metrics = lambda counters: Page(counters.page())
+        yield server
+
+
+def load(server: ScriptedEndpoint, *words: str) -> int:
+    return run_cli(["load-test", "--url", server.address, "--output-tokens", "16", *words])
+
+
+def result(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found = json.loads(capsys.readouterr().out)
+    assert isinstance(found, dict)
+    return found
+
+
+def looks(server: ScriptedEndpoint) -> int:
+    return sum(request.path == "/metrics" for request in server.requests)
+
+
+def test_both_clocks_agree_over_the_same_requests(capsys: pytest.CaptureFixture[str]) -> None:
+    with counting(slots=2) as server:
+        server.counters.late_s = 0.1  # vLLM counts an answer after it has sent it
+        assert load(server, "-c", "4", "-n", "40", "--json") == 0
+        found = result(capsys)
+    (stage,) = found["stages"]
+    counters, clock = stage["server"], stage["second_clock"]
+    assert counters["requests_sent"] == counters["requests_finished"] == 45
+    assert counters["ttft_count"] == counters["latency_count"] == 45
+    assert counters["generated_tokens"] == 45 * 16
+    assert (counters["running_max"], counters["waiting_max"]) == (2, 2)
+    assert counters["samples"] >= 1
+    assert counters["cache_usage_max"] == 0.125
+    assert counters["is_partial"] is False
+    # The server's begins with the receipt, and its wait for a slot is in both.
+    assert clock["own_ttft_ns"] == pytest.approx(clock["ttft_ns"], abs=15e6)
+    assert clock["own_latency_ns"] == pytest.approx(clock["latency_ns"], abs=15e6)
+    assert clock["other_requests"] == clock["other_tokens"] == 0
+    (note,) = (note for note in found["notes"] if "own clock" in note)
+    assert note.startswith("concurrency 4: by the server's own clock: TTFT ")
+    assert note.endswith("up to 2 running, 2 waiting, cache 12% full")
+    assert "(labctl " in note
+    assert "of others" not in str(found["notes"])
+
+
+def test_a_closed_loop_hides_a_wait_that_only_the_client_sees(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In an open loop times begin at the intended sending: the comparison uses the real one."""
+    with counting() as server:
+        assert load(server, "-r", "20", "-n", "20", "--json") == 0
+        (stage,) = result(capsys)["stages"]
+    clock = stage["second_clock"]
+    assert clock["own_ttft_ns"] == pytest.approx(clock["ttft_ns"], abs=15e6)
+
+
+def test_what_lies_between_server_and_client_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """A server whose clock begins late, as behind a proxy that holds each request for 100 ms."""
+
+    def sooner(counters: Counters) -> Page:
+        seen = counters.ttft.seen
+        counters.ttft.seen = [one - 0.1 for one in seen]
+        try:
+            return Page(counters.page())
+        finally:
+            counters.ttft.seen = seen
+
+    with counting(Answer([" word"] * 15, first_s=0.2)) as server:
+        server.metrics = sooner
+        assert load(server, "-c", "1", "-n", "6") == 0
+        shown = capsys.readouterr().out.replace("\n", " ")
+    assert "of the TTFT lie between the server and labctl: network" in shown
+
+
+@contextmanager
+def other_client(server: ScriptedEndpoint, is_over: Callable[[], bool]) -> Iterator[list[int]]:
+    """Ask the server beside the load test; yields the number of its answers."""
+    answers: list[int] = []
+    body = {"messages": [{"role": "user", "content": "other"}], "max_tokens": 16}
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set() and not is_over():
+            httpx.post(f"{server.address}/v1/chat/completions", json=body).raise_for_status()
+            answers.append(1)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield answers
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_requests_of_others_are_noticed(capsys: pytest.CaptureFixture[str]) -> None:
+    with counting() as server:
+        with other_client(server, lambda: False):
+            assert load(server, "-c", "1", "-n", "10", "--json") == 0
+        found = result(capsys)
+    (stage,) = found["stages"]
+    others = stage["second_clock"]["other_requests"]
+    assert others >= 3
+    assert stage["second_clock"]["own_ttft_ns"] is None  # another set of requests
+    text = (
+        f"concurrency 1: the server also answered {others} requests of others during this load:"
+        " its figures are not of this load alone"
+    )
+    assert text in found["notes"]
+    assert "lie between" not in str(found["notes"])
+
+
+def test_own_failed_requests_are_not_taken_for_those_of_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The server counts an answer whose connection broke, and one that labctl refused."""
+
+    def script(asked: Any) -> Answer:
+        broken = asked.at_once and len(asked) % 3 == 0
+        return Answer([" word"] * 15, usage=99 if broken else None, first_s=0.01)
+
+    with scripted_endpoint(script) as server:
+        server.metrics = lambda counters: Page(counters.page())
+        load(server, "-c", "2", "-n", "30", "--json", "--set", "max_failed=1")
+        found = result(capsys)
+    (stage,) = found["stages"]
+    assert stage["metrics"]["failed"] > 0
+    assert stage["server"]["requests_finished"] == stage["server"]["requests_sent"]
+    assert stage["second_clock"]["other_requests"] == stage["second_clock"]["other_tokens"] == 0
+
+
+def test_requests_cut_off_in_one_load_do_not_count_as_those_of_others_in_the_next() -> None:
+    first = counted(sent=9, finished=5)
+    rows = [row(number) for number in range(5)]
+    assert left_over(first, rows) == 4
+    second = counted(sent=5, finished=9)  # it went on with them
+    found = second_clock(second, rows, extra_body={}, left_over=4)
+    assert found is not None
+    assert (found.other_requests, found.other_tokens) == (0, 0)
+    found = second_clock(second, rows, extra_body={}, left_over=3)
+    assert found is not None
+    assert found.other_requests == 1
+
+
+def test_a_request_for_several_answers_counts_as_several_in_the_server() -> None:
+    stage = counted(sent=5, finished=10)
+    rows = [row(number) for number in range(5)]
+    found = second_clock(stage, rows, extra_body={"n": 2}, left_over=0)
+    assert found is not None
+    assert found.other_requests == 0
+
+
+def counted(*, sent: int, finished: int) -> StageRecord:
+    counters = ServerCounters(
+        is_partial=False, samples=0, requests_sent=sent, requests_finished=finished
+    )
+    return stage_of(None).model_copy(update={"server": counters})
+
+
+def row(number: int) -> RequestRecord:
+    return RequestRecord(stage=1, number=number, sent_ns=0, arrivals_ns=(5,), done_ns=9)
+
+
+def test_the_recipe_may_forbid_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with counting() as server:
+        assert load(server, "-c", "1", "-n", "5", "--set", "server_metrics=false", "--json") == 0
+        assert looks(server) == 0
+    assert result(capsys)["stages"][0]["server"] is None
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        Page(b"File not found", status=404),
+        Page(b"", status=501),
+        Page(b"<html>a login page</html>"),
+        Page(b'{"requests": 7}'),
+        Page(b"vllm:num_requests_running{\n"),
+        Page(b"# nothing known\n" * 1000, endless=True),
+        Page(b"vllm:num_requests_running 1\n" * 1000, endless=True),
+        Page(b"vllm:num_requests_running 1\n" * 100_000),
+        Page(b"vllm:num_requests_running 1\n", wait_s=10),
+    ],
+    ids=["404", "501", "html", "json", "garbage", "endless", "endless-known", "long", "slow"],
+)
+def test_a_server_without_counters_is_asked_once_and_measured_as_ever(
+    page: Page, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with counting() as server:
+        server.metrics = lambda _counters: page
+        began = time.monotonic()
+        assert load(server, "-c", "1,2", "-n", "5", "--json") == 0
+        assert time.monotonic() - began < 9
+        assert looks(server) <= 2
+    found = result(capsys)
+    assert [stage["server"] for stage in found["stages"]] == [None, None]
+    assert "own clock" not in str(found["notes"])
+
+
+def test_no_escape_of_a_page_reaches_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with counting() as server:
+        server.metrics = lambda counters: Page(
+            counters.page().replace(b'"scripted"', b'"\x1b]0;owned\x07\\n\xff"')
+            + b'vllm:num_requests_running{engine="\x1b[2J"} NaN\n'
+        )
+        assert load(server, "-c", "1", "-n", "12") == 0
+        shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "owned" not in shown
+    assert "by the server's own clock" in shown
+
+
+def after(seconds: float, then: Callable[[Counters], Page]) -> Callable[[Counters], Page]:
+    """A page that changes so long after its first answer was counted."""
+    begin: list[float] = []
+
+    def page(counters: Counters) -> Page:
+        if counters.finished > 3 and not begin:
+            begin.append(time.monotonic())
+        if begin and time.monotonic() - begin[0] > seconds:
+            return then(counters)
+        return Page(counters.page())
+
+    return page
+
+
+@pytest.mark.parametrize("status", [404, 500])
+def test_a_page_that_vanishes_leaves_what_was_seen(
+    status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with counting() as server:
+        server.metrics = after(0.5, lambda _counters: Page(b"", status=status))
+        assert load(server, "-c", "1,2", "-n", "20", "--json") == 0
+    found = result(capsys)
+    first, second = (stage["server"] for stage in found["stages"])
+    assert first["is_partial"] is True
+    assert first["samples"] >= 1
+    assert first["running_max"] == 1
+    assert first["requests_finished"] is None
+    assert second is None
+    (note,) = (note for note in found["notes"] if "own clock" in note)
+    assert "partial" in note
+
+
+def test_counters_that_start_again_give_no_difference(capsys: pytest.CaptureFixture[str]) -> None:
+    restarted: list[bool] = []
+
+    def again(counters: Counters) -> Page:
+        if not restarted:
+            restarted.append(True)
+            counters.restart()
+        return Page(counters.page())
+
+    with counting() as server:
+        server.metrics = after(0.5, again)
+        # Twice as many as before the restart: the last counts are above the first again.
+        assert load(server, "-c", "1", "-n", "25", "--json") == 0
+    (stage,) = result(capsys)["stages"]
+    assert restarted
+    assert stage["server"]["requests_finished"] is None
+    assert stage["server"]["ttft_sum_ns"] is None
+    assert stage["server"]["is_partial"] is True
+    assert stage["second_clock"]["other_requests"] == 0
+
+
+def test_a_slow_page_in_the_middle_delays_no_request(capsys: pytest.CaptureFixture[str]) -> None:
+    with counting() as server:
+        server.metrics = after(0.2, lambda counters: Page(counters.page(), wait_s=10))
+        began = time.monotonic()
+        assert load(server, "-r", "20", "-n", "60", "--json") == 0
+        took = time.monotonic() - began
+        most = max(
+            sum(
+                one.path == "/metrics" and one.arrived_ns <= at.arrived_ns
+                for one in server.requests
+            )
+            - sum(
+                one.path == "/metrics" and (one.done_ns or 0) <= at.arrived_ns
+                for one in server.requests
+            )
+            for at in server.requests
+        )
+    assert took < 15
+    assert most <= 12
+    (stage,) = result(capsys)["stages"]
+    assert stage["metrics"]["failed"] == 0
+    assert stage["metrics"]["latency_ns"]["p50"] < 0.3e9
+
+
+def test_a_big_page_does_not_make_the_client_late() -> None:
+    """20,000 lines, ten times vLLM's, from a process of its own.
+
+    Only this thread's work is measured, since other work on the machine delays any program.
+    """
+    turns: list[float] = []
+
+    async def count() -> None:
+        while True:
+            turns.append(time.thread_time())
+            await asyncio.sleep(0)
+
+    async def look(address: str) -> list[Snapshot]:
+        monitor = open_monitor(address=address)
+        await monitor.metrics()  # the libraries are loaded
+        task = asyncio.create_task(count())
+        try:
+            return [await monitor.metrics() for _ in range(5)]
+        finally:
+            task.cancel()
+            await monitor.aclose()
+
+    program = [sys.executable, scripted_endpoint_file, "16", "0.1", "0.02", "20000"]
+    with subprocess.Popen(program, stdin=PIPE, stdout=PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        found = asyncio.run(look(server.stdout.readline().strip()))
+        server.stdin.close()
+    assert [one["requests"] for one in found] == [0] * 5
+    assert max(after - before for before, after in pairwise(turns)) < 0.005
+
+
+def test_cached_tokens_come_from_the_counters_if_no_answer_has_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with counting() as server:
+        finish = server.counters.end
+
+        def cached(*times: int, prompt: int, generated: int) -> None:
+            finish(*times, prompt=prompt, generated=generated)
+            server.counters.cached += prompt // 2
+
+        server.counters.end = cached  # type: ignore[method-assign]
+        assert load(server, "-c", "1", "-n", "5", "--json") == 0
+    found = result(capsys)
+    assert found["stages"][0]["metrics"]["cached_share"] is None
+    assert found["stages"][0]["second_clock"]["cached_share"] == pytest.approx(0.5, abs=0.02)
+    (note,) = (note for note in found["notes"] if "cache, by its" in note)
+    assert "50%" in note or "49%" in note
+
+
+def test_a_csv_file_has_both_clocks(lab: Path) -> None:
+    with counting() as server:
+        assert load(server, "-c", "1", "-n", "5", "-o", "out.csv") == 0
+    (row,) = csv.DictReader((lab / "out.csv").read_text().splitlines())
+    assert row["server_requests_finished"] == "10"
+    assert float(row["own_ttft_mean_ms"]) == pytest.approx(
+        float(row["server_ttft_mean_ms"]), abs=15
+    )
+
+
+def test_a_key_is_sent_to_this_server_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "secret-key-of-the-server")
+    with counting() as server:
+        server.key = "secret-key-of-the-server"
+        assert load(server, "-c", "1", "-n", "5", "--key-env", "KEY") == 0
+        page = next(one for one in server.requests if one.path == "/metrics")
+    assert page.headers["authorization"] == "Bearer secret-key-of-the-server"
