@@ -72,6 +72,8 @@ class Kind:
     variables: Mapping[str, str] = field(default_factory=dict)
     #: It says its figures at /metrics, in the names of vLLM.
     has_metrics: bool = False
+    #: It generates up to the limit where it is asked to.
+    obeys_ignore_eos: bool = False
     #: It keeps the text of tokens to itself for some time, and sends no event for them.
     holds_text: bool = False
 
@@ -144,8 +146,16 @@ OF_VLLM = {
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("known", "known truth", _known, has_metrics=True),
-        Kind("vllm", "vLLM", _vllm, needs_avx512, OF_VLLM, has_metrics=True),
+        Kind("known", "known truth", _known, has_metrics=True, obeys_ignore_eos=True),
+        Kind(
+            "vllm",
+            "vLLM",
+            _vllm,
+            needs_avx512,
+            OF_VLLM,
+            has_metrics=True,
+            obeys_ignore_eos=True,
+        ),
         Kind("transformers", "transformers serve", _transformers, variables=ONE_THREAD),
         Kind("llama-cpp-python", "llama-cpp-python", _llama_cpp_python),
         Kind(
@@ -154,6 +164,7 @@ KINDS = {
             _openvino,
             variables=ONE_THREAD,
             has_metrics=True,
+            obeys_ignore_eos=True,
             holds_text=True,
         ),
     )
@@ -194,7 +205,7 @@ class Server:
         return f"{self.kind.shown} {found[1]}"
 
     def start(self) -> None:
-        """Start it, and wait until it answers. Raises CannotRunHere with the end of its log."""
+        """Start it, and wait until it answers. Raises RuntimeError with the end of its log."""
         words = ["timeout", "--kill-after=10", str(LIFE_SECONDS)]
         words += self.kind.words(self._python, self.port)
         with self.log.open("ab") as log:
@@ -212,7 +223,7 @@ class Server:
             if self._process.poll() is not None or time.monotonic() > until:
                 said = self.log.read_text(errors="replace").splitlines()[-3:]
                 self.kill()
-                raise CannotRunHere(f"{self.kind.name} does not start: {' / '.join(said)[-400:]}")
+                raise RuntimeError(f"{self.kind.name} does not start: {' / '.join(said)[-400:]}")
             time.sleep(0.5)  # nothing tells when it is ready
 
     def kill(self) -> None:

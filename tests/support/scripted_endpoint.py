@@ -304,6 +304,7 @@ def scripted_endpoint(
     script: Script | Mapping[str, Any],
     *,
     tls: ssl.SSLContext | None = None,
+    port: int = 0,
     **more: Any,
 ) -> Iterator[ScriptedEndpoint]:
     """Serve in a thread of its own.
@@ -318,10 +319,10 @@ def scripted_endpoint(
 
     async def run() -> None:
         listening = await asyncio.start_server(
-            server.serve, "127.0.0.1", 0, ssl=tls, backlog=1024, limit=1 << 24
+            server.serve, "127.0.0.1", port, ssl=tls, backlog=1024, limit=1 << 24
         )
-        port = listening.sockets[0].getsockname()[1]
-        server.address = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+        bound = listening.sockets[0].getsockname()[1]
+        server.address = f"{'https' if tls else 'http'}://127.0.0.1:{bound}"
         ready.set()
         await over.wait()
         close_server(listening)
