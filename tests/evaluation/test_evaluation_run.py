@@ -61,6 +61,16 @@ def test_a_recipe_that_a_server_cannot_serve_is_not_said_to_continue(tmp_path: P
     assert any("start a new evaluation" in note for note in notes)
 
 
+def test_a_server_whose_engine_is_dead_is_named_before_any_question(tmp_path: Path) -> None:
+    """VLLM goes on to list its models then, but its ``/health`` says 503."""
+    lab = sums_lab(tmp_path / "lab", 2)
+    with scripted_endpoint(right) as server:
+        server.health = 503
+        with pytest.raises(HostError, match="/health: status 503"):
+            evaluate(lab, recipe_of(recipe_text({"m": [server.address]})))
+        assert server.answered == []
+
+
 def test_one_generation_serves_all_budgets(tmp_path: Path) -> None:
     lab = sums_lab(tmp_path / "lab", 12)
     with scripted_endpoint(half_right) as server:

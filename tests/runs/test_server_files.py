@@ -67,6 +67,7 @@ def test_each_parallel_question_has_a_context_of_its_own(tmp_path: Path) -> None
     assert argv[argv.index("-np") + 1] == "4"
     assert argv[argv.index("-c") + 1] == "1024"
     assert "--no-kv-unified" in argv
+    assert "--metrics" in argv
     needs = [engine.memory(parameters, model) for parameters in (one, four)]
     assert needs[0] is not None
     assert needs[1] is not None

@@ -118,14 +118,15 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
     def command(self, tool: Tool, parameters: LlamaServerParameters, inputs: Inputs) -> list[str]:
         """Listen on the loopback only; fetch nothing, keep nothing.
 
-        An answer is the model's whole text: its reasoning has no separate field.
+        An answer is the model's whole text: its reasoning has no separate field. Both versions
+        know ``--metrics``: counters for load tests.
         """
         if inputs.listen is None:
             raise ConfigError("llama-server got no port")
         argv = [*programs.start(inputs), "--host", "127.0.0.1", "--port", str(inputs.listen.port)]
         argv += ["--alias", inputs.listen.name, "-np", str(parameters.parallel)]
         argv += ["-c", str(parameters.context * parameters.parallel)]
-        argv += ["--no-context-shift", *programs.common_words(parameters)]
+        argv += ["--no-context-shift", "--metrics", *programs.common_words(parameters)]
         if tool.profile == programs.NEW:
             argv += ["-fit", "off", "--offline", "--no-kv-unified"]
             argv += ["--no-cache-prompt", "--cache-ram", "0", "--reasoning-format", "none"]

@@ -4,13 +4,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from itertools import pairwise
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from labctl.errors import OutputNotUnderstood
-from labctl.evaluation.endpoints.server_metrics import NAMES, Snapshot, read_page
+from labctl.evaluation.endpoints.server_metrics import NAMES, Figure, Snapshot, read_page
 
 VLLM = b"""\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -38,6 +40,14 @@ def page(content: bytes, size: int = 65536) -> Snapshot:
             yield content[begin : begin + size]
 
     return asyncio.run(read_page(pieces()))
+
+
+def test_the_page_of_a_real_vllm_has_every_figure() -> None:
+    found = page((Path(__file__).parents[2] / "fixtures/endpoints/vllm_metrics.txt").read_bytes())
+    assert set(found) == set(get_args(Figure))
+    assert found["requests"] == found["ttft_count"] == found["latency_count"] == 22
+    assert found["generated_tokens"] == 22 * 16
+    assert 0 < found["ttft_s"] < found["latency_s"]
 
 
 @pytest.mark.parametrize("size", [1, 7, 65536])

@@ -183,6 +183,68 @@ def test_a_server_that_is_busy_at_first_is_waited_for(capsys: pytest.CaptureFixt
     assert err.count("waiting for the server, at most 60 s (ready_within)") == 1
 
 
+def test_a_server_that_says_it_is_not_healthy_yet_is_waited_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """llama-server while it loads, and others that list their models before they can answer."""
+    with scripted_endpoint({"": QUICK}) as server:
+        server.health = 503
+
+        def recover() -> None:
+            if wait_until(lambda: len(server.requests) >= 2, timeout=30, interval=0.01):
+                server.health = 200
+
+        thread = threading.Thread(target=recover)
+        thread.start()
+        status = load(server, "-c", "1", "-n", "3", "--warm-up", "0")
+        thread.join()
+        asked = [request.path for request in server.requests]
+    assert status == 0
+    assert asked.count("/health") >= 3
+    assert asked.index("/v1/models") > 1
+    assert "/health: status 503" in capsys.readouterr().err
+
+
+def test_a_server_that_stays_unhealthy_is_refused_with_its_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with scripted_endpoint({"": QUICK}) as server:
+        server.health = 503
+        assert load(server, "-c", "1", "--set", "ready_within=1s") == 3
+        assert server.answered == []
+    assert "/health: status 503" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("status", [200, 401, 404, 418, 500])
+def test_any_other_health_means_nothing(status: int) -> None:
+    with scripted_endpoint({"": QUICK}) as server:
+        server.health = status
+        assert load(server, "-c", "1", "-n", "3", "--warm-up", "0") == 0
+
+
+def test_a_dead_engine_behind_a_live_api_ends_the_load(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without ``/health``, all 10,000 requests would fail: vLLM goes on to list its models."""
+
+    def script(_asked: Asked) -> Answer:
+        if len(server.answered) < 10:
+            return QUICK
+        server.health = 503
+        return Answer(status=500, message="EngineCore encountered an issue")
+
+    with scripted_endpoint(script) as server:
+        server.health = 200
+        assert load(server, "-c", "1", "-n", "10000", "--json") == 3
+        assert len(server.answered) < 40
+    out, err = capsys.readouterr()
+    (stage,) = json.loads(out)["stages"]
+    assert stage["stop"] == "server-lost"
+    message = json.loads(err.splitlines()[-1])["message"]
+    assert "the server is gone: 5 requests in a row failed, and then: " in message
+    assert "/health: status 503" in message
+
+
 def test_the_first_request_is_one_of_the_workload(lab: Path) -> None:
     (lab / "load.yaml").write_text(
         "name: own\nmodels: {m: {declared: {name: Tiny}}}\n"

@@ -84,10 +84,10 @@ def test_both_clocks_agree_over_the_same_requests(capsys: pytest.CaptureFixture[
     assert "of others" not in str(found["notes"])
 
 
-def test_a_closed_loop_hides_a_wait_that_only_the_client_sees(
+def test_an_open_loop_is_compared_from_the_real_sending(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """In an open loop times begin at the intended sending: the comparison uses the real one."""
+    """Its other times begin at the intended sending, of which the server knows nothing."""
     with counting() as server:
         assert load(server, "-r", "20", "-n", "20", "--json") == 0
         (stage,) = result(capsys)["stages"]
