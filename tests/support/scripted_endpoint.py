@@ -233,9 +233,8 @@ class ScriptedEndpoint:
         done = Done(
             made, answer, len(tokenize(form.prompt)), answer.first_s, time.monotonic() - began
         )
-        self.counters.end(
-            request.arrived_ns, first_ns, prompt=done.prompt_tokens, generated=done.count
-        )
+        times_ns = request.arrived_ns, first_ns
+        self.counters.end(*times_ns, done.prompt_tokens, done.count, answers=form.answers)
         if not form.stream:
             return await _send(writer, 200, form.whole(done), answer.headers)
         for event in form.last(done):

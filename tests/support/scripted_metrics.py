@@ -48,12 +48,16 @@ class Counters:
     ttft: Histogram = field(default_factory=Histogram)
     latency: Histogram = field(default_factory=Histogram)
 
-    def end(self, arrived_ns: int, first_ns: int, *, prompt: int, generated: int) -> None:
-        """Count an answer that ends now."""
+    def end(
+        self, arrived_ns: int, first_ns: int, prompt: int, generated: int, *, answers: int = 1
+    ) -> None:
+        """Count a request that ends now; vLLM counts each of its answers as a request."""
         now = time.monotonic_ns()
-        asyncio.get_running_loop().call_later(
-            self.late_s, self._count, (first_ns - arrived_ns, now - arrived_ns), prompt, generated
-        )
+        times_ns = first_ns - arrived_ns, now - arrived_ns
+        for _ in range(answers):
+            asyncio.get_running_loop().call_later(
+                self.late_s, self._count, times_ns, prompt, generated
+            )
 
     def _count(self, times_ns: tuple[int, int], prompt: int, generated: int) -> None:
         self.finished += 1

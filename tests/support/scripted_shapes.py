@@ -70,6 +70,11 @@ class Shape:
     def error(self, status: int, message: str) -> Any:
         return {"error": {"code": status, "message": message, "type": "scripted_error"}}
 
+    @property
+    def answers(self) -> int:
+        """The number of answers to the request."""
+        return 1
+
     def copies(self, event: dict[str, Any]) -> list[dict[str, Any]]:
         """The event of each answer to the request; all answers are alike."""
         return [event]
