@@ -1,4 +1,4 @@
-"""What a server says of itself beside its answers: ``/health`` and ``/metrics``.
+"""The pages that a server has beside its answers: its health and its metrics.
 
 vLLM, SGLang, TGI and llama-server have ``/health``. Its 503 means that the model is being loaded
 (llama-server), or that the engine is dead (vLLM, whose ``/v1/models`` still answers then).

@@ -366,8 +366,10 @@ def test_cached_tokens_come_from_the_counters_if_no_answer_has_them(
     with counting() as server:
         finish = server.counters.end
 
-        def cached(*times: int, prompt: int, generated: int) -> None:
-            finish(*times, prompt=prompt, generated=generated)
+        def cached(
+            arrived_ns: int, first_ns: int, prompt: int, generated: int, *, answers: int = 1
+        ) -> None:
+            finish(arrived_ns, first_ns, prompt, generated, answers=answers)
             server.counters.cached += prompt // 2
 
         server.counters.end = cached  # type: ignore[method-assign]
