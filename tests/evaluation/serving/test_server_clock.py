@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from subprocess import PIPE
 from typing import Any
 
@@ -59,6 +60,16 @@ def looks(server: ScriptedEndpoint) -> int:
     return sum(request.path == "/metrics" for request in server.requests)
 
 
+def own_means() -> dict[str, float]:
+    """labctl's means over the answered requests of the one run, in ns from their real sending."""
+    (path,) = Path("runs").glob("*/requests.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {
+        "ttft": fmean(row["arrivals_ns"][0] - row["sent_ns"] for row in rows),
+        "latency": fmean(row["done_ns"] - row["sent_ns"] for row in rows),
+    }
+
+
 def test_both_clocks_agree_over_the_same_requests(capsys: pytest.CaptureFixture[str]) -> None:
     with counting(slots=2) as server:
         server.counters.late_s = 0.1  # vLLM counts an answer after it has sent it
@@ -74,8 +85,10 @@ def test_both_clocks_agree_over_the_same_requests(capsys: pytest.CaptureFixture[
     assert counters["cache_usage_max"] == 0.125
     assert counters["is_partial"] is False
     # The server's begins with the receipt, and its wait for a slot is in both.
-    assert clock["own_ttft_ns"] == pytest.approx(clock["ttft_ns"], abs=15e6)
-    assert clock["own_latency_ns"] == pytest.approx(clock["latency_ns"], abs=15e6)
+    assert clock["own_ttft_ns"] == pytest.approx(own_means()["ttft"])
+    assert clock["own_ttft_ns"] >= clock["ttft_ns"]  # by as much as a busy host is late
+    assert clock["own_latency_ns"] == pytest.approx(own_means()["latency"])
+    assert clock["own_latency_ns"] >= clock["latency_ns"]  # by as much as a busy host is late
     assert clock["other_requests"] == clock["other_tokens"] == 0
     (note,) = (note for note in found["notes"] if "own clock" in note)
     assert note.startswith("concurrency 4: by the server's own clock: TTFT ")
@@ -92,7 +105,8 @@ def test_an_open_loop_is_compared_from_the_real_sending(
         assert load(server, "-r", "20", "-n", "20", "--json") == 0
         (stage,) = result(capsys)["stages"]
     clock = stage["second_clock"]
-    assert clock["own_ttft_ns"] == pytest.approx(clock["ttft_ns"], abs=15e6)
+    assert clock["own_ttft_ns"] == pytest.approx(own_means()["ttft"])
+    assert clock["own_ttft_ns"] >= clock["ttft_ns"]  # by as much as a busy host is late
 
 
 def test_what_lies_between_server_and_client_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -386,9 +400,8 @@ def test_a_csv_file_has_both_clocks(lab: Path) -> None:
         assert load(server, "-c", "1", "-n", "5", "-o", "out.csv") == 0
     (row,) = csv.DictReader((lab / "out.csv").read_text().splitlines())
     assert row["server_requests_finished"] == "10"
-    assert float(row["own_ttft_mean_ms"]) == pytest.approx(
-        float(row["server_ttft_mean_ms"]), abs=15
-    )
+    assert float(row["own_ttft_mean_ms"]) == pytest.approx(own_means()["ttft"] / 1e6)
+    assert float(row["own_ttft_mean_ms"]) >= float(row["server_ttft_mean_ms"])
 
 
 def test_a_key_is_sent_to_this_server_alone(monkeypatch: pytest.MonkeyPatch) -> None:
