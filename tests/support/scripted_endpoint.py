@@ -73,8 +73,8 @@ class ScriptedEndpoint:
         #: What it does, counted; and the page ``/metrics``, which it has if this is set.
         self.counters = Counters()
         self.metrics: Callable[[Counters], Page] | None = None
-        #: Status of ``/health``, which it has if this is set.
-        self.health: int | None = None
+        #: Status or page of ``/health``, which it has if this is set.
+        self.health: int | Page | None = None
         #: A key that requests must bear.
         self.key: str | None = None
         self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -145,18 +145,26 @@ class ScriptedEndpoint:
 
     async def _show(self, path: str, writer: asyncio.StreamWriter) -> bool:
         """Say how it is; vLLM does this without a key."""
+        page: Page | None = None
         if path == "/health" and self.health is not None:
-            return await _send(writer, self.health, b"")
+            page = self.health if isinstance(self.health, Page) else Page(b"", self.health)
         if path == "/metrics" and self.metrics is not None:
             page = self.metrics(self.counters)
-            await asyncio.sleep(page.wait_s)
-            if not page.endless:
-                return await _send(writer, page.status, page.body)
-            _head(writer, page.status, {"Content-Type": "text/plain"}, chunked=True)
-            while True:
-                _chunk(writer, page.body)
-                await writer.drain()
-        return await _send(writer, 404, {"error": {"message": "File Not Found"}})
+        if page is None:
+            return await _send(writer, 404, {"error": {"message": "File Not Found"}})
+        await asyncio.sleep(page.wait_s)
+        if page.breaks_off:
+            _head(writer, page.status, {"Content-Type": "text/plain"}, length=len(page.body) + 1)
+            writer.write(page.body)
+            await writer.drain()
+            return False
+        if not page.endless:
+            return await _send(writer, page.status, page.body)
+        _head(writer, page.status, {"Content-Type": "text/plain"}, chunked=True)
+        while True:
+            _chunk(writer, page.body)
+            await writer.drain()
+            await asyncio.sleep(page.pause_s)
 
     async def _respond(self, request: Request, writer: asyncio.StreamWriter) -> bool:
         if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":

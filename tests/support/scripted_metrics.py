@@ -97,9 +97,14 @@ class Counters:
 
 @dataclass(frozen=True)
 class Page:
-    """An answer to a look: a page, after ``wait_s``; ``endless``: it repeats for ever."""
+    """An answer to a look: a page, after ``wait_s``.
+
+    ``endless``: it repeats for ever, each ``pause_s``. ``breaks_off``: it ends too early.
+    """
 
     body: bytes
     status: int = 200
     wait_s: float = 0.0
     endless: bool = False
+    pause_s: float = 0.0
+    breaks_off: bool = False

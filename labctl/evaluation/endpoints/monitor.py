@@ -27,18 +27,19 @@ class ServerMonitor:
         """
         import httpx
 
+        trouble: TryAgain | None = None
         try:
             async with self._connection.page("/health", timeout=LOOK_SECONDS) as answer:
                 if answer.status_code != _UNAVAILABLE:
                     return
+                trouble = TryAgain(f"{self._connection.address}: /health: status 503")
                 trouble = await self._connection.trouble(answer)
-        except OutputNotUnderstood as error:  # 503 with a text without end
-            raise TryAgain(f"{self._connection.address}: /health: status 503") from error
-        except TryAgain as error:
-            if isinstance(error.__cause__, httpx.ConnectError):
+        except (TryAgain, OutputNotUnderstood) as error:
+            # A 503 counts also if its text does not come, or has no end.
+            if trouble is None and isinstance(error.__cause__, httpx.ConnectError):
                 raise
-            return
-        raise trouble
+        if trouble is not None:
+            raise trouble
 
     async def metrics(self) -> Snapshot:
         """Return the server's counters now. Raises TryAgain, OutputNotUnderstood."""

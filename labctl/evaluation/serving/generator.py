@@ -151,7 +151,7 @@ class _Stage:
         self._outstanding: set[asyncio.Task[Any]] = set()
         self._measured_outstanding = 0
         self._failures = 0
-        self._answered = self._tokens = 0
+        self._answers = self._tokens = 0
         self._probing = False
         self._driver: asyncio.Task[None] | None = None
         self.lost: LabctlError | None = None
@@ -179,7 +179,7 @@ class _Stage:
     @property
     def own(self) -> Own:
         """The requests so far."""
-        return Own(self._numbers, self._answered, self._tokens)
+        return Own(self._numbers, self._answers, self._tokens)
 
     def record(self, lags: list[int], server: ServerCounters | None) -> StageRecord:
         plan = self._plan
@@ -276,7 +276,7 @@ class _Stage:
             return min(wanted or _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
         self._measured_outstanding -= measured
         self._failures = 0
-        self._answered += 1
+        self._answers += answer.answers
         self._tokens += answer.completion_tokens or 0
         row = self._row(number, asked, intended_ns, answer.sent_ns, answer.done_ns)
         self._keep(row.model_copy(update=self._answer_fields(answer)))

@@ -144,7 +144,7 @@ class LoadTest:
                 until=self._until,
                 monitor=monitor,
                 clock=clock,
-                before=Own(1, 1, answer.completion_tokens or 0),
+                before=Own(1, answer.answers, answer.completion_tokens or 0),
             )
             async with log.open():
                 await self._loads(generator)

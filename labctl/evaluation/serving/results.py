@@ -93,8 +93,9 @@ def make_results(
     found, before = [], 0
     for stage, metrics in measured:
         rows = by_stage[stage.number]
-        clock = second_clock(stage, rows, extra_body=record.workload.extra_body, left_over=before)
-        before += left_over(stage, rows)
+        extra = record.workload.extra_body
+        clock = second_clock(stage, rows, extra_body=extra, left_over=before)
+        before += left_over(stage, rows, extra_body=extra)
         found.append(replace(_result(stage, metrics, rows, latency), clock=clock))
     return LoadTestResults(record, tuple(found), knee(measured))
 

@@ -45,8 +45,7 @@ def second_clock(
 ) -> SecondClock | None:
     """Return the comparison of a stage with all its rows; None if the server has no counters.
 
-    ``left_over``: requests of earlier stages that failed or were cut off. The server may finish
-    them now.
+    ``left_over``: requests of earlier stages that the server may count now, see :func:`left_over`.
     """
     found = stage.server
     if found is None:
@@ -56,7 +55,7 @@ def second_clock(
     lasts = [row.done_ns - row.sent_ns for row in done]
     others = 0
     if found.requests_finished is not None:
-        sent = found.requests_sent * _choices(extra_body)
+        sent = found.requests_sent * _most_counted(extra_body)
         others = max(0, found.requests_finished - sent - left_over)
     cached, prompt = found.cached_prompt_tokens, found.prompt_tokens
     return SecondClock(
@@ -70,17 +69,28 @@ def second_clock(
     )
 
 
-def left_over(stage: StageRecord, rows: Sequence[RequestRecord]) -> int:
-    """Return the requests of a stage that the server may still have at its end."""
-    done = sum(row.failure is None for row in rows)
-    sent = stage.server.requests_sent if stage.server else len(rows) + stage.unfinished
-    return max(0, sent - done)
+def left_over(
+    stage: StageRecord, rows: Sequence[RequestRecord], *, extra_body: Mapping[str, JsonValue]
+) -> int:
+    """Return the requests of a stage that the server may still finish, or count, after its end."""
+    found = stage.server
+    done = [row for row in rows if row.failure is None]
+    sent = found.requests_sent if found else len(rows) + stage.unfinished
+    unanswered = max(0, sent - len(done)) * _most_counted(extra_body)
+    if found is None or found.requests_finished is None:
+        return unanswered
+    return unanswered + max(0, sum(row.answers for row in done) - found.requests_finished)
 
 
-def _choices(extra_body: Mapping[str, JsonValue]) -> int:
-    """Return for how many requests a server counts one that wants several answers (vLLM)."""
+def _most_counted(extra_body: Mapping[str, JsonValue]) -> int:
+    """Return for how many requests a server counts one at most.
+
+    One that wants several answers counts for each of them (vLLM), and SGLang counts one more for
+    their common prefix (``TokenizerManager._handle_batch_request``).
+    """
     asked = [extra_body.get(name) for name in ("n", "best_of")]
-    return max([1, *(one for one in asked if isinstance(one, int))])
+    most = max([1, *(one for one in asked if isinstance(one, int))])
+    return most if most == 1 else most + 1
 
 
 def _mean(total: int | None, count: int | None) -> float | None:

@@ -2,8 +2,9 @@
 
 At the begin and the end of a stage the counters are read, and once a second the gauges. The begin
 comes before the first request, the end after the last answer. A server may count an answer a moment
-after it was received: then the page is read again, for at most a second. Nothing here ends a load,
-or waits while one runs; a server that does not show its counters is not asked again.
+after it was received: then the page is read again, for at most a second. Each look may take 2 s.
+Nothing here ends a load, or waits while one runs; a server that does not show its counters is not
+asked again.
 """
 
 import asyncio
@@ -27,10 +28,13 @@ _SETTLE_SECONDS, _SETTLE_PAUSE_SECONDS = 1.0, 0.05
 
 @dataclass(frozen=True)
 class Own:
-    """Requests of this test: sent, answered, and the generated tokens of the answered ones."""
+    """Requests of this test: sent, answers to them, and the generated tokens of these.
+
+    A request may have several answers (``n``); servers count each as a request.
+    """
 
     sent: int
-    answered: int
+    answers: int
     tokens: int
 
 
@@ -82,7 +86,7 @@ class ServerClock:
 
 def _has_all(now: Snapshot, since: Snapshot, own: Own) -> bool:
     wanted: tuple[tuple[Figure, int], ...] = (
-        ("requests", own.answered),
+        ("requests", own.answers),
         ("generated_tokens", own.tokens),
     )
     for figure, least in wanted:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from scripted_answers import Answer, Asked
 from scripted_endpoint import ScriptedEndpoint, scripted_endpoint
+from scripted_metrics import Page
 
 from labctl import shipped
 from labctl.cli.root import run_cli
@@ -213,6 +214,36 @@ def test_a_server_that_stays_unhealthy_is_refused_with_its_reason(
         assert load(server, "-c", "1", "--set", "ready_within=1s") == 3
         assert server.answered == []
     assert "/health: status 503" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        Page(b"loading", 503, breaks_off=True),
+        Page(b"loading", 503, endless=True, pause_s=0.1),
+        Page(b"loading" * 1000, 503, endless=True),
+    ],
+    ids=["broken-off", "trickling", "endless"],
+)
+def test_a_503_counts_also_if_its_text_does_not_come(
+    page: Page, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with scripted_endpoint({"": QUICK}) as server:
+        server.health = page
+        assert load(server, "-c", "1", "--set", "ready_within=1s") == 3
+        assert server.answered == []
+    assert "/health: status 503" in capsys.readouterr().err
+
+
+def test_no_escape_of_a_health_page_reaches_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with scripted_endpoint({"": QUICK}) as server:
+        server.health = Page(b"\x1b]0;owned\x07[bold]not[/] yet", 503)
+        assert load(server, "-c", "1", "--set", "ready_within=1s") == 3
+    err = capsys.readouterr().err
+    assert "\x1b" not in err
+    assert "[bold]not[/] yet" in err
 
 
 @pytest.mark.parametrize("status", [200, 401, 404, 418, 500])

@@ -187,7 +187,7 @@ def test_own_failed_requests_are_not_taken_for_those_of_others(
 def test_requests_cut_off_in_one_load_do_not_count_as_those_of_others_in_the_next() -> None:
     first = counted(sent=9, finished=5)
     rows = [row(number) for number in range(5)]
-    assert left_over(first, rows) == 4
+    assert left_over(first, rows, extra_body={}) == 4
     second = counted(sent=5, finished=9)  # it went on with them
     found = second_clock(second, rows, extra_body={}, left_over=4)
     assert found is not None
@@ -201,6 +201,35 @@ def test_a_request_for_several_answers_counts_as_several_in_the_server() -> None
     stage = counted(sent=5, finished=10)
     rows = [row(number) for number in range(5)]
     found = second_clock(stage, rows, extra_body={"n": 2}, left_over=0)
+    assert found is not None
+    assert found.other_requests == 0
+
+
+def test_a_server_may_count_the_common_prefix_of_several_answers_too() -> None:
+    """SGLang caches it by a request of its own, ``TokenizerManager._handle_batch_request``."""
+    rows = [row(number) for number in range(5)]
+    found = second_clock(counted(sent=5, finished=15), rows, extra_body={"n": 2}, left_over=0)
+    assert found is not None
+    assert found.other_requests == 0
+
+
+def test_all_answers_to_a_request_are_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Otherwise the next load gets the rest, and its means are compared with other requests'."""
+    with counting() as server:
+        server.counters.late_s = 0.3
+        several = "workload.extra_body={n: 2}"
+        assert load(server, "-c", "1,2", "-n", "5", "--json", "--set", several) == 0
+    stages = result(capsys)["stages"]
+    assert [stage["server"]["requests_finished"] for stage in stages] == [20, 20]
+    assert [stage["second_clock"]["own_ttft_ns"] for stage in stages] == [None, None]
+
+
+def test_what_a_server_counts_in_the_next_load_is_not_of_others() -> None:
+    """It may count an answer later than labctl waits."""
+    rows = [row(number) for number in range(5)]
+    late = left_over(counted(sent=5, finished=2), rows, extra_body={})
+    assert late == 3
+    found = second_clock(counted(sent=5, finished=8), rows, extra_body={}, left_over=late)
     assert found is not None
     assert found.other_requests == 0
 
