@@ -49,7 +49,8 @@ def named_files(cell: str) -> Iterator[str]:
 def test_each_file_of_the_map_is_there() -> None:
     named = [name for _, cell in table_rows("Where is it?") for name in named_files(cell)]
     assert len(named) >= 150
-    assert {name.partition("/")[0] for name in named} == {"labctl", "scripts", "toolchains"}
+    folders = {name.partition("/")[0] for name in named}
+    assert folders == {"labctl", "scripts", "tests", "toolchains"}
     assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
