@@ -5,19 +5,13 @@ import json
 import click
 
 from labctl.cli.complete import JOB
-from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.lab import lab_of
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
-from labctl.cli.run import comparing_with
-from labctl.errors import ExitStatus, printable_line
-from labctl.farm.dispatcher import Dispatcher
-from labctl.farm.health import require_health
-from labctl.farm.job import FarmJob, JobResult
-from labctl.farm.queue_source import QueueSource
-from labctl.farm.run_executor import RunExecutor
+from labctl.errors import printable_line
 from labctl.state import Job, lab_state, this_user
 from labctl.state.audit import checked_reason
-from labctl.units import counted, duration, local_time
+from labctl.units import duration, local_time
 
 _ended_option = click.option(
     "--ended",
@@ -30,7 +24,7 @@ _ended_option = click.option(
 
 @click.group(
     invoke_without_command=True,
-    subcommand_metavar="[list|cancel|move|serve]",
+    subcommand_metavar="[list|cancel|move]",
     epilog="Example: labctl queue",
 )
 @click.option(
@@ -99,45 +93,6 @@ def move(invocation: Invocation, job: str, *, first: bool, priority: int | None)
     click.echo(f"job {found.id}: {place}, priority {state.jobs.find(found.id).priority}")
 
 
-@queue.command(epilog="Example: labctl queue serve")
-@click.option("--until-empty", is_flag=True, help="End when no job waits for its boards.")
-@click.pass_obj
-def serve(invocation: Invocation, *, until_empty: bool) -> int:
-    """Run the queue's jobs on this host's boards, until Ctrl-C or SIGTERM.
-
-    Running jobs are then interrupted, and resumed later. For several hosts use `labctl worker`.
-    """
-    lab = lab_of(invocation)
-    state = lab_state(lab)
-    boards = {name: board.shares for name, board in lab.lab.boards.items()}
-    limits = lab.lab.shared_limits
-    source = QueueSource(state, lab.root / "runs", boards, limits, drain=until_empty)
-    ready = require_health(lab, connect_board, lambda line: note(printable_line(line)))
-    executor = RunExecutor(
-        lab, source, connect_board, compare=comparing_with(lab), before_job=ready
-    )
-    source.on_stop, source.stopping = executor.stop_job, executor.stopping
-    source.note = lambda line: note(printable_line(line))
-    note(f"serving {counted(len(boards), 'board')}; Ctrl-C ends it")
-
-    def begun(job: FarmJob, board: str) -> None:
-        note(printable_line(f"job {job.id} ({job.name}) runs on {board}"))
-
-    def ended(job: FarmJob, board: str, attempt: JobResult, result: JobResult | None) -> None:
-        words = [f"job {job.id} ({job.name}) on {board} ended with status {attempt.exit_status}"]
-        words += [attempt.reason] if attempt.reason else []
-        words += ["it waits again"] if result is None else []
-        note(printable_line("; ".join(words)))
-
-    while True:
-        try:
-            Dispatcher(source, executor, on_begin=begun, on_end=ended).run()
-        finally:
-            source.close()
-        if not source.has_work():  # from here on, the submitter of a job starts another process
-            return ExitStatus.OK
-
-
 def _list(invocation: Invocation, ended: int, *, as_json: bool) -> None:
     lab = lab_of(invocation)
     state = lab_state(lab)
@@ -154,9 +109,8 @@ def _list(invocation: Invocation, ended: int, *, as_json: bool) -> None:
         click.echo(printable_line("  ".join([job.id, f"{at:9}", *_facts(job)])))
     served = any(worker.is_alive for worker in state.workers.list())
     if not served and any(job.kind == "run" and job.waits for job in jobs):
-        hosts = any(board.host for board in lab.lab.boards.values())
-        start = "`labctl worker` on each lab host" if hosts else "`labctl queue serve`"
-        note(f"nobody serves the queue: start {start}")
+        several = any(board.host for board in lab.lab.boards.values())
+        note(f"nobody serves the queue: start `labctl worker`{' on each lab host' * several}")
 
 
 def _facts(job: Job) -> list[str]:

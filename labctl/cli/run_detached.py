@@ -1,4 +1,4 @@
-"""``labctl run --detach``: a run in the lab's queue, and a process that serves it."""
+"""``labctl run --detach``: a run in the lab's queue, and a worker for it."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ from labctl.runs.inputs.untrusted_recipe import check_board
 from labctl.state import LabState, NewJob, lab_state
 from labctl.state.job import new_job_id
 
-_LOG = "queue.log"
+_LOG = "worker.log"
 
 
 def submit(
@@ -31,7 +31,7 @@ def submit(
     *,
     untrusted: bool = False,
 ) -> int:
-    """Put a run into the queue and print its job; start a process to serve it if there is none.
+    """Put a run into the queue and print its job; start a worker if there is none.
 
     The lab keeps a copy of the files of an ``untrusted`` recipe. Raises ConfigError if a need of
     the run is not on this host, or none of its boards can have an agent.
@@ -102,9 +102,9 @@ def _is_served(state: LabState, boards: Sequence[str]) -> bool:
 
 
 def _serve(lab: LabFile) -> None:
-    """Start a process of this host that serves the queue until it is empty."""
+    """Start a worker on this host that ends when the queue is empty."""
     log: Path = lab.root / _LOG
-    words = [sys.executable, "-P", "-m", "labctl", "--lab", str(lab.root), "queue", "serve"]
+    words = [sys.executable, "-P", "-m", "labctl", "--lab", str(lab.root), "worker"]
     with host_writes(log), log.open("ab") as output:
         started = process.start(
             [*words, "--until-empty"],
@@ -112,5 +112,5 @@ def _serve(lab: LabFile) -> None:
             stdout=output.fileno(),
             stderr=subprocess.STDOUT,
         )
-    note(f"process {started.pid} runs the queue until it is empty; its log: {log}")
-    note(f"stop it: kill {started.pid}")
+    note(f"worker {started.pid} runs the queue until it is empty; its log: {log}")
+    note(f"stop it: kill {started.pid} lets its jobs end; a second time breaks them off")

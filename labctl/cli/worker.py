@@ -29,15 +29,19 @@ from labctl.units import duration
     shell_complete=BOARD,
     help="Serve this board; repeatable. Default: the boards of this host in devices.yaml.",
 )
-@click.option("--drain", "--once", is_flag=True, help="End when no remaining job can run now.")
+@click.option(
+    "--until-empty", is_flag=True, help="End when no job waits that this worker could run."
+)
 @click.pass_obj
-def worker(invocation: Invocation, *, host: str | None, named: Sequence[str], drain: bool) -> None:
+def worker(
+    invocation: Invocation, *, host: str | None, named: Sequence[str], until_empty: bool
+) -> None:
     """Run the queue's jobs on the boards attached to this host, until stopped.
 
-    For a lab with several hosts: `database` in devices.yaml names a PostgreSQL, `store` the shared
-    store. A first SIGTERM or Ctrl-C lets running jobs end. A second one interrupts them; they are
-    resumed later, on this host or another. Jobs submitted by a newer labctl wait for a newer
-    worker.
+    A first SIGTERM or Ctrl-C lets running jobs end. A second one interrupts them; they are resumed
+    later, on this host or another. Jobs submitted by a newer labctl wait for a newer worker. In a
+    lab with several hosts, each has a worker: `database` in devices.yaml names a PostgreSQL,
+    `store` the shared store.
     """
     from labctl.farm.host_setup import host_worker, missing_tools
 
@@ -45,12 +49,17 @@ def worker(invocation: Invocation, *, host: str | None, named: Sequence[str], dr
     own = host or socket.gethostname()
     boards = served_boards(lab, own, named)
     made = host_worker(
-        lab, own, boards, connect=connect_board, compare=comparing_with(lab), note=note
+        lab,
+        own,
+        boards,
+        connect=connect_board,
+        compare=comparing_with(lab),
+        note=lambda line: note(printable_line(line)),
     )
     note(f"worker {printable_line(made.name)} serves {', '.join(boards)}")
     for lack in missing_tools(lab, boards):
         note(f"warning: {printable_line(lack)}")
-    made.run(drain=drain)
+    made.run(until_empty=until_empty)
 
 
 @click.command(epilog="Example: labctl workers --json")
@@ -63,7 +72,7 @@ def workers(invocation: Invocation, *, as_json: bool) -> None:
         click.echo(json.dumps([one.document() for one in found], indent=2))
         return
     if not found:
-        note("no worker: start one on each lab host with `labctl worker`")
+        note("no worker: start one with `labctl worker`, in a lab of several hosts on each")
     for one in found:
         silent = max(0.0, one.silent_seconds)
         signs = "alive" if one.is_alive else f"silent for {duration(silent * 1e9)}"

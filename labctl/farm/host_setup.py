@@ -8,12 +8,12 @@ from labctl.config.lab import LabFile
 from labctl.config.target import load_target
 from labctl.deploy.plan import agent_artifact
 from labctl.errors import ConfigError, LabctlError, lack_of_host
-from labctl.farm.health import checks_before_jobs
+from labctl.farm.health import require_health
 from labctl.farm.queue_engine import QueueEngine
 from labctl.farm.queue_ledger import QueueLedger
 from labctl.farm.run_executor import Connect, RunExecutor
 from labctl.farm.store import lab_store
-from labctl.farm.worker import HostWorker
+from labctl.farm.worker import Worker
 from labctl.models import find_quantizer
 from labctl.results.gates import CompareGates
 from labctl.state import lab_state
@@ -27,21 +27,22 @@ def host_worker(
     connect: Connect,
     compare: CompareGates,
     note: Callable[[str], None],
-) -> HostWorker:
+) -> Worker:
     """Return the worker of a lab host, and upload what its last worker could not.
 
-    Raises ConfigError for a lab without a PostgreSQL, HostError, ToolMissing.
+    Raises HostError, ToolMissing.
     """
-    engine, state = QueueEngine(lab), lab_state(lab)
+    state, hosted = lab_state(lab), [lab.board(name) for name in boards]
     ledger = QueueLedger(lab, state, lab_store(lab), note)
     ledger.share_missing()
-    executor = RunExecutor(lab, ledger, connect, compare=compare)
-    return HostWorker(
-        engine,
+    ready = require_health(lab, connect, note, hosted=hosted)
+    executor = RunExecutor(lab, ledger, connect, compare=compare, before_job=ready)
+    return Worker(
         state,
         host,
         boards,
         executor,
+        None if lab.database is None else QueueEngine(lab),
         understands=ledger.understands,
         lacks=ledger.lacks,
         builds=builds_stamp,
@@ -49,9 +50,6 @@ def host_worker(
         on_begin=ledger.took,
         on_run=ledger.share,
         stop_job=executor.stop_job,
-        look_after=checks_before_jobs(
-            lab, connect, note, hosted=[lab.board(name) for name in boards]
-        ),
     )
 
 

@@ -1,17 +1,15 @@
 """The queue engine of a lab with several hosts: procrastinate, in the lab's own PostgreSQL schema.
 
-The table ``job`` has the jobs, their order and their results. The engine only dispatches them: one
-task for each board wakes the worker of that board (NOTIFY), runs once at a time (a lock for each
-board), and outlives a worker that dies (heartbeats). It knows no job: its tables hold nothing that
-a backup would need.
-
-Nothing depends on its locks: a worker that was suspended continues beside its successor, and only
-the board's epoch decides.
+The table ``job`` has the jobs, their order and their results. The engine wakes workers: a task of a
+board goes to a worker of that board at once (NOTIFY), and says that there may be a job for it. It
+knows no job, and decides nothing: a task that is lost costs one interval of the worker's own looks.
 """
 
+import asyncio
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +19,14 @@ from labctl.database.postgresql import LINK, PostgresDatabase
 from labctl.errors import ConfigError, HostError, ToolMissing
 
 if TYPE_CHECKING:
-    from procrastinate import App
-    from procrastinate.connector import BaseConnector
     from sqlalchemy import Connection
 
-SERVE = "labctl.serve"
+_WAKE = "labctl.wake"
 #: A channel of PostgreSQL has 63 characters, of which procrastinate takes 23.
 _LONGEST_QUEUE = 40
+#: Time (s) after which a process that gives no sign of life is gone for the engine, and after which
+#: a database that failed is tried again.
+_STALL_SECONDS, _AGAIN_SECONDS = 30.0, 2.0
 # The errors raised here contain what matters of these messages.
 for _name in ("procrastinate", "psycopg.pool"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
@@ -63,13 +62,6 @@ class QueueEngine:
 
         self._database.change(make)
 
-    def connector(self, *, connections: int = 4) -> "BaseConnector":
-        """Return an asynchronous connection to the engine's tables."""
-        made: BaseConnector = _procrastinate().PsycopgConnector(
-            conninfo=self._url, min_size=1, max_size=connections, timeout=20, kwargs=self._link
-        )
-        return made
-
     def wake(self, boards: Iterable[str]) -> None:
         """Let the workers of these boards look for a job at once. Raises HostError."""
         procrastinate = _procrastinate()
@@ -79,8 +71,21 @@ class QueueEngine:
         )
         with engine_errors(), procrastinate.App(connector=connector).open() as app:
             for board in boards:
-                with already_awake():
-                    serving(app, board).defer(board=board)
+                task = app.configure_task(_WAKE, queue=queue_of(board), queueing_lock=board)
+                with suppress(procrastinate.exceptions.AlreadyEnqueued):
+                    task.defer()
+
+    @contextmanager
+    def waking(
+        self, boards: Iterable[str], wake: Callable[[], None], note: Callable[[str], None]
+    ) -> Iterator[None]:
+        """Call ``wake``, in another thread, whenever :meth:`wake` names one of these boards.
+
+        While the database is away, nobody is woken; ``note`` gets a line then.
+        """
+        listener = _Listener(self._url, self._link, [*map(queue_of, boards)], wake, note)
+        with listener.listening():
+            yield
 
     @property
     def _link(self) -> dict[str, Any]:
@@ -94,11 +99,6 @@ def wake_workers(lab: LabFile, boards: Iterable[str]) -> None:
             QueueEngine(lab).wake(boards)
 
 
-def serving(app: "App", board: str) -> Any:
-    """Return the task of a board, to be deferred; there is one that waits at most."""
-    return app.configure_task(SERVE, queue=queue_of(board), lock=board, queueing_lock=board)
-
-
 def queue_of(board: str) -> str:
     """Return the name of a board's queue."""
     name = f"board-{board}"
@@ -107,13 +107,93 @@ def queue_of(board: str) -> str:
     return f"board-{hashlib.sha256(board.encode()).hexdigest()[:32]}"
 
 
-@contextmanager
-def already_awake() -> Iterator[None]:
-    """Pass over a task that waits already."""
-    try:
-        yield
-    except _procrastinate().exceptions.AlreadyEnqueued:
-        return
+class _Listener:
+    """A thread with an event loop, in which procrastinate's worker waits for tasks."""
+
+    def __init__(
+        self,
+        url: str,
+        link: dict[str, Any],
+        queues: list[str],
+        wake: Callable[[], None],
+        note: Callable[[str], None],
+    ):
+        self._url, self._link, self._queues = url, link, queues
+        self._wake, self._note = wake, note
+        self._loop = asyncio.new_event_loop()
+        self._ending = asyncio.Event()
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen until the context ends."""
+        thread = threading.Thread(target=self._run, name="queue engine")
+        thread.start()
+        try:
+            yield
+        finally:
+            self._loop.call_soon_threadsafe(self._ending.set)
+            thread.join()
+            self._loop.close()
+
+    def _run(self) -> None:
+        # What it cannot record of a task is no loss: the workers look by themselves.
+        self._loop.set_exception_handler(self._unseen)
+        self._loop.run_until_complete(self._listen())
+
+    async def _listen(self) -> None:
+        said = False
+        while not self._ending.is_set():
+            try:
+                with engine_errors():
+                    await self._serve()
+                said = False
+            except HostError as error:
+                if not said:
+                    self._note(f"nobody wakes this worker, which looks by itself: {error.message}")
+                said = True
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), _AGAIN_SECONDS)
+
+    async def _serve(self) -> None:
+        """Take tasks until the end, or until the database fails."""
+        from procrastinate.jobs import Status
+        from procrastinate.worker import Worker
+
+        procrastinate = _procrastinate()
+        connector = procrastinate.PsycopgConnector(
+            conninfo=self._url, min_size=1, max_size=4, timeout=20, kwargs=self._link
+        )
+        app = procrastinate.App(connector=connector)
+
+        @app.task(name=_WAKE)  # type: ignore[untyped-decorator]
+        async def wake() -> None:
+            self._wake()
+
+        async with app.open_async():
+            for task in await app.job_manager.get_stalled_jobs(
+                seconds_since_heartbeat=_STALL_SECONDS
+            ):
+                await app.job_manager.finish_job(task, Status.FAILED, delete_job=True)
+            worker: Any = Worker(
+                app,
+                queues=self._queues,
+                delete_jobs="always",
+                install_signal_handlers=False,
+                shutdown_graceful_timeout=1.0,
+                update_heartbeat_interval=_STALL_SECONDS / 3,
+                stalled_worker_timeout=_STALL_SECONDS,
+            )
+            self._wake()  # what was missed while nobody listened
+            serving = asyncio.create_task(worker.run())
+            ending = asyncio.create_task(self._ending.wait())
+            await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+            ending.cancel()
+            worker.stop()
+            await serving
+
+    def _unseen(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not isinstance(context.get("exception"), engine_error_types()):
+            loop.default_exception_handler(context)
 
 
 @contextmanager

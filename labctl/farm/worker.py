@@ -1,59 +1,47 @@
-"""A lab host's worker: it runs the jobs of the boards that are attached there.
+"""The loop that claims jobs for boards of this host, and runs each attempt in its own thread.
 
-The engine wakes it for a board; only the table of jobs decides which job is next. Each attempt runs
-in its own thread through the :class:`~labctl.farm.job.Executor`, as on one host. If the database is
-away meanwhile, a running job continues, and its end is reported when the database is back.
+Only the table of jobs decides who has a board. The loop looks when an attempt ends, when a lab's
+queue engine wakes it, and every two seconds by itself: a lost notice costs no more than that. If
+the database is away meanwhile, running jobs continue, and their ends are reported when it is back.
 """
 
-import asyncio
 import importlib.metadata
-import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from queue import Empty, SimpleQueue
 
 from labctl import interrupts
-from labctl.database import patience
-from labctl.errors import ExitStatus, HostError, LeaseLost
+from labctl.database import DamagedDatabase, patience
+from labctl.database.base import UnwritableDatabase
+from labctl.errors import Blame, ExitStatus, HostError, InfraError, LabctlError, LeaseLost
 from labctl.farm.host_lacks import HostLacks
+from labctl.farm.interrupts import on_interrupt, raise_first
 from labctl.farm.job import QUEUED_KINDS, Executor, FarmJob, JobResult
-from labctl.farm.queue_engine import (
-    SERVE,
-    QueueEngine,
-    already_awake,
-    engine_error_types,
-    engine_errors,
-    host_error,
-    queue_of,
-    serving,
-)
+from labctl.farm.queue_engine import QueueEngine
 from labctl.retry import retry_infra
 from labctl.state import Job, LabState
+from labctl.state.health import BoardHealth
 from labctl.state.job import worker_name
 from labctl.state.job_order import Suits
 from labctl.state.leases import steady_seconds
-
-if TYPE_CHECKING:
-    from procrastinate import App, JobContext
-    from procrastinate.jobs import Job as EngineTask
 
 _DATABASE_AWAY_SECONDS = 7 * 86_400.0
 
 
 @dataclass
-class HostWorker:
+class Worker:
     """One worker process.
 
     Args:
-        engine: the lab's queue engine.
         state: the lab's state.
         host: name of this lab host.
         boards: boards that it serves.
         executor: carries out the jobs.
+        engine: the queue engine that wakes it; None in a lab of one host.
         understands: returns True if this labctl can run a job; any other job stays in the queue for
             a worker of another version.
         lacks: returns what is missing on this host for a job; the job stays in the queue until that
@@ -64,14 +52,13 @@ class HostWorker:
         on_run: gets an attempt that ended and its run, before the end is reported to the queue;
             returns False if another run is the job's result.
         stop_job: interrupts a cancelled job.
-        look_after: checks a board's health if a check is due; called while no job has the board.
     """
 
-    engine: QueueEngine
     state: LabState
     host: str
     boards: Sequence[str]
     executor: Executor
+    engine: QueueEngine | None = None
     understands: Callable[[Job], bool] = lambda _job: True
     lacks: Callable[[Job], str | None] = lambda _job: None
     builds: Callable[[], object] = lambda: None
@@ -79,21 +66,20 @@ class HostWorker:
     on_begin: Callable[[Job, str], None] = lambda _job, _board: None
     on_run: Callable[[Job, str], bool] = lambda _job, _run: True
     stop_job: Callable[[str], None] = lambda _job: None
-    look_after: Callable[[str], object] = lambda _board: None
-    name: str = field(default_factory=worker_name)
-    #: Interval (s) of the search for leftovers, and of retries while the database is away.
-    mend_seconds: float = 2.0
-    again_seconds: float = 2.0
+    name: str = ""
+    #: Interval (s) between two looks, also while the database cannot be used.
+    look_seconds: float = 2.0
     #: A board on which infrastructure interrupted a job is retried from here after this (s).
     away_seconds: float = 15.0
-    #: For the engine, a worker has stalled after this time (s) without a sign of life.
-    stall_seconds: float = 30.0
+    #: Gets an item when there may be something to do.
+    _woken: "SimpleQueue[None]" = field(default_factory=SimpleQueue)
     _stopping: threading.Event = field(default_factory=threading.Event)
-    _ended: threading.Event = field(default_factory=threading.Event)
+    #: Set when running jobs must end, and nothing is waited for.
+    _breaking_off: threading.Event = field(default_factory=threading.Event)
+    #: Board -> its attempt, until the end is reported.
+    _running: "dict[str, _Attempt]" = field(default_factory=dict)
     #: When a sign of life is overdue, by a clock that counts while the host sleeps.
     _sign_due: float = 0.0
-    _broken: BaseException | None = None
-    _running: dict[str, "Future[None]"] = field(default_factory=dict)
     #: Board -> time of its retry, by the monotonic clock.
     _away: dict[str, float] = field(default_factory=dict)
     #: Job -> why somebody cancelled it while it ran.
@@ -101,240 +87,234 @@ class HostWorker:
     _left: set[str] = field(default_factory=set)
     _lacking: HostLacks = field(init=False)
     _reported_lacks: set[str] = field(default_factory=set)
-    _engine_worker: Any = None
-    #: Tasks of the engine that run, and tasks that only seem to run, by id.
-    _tasks: set[int | None] = field(default_factory=set)
-    _unowned: set[int | None] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Begin with nothing missing."""
         self._lacking = HostLacks(self.builds)
+        self.name = self.name or worker_name(self.host)
 
-    def run(self, *, drain: bool = False) -> None:
-        """Serve until SIGTERM or Ctrl-C, or with ``drain`` until no job is left for its boards.
+    def run(self, *, until_empty: bool = False) -> None:
+        """Serve until SIGTERM or Ctrl-C, or until no job waits that this worker could run.
 
         A first signal lets running jobs end; a second one interrupts them, and they are resumed
-        later. Raises HostError if the database cannot be used at the start.
+        later: then it raises KeyboardInterrupt. Raises HostError for a database that cannot be used
+        at the start, or is damaged.
         """
-        self.engine.prepare()
-        self._give_sign()
-        alive = threading.Thread(target=self._stay_alive, name="signs of life")
-        alive.start()
-        try:
-            with ThreadPoolExecutor(max(len(self.boards), 1), "board") as pool:
-                asyncio.run(self._serve(pool, drain=drain))
-        finally:
-            self._ended.set()
-            alive.join()
-            with suppress(HostError), patience(0.0):
-                self.state.workers.remove(self.name)
-        if self._broken is not None:
-            raise self._broken
+        if self.engine is not None:
+            self.engine.prepare()
+        with on_interrupt(self.stop):
+            while True:
+                self._serve(until_empty=until_empty)
+                # Now that this worker is not there, who submits a job starts another one.
+                if self._stopping.is_set() or not until_empty or self._is_empty():
+                    return
 
     def stop(self) -> None:
         """End after the jobs that run now; called again, interrupt them."""
         if self._stopping.is_set():
-            self.note("the running jobs are interrupted; they are resumed later")
-            self.executor.stop()
-            return
+            self._break_off()
+        elif running := sorted(self._running):
+            self.note(f"ends after the jobs on {', '.join(running)}")
         self._stopping.set()
-        if self._running:
-            self.note(f"ends after the jobs on {', '.join(sorted(self._running))}")
-        if self._engine_worker is not None:
-            self._engine_worker.shutdown_graceful_timeout = None
-            self._engine_worker.stop()
+        self._woken.put(None)
 
-    async def _serve(self, pool: ThreadPoolExecutor, *, drain: bool) -> None:
-        from procrastinate.worker import Worker
+    def _break_off(self) -> None:
+        if not self._breaking_off.is_set():
+            self._breaking_off.set()
+            self.note("the running jobs are interrupted; they are resumed later")
+        self.executor.stop()
 
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._note_unseen)
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self.stop)
-            interrupts.check()  # one that came before these handlers
+    def _serve(self, *, until_empty: bool) -> None:
+        """Serve as one worker of the lab's list, from its first to its last sign of life."""
+        errors: list[BaseException] = []
+        self._give_sign()
+        with self._signs_of_life():
+            try:
+                with self._wakes():
+                    self._serve_boards(until_empty=until_empty)
+            except BaseException as error:
+                errors.append(error)
+                self._stopping.set()
+                self._break_off()
+            while self._running:
+                try:
+                    self._rest()
+                    with suppress(HostError), patience(0.0):
+                        self._look_through()
+                except KeyboardInterrupt as pressed:
+                    errors.append(pressed)
+                    self._break_off()
+        with suppress(HostError), patience(0.0):  # it counts as gone soon
+            self.state.workers.remove(self.name)
+        raise_first(errors)
+
+    def _wakes(self) -> AbstractContextManager[None]:
+        if self.engine is None:
+            return nullcontext()
+        return self.engine.waking(self.boards, lambda: self._woken.put(None), self.note)
+
+    def _serve_boards(self, *, until_empty: bool) -> None:
+        """Begin jobs until this worker is to stop, or nothing is left for it."""
+        said = ""
         while not self._stopping.is_set():
             try:
-                with engine_errors():
-                    async with self._app(pool).open_async() as app:
-                        self._engine_worker = Worker(
-                            app,
-                            queues=[*map(queue_of, self.boards)],
-                            name=self.name,
-                            concurrency=len(self.boards) + 2,
-                            wait=not drain,
-                            # The engine's tasks end with the database; their jobs continue.
-                            shutdown_graceful_timeout=1.0,
-                            delete_jobs="always",
-                            install_signal_handlers=False,
-                            update_heartbeat_interval=self.stall_seconds / 3,
-                            stalled_worker_timeout=self.stall_seconds,
-                            # There is no notice that a dead worker's task no longer locks its
-                            # board.
-                            fetch_job_polling_interval=self.mend_seconds / 2,
-                        )
-                        for board in self.boards:
-                            with already_awake():
-                                await serving(app, board).defer_async(board=board)
-                        mending = asyncio.create_task(self._keep_mending(app))
-                        # A bug there ends the worker: without it boards would be lost one by one.
-                        mending.add_done_callback(lambda _ended: self._engine_worker.stop())
-                        try:
-                            await self._engine_worker.run()
-                        finally:
-                            mending.cancel()
-                            with suppress(asyncio.CancelledError):
-                                await mending
-                if drain:
-                    return
+                with patience(note=self.note, stopping=self._stopping):
+                    self._mend()
+                    self._begin()
+                    if until_empty and not self._running and self._is_empty():
+                        return
+                said = ""
+            except (DamagedDatabase, UnwritableDatabase):
+                raise  # no waiting mends it
             except HostError as error:
-                self.note(f"{error.message}; the running jobs continue")
-            await asyncio.to_thread(self._stopping.wait, self.again_seconds)
-        running = [asyncio.wrap_future(future) for future in self._running.values()]
-        await asyncio.gather(*running, return_exceptions=True)
+                if error.message != said:
+                    self.note(f"{error.message}; the running jobs continue")
+                said = error.message
+            except KeyboardInterrupt as end:
+                if end.__cause__ is None:  # a signal; else it no longer waits for the database
+                    raise
+            self._rest()
 
-    def _app(self, pool: ThreadPoolExecutor) -> "App":
-        import procrastinate
+    def _rest(self) -> None:
+        """Wait until there may be something to do; take note of the attempts that have ended."""
+        with suppress(Empty):
+            interrupts.get(self._woken, self.look_seconds)
+            while True:
+                self._woken.get_nowait()
+        for board, attempt in list(self._running.items()):
+            if attempt.is_over:
+                del self._running[board]
 
-        app = procrastinate.App(connector=self.engine.connector())
-        loop = asyncio.get_running_loop()
+    def _mend(self) -> None:
+        """Free the jobs of dead workers, and stop cancelled jobs."""
+        if steady_seconds() >= self._sign_due:  # this host slept: its own jobs are not lost
+            self._show_life()
+        self.state.jobs.free_lost()
+        self._look_through()
 
-        @app.task(name=SERVE, pass_context=True)
-        async def serve(context: "JobContext", board: str) -> None:
-            if board not in self.boards:
-                return
-            future = self._running.get(board)
-            if future is None:
-                future = self._running[board] = pool.submit(self._work, board)
-                future.add_done_callback(
-                    lambda ended: loop.call_soon_threadsafe(self._note_end, board, ended)
-                )
-            self._tasks.add(context.job.id)
-            try:
-                await asyncio.shield(asyncio.wrap_future(future))
-            finally:
-                self._tasks.remove(context.job.id)
+    def _begin(self) -> None:
+        """Claim jobs for free boards, and begin them."""
+        wanted = {board for board, _kind in self._wanted()}
+        if not (free := {board for board in wanted if not self._is_paused(board)}):
+            return
+        if free := free - {lease.board for lease in self.state.leases.list()}:
+            suits = self._suits()
+            for job in self.state.jobs.claim(sorted(free), self.name, suits=lambda: suits):
+                attempt = self._running[str(job.board)] = _Attempt(job)
+                threading.Thread(target=self._work, args=(attempt,), name=f"job {job.id}").start()
 
-        return app
+    def _wanted(self) -> set[tuple[str, str]]:
+        """Return the boards of this worker for which jobs wait, with their kinds."""
+        return {one for one in self.state.jobs.wanted_boards() if one[0] in self.boards}
 
-    async def _keep_mending(self, app: "App") -> None:
-        """Repair the queue until cancelled.
-
-        The engine's periodic tasks do not suit: they use the wall clock. A clock set back stops
-        them, a clock set forward starts them all at once.
-        """
-        while True:
-            if self._stopping.is_set():  # before the engine's worker ran: it would not notice
-                self._engine_worker.stop()
-            with suppress(HostError), engine_errors():
-                await self._mend(app)
-            await asyncio.sleep(self.mend_seconds)
-
-    async def _mend(self, app: "App") -> None:
-        """Free the jobs of dead workers, stop cancelled jobs, wake boards that were not woken."""
-        from procrastinate.jobs import Status
-
-        seconds = self.stall_seconds
-        stalled = await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=seconds)
-        for task in [*stalled, *await self._unowned_tasks(app)]:
-            await app.job_manager.finish_job(task, Status.FAILED, delete_job=True)
-        with patience(0.0):  # the threads below take it over
-            if steady_seconds() >= self._sign_due:  # this host slept: its own jobs are not lost
-                await asyncio.to_thread(self._show_life)
-            await asyncio.to_thread(self.state.jobs.free_lost)
-            self._break_off(await asyncio.to_thread(self.state.jobs.to_stop, self.name))
-            wanted = await asyncio.to_thread(self.state.jobs.wanted_boards)
-        for board in {board for board, _kind in wanted}:
-            if board not in self._running:
-                with already_awake():
-                    await serving(app, board).defer_async(board=board)
-
-    async def _unowned_tasks(self, app: "App") -> "list[EngineTask]":
-        """Return the tasks that belong to this worker only in the engine's table.
-
-        Their begin or end was lost while the database was away. They would lock their boards for
-        all workers as long as this one lives. A task just beginning looks the same for a moment, so
-        a task is returned only at the second look.
-        """
-        worker = self._engine_worker.worker_id
-        if worker is None:  # not yet known to the engine
-            return []
-        found = await app.job_manager.list_jobs_async(status="doing", worker_id=worker)
-        seen, unowned = self._unowned, [task for task in found if task.id not in self._tasks]
-        self._unowned = {task.id for task in unowned}
-        return [task for task in unowned if task.id in seen]
-
-    def _work(self, board: str) -> None:
-        """Run the jobs of a board one after the other, as long as it is free."""
-        try:
-            while job := self._claimed(board):
-                self._attempt(job, board)
-        except HostError as error:
-            self.note(f"board {board}: {error.message}")
-
-    def _claimed(self, board: str) -> Job | None:
-        """Return the next job for a board; None if there is none, or the board is not free.
-
-        Waits for the database: a job whose claim was committed belongs to this worker.
-        """
-        try:
-            with patience(note=self.note, stopping=self._stopping):
-                if self._stopping.is_set() or self._is_away(board):
-                    return None
-                if self._is_in_service(board):
-                    self.look_after(board)  # before users' jobs: it may keep them off a sick board
-                    if self._is_away(board):
-                        return None
-                suits = self._suits()
-                jobs = self.state.jobs.claim([board], self.name, suits=lambda: suits)
-                return jobs[0] if jobs else None
-        except KeyboardInterrupt:  # a thread has no other: it is to stop
-            return None
-
-    def _note_unseen(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Report a task that the engine could not record in the database; the repair handles it."""
-        error = context.get("exception")
-        if isinstance(error, engine_error_types()):
-            self.note(host_error(error).message)
-        else:
-            loop.default_exception_handler(context)
-
-    def _note_end(self, board: str, ended: "Future[None]") -> None:
-        del self._running[board]
-        if error := ended.exception():  # a bug: a new worker continues
-            self._broken = error
-            self._stopping.clear()
-            self.stop()
-
-    def _is_away(self, board: str) -> bool:
-        """Return True if a board is in use, failed lately, or its tools are missing here."""
+    def _is_paused(self, board: str) -> bool:
+        """Return True if a board is used from here, failed lately, or its tools are missing."""
         is_broken = time.monotonic() < self._away.get(board, 0.0)
-        return is_broken or self._lacking.pauses(board) or self.state.leases.get(board) is not None
+        return board in self._running or is_broken or self._lacking.pauses(board)
 
-    def _is_in_service(self, board: str) -> bool:
-        return any(map(self.state.health.get(board).may_do, QUEUED_KINDS))
+    def _is_empty(self) -> bool:
+        """Return True if no job waits that this worker could run, now or soon."""
+        wanted = self._wanted()
+        known = {one.board: one for one in self.state.health.list()} if wanted else {}
+        fit = {
+            one for one in wanted if self._may_do(known.get(one[0], BoardHealth(one[0])), one[1])
+        }
+        if not fit:
+            return True
+        left = self._left_to_others()
+        return not any(
+            (board, job.kind) in fit
+            for job in self.state.jobs.list()
+            if job.waits and job.id not in left
+            for board in job.boards
+        )
 
-    def _attempt(self, job: Job, board: str) -> None:
-        self.note(f"job {job.id} ({job.name}) runs on {board}, attempt {job.attempts}")
-        self.on_begin(job, board)
-        builds = self.builds()
-        result = self.executor.run(FarmJob.queued(job), board)
-        if result.run is not None and not self.on_run(job, result.run):
-            # The next attempt, on any host, takes the existing result.
-            result = JobResult(ExitStatus.INTERRUPTED, reason="another run had finished it before")
-        elif not result.is_final and job.id not in self._cancelled:  # another host may succeed
-            if result.is_host_lacking and not result.is_passing:
-                self._lacking.note(job.id, board, result, builds)
-            else:
-                self._away[board] = time.monotonic() + self.away_seconds
+    def _may_do(self, health: BoardHealth, kind: str) -> bool:
+        is_fit = kind in QUEUED_KINDS and health.may_do(kind)
+        return is_fit or self.state.health.has_untrusted_use(health)
+
+    def _suits(self) -> Suits:
+        """Return a function: False for jobs that this worker does not run."""
+        # One that runs here counted as dead while this process stood still.
+        left = self._left_to_others() | {attempt.job.id for attempt in self._running.values()}
+        return lambda job, _board: job.id not in left
+
+    def _left_to_others(self) -> set[str]:
+        """Return waiting jobs that this labctl or this host cannot run; say so once."""
+        waiting = [job for job in self.state.jobs.list() if job.waits and job.kind != "foreground"]
+        strange = {job.id: job for job in waiting if not self.understands(job)}
+        for job in (job for name, job in strange.items() if name not in self._left):
+            self.note(f"job {job.id} ({job.name}) waits for a worker of a newer labctl")
+        lacking = self._lacking.jobs(job.id for job in waiting)
+        for job in waiting:
+            if job.id not in strange and (what := self.lacks(job)):
+                lacking.add(job.id)
+                if what not in self._reported_lacks:
+                    self.note(f"job {job.id} ({job.name}) and others that need it wait: {what}")
+                self._reported_lacks.add(what)
+        self._left |= set(strange)
+        return {*strange, *lacking}
+
+    def _work(self, attempt: "_Attempt") -> None:
+        """Carry out an attempt and report its end; runs in the attempt's thread."""
+        job, board = attempt.job, str(attempt.job.board)
         try:
-            # The run is on this host's disk: its end may be reported late, but must be reported.
-            with patience(_DATABASE_AWAY_SECONDS, note=self.note):
-                retry_infra(  # also what no wait for the database covers: it may be read-only
-                    lambda: self._tell(job, result), on=(HostError,), timeout=_DATABASE_AWAY_SECONDS
+            self.note(f"job {job.id} ({job.name}) runs on {board}, attempt {job.attempts}")
+            builds = self.builds()
+            result = self._outcome(job, board)
+            if not result.is_final and job.id not in self._cancelled:  # another host may succeed
+                if result.is_host_lacking and not result.is_passing:
+                    self._lacking.note(job.id, board, result, builds)
+                else:
+                    self._away[board] = time.monotonic() + self.away_seconds
+            self._report(job, result)
+        finally:
+            attempt.is_over = True
+            self._woken.put(None)
+
+    def _outcome(self, job: Job, board: str) -> JobResult:
+        """Return the result of an attempt; a bug in it ends only this attempt."""
+        try:
+            self.on_begin(job, board)
+            result = self.executor.run(FarmJob.queued(job), board)
+            if result.run is not None and not self.on_run(job, result.run):
+                # The next attempt, on any host, takes the existing result.
+                return JobResult(
+                    ExitStatus.INTERRUPTED, reason="another run had finished it before"
                 )
-        except LeaseLost as error:
-            self.note(error.message)
+        except LabctlError as error:
+            return JobResult.of(error)
+        except BaseException as error:  # SystemExit, too: its status is not one of labctl's
+            reason = f"a bug in labctl: {type(error).__name__}: {error}"
+            self.note(f"job {job.id}: {reason}; please report it with these lines:")
+            for line in traceback.format_exc().splitlines():
+                self.note(line)
+            return JobResult(ExitStatus.INFRA, blame=Blame.INFRA, reason=reason)
+        return result
+
+    def _report(self, job: Job, result: JobResult) -> None:
+        """Report the end of an attempt to the queue; wait for a database that is away.
+
+        The run is on this host's disk: its end may be reported late. Once jobs are broken off,
+        nothing is waited for: the next worker finds their runs.
+        """
+
+        def retry(error: InfraError) -> None:
+            if self._breaking_off.is_set():
+                raise KeyboardInterrupt from error
+
+        try:
+            with patience(_DATABASE_AWAY_SECONDS, note=self.note, stopping=self._breaking_off):
+                retry_infra(  # also what no wait for the database covers: it may be read-only
+                    lambda: self._tell(job, result),
+                    on=(HostError,),
+                    timeout=_DATABASE_AWAY_SECONDS,
+                    on_retry=retry,
+                    stopping=self._breaking_off,
+                )
+        except (LabctlError, KeyboardInterrupt) as error:
+            why = error if isinstance(error, LabctlError) else error.__cause__
+            self.note(f"the end of job {job.id} is not reported: {why}")
 
     def _tell(self, job: Job, result: JobResult) -> None:
         reason, status = result.reason, result.exit_status
@@ -353,42 +333,49 @@ class HostWorker:
             self.state.jobs.requeue(job, reason or "", blame_board=broken, counted=counted)
         self.note(f"job {job.id} ended with status {status}{f': {reason}' if reason else ''}")
 
-    def _suits(self) -> Suits:
-        """Return a function: False for jobs that this labctl or this host cannot run."""
-        waiting = [job for job in self.state.jobs.list() if job.waits]
-        strange = {
-            job.id: job
-            for job in waiting
-            if not (job.kind == "foreground" or self.understands(job))
-        }
-        for job in (job for name, job in strange.items() if name not in self._left):
-            self.note(f"job {job.id} ({job.name}) waits for a worker of a newer labctl")
-        lacking = self._lacking.jobs(job.id for job in waiting)
-        for job in waiting:
-            if job.id not in strange and (what := self.lacks(job)):
-                lacking.add(job.id)
-                if what not in self._reported_lacks:
-                    self.note(f"job {job.id} ({job.name}) and others that need it wait: {what}")
-                self._reported_lacks.add(what)
-        self._left |= set(strange)
-        return lambda job, _board: job.id not in strange and job.id not in lacking
+    @contextmanager
+    def _signs_of_life(self) -> Iterator[None]:
+        """Give signs of life in a thread of their own: the loop may wait for long."""
+        over = threading.Event()
 
-    def _stay_alive(self) -> None:
-        while not self._ended.wait(self.state.lease_seconds / 4):
-            with suppress(HostError), patience(0.0):
-                self._show_life()
+        def live() -> None:
+            while not over.wait(self.state.lease_seconds / 4):
+                with suppress(HostError), patience(0.0):
+                    self._show_life()
+
+        alive = threading.Thread(target=live, name="signs of life")
+        alive.start()
+        try:
+            yield
+        finally:
+            over.set()
+            alive.join()
 
     def _show_life(self) -> None:
         self._give_sign()
-        self._break_off(self.state.jobs.renew(self.name))
-
-    def _break_off(self, jobs: Sequence[Job]) -> None:
-        """Interrupt jobs that were cancelled."""
-        for job in jobs:
-            self._cancelled[job.id] = job.stop or ""
-            self.stop_job(job.id)
+        self.state.jobs.renew(self.name)
 
     def _give_sign(self) -> None:
         version, now = importlib.metadata.version("labctl"), steady_seconds()
         self.state.workers.give_sign(self.name, self.host, list(self.boards), version)
         self._sign_due = now + self.state.lease_seconds / 2
+
+    def _look_through(self) -> None:
+        """Interrupt jobs that somebody cancelled; free those whose end could not be reported."""
+        known = {attempt.job.id for attempt in self._running.values()}
+        for job in self.state.jobs.running(self.name):
+            if job.id not in known:
+                reason = "its worker could not report its end"
+                with suppress(LeaseLost):
+                    self.state.jobs.requeue(job, reason, blame_board=False)
+            elif job.stop is not None and job.id not in self._cancelled:
+                self._cancelled[job.id] = job.stop
+                self.stop_job(job.id)
+
+
+@dataclass
+class _Attempt:
+    """A claimed job, until the end of its attempt is reported."""
+
+    job: Job
+    is_over: bool = False

@@ -128,9 +128,9 @@ class Job:
         return document
 
 
-def worker_name() -> str:
-    """Make a name for this process as a worker."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+def worker_name(host: str | None = None) -> str:
+    """Make a name for this process as a worker; ``host``: as the lab names this host."""
+    return f"{host or socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 def job_of(row: Sequence[Any]) -> Job:

@@ -247,14 +247,17 @@ class Jobs:
         self._state.change(change)
         return self.to_stop(worker)
 
-    def to_stop(self, worker: str) -> Sequence[Job]:
-        """Return the running jobs of a worker that have to stop."""
+    def running(self, worker: str) -> Sequence[Job]:
+        """Return the jobs that a worker has now."""
         rows = self._state.ask(
-            f"SELECT {COLUMNS} FROM job WHERE worker = :worker AND state = 'running'"
-            " AND stop IS NOT NULL",
+            f"SELECT {COLUMNS} FROM job WHERE worker = :worker AND state = 'running'",
             {"worker": worker},
         )
         return [job for row in rows if not (job := job_of(row)).damaged]
+
+    def to_stop(self, worker: str) -> Sequence[Job]:
+        """Return the running jobs of a worker that have to stop."""
+        return [job for job in self.running(worker) if job.stop is not None]
 
     def start(self, job: Job, run: str) -> Job:
         """Record the run of a job before it begins. Raises LeaseLost if the attempt was lost."""

@@ -1,4 +1,4 @@
-"""Workers of several hosts: dispatch by the engine, ends that are told, drained, left jobs."""
+"""A host's worker, with SQLite and with PostgreSQL: what it claims, and the ends that it reports."""
 
 import gc
 import itertools
@@ -31,7 +31,7 @@ from labctl.farm.queue_engine import SERVE, QueueEngine, queue_of
 from labctl.farm.queue_ledger import QueueLedger
 from labctl.farm.run_content import RunContent
 from labctl.farm.run_executor import RunExecutor, RunLedger
-from labctl.farm.worker import HostWorker
+from labctl.farm.worker import Worker
 from labctl.results.gates import leave_open
 from labctl.retry import wait_until
 from labctl.runs import read_recipe
@@ -59,8 +59,11 @@ class Recorded:
         self.stopped.set()
 
 
-@pytest.fixture
-def lab(postgres: PostgresServer, tmp_path: Path) -> LabFile:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> LabFile:
+    if request.param == "sqlite":
+        return LabFile(tmp_path, Lab(boards={}))
+    postgres: PostgresServer = request.getfixturevalue("postgres")
     return LabFile(tmp_path, Lab(lab=postgres.new_lab(), database=postgres.url, boards={}))
 
 
@@ -73,14 +76,27 @@ def _job(name: str, *boards: str, **more: object) -> NewJob:
     return NewJob(name, {"version": 1}, boards, id=name, **more)  # type: ignore[arg-type]
 
 
-def _worker(lab: LabFile, executor: Recorded, *boards: str, host: str = "lab1") -> HostWorker:
-    return HostWorker(QueueEngine(lab), lab_state(lab), host, boards, executor)
+def _worker(lab: LabFile, executor: Recorded, *boards: str, host: str = "lab1") -> Worker:
+    engine = None if lab.database is None else QueueEngine(lab)
+    return Worker(lab_state(lab), host, boards, executor, engine, look_seconds=0.1)
 
 
-def test_a_drained_worker_runs_what_its_boards_may_run(lab: LabFile, state: LabState) -> None:
+def _looks(worker: Worker) -> list[None]:
+    """Return a list that grows with each look of a worker."""
+    looks, plain = list[None](), worker._begin
+
+    def look() -> None:
+        plain()
+        looks.append(None)
+
+    worker._begin = look  # type: ignore[method-assign]
+    return looks
+
+
+def test_a_worker_that_ends_with_the_queue_runs_what_its_boards_may_run(lab: LabFile, state: LabState) -> None:
     state.jobs.submit(_job("a", "rk1"), _job("b", "rk2", "rk1"), _job("c", "rk9"))
     executor = Recorded()
-    _worker(lab, executor, "rk1", "rk2").run(drain=True)
+    _worker(lab, executor, "rk1", "rk2").run(until_empty=True)
     assert sorted(executor.ran) == [("a", "rk1"), ("b", "rk2")]
     assert {job.id: job.state for job in state.jobs.list(ended=9)} == {
         "a": "done",
@@ -91,9 +107,9 @@ def test_a_drained_worker_runs_what_its_boards_may_run(lab: LabFile, state: LabS
 
 
 @pytest.fixture
-def started() -> Iterator[list[tuple[HostWorker, threading.Thread]]]:
+def started() -> Iterator[list[tuple[Worker, threading.Thread]]]:
     """Workers that run in threads of this process; they are stopped at the end."""
-    workers: list[tuple[HostWorker, threading.Thread]] = []
+    workers: list[tuple[Worker, threading.Thread]] = []
     yield workers
     for worker, thread in workers:
         worker.stop()
@@ -109,8 +125,7 @@ def test_infrastructure_that_broke_a_job_off_sends_it_to_another_board(
     )
     state.jobs.submit(_job("a", "rk1", "rk2"))
     executor = Recorded({"a": [broken]})
-    _worker(lab, executor, "rk1", "rk2").run(drain=True)
-    _worker(lab, executor, "rk1", "rk2").run(drain=True)
+    _worker(lab, executor, "rk1", "rk2").run(until_empty=True)
     assert sorted(executor.ran) == [("a", "rk1"), ("a", "rk2")]
     job = state.jobs.get("a")
     assert job is not None
@@ -120,7 +135,7 @@ def test_infrastructure_that_broke_a_job_off_sends_it_to_another_board(
 def test_a_failed_program_is_the_jobs_and_is_not_tried_again(lab: LabFile, state: LabState) -> None:
     state.jobs.submit(_job("a", "rk1"))
     executor = Recorded({"a": [JobResult(1, blame=Blame.JOB, reason="SIGILL")]})
-    _worker(lab, executor, "rk1").run(drain=True)
+    _worker(lab, executor, "rk1").run(until_empty=True)
     job = state.jobs.get("a")
     assert job is not None
     assert (job.state, job.exit_status, job.blame, job.reason) == ("done", 1, Blame.JOB, "SIGILL")
@@ -130,10 +145,14 @@ def test_a_board_of_somebody_else_is_left_alone(lab: LabFile, state: LabState) -
     state.jobs.submit(_job("a", "rk1"))
     held = state.leases.acquire("rk1", purpose="debugging")
     executor = Recorded()
-    _worker(lab, executor, "rk1").run(drain=True)
+    worker = _worker(lab, executor, "rk1")
+    looks = _looks(worker)
+    thread = threading.Thread(target=worker.run, kwargs={"until_empty": True})
+    thread.start()
+    assert wait_until(lambda: len(looks) > 5, timeout=60, interval=0.05)
     assert not executor.ran
     state.leases.release(held)
-    _worker(lab, executor, "rk1").run(drain=True)
+    thread.join(60)
     assert executor.ran == [("a", "rk1")]
 
 
@@ -143,75 +162,59 @@ def test_a_job_of_a_newer_labctl_stays_for_a_newer_worker(lab: LabFile, state: L
     executor = Recorded()
     worker = _worker(lab, executor, "rk1")
     worker.understands, worker.note = lambda job: job.id != "new", said.append
-    worker.run(drain=True)
+    worker.run(until_empty=True)
     assert executor.ran == [("known", "rk1")]
     assert "job new (new) waits for a worker of a newer labctl" in said
 
 
 def test_a_board_is_kept_for_the_one_that_waits_for_it_in_the_foreground(
-    lab: LabFile, state: LabState
+    lab: LabFile, state: LabState, started: list[tuple[Worker, threading.Thread]]
 ) -> None:
     said: list[str] = []
     state.jobs.submit(_job("shell", "rk1", kind="foreground"), _job("queued", "rk1"))
     worker = _worker(lab, executor := Recorded(), "rk1")
     worker.understands, worker.note = lambda job: job.kind == "run", said.append
-    worker.run(drain=True)
+    looks = _looks(worker)
+    _start(started, worker)
+    assert wait_until(lambda: len(looks) > 5, timeout=60, interval=0.05)
     assert executor.ran == []
     assert not [line for line in said if "newer labctl" in line]
-
-
-def test_a_lab_without_a_database_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="in a PostgreSQL, and this lab has none") as error:
-        QueueEngine(LabFile(tmp_path, Lab(boards={})))
-    assert "database: postgresql://" in (error.value.hint or "")
 
 
 @pytest.mark.parametrize("is_away", [False, True])
 def test_a_worker_that_is_stopped_makes_no_pause(
     lab: LabFile,
     state: LabState,
-    started: list[tuple[HostWorker, threading.Thread]],
+    started: list[tuple[Worker, threading.Thread]],
     monkeypatch: pytest.MonkeyPatch,
     is_away: bool,
 ) -> None:
     """Also while it waits for a database that is away."""
-    worker, paused = _worker(lab, Recorded(), "rk1"), threading.Event()
-    worker.again_seconds = 3600.0
+    worker, looked = _worker(lab, Recorded(), "rk1"), threading.Event()
+    worker.look_seconds = 3600.0
+    plain = Jobs.free_lost
 
-    def away(*_: object, **__: object) -> NoReturn:
-        paused.set()
-        raise HostError("the database is away")
+    def free_lost(self: Jobs) -> None:
+        looked.set()
+        if is_away:
+            patiently(lambda: _away())
+        plain(self)
 
-    if is_away:
-        monkeypatch.setattr(worker.engine, "connector", away)
+    monkeypatch.setattr(Jobs, "free_lost", free_lost)
     _start(started, worker)
-    if is_away:
-        assert paused.wait(60)
-    assert wait_until(lambda: bool(state.workers.list()), timeout=60, interval=0.05)
+    assert looked.wait(60)
     worker.stop()
     started[0][1].join(60)
     assert not started[0][1].is_alive()
+    assert state.workers.list() == []
 
 
-def test_a_worker_that_is_stopped_while_it_starts_ends(
-    lab: LabFile,
-    started: list[tuple[HostWorker, threading.Thread]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    worker, plain = _worker(lab, Recorded(), "rk1"), worker_module.serving
-
-    def stopped(app: object, board: str) -> object:
-        worker.stop()
-        return plain(app, board)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(worker_module, "serving", stopped)
-    _start(started, worker)
-    started[0][1].join(60)
-    assert not started[0][1].is_alive()
+def _away() -> NoReturn:
+    raise DatabaseAway("no answer")
 
 
-def test_a_running_worker_is_woken_and_ends_after_its_job(
-    lab: LabFile, state: LabState, started: list[tuple[HostWorker, threading.Thread]]
+def test_a_running_worker_finds_a_job_and_ends_after_it(
+    lab: LabFile, state: LabState, started: list[tuple[Worker, threading.Thread]]
 ) -> None:
     executor = Recorded()
     begun, go_on = threading.Event(), threading.Event()
@@ -229,7 +232,6 @@ def test_a_running_worker_is_woken_and_ends_after_its_job(
     (known,) = state.workers.list()
     assert (known.host, known.boards, known.is_alive) == ("lab2", ("rk1",), True)
     state.jobs.submit(_job("a", "rk1"))
-    QueueEngine(lab).wake(["rk1"])
     assert begun.wait(60)
     state.jobs.submit(_job("b", "rk1"))
     worker.stop()
@@ -245,7 +247,7 @@ def test_a_running_worker_is_woken_and_ends_after_its_job(
 def test_a_job_that_somebody_cancels_is_stopped_before_its_next_sign_of_life(
     lab: LabFile,
     state: LabState,
-    started: list[tuple[HostWorker, threading.Thread]],
+    started: list[tuple[Worker, threading.Thread]],
 ) -> None:
     """Its board is well: the next job begins without a pause."""
     executor, told = Recorded(), threading.Event()
@@ -274,7 +276,7 @@ def test_a_job_that_somebody_cancels_is_stopped_before_its_next_sign_of_life(
 def test_a_worker_whose_host_slept_does_not_take_its_own_jobs_for_lost(
     lab: LabFile,
     state: LabState,
-    started: list[tuple[HostWorker, threading.Thread]],
+    started: list[tuple[Worker, threading.Thread]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     go_on, hours, executor = threading.Event(), itertools.count(1), Recorded()
@@ -304,77 +306,79 @@ def test_a_worker_whose_host_slept_does_not_take_its_own_jobs_for_lost(
     assert state.jobs.find("a").attempts == len(executor.ran) == 1
 
 
-def test_jobs_that_nobody_woke_a_worker_for_are_found(
-    lab: LabFile, state: LabState, started: list[tuple[HostWorker, threading.Thread]]
+def test_a_bug_in_the_loop_ends_the_worker_and_leaves_no_job_running(
+    lab: LabFile, state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor = Recorded()
-    _start(started, _worker(lab, executor, "rk1"))
-    assert wait_until(lambda: bool(state.workers.list()), timeout=60, interval=0.05)
-    state.jobs.submit(_job("a", "rk1"))
-    assert wait_until(lambda: bool(executor.ran), timeout=60, interval=0.05)
 
-
-def test_a_task_whose_end_was_lost_with_the_database_blocks_no_board(
-    lab: LabFile, state: LabState, started: list[tuple[HostWorker, threading.Thread]]
-) -> None:
-    """A database that restarts just then leaves a live worker a task that it does not carry out."""
-    executor = Recorded()
-    _start(started, _worker(lab, executor, "rk1"))
-    state.jobs.submit(_job("a", "rk1"))
-    assert wait_until(lambda: ("a", "rk1") in executor.ran, timeout=60, interval=0.05)
-    tasks = "SELECT id FROM procrastinate_jobs"
-    assert wait_until(lambda: not state.jobs._state.ask(tasks, {}), timeout=60, interval=0.05)
-    with state.changing() as connection:
-        connection.exec_driver_sql(
-            "INSERT INTO procrastinate_jobs (queue_name, task_name, lock, args, status, worker_id)"
-            f" SELECT '{queue_of('rk1')}', '{SERVE}', 'rk1', '{{\"board\": \"rk1\"}}', 'doing', id"
-            " FROM procrastinate_workers"
-        )
-    state.jobs.submit(_job("b", "rk1"))
-    assert wait_until(lambda: ("b", "rk1") in executor.ran, timeout=60, interval=0.05)
-
-
-def test_what_the_engine_cannot_note_is_said_in_one_line(
-    lab: LabFile,
-    state: LabState,
-    started: list[tuple[HostWorker, threading.Thread]],
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    said: list[str] = []
-    executor = Recorded()
-
-    def run(job: FarmJob, board: str) -> JobResult:
-        with state.changing() as connection:  # as if a worker had taken this one for dead
-            connection.exec_driver_sql("DELETE FROM procrastinate_jobs WHERE status = 'doing'")
-        return JobResult(0, run=f"run-of-{job.id}")
+    def run(_job: FarmJob, _board: str) -> JobResult:
+        monkeypatch.setattr(Worker, "_mend", lambda _worker: 1 // 0)
+        assert executor.stopped.wait(60)
+        return JobResult(ExitStatus.INTERRUPTED, reason="it was stopped")
 
     executor.run = run  # type: ignore[method-assign]
     state.jobs.submit(_job("a", "rk1"))
-    worker = _worker(lab, executor, "rk1")
-    worker.note = said.append
-    _start(started, worker)
-
-    def is_said() -> bool:
-        gc.collect()  # asyncio tells of a failed task when it goes
-        return any("cannot use the lab's queue: Job was not found" in line for line in said)
-
-    assert wait_until(is_said, timeout=60, interval=0.1)
-    assert "Traceback" not in capfd.readouterr().err
-
-
-def test_a_bug_in_what_mends_the_queue_ends_the_worker(
-    lab: LabFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(_worker: HostWorker, _app: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(HostWorker, "_mend", fail)
     with pytest.raises(ZeroDivisionError):
-        _worker(lab, Recorded(), "rk1").run()
+        _worker(lab, executor, "rk1").run()
+    assert (state.jobs.find("a").state, state.jobs.find("a").failures) == ("waiting", 0)
+    assert state.workers.list() == []
+
+
+def test_a_bug_in_an_attempt_is_reported_at_once_and_frees_the_job(
+    lab: LabFile, state: LabState, started: list[tuple[Worker, threading.Thread]]
+) -> None:
+    said: list[str] = []
+    executor = Recorded()
+    plain = executor.run
+
+    def run(job: FarmJob, board: str) -> JobResult:
+        result = plain(job, board)
+        if job.id == "a":
+            raise ZeroDivisionError("of the test")
+        return result
+
+    executor.run = run  # type: ignore[method-assign]
+    worker = _worker(lab, executor, "rk1", "rk2")
+    worker.note, worker.away_seconds = said.append, 3600.0
+    state.jobs.submit(_job("a", "rk1"), _job("b", "rk2"))
+    _start(started, worker)
+    done = lambda: (state.jobs.find("a").failures, state.jobs.find("b").state)  # noqa: E731
+    assert wait_until(lambda: done() == (1, "done"), timeout=60, interval=0.05)
+    job = state.jobs.find("a")
+    assert (job.state, job.reason) == (
+        "waiting",
+        "a bug in labctl: ZeroDivisionError: of the test",
+    )
+    assert any("please report it" in line for line in said)
+    assert any(line.startswith("Traceback") for line in said)
+
+
+def test_a_job_whose_end_cannot_be_stored_is_given_back(
+    lab: LabFile,
+    state: LabState,
+    started: list[tuple[Worker, threading.Thread]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else its worker would renew it for ever."""
+    said: list[str] = []
+
+    def finish(*_: object, **__: object) -> NoReturn:
+        raise ConfigError("cannot store it")
+
+    monkeypatch.setattr(Jobs, "finish", finish)
+    worker = _worker(lab, Recorded(), "rk1")
+    worker.note = said.append
+    state.jobs.submit(_job("a", "rk1"))
+    _start(started, worker)
+    assert wait_until(lambda: state.jobs.find("a").state == "done", timeout=60, interval=0.05)
+    job = state.jobs.find("a")
+    assert (job.failures, job.blame) == (3, Blame.INFRA)
+    assert "its worker could not report its end" in str(job.reason)
+    assert "the end of job a is not reported: cannot store it" in said
 
 
 def test_a_lost_job_is_free_also_where_nobody_could_run_it_now(
-    lab: LabFile, state: LabState, started: list[tuple[HostWorker, threading.Thread]]
+    lab: LabFile, state: LabState, started: list[tuple[Worker, threading.Thread]]
 ) -> None:
     """Its user sees that it waits; a host that comes up finds it so."""
     executor, go_on = Recorded(), threading.Event()
@@ -405,7 +409,7 @@ def test_a_lost_job_is_free_also_where_nobody_could_run_it_now(
 def test_a_wall_clock_that_is_set_keeps_no_worker_from_its_work(
     lab: LabFile,
     state: LabState,
-    started: list[tuple[HostWorker, threading.Thread]],
+    started: list[tuple[Worker, threading.Thread]],
     monkeypatch: pytest.MonkeyPatch,
     jump: float,
 ) -> None:
@@ -414,8 +418,6 @@ def test_a_wall_clock_that_is_set_keeps_no_worker_from_its_work(
     _start(started, _worker(lab, executor, "rk1"))
     state.jobs.submit(_job("a", "rk1"))
     assert wait_until(lambda: ("a", "rk1") in executor.ran, timeout=60, interval=0.05)
-    worker, _ = started[0]
-    assert wait_until(lambda: not worker._running, timeout=60, interval=0.05)
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + jump)
     state.jobs.submit(_job("b", "rk1"))
@@ -423,7 +425,7 @@ def test_a_wall_clock_that_is_set_keeps_no_worker_from_its_work(
 
 
 def test_a_job_whose_earlier_run_cannot_be_fetched_is_given_back(
-    lab: LabFile, state: LabState
+    lab: LabFile, state: LabState, started: list[tuple[Worker, threading.Thread]]
 ) -> None:
     """The disk is full: what is renewed for ever would never be anybody else's."""
     state.jobs.submit(_job("a", "rk1"))
@@ -436,14 +438,16 @@ def test_a_job_whose_earlier_run_cannot_be_fetched_is_given_back(
         raise AssertionError
 
     executor = RunExecutor(lab, cast("RunLedger", Full()), connect)
-    HostWorker(QueueEngine(lab), lab_state(lab), "lab1", ["rk1"], executor).run(drain=True)
-    job = state.jobs.get("a")
-    assert job is not None
-    assert (job.state, job.failures) == ("waiting", 1)
+    _start(started, Worker(state, "lab1", ["rk1"], executor))
+    assert wait_until(lambda: state.jobs.find("a").failures == 1, timeout=60, interval=0.05)
+    assert state.jobs.find("a").state == "waiting"
 
 
 def test_a_database_that_is_away_when_a_board_broke_does_not_keep_the_job(
-    lab: LabFile, state: LabState, monkeypatch: pytest.MonkeyPatch
+    lab: LabFile,
+    state: LabState,
+    started: list[tuple[Worker, threading.Thread]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broken = JobResult(ExitStatus.INFRA, blame=Blame.INFRA, is_board_broken=True)
     state.jobs.submit(_job("a", "rk1"))
@@ -455,10 +459,9 @@ def test_a_database_that_is_away_when_a_board_broke_does_not_keep_the_job(
         plain(self, board, reason)
 
     monkeypatch.setattr(Healths, "want_check", want_check)
-    _worker(lab, Recorded({"a": [broken]}), "rk1").run(drain=True)
-    job = state.jobs.get("a")
-    assert job is not None
-    assert (job.state, job.failures) == ("waiting", 1)
+    _start(started, _worker(lab, Recorded({"a": [broken]}), "rk1"))
+    assert wait_until(lambda: state.jobs.find("a").failures == 1, timeout=60, interval=0.05)
+    assert state.jobs.find("a").state == "waiting"
 
 
 def test_a_lost_attempt_is_not_told_as_a_result(lab: LabFile, state: LabState) -> None:
@@ -476,296 +479,66 @@ def test_a_lost_attempt_is_not_told_as_a_result(lab: LabFile, state: LabState) -
         return result
 
     executor.run = run  # type: ignore[method-assign]
-    _worker(lab, executor, "rk1").run(drain=True)
+    _worker(lab, executor, "rk1").run(until_empty=True)
     job = state.jobs.get("a")
     assert job is not None
     assert (job.state, job.worker, job.run) == ("running", "other worker", None)
 
 
-def _start(started: list[tuple[HostWorker, threading.Thread]], worker: HostWorker) -> None:
-    worker.mend_seconds = 0.2
+def _start(started: list[tuple[Worker, threading.Thread]], worker: Worker) -> None:
+    worker.look_seconds = min(worker.look_seconds, 0.2) if worker.look_seconds < 60 else 3600.0
     thread = threading.Thread(target=worker.run)
     started.append((worker, thread))
     thread.start()
 
 
-def test_names_of_queues_fit_into_a_channel() -> None:
-    long = "b" * 63
-    assert len(f"procrastinate_queue_v1#{queue_of(long)}") <= 63
-    assert queue_of("rk1") == "board-rk1"
-    assert queue_of(long) != queue_of(long[:-1] + "c")
-
-
 def test_a_sick_board_gets_no_job_and_a_broken_one_is_checked(
-    lab: LabFile, state: LabState
+    lab: LabFile, state: LabState, started: list[tuple[Worker, threading.Thread]]
 ) -> None:
-    looked: list[str] = []
-
-    def look_after(board: str) -> None:
-        looked.append(board)
-        if board == "rk1":
-            state.health.set("rk1", Health.BAD, reason="slow", by="check")
-
+    """The check before the first job found it sick: the job waits for it, at no cost."""
+    out = JobResult.of(BoardOutOfService("board rk1 is bad"))
     broken = JobResult(ExitStatus.INFRA, blame=Blame.INFRA, reason="gone", is_board_broken=True)
     state.jobs.submit(_job("a", "rk1"), _job("b", "rk2"))
-    executor = Recorded({"b": [broken]})
+    executor = Recorded({"a": [out], "b": [broken]})
+    plain = executor.run
+
+    def run(job: FarmJob, board: str) -> JobResult:
+        if job.id == "a":
+            state.health.set("rk1", Health.BAD, reason="slow", by="check")
+        return plain(job, board)
+
+    executor.run = run  # type: ignore[method-assign]
     worker = _worker(lab, executor, "rk1", "rk2")
-    worker.look_after = look_after
-    worker.run(drain=True)
-    assert executor.ran == [("b", "rk2")]
-    assert {"rk1", "rk2"} <= set(looked)
-    assert state.jobs.list()[0].state == "waiting"
+    looks = _looks(worker)
+    worker.away_seconds = 0.1
+    _start(started, worker)
+    assert wait_until(lambda: state.jobs.find("b").state == "done", timeout=60, interval=0.05)
+    before = len(looks)
+    assert wait_until(lambda: len(looks) > before + 5, timeout=60, interval=0.05)
+    assert sorted(executor.ran) == [("a", "rk1"), ("b", "rk2"), ("b", "rk2")]
+    assert (state.jobs.find("a").state, state.jobs.find("a").failures) == ("waiting", 0)
     assert state.health.get("rk2").check_wanted_for == "job b broke there: gone"
 
 
-def _no_agent(lab_root: Path) -> None:
-    agent_artifact("aarch64", load_target("rk3568"), lab_root)
-
-
-def _no_program(_lab_root: Path) -> None:
-    raise ToolMissing("program not found on this host: pip")
-
-
-@pytest.mark.parametrize(
-    ("lacking", "reason"),
-    [(_no_agent, "no agent (current) is built"), (_no_program, "program not found")],
-)
-def test_what_a_host_lacks_is_never_the_jobs_fault_and_costs_no_attempt(
-    lab: LabFile,
-    state: LabState,
-    monkeypatch: pytest.MonkeyPatch,
-    lacking: Callable[[Path], None],
-    reason: str,
+def test_a_job_whose_process_stood_still_is_not_begun_twice_by_it(
+    lab: LabFile, started: list[tuple[Worker, threading.Thread]]
 ) -> None:
-    """Whatever a host without its agents takes, it would end otherwise: all of the queue."""
-    said: list[str] = []
+    """It is taken for lost, as after a night in a closed laptop; another may have it then."""
+    dying = replace(lab, lease_seconds=-1.0)
+    state, executor, go_on = lab_state(dying), Recorded(), threading.Event()
+    plain = executor.run
 
-    def run_recipe(*_: object) -> None:
-        lacking(lab.root)
+    def run(job: FarmJob, board: str) -> JobResult:
+        result = plain(job, board)
+        assert go_on.wait(60)
+        return result
 
-    monkeypatch.setenv("LABCTL_CACHE", str(lab.root / "empty cache"))
-    monkeypatch.setattr(run_executor, "run_recipe", run_recipe)
-    monkeypatch.setattr(RunExecutor, "_request", lambda *_: None)
-    executor = RunExecutor(_two_boards(lab.root), cast("RunLedger", _NoRuns()), _no_connection)
-    state.jobs.submit(*(_job(name, "rk1", "rk2") for name in "ab"))
-    for _ in range(4):
-        worker = HostWorker(QueueEngine(lab), lab_state(lab), "lab1", ["rk1"], executor)
-        worker.note = said.append
-        worker.run(drain=True)
-    jobs = state.jobs.list()
-    assert [(job.state, job.failures, *job.tried) for job in jobs] == [("waiting", 0)] * 2
-    assert any(reason in (job.reason or "") for job in jobs)
-    if lacking is _no_agent:
-        assert any("to mend it: labctl build --target rk3568 --product agent" in x for x in said)
-    assert state.health.get("rk1").check_wanted_for is None
-    _worker(lab, well := Recorded(), "rk2", host="lab2").run(drain=True)
-    assert sorted(well.ran) == [("a", "rk2"), ("b", "rk2")]
-
-
-def _no_connection(board: Board) -> Transport:
-    raise AssertionError(board)
-
-
-class _WithAgent(Recorded):
-    """An executor that needs the agent of a host, as this one has it."""
-
-    def run(self, job: FarmJob, board: str) -> JobResult:
-        try:
-            agent_artifact("aarch64", load_target("rk3568"), Path())
-        except ConfigError as error:
-            self.ran.append((f"{job.id} lacks it", board))
-            return JobResult.of(error)
-        return super().run(job, board)
-
-
-def test_what_was_built_meanwhile_is_noticed_without_waiting_for_another_try(
-    lab: LabFile,
-    state: LabState,
-    started: list[tuple[HostWorker, threading.Thread]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
-    state.jobs.submit(_job("a", "rk1"), _job("b", "rk1"))
-    executor = _WithAgent()
-    hosted = replace(
-        lab, lab=lab.lab.model_copy(update={"boards": _two_boards(tmp_path).lab.boards})
-    )
-    worker = host_worker(
-        hosted, "lab1", ["rk1"], connect=_no_connection, compare=leave_open, note=lambda _: None
-    )
-    worker.executor, worker.understands = executor, lambda _job: True
-    worker.lacks, worker.on_begin, worker.on_run = (
-        lambda _job: None,
-        lambda _job, _board: None,
-        lambda _job, _run: True,
-    )
+    executor.run = run  # type: ignore[method-assign]
+    worker = _worker(dying, executor, "rk1", "rk2")
+    worker._signs_of_life = nullcontext  # type: ignore[method-assign, assignment]
+    looks = _looks(worker)
+    state.jobs.submit(_job("a", "rk1", "rk2"))
     _start(started, worker)
-    assert wait_until(lambda: ("a lacks it", "rk1") in executor.ran, timeout=60, interval=0.05)
-    make_artifact(tmp_path, "agent", product="agent", version="current")
-    done = {"a": "done", "b": "done"}
-    assert wait_until(
-        lambda: {job.id: job.state for job in state.jobs.list(ended=9)} == done,
-        timeout=50,  # less than any pause
-        interval=0.05,
-    ), executor.ran
-    assert executor.ran == [("a lacks it", "rk1"), ("a", "rk1"), ("b", "rk1")]
-
-
-class _WithTool(Recorded):
-    """An executor that needs a program of this host."""
-
-    def run(self, job: FarmJob, board: str) -> JobResult:
-        try:
-            process.run(["quantize-it"], timeout=30)
-        except ToolMissing as error:
-            self.ran.append((f"{job.id} lacks it", board))
-            return JobResult.of(error.during("making the model"))
-        return super().run(job, board)
-
-
-def test_a_tool_that_is_installed_meanwhile_is_noticed_soon(
-    lab: LabFile,
-    state: LabState,
-    started: list[tuple[HostWorker, threading.Thread]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    state.jobs.submit(_job("a", "rk1"), _job("b", "rk1"))
-    executor = _WithTool()
-    _start(started, _worker(lab, executor, "rk1"))
-    assert wait_until(lambda: ("a lacks it", "rk1") in executor.ran, timeout=60, interval=0.05)
-    tool = tmp_path / "quantize-it"
-    tool.write_text("#!/bin/sh\n")
-    tool.chmod(0o755)
-    done = {"a": "done", "b": "done"}
-    assert wait_until(
-        lambda: {job.id: job.state for job in state.jobs.list(ended=9)} == done,
-        timeout=50,  # less than any pause
-        interval=0.05,
-    ), executor.ran
-    assert executor.ran == [("a lacks it", "rk1"), ("a", "rk1"), ("b", "rk1")]
-
-
-def test_a_program_that_is_here_and_cannot_run_is_not_tried_again_and_again(
-    tmp_path: Path,
-) -> None:
-    tool = tmp_path / "tool"
-    tool.write_text("#!/no/such/interpreter\n")
-    tool.chmod(0o755)
-    with pytest.raises(ToolMissing) as missing:
-        process.run([str(tool)], timeout=30)
-    lacks = HostLacks(lambda: None)
-    lacks.note("a", "rk1", JobResult.of(missing.value), None)
-    assert (lacks.jobs("ab"), lacks.pauses("rk1")) == ({"a"}, True)
-
-
-def test_a_host_that_lacks_something_is_not_asked_again_and_again(
-    lab: LabFile, state: LabState
-) -> None:
-    lack = JobResult.of(ToolMissing("program not found on this host: pip"))
-    state.jobs.submit(_job("a", "rk1"), _job("b", "rk2"))
-    executor = Recorded({"a": [lack]})
-    worker = _worker(lab, executor, "rk1", "rk2")
-    worker.run(drain=True)
-    worker.run(drain=True)
-    assert sorted(executor.ran) == [("a", "rk1"), ("b", "rk2")]
-
-
-def test_a_store_that_comes_back_is_asked_again_soon_and_costs_no_attempt(
-    lab: LabFile, state: LabState, started: list[tuple[HostWorker, threading.Thread]]
-) -> None:
-    away = JobResult.of(HostError("cannot use the store").of_host())
-    state.jobs.submit(_job("a", "rk1"))
-    executor = Recorded({"a": [away] * 4})
-    worker = _worker(lab, executor, "rk1")
-    worker.away_seconds = 0.1
-    _start(started, worker)
-    assert wait_until(lambda: state.jobs.find("a").state == "done", timeout=50, interval=0.05)
-    assert (len(executor.ran), state.jobs.find("a").failures) == (5, 0)
-
-
-class _NoRuns:
-    def run_of(self, job: FarmJob) -> None:
-        pass
-
-
-def _two_boards(root: Path) -> LabFile:
-    boards = (("rk1", "h:1"), ("rk2", "h:2"))
-    write_farm(root, [{"name": name, "address": at, "workdir": "/w"} for name, at in boards])
-    return find_lab(root, TRANSPORTS)
-
-
-QUANTIZING = """\
-name: quantizing
-target: rk3568
-engine:
-  name: command
-  program: {file: tool}
-  arguments: ["1"]
-  tokens: {stream: stdout, each: line, count: tokens}
-models: {base: {file: tiny.gguf}, small: {derive: {from: base, quantization: Q8_0}}}
-model: MODEL
-parameters: {tokens: 1}
-max_time: 5m
-"""
-
-
-def test_a_host_without_llama_quantize_leaves_its_jobs_to_others_and_runs_the_rest(
-    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "empty cache"))
-    root = lab_in(postgres, tmp_path / "lab").parent
-    write_tiny_gguf(root / "tiny.gguf")
-    (root / "tool").write_text("#!/bin/sh\n")
-    lab = find_lab(root, TRANSPORTS)
-    state, said = lab_state(lab), list[str]()
-    for model in ("small", "base"):
-        path = root / f"{model}.yaml"
-        path.write_text(QUANTIZING.replace("MODEL", model))
-        content = RunContent.of(read_recipe(path, (), lab_root=root), root)
-        state.jobs.submit(NewJob(model, content.document(), ("rk1",), id=model))
-    ledger = QueueLedger(lab, state, None, said.append)
-    for _ in range(2):
-        worker = _worker(lab, Recorded(), "rk1")
-        worker.understands, worker.lacks = ledger.understands, ledger.lacks
-        worker.note = said.append
-        worker.run(drain=True)
-    (left,) = [job for job in state.jobs.list() if job.state == "waiting"]
-    assert (left.id, left.attempts, left.failures) == ("small", 0, 0)
-    done = state.jobs.get("base")
-    assert done is not None
-    assert (done.state, done.exit_status) == ("done", 0)
-    lines = [line for line in said if line.startswith("job small")]
-    assert len(lines) == 2  # once for each worker
-    (line, _) = lines
-    assert "no llama-quantize that runs on this host is built" in line
-    assert "labctl build --target rk3568 --product llama.cpp --tool llama-quantize" in line
-    make_artifact(tmp_path, "llama-quantize", target=f"host-{platform.machine()}")
-    assert QueueLedger(lab, state, None, said.append).lacks(left) is None
-
-
-def test_a_worker_says_at_its_start_what_its_host_lacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "empty cache"))
-    agent, quantizer = missing_tools(_two_boards(tmp_path), ["rk1", "rk2"])
-    assert "no agent (current) is built" in agent
-    assert "--product agent" in agent
-    assert "--tool llama-quantize" in quantizer
-    assert quantizer.endswith("; jobs that need it wait until then, or for another host")
-
-
-def test_a_target_that_cannot_be_read_keeps_no_worker_from_the_boards_of_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "empty cache"))
-    lab = _two_boards(tmp_path)
-    lab.lab.boards["rk1"] = lab.board("rk1").model_copy(update={"target": "torn"})
-    (tmp_path / "toolchains" / "torn").mkdir(parents=True)
-    (tmp_path / "toolchains" / "torn" / "target.yaml").write_text("oops: [")
-    torn, agent, _ = missing_tools(lab, ["rk1", "rk2"])
-    assert "not valid YAML" in torn
-    assert torn.endswith("; jobs on boards of target torn fail")
-    assert "no agent (current) is built" in agent
+    assert wait_until(lambda: len(looks) > 8, timeout=60, interval=0.05)
+    assert executor.ran == [("a", "rk1")]
+    go_on.set()

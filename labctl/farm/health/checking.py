@@ -302,14 +302,19 @@ def checks_before_jobs(
 
 
 def require_health(
-    lab: LabFile, connect: Connect, note: Callable[[str], None]
+    lab: LabFile,
+    connect: Connect,
+    note: Callable[[str], None],
+    *,
+    hosted: Sequence[Board] | None = None,
 ) -> Callable[[str, str | None], None]:
     """Return a function that checks a board for a user if a check is due.
 
-    It raises BoardOutOfService if the board is sick, unless the user (``USER@HOST``; None: who runs
-    this process) holds it, and BoardBusy while an untrusted recipe has it.
+    ``hosted`` are the boards of this host; None: all of the lab. It raises BoardOutOfService if the
+    board is sick, unless the user (``USER@HOST``; None: who runs this process) holds it, and
+    BoardBusy while an untrusted recipe has it.
     """
-    look, state = checks_before_jobs(lab, connect, note), lab_state(lab)
+    look, state = checks_before_jobs(lab, connect, note, hosted=hosted), lab_state(lab)
 
     def ready(board: str, by: str | None) -> None:
         look(board)
