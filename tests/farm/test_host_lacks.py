@@ -1,5 +1,40 @@
 """What a host lacks for jobs: it leaves those to other hosts until that is there."""
 
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from artifacts_made import make_artifact
+from farm_lab import write_farm
+from postgres_server import PostgresServer, lab_in
+from tiny_gguf import write_tiny_gguf
+from workers_made import Recorded, Started, made_worker, new_job, start
+
+from labctl import process
+from labctl.config.lab import Board, LabFile, find_lab
+from labctl.config.target import load_target
+from labctl.deploy.plan import agent_artifact
+from labctl.errors import ConfigError, HostError, ToolMissing
+from labctl.farm import run_executor
+from labctl.farm.host_lacks import HostLacks
+from labctl.farm.host_setup import host_worker, missing_tools
+from labctl.farm.job import FarmJob, JobResult
+from labctl.farm.queue_ledger import QueueLedger
+from labctl.farm.run_content import RunContent
+from labctl.farm.run_executor import RunExecutor, RunLedger
+from labctl.farm.worker import Worker
+from labctl.results.gates import leave_open
+from labctl.retry import wait_until
+from labctl.runs import read_recipe
+from labctl.state import LabState, NewJob, lab_state
+from labctl.transport import Transport
+from labctl.transport.registry import TRANSPORTS
+
+
 def _no_agent(lab_root: Path) -> None:
     agent_artifact("aarch64", load_target("rk3568"), lab_root)
 
@@ -29,9 +64,9 @@ def test_what_a_host_lacks_is_never_the_jobs_fault_and_costs_no_attempt(
     monkeypatch.setattr(run_executor, "run_recipe", run_recipe)
     monkeypatch.setattr(RunExecutor, "_request", lambda *_: None)
     executor = RunExecutor(_two_boards(lab.root), cast("RunLedger", _NoRuns()), _no_connection)
-    state.jobs.submit(*(_job(name, "rk1", "rk2") for name in "ab"))
+    state.jobs.submit(*(new_job(name, "rk1", "rk2") for name in "ab"))
     for _ in range(4):
-        worker = Worker(QueueEngine(lab), lab_state(lab), "lab1", ["rk1"], executor)
+        worker = Worker(lab_state(lab), "lab1", ["rk1"], executor)
         worker.note = said.append
         worker.run(until_empty=True)
     jobs = state.jobs.list()
@@ -40,7 +75,7 @@ def test_what_a_host_lacks_is_never_the_jobs_fault_and_costs_no_attempt(
     if lacking is _no_agent:
         assert any("to mend it: labctl build --target rk3568 --product agent" in x for x in said)
     assert state.health.get("rk1").check_wanted_for is None
-    _worker(lab, well := Recorded(), "rk2", host="lab2").run(until_empty=True)
+    made_worker(lab, well := Recorded(), "rk2", host="lab2").run(until_empty=True)
     assert sorted(well.ran) == [("a", "rk2"), ("b", "rk2")]
 
 
@@ -63,12 +98,12 @@ class _WithAgent(Recorded):
 def test_what_was_built_meanwhile_is_noticed_without_waiting_for_another_try(
     lab: LabFile,
     state: LabState,
-    started: list[tuple[Worker, threading.Thread]],
+    started: Started,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
-    state.jobs.submit(_job("a", "rk1"), _job("b", "rk1"))
+    state.jobs.submit(new_job("a", "rk1"), new_job("b", "rk1"))
     executor = _WithAgent()
     hosted = replace(
         lab, lab=lab.lab.model_copy(update={"boards": _two_boards(tmp_path).lab.boards})
@@ -82,7 +117,7 @@ def test_what_was_built_meanwhile_is_noticed_without_waiting_for_another_try(
         lambda _job, _board: None,
         lambda _job, _run: True,
     )
-    _start(started, worker)
+    start(started, worker)
     assert wait_until(lambda: ("a lacks it", "rk1") in executor.ran, timeout=60, interval=0.05)
     make_artifact(tmp_path, "agent", product="agent", version="current")
     done = {"a": "done", "b": "done"}
@@ -109,14 +144,14 @@ class _WithTool(Recorded):
 def test_a_tool_that_is_installed_meanwhile_is_noticed_soon(
     lab: LabFile,
     state: LabState,
-    started: list[tuple[Worker, threading.Thread]],
+    started: Started,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    state.jobs.submit(_job("a", "rk1"), _job("b", "rk1"))
+    state.jobs.submit(new_job("a", "rk1"), new_job("b", "rk1"))
     executor = _WithTool()
-    _start(started, _worker(lab, executor, "rk1"))
+    start(started, made_worker(lab, executor, "rk1"))
     assert wait_until(lambda: ("a lacks it", "rk1") in executor.ran, timeout=60, interval=0.05)
     tool = tmp_path / "quantize-it"
     tool.write_text("#!/bin/sh\n")
@@ -147,23 +182,23 @@ def test_a_host_that_lacks_something_is_not_asked_again_and_again(
     lab: LabFile, state: LabState
 ) -> None:
     lack = JobResult.of(ToolMissing("program not found on this host: pip"))
-    state.jobs.submit(_job("a", "rk1"), _job("b", "rk2"))
+    state.jobs.submit(new_job("a", "rk1"), new_job("b", "rk2"))
     executor = Recorded({"a": [lack]})
-    worker = _worker(lab, executor, "rk1", "rk2")
+    worker = made_worker(lab, executor, "rk1", "rk2")
     worker.run(until_empty=True)
     worker.run(until_empty=True)
     assert sorted(executor.ran) == [("a", "rk1"), ("b", "rk2")]
 
 
 def test_a_store_that_comes_back_is_asked_again_soon_and_costs_no_attempt(
-    lab: LabFile, state: LabState, started: list[tuple[Worker, threading.Thread]]
+    lab: LabFile, state: LabState, started: Started
 ) -> None:
     away = JobResult.of(HostError("cannot use the store").of_host())
-    state.jobs.submit(_job("a", "rk1"))
+    state.jobs.submit(new_job("a", "rk1"))
     executor = Recorded({"a": [away] * 4})
-    worker = _worker(lab, executor, "rk1")
+    worker = made_worker(lab, executor, "rk1")
     worker.away_seconds = 0.1
-    _start(started, worker)
+    start(started, worker)
     assert wait_until(lambda: state.jobs.find("a").state == "done", timeout=50, interval=0.05)
     assert (len(executor.ran), state.jobs.find("a").failures) == (5, 0)
 
@@ -210,7 +245,7 @@ def test_a_host_without_llama_quantize_leaves_its_jobs_to_others_and_runs_the_re
         state.jobs.submit(NewJob(model, content.document(), ("rk1",), id=model))
     ledger = QueueLedger(lab, state, None, said.append)
     for _ in range(2):
-        worker = _worker(lab, Recorded(), "rk1")
+        worker = made_worker(lab, Recorded(), "rk1")
         worker.understands, worker.lacks = ledger.understands, ledger.lacks
         worker.note = said.append
         worker.run(until_empty=True)

@@ -1,102 +1,36 @@
 """A host's worker, with SQLite and with PostgreSQL: what it claims, and the ends that it reports."""
 
-import gc
 import itertools
-import os
-import platform
 import threading
 import time
-from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import NoReturn, cast
 
 import pytest
-from artifacts_made import make_artifact
-from farm_lab import write_farm
-from postgres_server import PostgresServer, lab_in
-from tiny_gguf import write_tiny_gguf
+from workers_made import Recorded, Started, looks_of, made_worker, new_job, start
 
-from labctl import process
-from labctl.config.lab import Board, Lab, LabFile, find_lab
-from labctl.config.target import load_target
-from labctl.deploy.plan import agent_artifact
-from labctl.errors import Blame, ConfigError, ExitStatus, HostError, ToolMissing
-from labctl.farm import run_executor
+from labctl.config.lab import Board, LabFile
+from labctl.database import DatabaseAway
+from labctl.database.base import patiently
+from labctl.errors import Blame, BoardOutOfService, ConfigError, ExitStatus, HostError
 from labctl.farm import worker as worker_module
-from labctl.farm.host_lacks import HostLacks
-from labctl.farm.host_setup import host_worker, missing_tools
 from labctl.farm.job import FarmJob, JobResult
-from labctl.farm.queue_engine import SERVE, QueueEngine, queue_of
-from labctl.farm.queue_ledger import QueueLedger
-from labctl.farm.run_content import RunContent
 from labctl.farm.run_executor import RunExecutor, RunLedger
 from labctl.farm.worker import Worker
-from labctl.results.gates import leave_open
 from labctl.retry import wait_until
-from labctl.runs import read_recipe
-from labctl.state import Health, LabState, NewJob, lab_state, leases, sql
+from labctl.state import Health, LabState, lab_state, leases, sql
 from labctl.state.health import Healths
+from labctl.state.jobs import Jobs
 from labctl.transport import Transport
-from labctl.transport.registry import TRANSPORTS
 
 
-class Recorded:
-    """An executor that notes what it was to run; each job has its results in turn."""
-
-    def __init__(self, results: dict[str, list[JobResult]] | None = None) -> None:
-        self.ran: list[tuple[str, str]] = []
-        self.results = results or {}
-        self.stopped = threading.Event()
-
-    def run(self, job: FarmJob, board: str) -> JobResult:
-        self.ran.append((job.id, board))
-        if left := self.results.get(job.id):
-            return left.pop(0)
-        return JobResult(0, run=f"run-of-{job.id}")
-
-    def stop(self) -> None:
-        self.stopped.set()
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def lab(request: pytest.FixtureRequest, tmp_path: Path) -> LabFile:
-    if request.param == "sqlite":
-        return LabFile(tmp_path, Lab(boards={}))
-    postgres: PostgresServer = request.getfixturevalue("postgres")
-    return LabFile(tmp_path, Lab(lab=postgres.new_lab(), database=postgres.url, boards={}))
-
-
-@pytest.fixture
-def state(lab: LabFile) -> LabState:
-    return lab_state(lab)
-
-
-def _job(name: str, *boards: str, **more: object) -> NewJob:
-    return NewJob(name, {"version": 1}, boards, id=name, **more)  # type: ignore[arg-type]
-
-
-def _worker(lab: LabFile, executor: Recorded, *boards: str, host: str = "lab1") -> Worker:
-    engine = None if lab.database is None else QueueEngine(lab)
-    return Worker(lab_state(lab), host, boards, executor, engine, look_seconds=0.1)
-
-
-def _looks(worker: Worker) -> list[None]:
-    """Return a list that grows with each look of a worker."""
-    looks, plain = list[None](), worker._begin
-
-    def look() -> None:
-        plain()
-        looks.append(None)
-
-    worker._begin = look  # type: ignore[method-assign]
-    return looks
-
-
-def test_a_worker_that_ends_with_the_queue_runs_what_its_boards_may_run(lab: LabFile, state: LabState) -> None:
-    state.jobs.submit(_job("a", "rk1"), _job("b", "rk2", "rk1"), _job("c", "rk9"))
+def test_a_worker_that_ends_with_the_queue_runs_what_its_boards_may_run(
+    lab: LabFile, state: LabState
+) -> None:
+    state.jobs.submit(new_job("a", "rk1"), new_job("b", "rk2", "rk1"), new_job("c", "rk9"))
     executor = Recorded()
-    _worker(lab, executor, "rk1", "rk2").run(until_empty=True)
+    made_worker(lab, executor, "rk1", "rk2").run(until_empty=True)
     assert sorted(executor.ran) == [("a", "rk1"), ("b", "rk2")]
     assert {job.id: job.state for job in state.jobs.list(ended=9)} == {
         "a": "done",
@@ -106,26 +40,15 @@ def test_a_worker_that_ends_with_the_queue_runs_what_its_boards_may_run(lab: Lab
     assert not state.workers.list()
 
 
-@pytest.fixture
-def started() -> Iterator[list[tuple[Worker, threading.Thread]]]:
-    """Workers that run in threads of this process; they are stopped at the end."""
-    workers: list[tuple[Worker, threading.Thread]] = []
-    yield workers
-    for worker, thread in workers:
-        worker.stop()
-        thread.join(60)
-        assert not thread.is_alive()
-
-
 def test_infrastructure_that_broke_a_job_off_sends_it_to_another_board(
     lab: LabFile, state: LabState
 ) -> None:
     broken = JobResult(
         ExitStatus.INFRA, blame=Blame.INFRA, reason="link lost", is_board_broken=True
     )
-    state.jobs.submit(_job("a", "rk1", "rk2"))
+    state.jobs.submit(new_job("a", "rk1", "rk2"))
     executor = Recorded({"a": [broken]})
-    _worker(lab, executor, "rk1", "rk2").run(until_empty=True)
+    made_worker(lab, executor, "rk1", "rk2").run(until_empty=True)
     assert sorted(executor.ran) == [("a", "rk1"), ("a", "rk2")]
     job = state.jobs.get("a")
     assert job is not None
@@ -133,20 +56,20 @@ def test_infrastructure_that_broke_a_job_off_sends_it_to_another_board(
 
 
 def test_a_failed_program_is_the_jobs_and_is_not_tried_again(lab: LabFile, state: LabState) -> None:
-    state.jobs.submit(_job("a", "rk1"))
+    state.jobs.submit(new_job("a", "rk1"))
     executor = Recorded({"a": [JobResult(1, blame=Blame.JOB, reason="SIGILL")]})
-    _worker(lab, executor, "rk1").run(until_empty=True)
+    made_worker(lab, executor, "rk1").run(until_empty=True)
     job = state.jobs.get("a")
     assert job is not None
     assert (job.state, job.exit_status, job.blame, job.reason) == ("done", 1, Blame.JOB, "SIGILL")
 
 
 def test_a_board_of_somebody_else_is_left_alone(lab: LabFile, state: LabState) -> None:
-    state.jobs.submit(_job("a", "rk1"))
+    state.jobs.submit(new_job("a", "rk1"))
     held = state.leases.acquire("rk1", purpose="debugging")
     executor = Recorded()
-    worker = _worker(lab, executor, "rk1")
-    looks = _looks(worker)
+    worker = made_worker(lab, executor, "rk1")
+    looks = looks_of(worker)
     thread = threading.Thread(target=worker.run, kwargs={"until_empty": True})
     thread.start()
     assert wait_until(lambda: len(looks) > 5, timeout=60, interval=0.05)
@@ -158,9 +81,9 @@ def test_a_board_of_somebody_else_is_left_alone(lab: LabFile, state: LabState) -
 
 def test_a_job_of_a_newer_labctl_stays_for_a_newer_worker(lab: LabFile, state: LabState) -> None:
     said: list[str] = []
-    state.jobs.submit(_job("new", "rk1"), _job("known", "rk1"))
+    state.jobs.submit(new_job("new", "rk1"), new_job("known", "rk1"))
     executor = Recorded()
-    worker = _worker(lab, executor, "rk1")
+    worker = made_worker(lab, executor, "rk1")
     worker.understands, worker.note = lambda job: job.id != "new", said.append
     worker.run(until_empty=True)
     assert executor.ran == [("known", "rk1")]
@@ -168,14 +91,14 @@ def test_a_job_of_a_newer_labctl_stays_for_a_newer_worker(lab: LabFile, state: L
 
 
 def test_a_board_is_kept_for_the_one_that_waits_for_it_in_the_foreground(
-    lab: LabFile, state: LabState, started: list[tuple[Worker, threading.Thread]]
+    lab: LabFile, state: LabState, started: Started
 ) -> None:
     said: list[str] = []
-    state.jobs.submit(_job("shell", "rk1", kind="foreground"), _job("queued", "rk1"))
-    worker = _worker(lab, executor := Recorded(), "rk1")
+    state.jobs.submit(new_job("shell", "rk1", kind="foreground"), new_job("queued", "rk1"))
+    worker = made_worker(lab, executor := Recorded(), "rk1")
     worker.understands, worker.note = lambda job: job.kind == "run", said.append
-    looks = _looks(worker)
-    _start(started, worker)
+    looks = looks_of(worker)
+    start(started, worker)
     assert wait_until(lambda: len(looks) > 5, timeout=60, interval=0.05)
     assert executor.ran == []
     assert not [line for line in said if "newer labctl" in line]
@@ -185,12 +108,12 @@ def test_a_board_is_kept_for_the_one_that_waits_for_it_in_the_foreground(
 def test_a_worker_that_is_stopped_makes_no_pause(
     lab: LabFile,
     state: LabState,
-    started: list[tuple[Worker, threading.Thread]],
+    started: Started,
     monkeypatch: pytest.MonkeyPatch,
     is_away: bool,
 ) -> None:
     """Also while it waits for a database that is away."""
-    worker, looked = _worker(lab, Recorded(), "rk1"), threading.Event()
+    worker, looked = made_worker(lab, Recorded(), "rk1"), threading.Event()
     worker.look_seconds = 3600.0
     plain = Jobs.free_lost
 
@@ -201,7 +124,7 @@ def test_a_worker_that_is_stopped_makes_no_pause(
         plain(self)
 
     monkeypatch.setattr(Jobs, "free_lost", free_lost)
-    _start(started, worker)
+    start(started, worker)
     assert looked.wait(60)
     worker.stop()
     started[0][1].join(60)
@@ -214,7 +137,7 @@ def _away() -> NoReturn:
 
 
 def test_a_running_worker_finds_a_job_and_ends_after_it(
-    lab: LabFile, state: LabState, started: list[tuple[Worker, threading.Thread]]
+    lab: LabFile, state: LabState, started: Started
 ) -> None:
     executor = Recorded()
     begun, go_on = threading.Event(), threading.Event()
@@ -226,14 +149,14 @@ def test_a_running_worker_finds_a_job_and_ends_after_it(
         return plain(job, board)
 
     executor.run = run  # type: ignore[method-assign]
-    worker = _worker(lab, executor, "rk1", host="lab2")
-    _start(started, worker)
+    worker = made_worker(lab, executor, "rk1", host="lab2")
+    start(started, worker)
     assert wait_until(lambda: bool(state.workers.list()), timeout=60, interval=0.05)
     (known,) = state.workers.list()
     assert (known.host, known.boards, known.is_alive) == ("lab2", ("rk1",), True)
-    state.jobs.submit(_job("a", "rk1"))
+    state.jobs.submit(new_job("a", "rk1"))
     assert begun.wait(60)
-    state.jobs.submit(_job("b", "rk1"))
+    state.jobs.submit(new_job("b", "rk1"))
     worker.stop()
     go_on.set()
     started[0][1].join(60)
@@ -247,7 +170,7 @@ def test_a_running_worker_finds_a_job_and_ends_after_it(
 def test_a_job_that_somebody_cancels_is_stopped_before_its_next_sign_of_life(
     lab: LabFile,
     state: LabState,
-    started: list[tuple[Worker, threading.Thread]],
+    started: Started,
 ) -> None:
     """Its board is well: the next job begins without a pause."""
     executor, told = Recorded(), threading.Event()
@@ -260,23 +183,23 @@ def test_a_job_that_somebody_cancels_is_stopped_before_its_next_sign_of_life(
         return JobResult(ExitStatus.INTERRUPTED)
 
     executor.run = run  # type: ignore[method-assign]
-    worker = _worker(lab, executor, "rk1")
+    worker = made_worker(lab, executor, "rk1")
     worker.away_seconds = 3600.0
     worker.stop_job = lambda _job: told.set()
-    _start(started, worker)
-    state.jobs.submit(_job("a", "rk1"))
+    start(started, worker)
+    state.jobs.submit(new_job("a", "rk1"))
     assert wait_until(lambda: state.jobs.find("a").state == "running", timeout=60, interval=0.05)
     state.jobs.cancel("a", "wrong model")
     assert wait_until(lambda: state.jobs.find("a").state == "cancelled", timeout=60, interval=0.05)
     assert state.jobs.find("a").reason == "wrong model"
-    state.jobs.submit(_job("b", "rk1"))
+    state.jobs.submit(new_job("b", "rk1"))
     assert wait_until(lambda: state.jobs.find("b").state == "done", timeout=20, interval=0.05)
 
 
 def test_a_worker_whose_host_slept_does_not_take_its_own_jobs_for_lost(
     lab: LabFile,
     state: LabState,
-    started: list[tuple[Worker, threading.Thread]],
+    started: Started,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     go_on, hours, executor = threading.Event(), itertools.count(1), Recorded()
@@ -295,8 +218,8 @@ def test_a_worker_whose_host_slept_does_not_take_its_own_jobs_for_lost(
 
     executor.run = run  # type: ignore[method-assign]
     seldom = replace(lab, lease_seconds=3600.0)  # the thread of its signs has none to give
-    _start(started, _worker(seldom, executor, "rk1", "rk2"))
-    state.jobs.submit(_job("a", "rk1", "rk2"))
+    start(started, made_worker(seldom, executor, "rk1", "rk2"))
+    state.jobs.submit(new_job("a", "rk1", "rk2"))
     assert wait_until(lambda: len(executor.ran) == 1, timeout=60, interval=0.05)
     monkeypatch.setattr(worker_module, "steady_seconds", after_sleep)
     assert wait_until(lambda: next(hours) > 20, timeout=60, interval=0.2)
@@ -317,15 +240,15 @@ def test_a_bug_in_the_loop_ends_the_worker_and_leaves_no_job_running(
         return JobResult(ExitStatus.INTERRUPTED, reason="it was stopped")
 
     executor.run = run  # type: ignore[method-assign]
-    state.jobs.submit(_job("a", "rk1"))
+    state.jobs.submit(new_job("a", "rk1"))
     with pytest.raises(ZeroDivisionError):
-        _worker(lab, executor, "rk1").run()
+        made_worker(lab, executor, "rk1").run()
     assert (state.jobs.find("a").state, state.jobs.find("a").failures) == ("waiting", 0)
     assert state.workers.list() == []
 
 
 def test_a_bug_in_an_attempt_is_reported_at_once_and_frees_the_job(
-    lab: LabFile, state: LabState, started: list[tuple[Worker, threading.Thread]]
+    lab: LabFile, state: LabState, started: Started
 ) -> None:
     said: list[str] = []
     executor = Recorded()
@@ -338,10 +261,10 @@ def test_a_bug_in_an_attempt_is_reported_at_once_and_frees_the_job(
         return result
 
     executor.run = run  # type: ignore[method-assign]
-    worker = _worker(lab, executor, "rk1", "rk2")
+    worker = made_worker(lab, executor, "rk1", "rk2")
     worker.note, worker.away_seconds = said.append, 3600.0
-    state.jobs.submit(_job("a", "rk1"), _job("b", "rk2"))
-    _start(started, worker)
+    state.jobs.submit(new_job("a", "rk1"), new_job("b", "rk2"))
+    start(started, worker)
     done = lambda: (state.jobs.find("a").failures, state.jobs.find("b").state)  # noqa: E731
     assert wait_until(lambda: done() == (1, "done"), timeout=60, interval=0.05)
     job = state.jobs.find("a")
@@ -356,7 +279,7 @@ def test_a_bug_in_an_attempt_is_reported_at_once_and_frees_the_job(
 def test_a_job_whose_end_cannot_be_stored_is_given_back(
     lab: LabFile,
     state: LabState,
-    started: list[tuple[Worker, threading.Thread]],
+    started: Started,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else its worker would renew it for ever."""
@@ -366,10 +289,10 @@ def test_a_job_whose_end_cannot_be_stored_is_given_back(
         raise ConfigError("cannot store it")
 
     monkeypatch.setattr(Jobs, "finish", finish)
-    worker = _worker(lab, Recorded(), "rk1")
+    worker = made_worker(lab, Recorded(), "rk1")
     worker.note = said.append
-    state.jobs.submit(_job("a", "rk1"))
-    _start(started, worker)
+    state.jobs.submit(new_job("a", "rk1"))
+    start(started, worker)
     assert wait_until(lambda: state.jobs.find("a").state == "done", timeout=60, interval=0.05)
     job = state.jobs.find("a")
     assert (job.failures, job.blame) == (3, Blame.INFRA)
@@ -378,7 +301,7 @@ def test_a_job_whose_end_cannot_be_stored_is_given_back(
 
 
 def test_a_lost_job_is_free_also_where_nobody_could_run_it_now(
-    lab: LabFile, state: LabState, started: list[tuple[Worker, threading.Thread]]
+    lab: LabFile, state: LabState, started: Started
 ) -> None:
     """Its user sees that it waits; a host that comes up finds it so."""
     executor, go_on = Recorded(), threading.Event()
@@ -388,9 +311,9 @@ def test_a_lost_job_is_free_also_where_nobody_could_run_it_now(
         return JobResult(0, run=f"run-of-{job.id}")
 
     executor.run = run  # type: ignore[method-assign]
-    state.jobs.submit(_job("a", "rk1"), _job("b", "rk2"))
+    state.jobs.submit(new_job("a", "rk1"), new_job("b", "rk2"))
     assert state.jobs.claim(["rk2"], "dead")
-    _start(started, _worker(lab, executor, "rk1"))
+    start(started, made_worker(lab, executor, "rk1"))
     try:
         assert wait_until(
             lambda: state.jobs.find("a").state == "running", timeout=60, interval=0.05
@@ -409,26 +332,26 @@ def test_a_lost_job_is_free_also_where_nobody_could_run_it_now(
 def test_a_wall_clock_that_is_set_keeps_no_worker_from_its_work(
     lab: LabFile,
     state: LabState,
-    started: list[tuple[Worker, threading.Thread]],
+    started: Started,
     monkeypatch: pytest.MonkeyPatch,
     jump: float,
 ) -> None:
     """A host without a battery begins in 1970, and is told the time later."""
     executor = Recorded()
-    _start(started, _worker(lab, executor, "rk1"))
-    state.jobs.submit(_job("a", "rk1"))
+    start(started, made_worker(lab, executor, "rk1"))
+    state.jobs.submit(new_job("a", "rk1"))
     assert wait_until(lambda: ("a", "rk1") in executor.ran, timeout=60, interval=0.05)
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + jump)
-    state.jobs.submit(_job("b", "rk1"))
+    state.jobs.submit(new_job("b", "rk1"))
     assert wait_until(lambda: ("b", "rk1") in executor.ran, timeout=60, interval=0.05)
 
 
 def test_a_job_whose_earlier_run_cannot_be_fetched_is_given_back(
-    lab: LabFile, state: LabState, started: list[tuple[Worker, threading.Thread]]
+    lab: LabFile, state: LabState, started: Started
 ) -> None:
     """The disk is full: what is renewed for ever would never be anybody else's."""
-    state.jobs.submit(_job("a", "rk1"))
+    state.jobs.submit(new_job("a", "rk1"))
 
     class Full:
         def run_of(self, job: FarmJob) -> str | None:
@@ -438,7 +361,7 @@ def test_a_job_whose_earlier_run_cannot_be_fetched_is_given_back(
         raise AssertionError
 
     executor = RunExecutor(lab, cast("RunLedger", Full()), connect)
-    _start(started, Worker(state, "lab1", ["rk1"], executor))
+    start(started, Worker(state, "lab1", ["rk1"], executor))
     assert wait_until(lambda: state.jobs.find("a").failures == 1, timeout=60, interval=0.05)
     assert state.jobs.find("a").state == "waiting"
 
@@ -446,11 +369,11 @@ def test_a_job_whose_earlier_run_cannot_be_fetched_is_given_back(
 def test_a_database_that_is_away_when_a_board_broke_does_not_keep_the_job(
     lab: LabFile,
     state: LabState,
-    started: list[tuple[Worker, threading.Thread]],
+    started: Started,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broken = JobResult(ExitStatus.INFRA, blame=Blame.INFRA, is_board_broken=True)
-    state.jobs.submit(_job("a", "rk1"))
+    state.jobs.submit(new_job("a", "rk1"))
     plain, refused = Healths.want_check, [HostError("the database is away")]
 
     def want_check(self: Healths, board: str, reason: str) -> None:
@@ -459,13 +382,13 @@ def test_a_database_that_is_away_when_a_board_broke_does_not_keep_the_job(
         plain(self, board, reason)
 
     monkeypatch.setattr(Healths, "want_check", want_check)
-    _start(started, _worker(lab, Recorded({"a": [broken]}), "rk1"))
+    start(started, made_worker(lab, Recorded({"a": [broken]}), "rk1"))
     assert wait_until(lambda: state.jobs.find("a").failures == 1, timeout=60, interval=0.05)
     assert state.jobs.find("a").state == "waiting"
 
 
 def test_a_lost_attempt_is_not_told_as_a_result(lab: LabFile, state: LabState) -> None:
-    state.jobs.submit(_job("a", "rk1"))
+    state.jobs.submit(new_job("a", "rk1"))
     executor = Recorded()
     plain = executor.run
 
@@ -479,26 +402,19 @@ def test_a_lost_attempt_is_not_told_as_a_result(lab: LabFile, state: LabState) -
         return result
 
     executor.run = run  # type: ignore[method-assign]
-    _worker(lab, executor, "rk1").run(until_empty=True)
+    made_worker(lab, executor, "rk1").run(until_empty=True)
     job = state.jobs.get("a")
     assert job is not None
     assert (job.state, job.worker, job.run) == ("running", "other worker", None)
 
 
-def _start(started: list[tuple[Worker, threading.Thread]], worker: Worker) -> None:
-    worker.look_seconds = min(worker.look_seconds, 0.2) if worker.look_seconds < 60 else 3600.0
-    thread = threading.Thread(target=worker.run)
-    started.append((worker, thread))
-    thread.start()
-
-
 def test_a_sick_board_gets_no_job_and_a_broken_one_is_checked(
-    lab: LabFile, state: LabState, started: list[tuple[Worker, threading.Thread]]
+    lab: LabFile, state: LabState, started: Started
 ) -> None:
     """The check before the first job found it sick: the job waits for it, at no cost."""
     out = JobResult.of(BoardOutOfService("board rk1 is bad"))
     broken = JobResult(ExitStatus.INFRA, blame=Blame.INFRA, reason="gone", is_board_broken=True)
-    state.jobs.submit(_job("a", "rk1"), _job("b", "rk2"))
+    state.jobs.submit(new_job("a", "rk1"), new_job("b", "rk2"))
     executor = Recorded({"a": [out], "b": [broken]})
     plain = executor.run
 
@@ -508,10 +424,10 @@ def test_a_sick_board_gets_no_job_and_a_broken_one_is_checked(
         return plain(job, board)
 
     executor.run = run  # type: ignore[method-assign]
-    worker = _worker(lab, executor, "rk1", "rk2")
-    looks = _looks(worker)
+    worker = made_worker(lab, executor, "rk1", "rk2")
+    looks = looks_of(worker)
     worker.away_seconds = 0.1
-    _start(started, worker)
+    start(started, worker)
     assert wait_until(lambda: state.jobs.find("b").state == "done", timeout=60, interval=0.05)
     before = len(looks)
     assert wait_until(lambda: len(looks) > before + 5, timeout=60, interval=0.05)
@@ -521,7 +437,7 @@ def test_a_sick_board_gets_no_job_and_a_broken_one_is_checked(
 
 
 def test_a_job_whose_process_stood_still_is_not_begun_twice_by_it(
-    lab: LabFile, started: list[tuple[Worker, threading.Thread]]
+    lab: LabFile, started: Started
 ) -> None:
     """It is taken for lost, as after a night in a closed laptop; another may have it then."""
     dying = replace(lab, lease_seconds=-1.0)
@@ -534,11 +450,11 @@ def test_a_job_whose_process_stood_still_is_not_begun_twice_by_it(
         return result
 
     executor.run = run  # type: ignore[method-assign]
-    worker = _worker(dying, executor, "rk1", "rk2")
+    worker = made_worker(dying, executor, "rk1", "rk2")
     worker._signs_of_life = nullcontext  # type: ignore[method-assign, assignment]
-    looks = _looks(worker)
-    state.jobs.submit(_job("a", "rk1", "rk2"))
-    _start(started, worker)
+    looks = looks_of(worker)
+    state.jobs.submit(new_job("a", "rk1", "rk2"))
+    start(started, worker)
     assert wait_until(lambda: len(looks) > 8, timeout=60, interval=0.05)
     assert executor.ran == [("a", "rk1")]
     go_on.set()
