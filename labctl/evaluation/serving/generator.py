@@ -79,7 +79,7 @@ class LoadGenerator:
 
     ``keep`` gets each finished request, in the event loop: it must be quick. ``until``: the time of
     ``time.monotonic`` at which a stage is cut off; None: never. ``monitor`` tells of a server that
-    takes requests but is dead. ``clock`` reads the server's counters; ``before``: the requests of
+    takes requests but is dead; None: its ``/health`` says so of a server that answers. ``clock`` reads the server's counters; ``before``: the requests of
     this test since it was opened.
     """
 
@@ -313,7 +313,8 @@ class _Stage:
     async def _suspect(self) -> None:
         """After several consecutive failures, end the stage unless the server still answers.
 
-        vLLM lists its models also when its engine is dead; its ``/health`` says so.
+        vLLM lists its models also when its engine is dead; its ``/health`` says so. It is asked at
+        the same time, so that it takes nothing of the time for the answer.
         """
         self._failures += 1
         if self._failures % _SUSPECT or self._probing:
@@ -321,9 +322,12 @@ class _Stage:
         self._probing = True
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
-                if self._monitor is not None:
-                    await self._monitor.check_health()
-                await self._client.identify()
+                if self._monitor is None:
+                    await self._client.identify()
+                else:
+                    _, complaint = await self._monitor.beside(self._client.identify)
+                    if complaint is not None:
+                        raise TryAgain(complaint)
         except (TryAgain, TimeoutError) as error:
             self.lost = HostError(
                 f"the server is gone: {self._failures} requests in a row failed, and then:"

@@ -21,7 +21,6 @@ from labctl.evaluation.endpoints import (
     Generation,
     GenerationRequest,
     ServerIdentity,
-    ServerMonitor,
     open_client,
     open_monitor,
 )
@@ -116,13 +115,16 @@ class LoadTest:
         clock = ServerClock(monitor) if self._recipe.server_metrics else None
         try:
             ready_by = time.monotonic() + self._recipe.ready_within
-            identity = await self._ready(partial(_identified, client, monitor), ready_by)
+            identify = partial(monitor.beside, client.identify)
+            identity, _ = await self._ready(identify, ready_by)
             if clock is not None:
                 await clock.open()
             workload, exact = await self._workload(client)
             extra = self._extra_body(identity)
-            check = partial(self._check, client, workload, extra)
-            answer = await self._ready(check, ready_by)
+            check = partial(monitor.beside, partial(self._check, client, workload, extra))
+            answer, complaint = await self._ready(check, ready_by)
+            if complaint is not None:
+                self._note(f"note: the server answers, although it says {complaint}")
             self._begin(identity, answer.server, exact, extra)
             log = RequestLog(self._directory)
             options = RequestOptions(
@@ -142,7 +144,7 @@ class LoadTest:
                 options,
                 keep,
                 until=self._until,
-                monitor=monitor,
+                monitor=None if complaint else monitor,
                 clock=clock,
                 before=Own(1, answer.answers, answer.completion_tokens or 0),
             )
@@ -356,12 +358,6 @@ class LoadTest:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-
-async def _identified(client: EndpointClient, monitor: ServerMonitor) -> ServerIdentity:
-    """Ask a server for its identity, if it does not say that it is not ready."""
-    await monitor.check_health()
-    return await client.identify()
 
 
 def _dataset_record(dataset: Dataset | None) -> DatasetRecord | None:
