@@ -162,10 +162,8 @@ async def _identity(
     try:
         async with asyncio.timeout(_IDENTIFY_SECONDS):
             identity, complaint = await _identified(recipe.endpoints[endpoint.name], endpoint)
-        if complaint is None:
-            return identity, None
-        await _check(recipe, endpoint, complaint)
-        return identity, f"endpoint {endpoint.name} answers, although it says {complaint}"
+        if complaint is not None:
+            await _check(recipe, endpoint, complaint)
     except TimeoutError:
         raise HostError(f"endpoint {endpoint.name} sent nothing for a minute") from None
     except TryAgain as error:
@@ -174,6 +172,9 @@ async def _identity(
             hint=error.hint or "check that the server runs and its address is right",
             details=error.details,
         ) from error
+    if complaint is None:
+        return identity, None
+    return identity, f"endpoint {endpoint.name} answers, although it says {complaint}"
 
 
 async def _identified(

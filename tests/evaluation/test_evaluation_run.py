@@ -66,7 +66,7 @@ def test_a_server_whose_engine_is_dead_is_named_before_any_question(tmp_path: Pa
     lab = sums_lab(tmp_path / "lab", 2)
     with scripted_endpoint(lambda _: Answer(status=500, message="EngineCore died")) as server:
         server.health = 503
-        with pytest.raises(HostError, match="EngineCore died .*/health: status 503"):
+        with pytest.raises(HostError, match=r"EngineCore died .*/health: status 503"):
             evaluate(lab, recipe_of(recipe_text({"m": [server.address]})))
         assert len(server.answered) == 1
 

@@ -98,6 +98,7 @@ class LoadTest:
         self._stages: list[StageRecord] = []
         self._measured: list[tuple[StageRecord, StageMetrics | None]] = []
         self._rows: list[RequestRecord] = []
+        self._checks = 0
 
     async def run(self) -> None:
         """Measure all loads. Before the first one, raises the errors of a missing server.
@@ -112,7 +113,7 @@ class LoadTest:
             connections=MOST_OUTSTANDING + _SPARE_CONNECTIONS,
         )
         monitor = open_monitor(address=self._served.address, key_env=self._served.key_env)
-        clock = ServerClock(monitor) if self._recipe.server_metrics else None
+        clock = ServerClock(monitor, self._until) if self._recipe.server_metrics else None
         try:
             ready_by = time.monotonic() + self._recipe.ready_within
             identify = partial(monitor.beside, client.identify)
@@ -125,6 +126,8 @@ class LoadTest:
             answer, complaint = await self._ready(check, ready_by)
             if complaint is not None:
                 self._note(f"note: the server answers, although it says {complaint}")
+            if clock is not None:
+                clock.asked(Own(self._checks, 1, answer.answers, answer.completion_tokens or 0))
             self._begin(identity, answer.server, exact, extra)
             log = RequestLog(self._directory)
             options = RequestOptions(
@@ -146,7 +149,6 @@ class LoadTest:
                 until=self._until,
                 monitor=None if complaint else monitor,
                 clock=clock,
-                before=Own(1, answer.answers, answer.completion_tokens or 0),
             )
             async with log.open():
                 await self._loads(generator)
@@ -199,6 +201,7 @@ class LoadTest:
         self, client: EndpointClient, workload: Workload, extra: dict[str, JsonValue]
     ) -> Generation:
         """Ask once as the loads do, so that a refusal shows here."""
+        self._checks += 1
         asked = workload(self._recipe.seed, 0)
         request = GenerationRequest(
             prompt=asked.prompt,
