@@ -133,7 +133,7 @@ def bounded(part: T) -> T:
         found = {bounded(key): bounded(value) for key, value in part.items()}
     elif isinstance(part, list | tuple):
         found = [bounded(one) for one in part]
-    return cast(T, found)
+    return cast("T", found)
 
 
 def _cut(text: str, most: int) -> str:
