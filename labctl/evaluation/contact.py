@@ -12,8 +12,13 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import EngineChoice
 from labctl.errors import HostError, LabctlError
 from labctl.evaluation.asking import OpenEndpoint
-from labctl.evaluation.endpoints.base import EndpointClient, ServerIdentity
-from labctl.evaluation.endpoints.errors import TryAgain
+from labctl.evaluation.endpoints.base import (
+    EndpointClient,
+    GenerationRequest,
+    Message,
+    ServerIdentity,
+)
+from labctl.evaluation.endpoints.errors import Refused, TryAgain
 from labctl.evaluation.endpoints.opening import open_client, open_monitor
 from labctl.evaluation.event_loop import run_async
 from labctl.evaluation.likeliest import check_tells
@@ -29,6 +34,7 @@ from labctl.transport import Transport
 #: running.
 _LONGEST_SECONDS = 30 * 86400.0
 _IDENTIFY_SECONDS = 60.0
+_HELLO = "Hello"
 
 
 def start_servers(
@@ -134,8 +140,9 @@ def contact(recipe: EvaluationRecipe, started: dict[str, StartedEndpoint]) -> Co
 async def _contact(recipe: EvaluationRecipe, started: dict[str, StartedEndpoint]) -> Contacts:
     opened = [open_endpoint(recipe, name, started.get(name)) for name in recipe.endpoints]
     try:
-        identities = await asyncio.gather(*(_identity(recipe, one) for one in opened))
-        notes = [await check_tells(recipe, one.name, one.client) for one in opened]
+        found = await asyncio.gather(*(_identity(recipe, one) for one in opened))
+        notes = [note for _, note in found]
+        notes += [await check_tells(recipe, one.name, one.client) for one in opened]
     finally:
         for endpoint in opened:
             await endpoint.client.aclose()
@@ -143,16 +150,20 @@ async def _contact(recipe: EvaluationRecipe, started: dict[str, StartedEndpoint]
         _record(recipe, one.name, identity, started.get(one.name)).model_copy(
             update={"prompt_cache": one.client.prompt_cache}
         )
-        for one, identity in zip(opened, identities, strict=True)
+        for one, (identity, _) in zip(opened, found, strict=True)
     )
     return Contacts(records, tuple(note for note in notes if note is not None))
 
 
-async def _identity(recipe: EvaluationRecipe, endpoint: OpenEndpoint) -> ServerIdentity:
+async def _identity(
+    recipe: EvaluationRecipe, endpoint: OpenEndpoint
+) -> tuple[ServerIdentity, str | None]:
+    """Return the identity of a server, and a note if its ``/health`` denies that it works."""
     try:
         async with asyncio.timeout(_IDENTIFY_SECONDS):
-            await _check_health(recipe.endpoints[endpoint.name])
-            return await endpoint.client.identify()
+            identity, complaint = await _identified(recipe.endpoints[endpoint.name], endpoint)
+        if complaint is not None:
+            await _check(recipe, endpoint, complaint)
     except TimeoutError:
         raise HostError(f"endpoint {endpoint.name} sent nothing for a minute") from None
     except TryAgain as error:
@@ -161,17 +172,37 @@ async def _identity(recipe: EvaluationRecipe, endpoint: OpenEndpoint) -> ServerI
             hint=error.hint or "check that the server runs and its address is right",
             details=error.details,
         ) from error
+    if complaint is None:
+        return identity, None
+    return identity, f"endpoint {endpoint.name} answers, although it says {complaint}"
 
 
-async def _check_health(source: EndpointSource) -> None:
-    """Raise TryAgain for a server that lists its models, but says that it cannot answer."""
-    if source.url is None:  # labctl started it, when it was ready
-        return
+async def _identified(
+    source: EndpointSource, endpoint: OpenEndpoint
+) -> tuple[ServerIdentity, str | None]:
+    if source.url is None:  # labctl started it, and it was ready
+        return await endpoint.client.identify(), None
     monitor = open_monitor(address=source.url, key_env=source.key_env)
     try:
-        await monitor.check_health()
+        return await monitor.beside(endpoint.client.identify)
     finally:
         await monitor.aclose()
+
+
+async def _check(recipe: EvaluationRecipe, endpoint: OpenEndpoint, complaint: str) -> None:
+    """Ask for one token. Raises TryAgain if the server does not answer.
+
+    A request decides whether a server works: vLLM with a dead engine lists its models, and a
+    gateway may answer 503 for a ``/health`` that it does not know.
+    """
+    is_chat = recipe.endpoints[endpoint.name].api == "openai-chat"
+    request = GenerationRequest((Message("user", _HELLO),) if is_chat else _HELLO, 1)
+    try:
+        await endpoint.client.generate(request, timeout=recipe.timeouts.answer)
+    except Refused:
+        return  # it understands requests; its words about the real ones are shown then
+    except TryAgain as error:
+        raise TryAgain(f"{error.message} ({complaint})", hint=error.hint) from error
 
 
 def _record(

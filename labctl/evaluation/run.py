@@ -190,7 +190,10 @@ def resume_evaluation(
         started = start_servers(
             recipe, lab, run.path / "servers", observer=observer, connect=connect, stack=servers
         )
-        _refuse(record, differences(record.endpoints, contact(recipe, started).records))
+        contacts = contact(recipe, started)
+        for note in contacts.notes:
+            observer.note(f"note: {note}")
+        _refuse(record, differences(record.endpoints, contacts.records))
         journal = Journal(run.path, record.id)
         end = directory.end()
         journal.resumed(max_time_again=end is not None and end.out_of_time)

@@ -77,14 +77,25 @@ class ServingRecord(NumberedRecord, FileRecord):
     started: Moment
 
 
+CountersGap = Literal["another-process", "rounded", "slow", "look-failed", "max-time", "no-end"]
+
+
 class ServerCounters(Record):
     """The server's own counters (``/metrics``) of one stage, warm-up included, for all its clients.
 
-    None: the server does not say it, or its counters started again.
+    None: the server does not say it, or ``gap`` is the reason.
     """
 
-    is_partial: bool = Field(
-        description="True if a look failed, or the counters started again: less than the stage"
+    gap: CountersGap | None = Field(
+        description="why something is missing. `another-process`: two looks were not of the same"
+        " process (several servers behind one address, or a restart), so nothing is used;"
+        " `rounded`: the server rounds its counters; `slow`, `look-failed`: a look took too long,"
+        " or failed; `max-time`, `no-end`: no look at the end. None: nothing is missing"
+    )
+    may_count_earlier: bool = Field(
+        default=False,
+        description="True if the server may count requests of earlier loads here: requests that"
+        " had no answer, or were not counted yet",
     )
     samples: int = Field(description="number of looks while requests ran, one a second")
     running_max: int | None = Field(None, description="requests that it worked on, in a look")

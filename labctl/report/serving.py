@@ -45,7 +45,7 @@ _SERVER_COUNTERS = (
     "prompt_tokens",
     "cached_prompt_tokens",
     "preemptions",
-    "is_partial",
+    "gap",
 )
 _TERMS = (
     "TTFT: to the first piece; TPOT: of each token after the first piece, in the mean of an answer."

@@ -64,11 +64,35 @@ def test_a_recipe_that_a_server_cannot_serve_is_not_said_to_continue(tmp_path: P
 def test_a_server_whose_engine_is_dead_is_named_before_any_question(tmp_path: Path) -> None:
     """VLLM goes on to list its models then, but its ``/health`` says 503."""
     lab = sums_lab(tmp_path / "lab", 2)
-    with scripted_endpoint(right) as server:
+    with scripted_endpoint(lambda _: Answer(status=500, message="EngineCore died")) as server:
         server.health = 503
-        with pytest.raises(HostError, match="/health: status 503"):
+        with pytest.raises(HostError, match=r"EngineCore died .*/health: status 503"):
             evaluate(lab, recipe_of(recipe_text({"m": [server.address]})))
-        assert server.answered == []
+        assert len(server.answered) == 1
+
+
+@pytest.mark.parametrize("api", ["openai-completions", "openai-chat"])
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_server_that_answers_is_asked_whatever_its_health_says(
+    tmp_path: Path, api: str, refuses: bool
+) -> None:
+    """A gateway in front of it answers 503 for each path that it does not know."""
+
+    def script(asked: Asked) -> Answer | str:
+        if asked.body.get("max_tokens") == 1:
+            return Answer(status=400, message="too short") if refuses else " Hi"
+        return right(asked)
+
+    lab, events = sums_lab(tmp_path / "lab", 2), list[AnyEvent]()
+    prompts = {"plain": {"layout": "chat" if api == "openai-chat" else "plain"}}
+    with scripted_endpoint(script) as server:
+        server.health = 503
+        text = recipe_text({"m": [server.address]}, api=api, prompts=prompts, budgets=[60])
+        outcome = evaluate(lab, recipe_of(text), events)
+    assert outcome.end.accuracies[0].correct == 2
+    notes = [event.text for event in events if event.event == "note"]
+    assert any("note: endpoint m-0 answers, although it says http://" in one for one in notes)
+    assert any("answers, although it says" in one for one in outcome.directory.record().plan_notes)
 
 
 def test_one_generation_serves_all_budgets(tmp_path: Path) -> None:

@@ -206,7 +206,10 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it answers. Raises RuntimeError with the end of its log."""
-        words = ["timeout", "--kill-after=10", str(LIFE_SECONDS)]
+        # It ends with these tests, also if they are killed: `timeout` passes the signal on, and
+        # kills all that does not end then.
+        words = ["setpriv", "--pdeathsig", "TERM"]
+        words += ["timeout", "--kill-after=10", str(LIFE_SECONDS)]
         words += self.kind.words(self._python, self.port)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -258,14 +261,14 @@ class Server:
 
 
 def _session(leader: int) -> list[int]:
-    """Return the processes of a session."""
+    """Return the processes of a session that have not ended."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it ended just now
-        if int(fields[3]) == leader:
+        if int(fields[3]) == leader and fields[0] != "Z":
             found.append(int(stat.parent.name))
     return found
 

@@ -112,7 +112,7 @@ class Lab:
         path = self.folder / "runs" / found["run"]["id"] / "stages.jsonl"
         (stage,) = map(json.loads, path.read_text().splitlines())
         told = stage["server"]
-        assert told["is_partial"] is False
+        assert told["gap"] is None
         return Totals(
             requests=told["ttft_count"],
             ttft_s=told["ttft_sum_ns"] / 1e9,

@@ -8,6 +8,7 @@ the event loop has its turn: vLLM's has some 2,000 lines, and the stamps of a lo
 import asyncio
 import math
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from labctl.errors import OutputNotUnderstood
@@ -28,8 +29,37 @@ Figure = Literal[
 ]
 #: Values now; the others count from the server's start.
 GAUGES: Final[tuple[Figure, ...]] = ("running", "waiting", "cache_usage")
-#: Figures of one moment; one that the page does not have is missing.
-Snapshot = Mapping[Figure, float]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Figures of one moment; one that the page does not have is missing.
+
+    ``started``: when the process began, in s since 1970; None: the page does not say.
+    ``is_rounded``: a counter is too large for the digits that the server writes, and left out.
+    """
+
+    figures: Mapping[Figure, float]
+    started: float | None = None
+    is_rounded: bool = False
+
+    @property
+    def is_idle(self) -> bool:
+        """True if the server says that it neither works on a request nor has one in its queue."""
+        return self.figures.get("running") == 0 == self.figures.get("waiting")
+
+    def is_of_same_process(self, later: "Snapshot") -> bool:
+        """Return False if a later snapshot is of another process, or of a restarted one.
+
+        Then it has another start, or a counter went back.
+        """
+        if None not in (self.started, later.started) and self.started != later.started:
+            return False
+        known = [figure for figure in self.figures if figure not in GAUGES]
+        if later.is_rounded:
+            known = [figure for figure in known if figure in later.figures]
+        return all(later.figures.get(one, 0) >= self.figures[one] for one in known)
+
 
 #: Names on pages. If a page has several names of one figure, the first one counts. Sources:
 #:
@@ -88,7 +118,10 @@ NAMES: Mapping[str, Figure] = {
     "lmdeploy:e2e_request_latency_seconds_sum": "latency_s",
     "lmdeploy:e2e_request_latency_seconds_count": "latency_count",
 }
-_BEGINNINGS = tuple({name.encode()[:4] for name in NAMES})
+#: Start of a process in s since 1970, by Prometheus' client libraries ("Writing client libraries",
+#: standard and process collectors).
+_START = "process_start_time_seconds"
+_BEGINNINGS = tuple({name.encode()[:4] for name in (*NAMES, _START)})
 #: With more than one rank of a model, each may report the same requests.
 _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 #: llama-server writes six digits: a larger count is not exact, so it is left out.
@@ -123,7 +156,8 @@ def _is_known(line: bytes) -> bool:
     if not line.startswith(_BEGINNINGS):
         return False
     name = line.partition(b"{")[0].split(maxsplit=1)[0]
-    return name.decode(errors="replace") in NAMES
+    name_text = name.decode(errors="replace")
+    return name_text in NAMES or name_text == _START
 
 
 async def _parse(lines: list[bytes], found: _Found) -> None:
@@ -157,16 +191,22 @@ def _add(found: _Found, name: str, labels: tuple[tuple[str, str], ...], value: f
 
 def _figures(found: _Found) -> Snapshot:
     figures: dict[Figure, float] = {}
+    is_rounded = False
     for name, figure in NAMES.items():
         if name in found and figure not in figures:
             values = found[name].values()
             # Counts of several engines are added.
             value = max(values) if figure == "cache_usage" else math.fsum(values)
             if name.startswith(_SIX_DIGITS) and value >= _SIX_DIGITS_BELOW:
-                value = math.nan
+                value, is_rounded = math.nan, True
             if figure == "cache_usage" and value > 1:
                 value = math.nan
             figures[figure] = value
     if "requests" not in figures and "latency_count" in figures:
         figures["requests"] = figures["latency_count"]
-    return {figure: value for figure, value in figures.items() if not math.isnan(value)}
+    starts = [value for value in found.get(_START, {}).values() if not math.isnan(value)]
+    return Snapshot(
+        {figure: value for figure, value in figures.items() if not math.isnan(value)},
+        started=starts[0] if len(starts) == 1 else None,
+        is_rounded=is_rounded,
+    )

@@ -32,7 +32,6 @@ _PROBE_SECONDS = 5.0
 #: A stream waits after a failure, to add no load to a server in trouble.
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 10.0
 _LAG_SECONDS = 0.02
-_NOTHING = Own(0, 0, 0)
 #: With fewer samples the largest lag counts: a late process takes few samples.
 _FEWEST_LAGS = 20
 
@@ -79,8 +78,8 @@ class LoadGenerator:
 
     ``keep`` gets each finished request, in the event loop: it must be quick. ``until``: the time of
     ``time.monotonic`` at which a stage is cut off; None: never. ``monitor`` tells of a server that
-    takes requests but is dead. ``clock`` reads the server's counters; ``before``: the requests of
-    this test since it was opened.
+    takes requests but is dead; None: its ``/health`` cannot be trusted. ``clock`` reads the
+    server's counters.
     """
 
     def __init__(
@@ -93,14 +92,13 @@ class LoadGenerator:
         until: float | None = None,
         monitor: ServerMonitor | None = None,
         clock: ServerClock | None = None,
-        before: Own = _NOTHING,
     ):
         self._client = client
         self._workload = workload
         self._options = options
         self._keep = keep
         self._until = until
-        self._monitor, self._clock, self._before = monitor, clock, before
+        self._monitor, self._clock = monitor, clock
 
     async def run(self, plan: StagePlan, ended: Callable[[StageRecord], None]) -> StageRecord:
         """Send all requests of a stage and wait for their answers.
@@ -108,8 +106,7 @@ class LoadGenerator:
         ``ended`` gets the stage's record in every case, also when this is cancelled. Raises
         HostError if the server is gone.
         """
-        clock = None if self._clock is None else await self._clock.stage(self._before)
-        self._before = _NOTHING
+        clock = None if self._clock is None else await self._clock.stage()
         stage = _Stage(
             self._client, self._workload, self._options, self._keep, plan, monitor=self._monitor
         )
@@ -151,7 +148,7 @@ class _Stage:
         self._outstanding: set[asyncio.Task[Any]] = set()
         self._measured_outstanding = 0
         self._failures = 0
-        self._answers = self._tokens = 0
+        self._answered = self._answers = self._tokens = 0
         self._probing = False
         self._driver: asyncio.Task[None] | None = None
         self.lost: LabctlError | None = None
@@ -179,7 +176,7 @@ class _Stage:
     @property
     def own(self) -> Own:
         """The requests so far."""
-        return Own(self._numbers, self._answers, self._tokens)
+        return Own(self._numbers, self._answered, self._answers, self._tokens)
 
     def record(self, lags: list[int], server: ServerCounters | None) -> StageRecord:
         plan = self._plan
@@ -276,6 +273,7 @@ class _Stage:
             return min(wanted or _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
         self._measured_outstanding -= measured
         self._failures = 0
+        self._answered += 1
         self._answers += answer.answers
         self._tokens += answer.completion_tokens or 0
         row = self._row(number, asked, intended_ns, answer.sent_ns, answer.done_ns)
@@ -313,28 +311,33 @@ class _Stage:
     async def _suspect(self) -> None:
         """After several consecutive failures, end the stage unless the server still answers.
 
-        vLLM lists its models also when its engine is dead; its ``/health`` says so.
+        vLLM lists its models also when its engine is dead; its ``/health`` says so. It is asked at
+        the same time, so that it takes nothing of the time for the answer.
         """
         self._failures += 1
         if self._failures % _SUSPECT or self._probing:
             return
         self._probing = True
+        trouble: str | None = None
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
-                if self._monitor is not None:
-                    await self._monitor.check_health()
-                await self._client.identify()
+                if self._monitor is None:
+                    await self._client.identify()
+                else:
+                    _, trouble = await self._monitor.beside(self._client.identify)
         except (TryAgain, TimeoutError) as error:
-            self.lost = HostError(
-                f"the server is gone: {self._failures} requests in a row failed, and then:"
-                f" {str(error) or f'no answer in {_PROBE_SECONDS:g} s'}",
-                hint="check the server's log",
-            )
-            self._end("server-lost")
+            trouble = str(error) or f"no answer in {_PROBE_SECONDS:g} s"
         except LabctlError:
             return  # it is running, though it refuses this request
         finally:
             self._probing = False
+        if trouble is not None:
+            self.lost = HostError(
+                f"the server is gone: {self._failures} requests in a row failed, and then:"
+                f" {trouble}",
+                hint="check the server's log",
+            )
+            self._end("server-lost")
 
     def _end(self, stop: StageStop) -> None:
         self._stop = stop

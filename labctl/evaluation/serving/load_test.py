@@ -21,7 +21,6 @@ from labctl.evaluation.endpoints import (
     Generation,
     GenerationRequest,
     ServerIdentity,
-    ServerMonitor,
     open_client,
     open_monitor,
 )
@@ -99,6 +98,7 @@ class LoadTest:
         self._stages: list[StageRecord] = []
         self._measured: list[tuple[StageRecord, StageMetrics | None]] = []
         self._rows: list[RequestRecord] = []
+        self._checks = 0
 
     async def run(self) -> None:
         """Measure all loads. Before the first one, raises the errors of a missing server.
@@ -113,16 +113,21 @@ class LoadTest:
             connections=MOST_OUTSTANDING + _SPARE_CONNECTIONS,
         )
         monitor = open_monitor(address=self._served.address, key_env=self._served.key_env)
-        clock = ServerClock(monitor) if self._recipe.server_metrics else None
+        clock = ServerClock(monitor, self._until) if self._recipe.server_metrics else None
         try:
             ready_by = time.monotonic() + self._recipe.ready_within
-            identity = await self._ready(partial(_identified, client, monitor), ready_by)
+            identify = partial(monitor.beside, client.identify)
+            identity, _ = await self._ready(identify, ready_by)
             if clock is not None:
                 await clock.open()
             workload, exact = await self._workload(client)
             extra = self._extra_body(identity)
-            check = partial(self._check, client, workload, extra)
-            answer = await self._ready(check, ready_by)
+            check = partial(monitor.beside, partial(self._check, client, workload, extra))
+            answer, complaint = await self._ready(check, ready_by)
+            if complaint is not None:
+                self._note(f"note: the server answers, although it says {complaint}")
+            if clock is not None:
+                clock.asked(Own(self._checks, 1, answer.answers, answer.completion_tokens or 0))
             self._begin(identity, answer.server, exact, extra)
             log = RequestLog(self._directory)
             options = RequestOptions(
@@ -142,9 +147,8 @@ class LoadTest:
                 options,
                 keep,
                 until=self._until,
-                monitor=monitor,
+                monitor=None if complaint else monitor,
                 clock=clock,
-                before=Own(1, answer.answers, answer.completion_tokens or 0),
             )
             async with log.open():
                 await self._loads(generator)
@@ -197,6 +201,7 @@ class LoadTest:
         self, client: EndpointClient, workload: Workload, extra: dict[str, JsonValue]
     ) -> Generation:
         """Ask once as the loads do, so that a refusal shows here."""
+        self._checks += 1
         asked = workload(self._recipe.seed, 0)
         request = GenerationRequest(
             prompt=asked.prompt,
@@ -356,12 +361,6 @@ class LoadTest:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-
-async def _identified(client: EndpointClient, monitor: ServerMonitor) -> ServerIdentity:
-    """Ask a server for its identity, if it does not say that it is not ready."""
-    await monitor.check_health()
-    return await client.identify()
 
 
 def _dataset_record(dataset: Dataset | None) -> DatasetRecord | None:

@@ -10,7 +10,6 @@ from labctl.evaluation.serving.metrics import StageMetrics, measure
 from labctl.evaluation.serving.recipe import LoadGate, LoadTestRecipe, recipe_of
 from labctl.evaluation.serving.second_clock import (
     SecondClock,
-    left_over,
     second_clock,
     sentences,
 )
@@ -90,12 +89,11 @@ def make_results(
         for stage in stages
     ]
     latency = own_latency_ns(measured)
-    found, before = [], 0
+    found = []
     for stage, metrics in measured:
         rows = by_stage[stage.number]
         extra = record.workload.extra_body
-        clock = second_clock(stage, rows, extra_body=extra, left_over=before)
-        before += left_over(stage, rows, extra_body=extra)
+        clock = second_clock(stage, rows, extra_body=extra)
         found.append(replace(_result(stage, metrics, rows, latency), clock=clock))
     return LoadTestResults(record, tuple(found), knee(measured))
 
@@ -166,7 +164,7 @@ def _of_stage(one: StageResult, record: ServingRecord) -> Iterator[str]:
     if one.clock is not None and stage.server is not None:
         if metrics is None or metrics.cached_share is None:
             yield from _of_cache(one.clock)
-        yield from sentences(one.clock, stage.server)
+        yield from sentences(one.clock, stage.server, stage.client_lag_p99_ns)
 
 
 def _of_rate(one: StageResult, metrics: StageMetrics) -> Iterator[str]:

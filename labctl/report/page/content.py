@@ -1,12 +1,16 @@
 """Content of a report, before it becomes HTML, Markdown or PDF."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Literal, TypeVar, cast
 
 from labctl.report.facts import Fact
 from labctl.report.figures import Figure, Missing
 
+T = TypeVar("T")
+
+#: Most characters of a text of a record on a page, and of a recipe.
+_MOST_TEXT, _MOST_RECIPE = 2000, 100_000
 #: ``bad``: a failure or a warning.
 Tone = Literal["", "bad"]
 
@@ -110,3 +114,27 @@ class Report:
     method: Sequence[str]
     transcripts: Sequence[Transcript] = ()
     transcripts_note: str = ""
+
+
+def bounded(part: T) -> T:
+    """Return a report, or a part of it, with each text cut off: servers and strangers write them.
+
+    A recipe may be longer than other texts.
+    """
+    found: Any = part
+    if isinstance(part, str):
+        found = _cut(part, _MOST_TEXT)
+    elif is_dataclass(part) and not isinstance(part, type):
+        changes = {one.name: bounded(getattr(part, one.name)) for one in fields(part)}
+        if isinstance(part, RunSection):
+            changes["recipe"] = _cut(part.recipe, _MOST_RECIPE)
+        found = replace(part, **changes)
+    elif isinstance(part, Mapping):
+        found = {bounded(key): bounded(value) for key, value in part.items()}
+    elif isinstance(part, list | tuple):
+        found = [bounded(one) for one in part]
+    return cast("T", found)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"

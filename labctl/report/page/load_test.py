@@ -13,7 +13,16 @@ from labctl.evaluation.serving.results import LoadTestResults, StageResult, note
 from labctl.evaluation.serving.sweep import Knee
 from labctl.records import Execution, LatencyLimits, RunEnd
 from labctl.report.facts import load_test_facts
-from labctl.report.page.content import Cell, Column, Remark, Report, RunSection, Table, Tone
+from labctl.report.page.content import (
+    Cell,
+    Column,
+    Remark,
+    Report,
+    RunSection,
+    Table,
+    Tone,
+    bounded,
+)
 from labctl.report.page.language import Language
 from labctl.report.page.sections import end_remarks, files_table
 from labctl.report.page.tables import ABSENT
@@ -43,7 +52,7 @@ def measured_load_test(run: RunDirectory) -> MeasuredLoadTest:
 def load_test_report(one: MeasuredLoadTest, words: Language) -> Report:
     """Return the report on a load test."""
     record = one.results.record
-    return Report(
+    report = Report(
         title=words("{recipe}: load test", recipe=record.recipe),
         about={
             words("Run"): record.id,
@@ -60,6 +69,7 @@ def load_test_report(one: MeasuredLoadTest, words: Language) -> Report:
         damaged=(),
         method=_method(words),
     )
+    return bounded(report)
 
 
 def _marks(one: MeasuredLoadTest, words: Language) -> Iterator[str]:

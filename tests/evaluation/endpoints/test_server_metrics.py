@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import get_args
@@ -34,7 +34,11 @@ vllm:time_to_first_token_seconds_created{engine="0",model_name="m"} 1.7e+09
 """
 
 
-def page(content: bytes, size: int = 65536) -> Snapshot:
+def page(content: bytes, size: int = 65536) -> Mapping[Figure, float]:
+    return snapshot(content, size).figures
+
+
+def snapshot(content: bytes, size: int = 65536) -> Snapshot:
     async def pieces() -> AsyncIterator[bytes]:
         for begin in range(0, len(content), size):
             yield content[begin : begin + size]
@@ -72,7 +76,19 @@ def test_a_server_that_counts_no_requests_may_count_their_latencies() -> None:
 
 def test_llama_server_writes_six_digits_so_larger_counts_are_unknown() -> None:
     assert page(b"llamacpp:tokens_predicted_total 999999\n") == {"generated_tokens": 999999}
-    assert page(b"llamacpp:tokens_predicted_total 1.23457e+06\n") == {}
+    found = snapshot(b"llamacpp:tokens_predicted_total 1.23457e+06\n")
+    assert (found.figures, found.is_rounded) == ({}, True)
+
+
+@pytest.mark.parametrize(
+    ("value", "started"),
+    [(b"1.79590592e+09", 1.79590592e9), (b"NaN", None), (b"1 2 3 4", None)],
+)
+def test_the_start_of_the_process_is_known(value: bytes, started: float | None) -> None:
+    text = b"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds " + value + b"\n"
+    if value == b"1 2 3 4":
+        text = b'process_start_time_seconds{a="1"} 1\nprocess_start_time_seconds{a="2"} 2\n'
+    assert snapshot(text) == Snapshot({}, started)
 
 
 @pytest.mark.parametrize("value", ["NaN", "-1", "+Inf", "-Inf", "1e300", "9" * 4000])
@@ -158,6 +174,6 @@ def test_a_long_page_leaves_the_event_loop_its_turns() -> None:
             task.cancel()
 
     page(VLLM)  # its library is loaded
-    assert asyncio.run(run()) == {"running": 1000}
+    assert asyncio.run(run()).figures == {"running": 1000}
     longest = max(after - before for before, after in pairwise(turns))
     assert longest < 0.004

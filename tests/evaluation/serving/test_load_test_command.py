@@ -1,5 +1,6 @@
 """``labctl load-test`` against a real HTTP server whose answers and times are written here."""
 
+import asyncio
 import csv
 import json
 import os
@@ -19,9 +20,11 @@ from scripted_metrics import Page
 
 from labctl import shipped
 from labctl.cli.root import run_cli
+from labctl.evaluation.endpoints import monitor
 from labctl.retry import wait_until
 
 QUICK = Answer([" word"] * 15, first_s=0.02, token_s=0.002)
+DEAD = Answer(status=500, message="EngineCore died")
 
 
 @pytest.fixture(autouse=True)
@@ -188,32 +191,82 @@ def test_a_server_that_says_it_is_not_healthy_yet_is_waited_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """llama-server while it loads, and others that list their models before they can answer."""
-    with scripted_endpoint({"": QUICK}) as server:
+
+    def script(_asked: Asked) -> Answer:
+        if len(server.answered) < 3:
+            return Answer(status=503, message="loading")
+        server.health = 200
+        return QUICK
+
+    with scripted_endpoint(script) as server:
         server.health = 503
-
-        def recover() -> None:
-            if wait_until(lambda: len(server.requests) >= 2, timeout=30, interval=0.01):
-                server.health = 200
-
-        thread = threading.Thread(target=recover)
-        thread.start()
         status = load(server, "-c", "1", "-n", "3", "--warm-up", "0")
-        thread.join()
         asked = [request.path for request in server.requests]
     assert status == 0
     assert asked.count("/health") >= 3
-    assert asked.index("/v1/models") > 1
-    assert "/health: status 503" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert err.count("waiting for the server") == 1
+    assert "/health: status 503" in err
+    assert "although" not in err
 
 
 def test_a_server_that_stays_unhealthy_is_refused_with_its_reason(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with scripted_endpoint({"": QUICK}) as server:
+    """VLLM whose engine is dead: it lists its models, and answers no request."""
+    with scripted_endpoint({"": DEAD}) as server:
         server.health = 503
         assert load(server, "-c", "1", "--set", "ready_within=1s") == 3
-        assert server.answered == []
-    assert "/health: status 503" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "status 500: EngineCore died" in err
+    assert "/health: status 503" in err
+
+
+def test_a_server_that_answers_is_loaded_whatever_its_health_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A gateway in front of it answers 503 for each path that it does not know."""
+    with scripted_endpoint({"": QUICK}) as server:
+        server.health = Page(b"\x1b[2Jno such route", 503)
+        assert load(server, "-c", "1", "-n", "3", "--set", "ready_within=1s") == 0
+    out, err = capsys.readouterr()
+    assert "3/3" in out
+    assert "waiting for the server" not in err
+    assert "note: the server answers, although it says http://" in err
+    assert "/health: status 503: \\x1b[2Jno such route" in err
+
+
+def test_such_a_health_does_not_end_a_load_whose_requests_fail(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def script(_asked: Asked) -> Answer:
+        return Answer(status=500, message="no") if 3 < len(server.answered) < 12 else QUICK
+
+    with scripted_endpoint(script) as server:
+        server.health = 503
+        assert load(server, "-c", "1", "-n", "16", "--json") == 1
+    (stage,) = json.loads(capsys.readouterr().out)["stages"]
+    assert (stage["stop"], stage["metrics"]["completed"]) == ("done", 11)
+
+
+@pytest.mark.parametrize("script", [QUICK, DEAD], ids=["answers", "dead"])
+def test_a_health_that_hangs_adds_no_time(script: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked beside each request, and no longer waited for once it has hung."""
+    monkeypatch.setattr(monitor, "LOOK_SECONDS", 3600.0)
+    waited: list[float] = []
+    wait = asyncio.wait
+
+    async def noted(tasks: Any, *, timeout: float) -> Any:
+        waited.append(timeout)
+        return await wait(tasks, timeout=timeout)
+
+    monkeypatch.setattr(monitor.asyncio, "wait", noted)
+    with scripted_endpoint({"": script}) as server:
+        server.health = Page(b"", 503, wait_s=3600)
+        status = load(server, "-c", "1", "-n", "3", "--set", "ready_within=2s")
+    assert status == (0 if script is QUICK else 3)
+    assert len(waited) >= 2
+    assert sum(waited) < 1
 
 
 @pytest.mark.parametrize(
@@ -228,17 +281,16 @@ def test_a_server_that_stays_unhealthy_is_refused_with_its_reason(
 def test_a_503_counts_also_if_its_text_does_not_come(
     page: Page, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with scripted_endpoint({"": QUICK}) as server:
+    with scripted_endpoint({"": DEAD}) as server:
         server.health = page
         assert load(server, "-c", "1", "--set", "ready_within=1s") == 3
-        assert server.answered == []
     assert "/health: status 503" in capsys.readouterr().err
 
 
 def test_no_escape_of_a_health_page_reaches_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with scripted_endpoint({"": QUICK}) as server:
+    with scripted_endpoint({"": DEAD}) as server:
         server.health = Page(b"\x1b]0;owned\x07[bold]not[/] yet", 503)
         assert load(server, "-c", "1", "--set", "ready_within=1s") == 3
     err = capsys.readouterr().err

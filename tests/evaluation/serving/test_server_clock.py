@@ -13,21 +13,25 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from subprocess import PIPE
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
-from scripted_answers import Answer
+from scripted_answers import Answer, Asked
 from scripted_endpoint import ScriptedEndpoint, scripted_endpoint
 from scripted_endpoint import __file__ as scripted_endpoint_file
 from scripted_metrics import Counters, Page
 from simulated_servers import stage_of
 
 from labctl.cli.root import run_cli
-from labctl.evaluation.endpoints import open_monitor
+from labctl.errors import Blame
+from labctl.evaluation.endpoints import ServerMonitor, open_monitor
+from labctl.evaluation.endpoints.errors import TryAgain
 from labctl.evaluation.endpoints.server_metrics import Snapshot
-from labctl.evaluation.serving.second_clock import left_over, second_clock
-from labctl.records import RequestRecord, ServerCounters, StageRecord
+from labctl.evaluation.serving import server_clock
+from labctl.evaluation.serving.second_clock import second_clock, sentences
+from labctl.evaluation.serving.server_clock import Own, ServerClock
+from labctl.records import Failure, RequestRecord, ServerCounters, StageRecord
 
 PACED = Answer([" word"] * 15, first_s=0.05, token_s=0.005)
 
@@ -83,7 +87,7 @@ def test_both_clocks_agree_over_the_same_requests(capsys: pytest.CaptureFixture[
     assert (counters["running_max"], counters["waiting_max"]) == (2, 2)
     assert counters["samples"] >= 1
     assert counters["cache_usage_max"] == 0.125
-    assert counters["is_partial"] is False
+    assert counters["gap"] is None
     # The server's begins with the receipt, and its wait for a slot is in both.
     assert clock["own_ttft_ns"] == pytest.approx(own_means()["ttft"])
     assert clock["own_ttft_ns"] >= clock["ttft_ns"]  # by as much as a busy host is late
@@ -181,26 +185,231 @@ def test_own_failed_requests_are_not_taken_for_those_of_others(
     (stage,) = found["stages"]
     assert stage["metrics"]["failed"] > 0
     assert stage["server"]["requests_finished"] == stage["server"]["requests_sent"]
-    assert stage["second_clock"]["other_requests"] == stage["second_clock"]["other_tokens"] == 0
+    assert stage["second_clock"]["other_requests"] is None
+    assert stage["second_clock"]["other_tokens"] is None
+    assert "of others" not in str(found["notes"])
 
 
-def test_requests_cut_off_in_one_load_do_not_count_as_those_of_others_in_the_next() -> None:
-    first = counted(sent=9, finished=5)
+def test_others_are_unknown_where_a_request_of_this_test_had_no_answer() -> None:
+    """The server may count it at its end, later, or never."""
     rows = [row(number) for number in range(5)]
-    assert left_over(first, rows, extra_body={}) == 4
-    second = counted(sent=5, finished=9)  # it went on with them
-    found = second_clock(second, rows, extra_body={}, left_over=4)
+    failed = row(6).model_copy(
+        update={"failure": Failure(blame=Blame.INFRA, kind="TryAgain", message="timed out")}
+    )
+    for stage in (counted(sent=6, finished=9), counted(sent=5, finished=9, earlier=True)):
+        found = second_clock(stage, [*rows, failed], extra_body={})
+        assert found is not None
+        assert found.other_requests is None
+        assert found.other_tokens is None
+    found = second_clock(counted(sent=5, finished=9), rows, extra_body={})
     assert found is not None
-    assert (found.other_requests, found.other_tokens) == (0, 0)
-    found = second_clock(second, rows, extra_body={}, left_over=3)
+    assert found.other_requests == 4
+
+
+@pytest.mark.parametrize("slow", [1, 4], ids=["the first request", "one of a load"])
+def test_a_request_that_timed_out_and_is_counted_in_a_later_load_is_not_of_others(
+    slow: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server that does not notice that its client is gone goes on, and counts the answer."""
+
+    def script(_asked: Asked) -> Answer:
+        number = len(server.answered)
+        if number == 8:  # of the second load
+            server.counters.finished += 1
+        return Answer([" word"] * 15, first_s=30 if number == slow else 0.01)
+
+    with scripted_endpoint(script) as server:
+        server.metrics = lambda counters: Page(counters.page())
+        options = ("--set", "timeout=1s", "--set", "max_failed=1", "--warm-up", "0")
+        load(server, "-c", "1,2", "-n", "4", *options, "--json")
+        found = result(capsys)
+    assert "of others" not in str(found["notes"])
+    assert found["stages"][1]["server"]["may_count_earlier"] is True
+    assert found["stages"][1]["second_clock"]["other_requests"] is None
+
+
+class Looks:
+    """A monitor whose looks are written here; ``seconds``: the limit of each."""
+
+    def __init__(self, *snapshots: Snapshot | None):
+        self.snapshots, self.seconds = list(snapshots), list[float]()
+
+    async def metrics(self, seconds: float) -> Snapshot:
+        self.seconds.append(seconds)
+        found = self.snapshots.pop(0) if len(self.snapshots) > 1 else self.snapshots[0]
+        if found is None:
+            raise TryAgain("slow") from TimeoutError()
+        return found
+
+
+def clock_of(looks: Looks, until: float | None = None) -> ServerClock:
+    return ServerClock(cast("ServerMonitor", looks), until)
+
+
+def seen(requests: float, *, running: float = 0, **more: Any) -> Snapshot:
+    return Snapshot({"running": running, "waiting": 0, "requests": requests}, **more)
+
+
+async def stages(clock: ServerClock, *owns: Own) -> list[ServerCounters]:
+    found = []
+    await clock.open()
+    for own in owns:
+        stage = await clock.stage()
+        if stage is not None:
+            await stage.end(own)
+            found.append(stage.counters(own))
+    return found
+
+
+GIVEN_UP, ALL = Own(6, 5, 5, 0), Own(5, 5, 5, 0)
+
+
+def test_a_given_up_request_is_over_when_the_server_is_idle() -> None:
+    """So others are known again in the next load: what is pending does not grow for ever."""
+    at_work = [seen(0)] * 4 + [seen(5, running=1)] * 2 + [seen(11, running=1)] * 2 + [seen(16)]
+    first, second, third = asyncio.run(stages(clock_of(Looks(*at_work)), GIVEN_UP, ALL, ALL))
+    assert (first.may_count_earlier, second.may_count_earlier) == (False, True)
+    assert third.may_count_earlier is True
+    idle = [seen(0)] * 4 + [seen(5, running=1)] + [seen(6)] * 2 + [seen(11)]
+    first, second = asyncio.run(stages(clock_of(Looks(*idle)), GIVEN_UP, ALL))
+    assert (second.may_count_earlier, second.requests_finished) == (False, 5)
+
+
+def test_answers_that_are_always_counted_late_are_never_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_clock, "_SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr(server_clock, "_SETTLE_PAUSE_SECONDS", 0.02)
+    late = [seen(0)] * 4 + [seen(2), seen(2), seen(7), seen(7), seen(15)]
+    first, second, third = asyncio.run(stages(clock_of(Looks(*late)), ALL, ALL, ALL))
+    assert first.requests_finished == 2
+    assert second.may_count_earlier is True
+    assert third.may_count_earlier is True
+
+
+@pytest.mark.parametrize(
+    "other",
+    [seen(3), seen(500, started=2.0), seen(9, started=1.0)],
+    ids=["goes back", "another start", "earlier start"],
+)
+def test_two_processes_behind_one_address_have_no_second_clock(other: Snapshot) -> None:
+    one = seen(100, started=None if other.started is None else 3.0)
+    looks = Looks(one, one, one, one, other)
+    (first,) = asyncio.run(stages(clock_of(looks), ALL, ALL))
+    assert first.gap == "another-process"
+    assert first.requests_finished is None
+    assert len(looks.seconds) == 5
+    found = second_clock(
+        stage_of(None).model_copy(update={"server": first}), [row(1)], extra_body={}
+    )
     assert found is not None
-    assert found.other_requests == 1
+    (told,) = sentences(found, first, None)
+    assert "several servers behind one address" in told
+
+
+def test_servers_that_take_turns_are_found_before_the_first_load(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One of them has answered 500 requests before: they are not of others."""
+    looked: list[int] = []
+
+    def turns(counters: Counters) -> Page:
+        looked.append(1)
+        counters.finished += 500 * (len(looked) % 2)
+        try:
+            return Page(counters.page())
+        finally:
+            counters.finished -= 500 * (len(looked) % 2)
+
+    with counting() as server:
+        server.metrics = turns
+        assert load(server, "-c", "1,2", "-n", "5", "--json") == 0
+    found = result(capsys)
+    assert "of others" not in str(found["notes"])
+    assert [bool(stage["server"]) for stage in found["stages"]] == [True, False]
+    (note,) = (note for note in found["notes"] if "own clock" in note)
+    assert "several servers behind one address" in note
+
+
+def test_rounded_counters_are_not_used_and_the_reason_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """llama-server writes six digits."""
+
+    def page(counters: Counters) -> Page:
+        total = 999_950 + counters.generated
+        text = f"llamacpp:requests_processing 1\nllamacpp:tokens_predicted_total {total:.6g}\n"
+        return Page(text.encode())
+
+    with counting() as server:
+        server.metrics = page
+        assert load(server, "-c", "1", "-n", "10", "--json") == 0
+    found = result(capsys)
+    (stage,) = found["stages"]
+    assert stage["server"]["gap"] == "rounded"
+    assert stage["server"]["generated_tokens"] is None
+    (note,) = (note for note in found["notes"] if "own clock" in note)
+    assert "the server rounds them" in note
+    assert "started again" not in note
+
+
+def test_looks_between_loads_have_one_small_budget_and_a_slow_page_is_left_alone() -> None:
+    looks = Looks(seen(0), seen(0), seen(0), seen(0), None)
+    (first,) = asyncio.run(stages(clock_of(looks), ALL, ALL, ALL))
+    assert first.gap == "slow"
+    assert len(looks.seconds) == 5
+    assert max(looks.seconds) <= 1
+
+
+def test_no_look_is_made_when_max_time_is_over() -> None:
+    async def run() -> list[ServerCounters]:
+        clock = clock_of(looks, time.monotonic() + 0.2)
+        await clock.open()
+        stage = await clock.stage()
+        assert stage is not None
+        await asyncio.sleep(0.25)  # until max_time is over
+        asked = len(looks.seconds)
+        await stage.end(ALL)
+        assert await clock.stage() is None
+        assert len(looks.seconds) == asked
+        return [stage.counters(ALL)]
+
+    looks = Looks(seen(0))
+    (found,) = asyncio.run(run())
+    assert found.gap == "max-time"
+    assert max(looks.seconds) <= 0.2
+
+
+def test_a_mean_of_fewer_requests_is_not_shown() -> None:
+    rows = [row(number) for number in range(5)]
+    late = counters_of(sent=5, finished=2).model_copy(
+        update={"ttft_sum_ns": 2000, "ttft_count": 2, "latency_sum_ns": 4000, "latency_count": 2}
+    )
+    stage = stage_of(None).model_copy(update={"server": late})
+    found = second_clock(stage, rows, extra_body={})
+    assert found is not None
+    assert (found.ttft_ns, found.latency_ns) == (None, None)
+    (told,) = sentences(found, late, None)
+    assert told == ("by the server's own clock: no mean TTFT (it counted 2 answers, labctl has 5)")
+
+
+def test_a_difference_below_the_lateness_of_the_client_is_not_said() -> None:
+    rows = [row(number, ms=100) for number in range(2)]
+    counters = counters_of(sent=2, finished=2).model_copy(
+        update={"ttft_sum_ns": 160_000_000, "ttft_count": 2}
+    )
+    stage = stage_of(None).model_copy(update={"server": counters})
+    found = second_clock(stage, rows, extra_body={})
+    assert found is not None
+    for lag_ns, is_said in ((None, True), (1_000_000, True), (30_000_000, False)):
+        told = " ".join(sentences(found, counters, lag_ns))
+        assert ("lie between" in told) is is_said
 
 
 def test_a_request_for_several_answers_counts_as_several_in_the_server() -> None:
     stage = counted(sent=5, finished=10)
     rows = [row(number) for number in range(5)]
-    found = second_clock(stage, rows, extra_body={"n": 2}, left_over=0)
+    found = second_clock(stage, rows, extra_body={"n": 2})
     assert found is not None
     assert found.other_requests == 0
 
@@ -208,7 +417,7 @@ def test_a_request_for_several_answers_counts_as_several_in_the_server() -> None
 def test_a_server_may_count_the_common_prefix_of_several_answers_too() -> None:
     """SGLang caches it by a request of its own, ``TokenizerManager._handle_batch_request``."""
     rows = [row(number) for number in range(5)]
-    found = second_clock(counted(sent=5, finished=15), rows, extra_body={"n": 2}, left_over=0)
+    found = second_clock(counted(sent=5, finished=15), rows, extra_body={"n": 2})
     assert found is not None
     assert found.other_requests == 0
 
@@ -224,25 +433,26 @@ def test_all_answers_to_a_request_are_waited_for(capsys: pytest.CaptureFixture[s
     assert [stage["second_clock"]["own_ttft_ns"] for stage in stages] == [None, None]
 
 
-def test_what_a_server_counts_in_the_next_load_is_not_of_others() -> None:
-    """It may count an answer later than labctl waits."""
-    rows = [row(number) for number in range(5)]
-    late = left_over(counted(sent=5, finished=2), rows, extra_body={})
-    assert late == 3
-    found = second_clock(counted(sent=5, finished=8), rows, extra_body={}, left_over=late)
-    assert found is not None
-    assert found.other_requests == 0
-
-
-def counted(*, sent: int, finished: int) -> StageRecord:
-    counters = ServerCounters(
-        is_partial=False, samples=0, requests_sent=sent, requests_finished=finished
+def counters_of(*, sent: int, finished: int, earlier: bool = False) -> ServerCounters:
+    return ServerCounters(
+        gap=None,
+        samples=0,
+        requests_sent=sent,
+        requests_finished=finished,
+        may_count_earlier=earlier,
     )
+
+
+def counted(*, sent: int, finished: int, earlier: bool = False) -> StageRecord:
+    counters = counters_of(sent=sent, finished=finished, earlier=earlier)
     return stage_of(None).model_copy(update={"server": counters})
 
 
-def row(number: int) -> RequestRecord:
-    return RequestRecord(stage=1, number=number, sent_ns=0, arrivals_ns=(5,), done_ns=9)
+def row(number: int, ms: int = 0) -> RequestRecord:
+    first_ns = ms * 1_000_000 + 5
+    return RequestRecord(
+        stage=1, number=number, sent_ns=0, arrivals_ns=(first_ns,), done_ns=first_ns + 4
+    )
 
 
 def test_the_recipe_may_forbid_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -317,7 +527,7 @@ def test_a_page_that_vanishes_leaves_what_was_seen(
         assert load(server, "-c", "1,2", "-n", "20", "--json") == 0
     found = result(capsys)
     first, second = (stage["server"] for stage in found["stages"])
-    assert first["is_partial"] is True
+    assert first["gap"] == "look-failed"
     assert first["samples"] >= 1
     assert first["running_max"] == 1
     assert first["requests_finished"] is None
@@ -343,8 +553,8 @@ def test_counters_that_start_again_give_no_difference(capsys: pytest.CaptureFixt
     assert restarted
     assert stage["server"]["requests_finished"] is None
     assert stage["server"]["ttft_sum_ns"] is None
-    assert stage["server"]["is_partial"] is True
-    assert stage["second_clock"]["other_requests"] == 0
+    assert stage["server"]["gap"] == "another-process"
+    assert stage["second_clock"]["other_requests"] is None
 
 
 def test_a_slow_page_in_the_middle_delays_no_request(capsys: pytest.CaptureFixture[str]) -> None:
@@ -399,7 +609,7 @@ def test_a_big_page_does_not_make_the_client_late() -> None:
         assert server.stdout is not None
         found = asyncio.run(look(server.stdout.readline().strip()))
         server.stdin.close()
-    assert [one["requests"] for one in found] == [0] * 5
+    assert [one.figures["requests"] for one in found] == [0] * 5
     assert max(after - before for before, after in pairwise(turns)) < 0.005
 
 
