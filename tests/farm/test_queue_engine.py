@@ -1,17 +1,17 @@
 """The queue engine wakes the workers of a lab with several hosts."""
 
-import time
 from pathlib import Path
 
 import pytest
 from postgres_server import PostgresServer
-from workers_made import Recorded, Started, made_worker, new_job, start
+from workers_made import Recorded, Started, looks_of, made_worker, new_job, start
 
 from labctl.config.lab import Lab, LabFile
 from labctl.errors import ConfigError
+from labctl.farm import queue_engine
 from labctl.farm.queue_engine import QueueEngine, queue_of, wake_workers
 from labctl.retry import wait_until
-from labctl.state import lab_state
+from labctl.state import LabState, lab_state
 
 
 @pytest.fixture
@@ -32,17 +32,20 @@ def test_names_of_queues_fit_into_a_channel() -> None:
     assert queue_of(long) != queue_of(long[:-1] + "c")
 
 
+def is_listening(state: LabState) -> bool:
+    return bool(state.ask("SELECT id FROM procrastinate_workers", {}))
+
+
 def test_a_worker_is_woken_long_before_its_own_look(lab: LabFile, started: Started) -> None:
     executor, state = Recorded(), lab_state(lab)
     worker = made_worker(lab, executor, "rk1", "rk2")
     worker.look_seconds = 3600.0
     start(started, worker)
-    tasks = "SELECT id FROM procrastinate_workers"
-    assert wait_until(lambda: bool(state.ask(tasks, {})), timeout=60, interval=0.05)
-    for job, board in (("a", "rk1"), ("b", "rk2")):
-        state.jobs.submit(new_job(job, board))
+    assert wait_until(lambda: is_listening(state), timeout=60, interval=0.05)
+    for count, board in enumerate(("rk1", "rk2"), 1):
+        state.jobs.submit(new_job(f"for {board}", board))
         wake_workers(lab, [board])
-        assert wait_until(lambda: state.jobs.find(job).state == "done", timeout=60, interval=0.05)
+        assert wait_until(lambda: len(executor.ran) == count, timeout=60, interval=0.05)  # noqa: B023
     left = "SELECT id FROM procrastinate_jobs"
     assert wait_until(lambda: not state.ask(left, {}), timeout=60, interval=0.05)
 
@@ -53,20 +56,18 @@ def test_a_worker_without_its_engine_says_so_once_and_finds_jobs_by_itself(
     executor, state, said = Recorded(), lab_state(lab), list[str]()
     worker = made_worker(lab, executor, "rk1")
     worker.note = said.append
+    monkeypatch.setattr(queue_engine, "_AGAIN_SECONDS", 0.05)
     assert worker.engine is not None
+    worker.engine.prepare()
     monkeypatch.setattr(worker.engine, "_url", "postgresql://nobody@127.0.0.1:1/none")
     start(started, worker)
     state.jobs.submit(new_job("a", "rk1"))
     assert wait_until(lambda: state.jobs.find("a").state == "done", timeout=60, interval=0.05)
-    told = [line for line in said if line.startswith("nobody wakes this worker")]
-    assert wait_until(lambda: bool(told) or bool(refresh(said, told)), timeout=60, interval=0.1)
-    time.sleep(0)
-    assert len({*told}) == 1
-
-
-def refresh(said: list[str], told: list[str]) -> list[str]:
-    told[:] = [line for line in said if line.startswith("nobody wakes this worker")]
-    return told
+    words = "nobody wakes this worker, which looks by itself"
+    assert wait_until(lambda: any(words in line for line in said), timeout=60, interval=0.05)
+    looks = looks_of(worker)
+    assert wait_until(lambda: len(looks) > 10, timeout=60, interval=0.05)
+    assert sum(words in line for line in said) == 1
 
 
 def test_a_task_that_a_dead_worker_had_blocks_no_board(lab: LabFile, started: Started) -> None:
@@ -80,8 +81,7 @@ def test_a_task_that_a_dead_worker_had_blocks_no_board(lab: LabFile, started: St
     worker = made_worker(lab, executor, "rk1")
     worker.look_seconds = 3600.0
     start(started, worker)
-    tasks = "SELECT id FROM procrastinate_workers"
-    assert wait_until(lambda: bool(state.ask(tasks, {})), timeout=60, interval=0.05)
+    assert wait_until(lambda: is_listening(state), timeout=60, interval=0.05)
     state.jobs.submit(new_job("a", "rk1"))
     wake_workers(lab, ["rk1"])
     assert wait_until(lambda: state.jobs.find("a").state == "done", timeout=60, interval=0.05)

@@ -1,4 +1,4 @@
-"""A host's worker, with SQLite and with PostgreSQL: what it claims, and the ends that it reports."""
+"""A host's worker, on SQLite and PostgreSQL: what it claims, and the ends that it reports."""
 
 import itertools
 import threading
@@ -120,7 +120,7 @@ def test_a_worker_that_is_stopped_makes_no_pause(
     def free_lost(self: Jobs) -> None:
         looked.set()
         if is_away:
-            patiently(lambda: _away())
+            patiently(_away)
         plain(self)
 
     monkeypatch.setattr(Jobs, "free_lost", free_lost)
@@ -295,7 +295,7 @@ def test_a_job_whose_end_cannot_be_stored_is_given_back(
     start(started, worker)
     assert wait_until(lambda: state.jobs.find("a").state == "done", timeout=60, interval=0.05)
     job = state.jobs.find("a")
-    assert (job.failures, job.blame) == (3, Blame.INFRA)
+    assert (job.attempts, job.blame) == (3, Blame.INFRA)
     assert "its worker could not report its end" in str(job.reason)
     assert "the end of job a is not reported: cannot store it" in said
 
