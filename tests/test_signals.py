@@ -199,11 +199,11 @@ SERVERS = {
         board.serve([], print)
         """,
     "worker": """
-        from labctl.farm.worker import HostWorker
+        from labctl.farm.worker import Worker
         from labctl.state import lab_state
         lab = made_lab(Path(tempfile.mkdtemp()) / "k")
         engine = SimpleNamespace(prepare=lambda: press(signal.SIGTERM))
-        HostWorker(engine, lab_state(lab), "lab1", ["rk1"], None).run()
+        Worker(lab_state(lab), "lab1", ["rk1"], None, engine).run()
         """,
 }
 

@@ -64,6 +64,8 @@ class QueueLedger:
         self._state = state
         self._store = store
         self._note = note
+        #: True in a lab of one host: what is missing here is nowhere else.
+        self._is_alone = store is None and lab.database is None
         runs = lab.root / "runs"
         self._own_runs = RunsOfJobs(runs)
         self._archives = None if store is None else RunArchives(store, state, runs)
@@ -122,14 +124,14 @@ class QueueLedger:
 
     def content(self, job: FarmJob) -> RunContent:
         """Return the content of a job; fetch files missing on this host from the shared store."""
-        content, is_alone = RunContent.read(self._found(job).content), self._lab.database is None
-        for name, digest in content.files.items() if not is_alone else ():
+        content = RunContent.read(self._found(job).content)
+        for name, digest in content.files.items() if not self._is_alone else ():
             self._fetch(name, digest)
         if content.build is not None and not is_installed(content.build):
             if self._store is None:
                 build = f"{content.build.product} {version_of(content.build)}"
                 shared = "name a `store` in devices.yaml that all hosts of the lab share"
-                hint = "build it again, or cancel the job" if is_alone else shared
+                hint = "build it again, or cancel the job" if self._is_alone else shared
                 raise ConfigError(f"{build} is not built on this host", hint=hint).of_host()
             install(content.build, self._store.get)
         return content

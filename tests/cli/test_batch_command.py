@@ -127,5 +127,5 @@ def test_a_detached_run_without_an_agent_is_refused_before_it_waits(
     words = ["--lab", str(tmp_path), "run", "sleeping", "-b", "b-1", "--detach"]
     assert run_cli(words) == 2
     assert f"no agent (current) is built for target {agent_builds.HOST}" in capsys.readouterr().err
-    assert not (tmp_path / "queue.log").exists()
+    assert not (tmp_path / "worker.log").exists()
     assert lab_state(find_lab(tmp_path, TRANSPORTS)).jobs.list(ended=9) == []

@@ -39,7 +39,7 @@ def farm(postgres: PostgresServer, tmp_path: Path) -> Path:
 def test_a_worker_serves_the_boards_of_its_host(
     farm: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_cli(["--lab", str(farm), "worker", "--host", "lab2", "--drain"]) == 0
+    assert run_cli(["--lab", str(farm), "worker", "--host", "lab2", "--until-empty"]) == 0
     said = capsys.readouterr().err
     assert said.startswith("worker ")
     assert said.endswith(" serves rk2\n")
@@ -48,25 +48,26 @@ def test_a_worker_serves_the_boards_of_its_host(
 def test_a_host_without_boards_is_told_what_to_write(
     farm: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_cli(["--lab", str(farm), "worker", "--host", "lab7", "--once"]) == 2
+    assert run_cli(["--lab", str(farm), "worker", "--host", "lab7", "--until-empty"]) == 2
     said = capsys.readouterr().err
     assert "is attached to host lab7" in said
     assert "add `host: lab7` to a board" in said
 
 
-def test_a_lab_on_one_host_needs_no_worker(
+def test_a_lab_on_one_host_has_a_worker_for_all_its_boards(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "devices.yaml").write_text(f"boards:\n  rk1: {BOARD % (1, '')}\n")
-    assert run_cli(["--lab", str(tmp_path), "worker"]) == 2
-    assert "`labctl run` waits for its turn by itself" in capsys.readouterr().err
+    text = f"boards:\n  rk1: {BOARD % (1, '')}\n  rk2: {BOARD % (2, '')}\n"
+    (tmp_path / "devices.yaml").write_text(text)
+    assert run_cli(["--lab", str(tmp_path), "worker", "--until-empty"]) == 0
+    assert " serves rk1, rk2\n" in capsys.readouterr().err
 
 
 def test_workers_are_listed_with_their_boards(
     farm: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_cli(["--lab", str(farm), "workers"]) == 0
-    assert "no worker: start one" in capsys.readouterr().err
+    assert "no worker: start one with" in capsys.readouterr().err
     state = lab_state(find_lab(farm, TRANSPORTS))
     state.workers.give_sign("lab2:1:ab", "lab2", ["rk2"], "1.0")
     assert run_cli(["--lab", str(farm), "workers"]) == 0

@@ -129,7 +129,7 @@ def test_a_board_that_fails_its_check_between_jobs_gets_none(farm: LabUnderTest,
         started = farm.run("run", "sleeping", "--on", "tag=pair", "--detach")
         assert started.exit_status == 0, said(started)
         done = farm.run("logs", "-f", started.text.strip())
-        told = (farm.root / "queue.log").read_text()
+        told = (farm.root / "worker.log").read_text()
     assert done.exit_status == 0, said(done)
     assert "health check of b-1: no health check yet" in told
     assert {run["board"] for run in runs(farm)} == {"b-2"}

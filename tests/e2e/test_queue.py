@@ -86,7 +86,7 @@ def test_jobs_of_a_server_that_is_stopped_wait_again_and_go_on(
     farm: LabUnderTest, number: signal.Signals
 ) -> None:
     state = lab_state(LabFile(farm.root, Lab(boards={})))
-    server = farm.start("queue", "serve")
+    server = farm.start("worker")
     server.waiting_for(lambda: state.workers.list() != [])
     ids = [
         farm.run("run", "sleeping", "-b", board, "--detach", *ENDLESS).text.strip()
@@ -95,12 +95,16 @@ def test_jobs_of_a_server_that_is_stopped_wait_again_and_go_on(
     started = "board/*/data/local/tmp/labctl/jobs/*/started.json"
     server.waiting_for(lambda: len(list(farm.root.glob(started))) == 2)
     server.process.send_signal(number)
+    assert server.process.stderr is not None
+    while "ends after the jobs on b-1, b-2" not in str(server.process.stderr.readline()):
+        assert not server.ended
+    server.process.send_signal(number)
     assert server.finish().exit_status == 130
     # Nothing speaks against them, and nobody waits until the lease of their server is over.
     before = [state.jobs.find(job) for job in ids]
     assert [(job.state, job.failures) for job in before] == [("waiting", 0)] * 2
     let_go(farm.root)
-    done = farm.run("queue", "serve", "--until-empty")
+    done = farm.run("worker", "--until-empty")
     assert done.exit_status == 0, said(done)
     after = [state.jobs.find(job) for job in ids]
     assert [(job.state, job.exit_status) for job in after] == [("done", 0)] * 2
@@ -159,7 +163,7 @@ def test_a_job_that_ended_after_the_backup_is_not_measured_again(
     assert restored.exit_status == 0, said(restored)
     assert state.jobs.find(job).state == "waiting"
     state.holds.release("b-1", by="bob", force=True, reason="test")
-    served = farm.run("queue", "serve", "--until-empty")
+    served = farm.run("worker", "--until-empty")
     assert served.exit_status == 0, said(served)
     back = state.jobs.find(job)
     assert (back.state, back.exit_status, back.run) == ("done", 0, run.name)
@@ -171,7 +175,7 @@ def test_boards_are_taken_for_who_submitted_a_job_whoever_serves_it(
 ) -> None:
     monkeypatch.setenv("LOGNAME", "svc")
     state = lab_state(LabFile(farm.root, Lab(boards={})))
-    server = farm.start("queue", "serve")
+    server = farm.start("worker")
     try:
         server.waiting_for(lambda: bool(state.workers.list()))
         monkeypatch.setenv("LOGNAME", "ann")
@@ -208,4 +212,4 @@ def test_wrong_options_are_refused(farm: LabUnderTest) -> None:
         done = farm.run("run", "sleeping", *words)
         assert done.exit_status == 2, said(done)
         assert reason in said(done)
-    assert not (farm.root / "queue.log").exists()
+    assert not (farm.root / "worker.log").exists()

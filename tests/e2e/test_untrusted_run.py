@@ -137,7 +137,7 @@ def test_a_job_of_the_queue_outlives_its_checkout(pull: PullRequest) -> None:
     pull.program("not what was submitted")
     (pull.folder / "any.bin").unlink()
     assert wait_until(lambda: pull.job(job).ended_at is not None, timeout=400, interval=0.5)
-    log = (pull.lab / "queue.log").read_text()
+    log = (pull.lab / "worker.log").read_text()
     assert (pull.job(job).kind, pull.job(job).exit_status) == ("untrusted", 0), log
     record = pull.record()
     assert (record["untrusted_recipe"], record["untrusted_board"]) == (True, True)

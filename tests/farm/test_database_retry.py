@@ -5,14 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workers_made import Recorded, Started, start
 
 from labctl.config.lab import Lab, LabFile
 from labctl.database import DamagedDatabase, DatabaseAway, patience
 from labctl.database.base import patiently
 from labctl.errors import BoardBusy, HostError
 from labctl.farm.job import JobResult
-from labctl.farm.queue_source import QueueSource
 from labctl.farm.turn import Turn
+from labctl.farm.worker import Worker
+from labctl.retry import wait_until
 from labctl.state import LabState, NewJob, lab_state
 from labctl.state.jobs import Jobs
 
@@ -45,22 +47,20 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return make
 
 
-def test_who_serves_the_queue_waits_for_the_database(
-    state: LabState, tmp_path: Path, away: Callable[[str], None]
+def test_a_worker_waits_for_the_database(
+    state: LabState, away: Callable[[str], None], started: Started
 ) -> None:
     (job,) = state.jobs.submit(NewJob("q8", {}, ("rk1",)))
-    source, notes = QueueSource(state, tmp_path / "runs", {"rk1": ()}, {}), list[str]()
-    source.note = notes.append
-    away("renew")
-    away("claim")
-    ((given, _board),) = source.begin()
-    away("start")
-    source.note_run(given, "rk1", "20261120T223000Z-q2-abcdef")
-    away("finish")
-    assert source.end(given, JobResult(0)) is not None
-    ended = state.jobs.find(job.id)
-    assert (ended.state, ended.run) == ("done", "20261120T223000Z-q2-abcdef")
-    assert notes == [AWAY] * 4
+    notes, run = list[str](), "20261120T223000Z-q2-abcdef"
+    worker = Worker(state, "lab1", ["rk1"], Recorded({job.id: [JobResult(0, run)]}))
+    worker.note = notes.append
+    for name in ("free_lost", "claim", "start", "finish"):
+        away(name)
+    start(started, worker)
+    assert wait_until(lambda: state.jobs.find(job.id).state == "done", timeout=60, interval=0.05)
+    assert state.jobs.find(job.id).run == run
+    waits = [note.partition("; retrying")[0] for note in notes if "retrying" in note]
+    assert waits == [AWAY.partition(";")[0]] * 4
 
 
 def test_who_waits_for_a_board_keeps_the_place(
@@ -86,10 +86,10 @@ def test_who_waits_for_a_board_keeps_the_place(
 def test_what_waiting_does_not_mend_is_told_at_once(state: LabState, tmp_path: Path) -> None:
     state.jobs.submit(NewJob("q8", {}, ("rk1",)))
     (tmp_path / "labctl.sqlite").write_bytes(b"no database" * 1000)
-    source, notes = QueueSource(state, tmp_path / "runs", {"rk1": ()}, {}), list[str]()
-    source.note = notes.append
+    worker, notes = Worker(state, "lab1", ["rk1"], Recorded()), list[str]()
+    worker.note = notes.append
     with pytest.raises(DamagedDatabase) as damaged:
-        source.begin()
+        worker.run()
     assert "labctl state restore FILE" in (damaged.value.hint or "")
     assert notes == []
 

@@ -4,20 +4,22 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from threading import Event, Lock
 
 import pytest
+from workers_made import Recorded, Started, start
 
 from labctl.config.lab import Lab, LabFile
 from labctl.database import DatabaseAway
 from labctl.database.base import patiently
 from labctl.farm.interrupts import on_interrupt
-from labctl.farm.job import JobResult
+from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.nightly.lab_executor import LabExecutor
-from labctl.farm.queue_source import QueueSource
+from labctl.farm.worker import Worker
+from labctl.retry import wait_until
 from labctl.state import Job, NewJob, lab_state
+from labctl.state.jobs import Jobs
 
 
 @pytest.fixture(autouse=True)
@@ -129,46 +131,32 @@ def no_answer() -> None:
     raise DatabaseAway("no answer")
 
 
-def queue_of(tmp_path: Path, *jobs: str) -> QueueSource:
-    state = lab_state(LabFile(tmp_path, Lab(boards={})))
-    for number, name in enumerate(jobs):
-        state.jobs.submit(NewJob(name, {}, (f"rk{number}",)))
-    boards = {f"rk{number}": () for number, _ in enumerate(jobs)}
-    source = QueueSource(state, tmp_path / "runs", boards, {})
-    source.stopping = Event()
-    return source
-
-
-def test_a_queue_that_is_to_end_waits_for_no_database(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_worker_whose_jobs_are_broken_off_waits_for_no_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: Started
 ) -> None:
-    source, asked = queue_of(tmp_path), list[str]()
+    """Each end is reported once; the next worker finds the runs of the others."""
+    state, asked, said = lab_state(LabFile(tmp_path, Lab(boards={}))), list[str](), list[str]()
+    boards = [f"rk{number}" for number in range(3)]
+    state.jobs.submit(*(NewJob(board, {}, (board,)) for board in boards))
+    executor = Recorded()
 
-    def away() -> None:
-        asked.append("asked")
-        if len(asked) == 3:
-            source.stopping.set()
-        raise DatabaseAway("no answer")
+    def run(_job: FarmJob, _board: str) -> JobResult:
+        assert executor.stopped.wait(60)
+        return JobResult(0, "run")
 
-    monkeypatch.setattr(source, "_give_sign", partial(patiently, away))
-    with pytest.raises(KeyboardInterrupt):
-        source.begin()
-    assert asked == ["asked"] * 3
-
-
-def test_a_queue_that_is_to_end_tells_a_database_that_is_away_of_no_further_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, asked = queue_of(tmp_path, "a", "b", "c"), list[str]()
-
-    def away(job: Job, *_: object, **__: object) -> None:
+    def away(_self: Jobs, job: Job, *_: object, **__: object) -> None:
         asked.append(job.name)
-        source.stopping.set()
         patiently(no_answer)
 
-    (first, _), *others = source.begin()
-    monkeypatch.setattr(source._state.jobs, "finish", away)
-    with pytest.raises(DatabaseAway, match="no answer"):
-        source.end(first, JobResult(0, "run"))
-    assert [source.end(job, JobResult(0, "run")) for job, _ in others] == [None, None]
-    assert asked == [first.name]
+    executor.run = run  # type: ignore[method-assign]
+    worker = Worker(state, "lab1", boards, executor, look_seconds=0.1)
+    worker.note = said.append
+    monkeypatch.setattr(Jobs, "start", away)
+    start(started, worker)
+    assert wait_until(lambda: len(state.jobs.running(worker.name)) == 3, timeout=60, interval=0.05)
+    worker.stop()
+    worker.stop()
+    started[0][1].join(60)
+    assert not started[0][1].is_alive()
+    assert sorted(asked) == boards
+    assert sum("is not reported: no answer" in line for line in said) == 3

@@ -9,12 +9,10 @@ from records_made import plan, planned_run, run, trial
 from labctl.config.lab import Board, LabFile, find_lab
 from labctl.errors import HostError
 from labctl.farm.job import FarmJob, JobResult
-from labctl.farm.queue_engine import QueueEngine
 from labctl.farm.queue_ledger import QueueLedger
-from labctl.farm.queue_source import QueueSource
 from labctl.farm.run_executor import RunExecutor
 from labctl.farm.store import SharedStore
-from labctl.farm.worker import HostWorker
+from labctl.farm.worker import Worker
 from labctl.records import RunEnd
 from labctl.runs.record.directory import new_run_id
 from labctl.runs.record.repository import RunRepository
@@ -66,9 +64,7 @@ def test_a_job_that_ended_after_the_backup_is_not_run_again(
     other = lab_state(second)
     ledger = QueueLedger(second, other, store, print)
     executor = RunExecutor(second, ledger, connect)
-    HostWorker(QueueEngine(second), other, "lab2", ["rk1"], executor, on_begin=ledger.took).run(
-        drain=True
-    )
+    Worker(other, "lab2", ["rk1"], executor, on_begin=ledger.took).run(until_empty=True)
     done = state.jobs.get("a")
     assert done is not None
     assert (done.state, done.exit_status, done.run) == ("done", 0, RUN)
@@ -96,10 +92,6 @@ def test_without_a_store_the_run_directories_of_the_host_tell(
     (job,) = state.jobs.claim(["rk1"], "lab1:1:aa")
     state.jobs.requeue(state.jobs.start(job, ids[1]), "the disk is full")  # as the backup knows it
     assert ledger.run_of(FarmJob("a", "q2", ("rk1",))) == ids[0]
-    boards = lab.lab.boards
-    source = QueueSource(state, runs, dict.fromkeys(boards, ()), {})
-    ((attempt, _),) = source.begin()
-    assert source.run_of(attempt) == ids[0]
     (old,) = state.jobs.submit(NewJob("q2", {"recipe": {}}, ("rk1",), id="c"))
     planned_run(runs, run(RUN, job="c"), plan())  # from before the job was submitted
     assert ledger.run_of(FarmJob(old.id, "q2", ("rk1",))) is None
@@ -181,15 +173,14 @@ def test_a_job_that_two_hosts_finished_has_one_result(
         taken.append(job.id)
         return ledger.share(job, run)
 
-    HostWorker(
-        QueueEngine(second),
+    Worker(
         lab_state(second),
         "lab2",
         ["rk1"],
         Finishing(),
         on_begin=ledger.took,
         on_run=shared,
-    ).run(drain=True)
+    ).run(until_empty=True)
     done = state.jobs.get("a")
     assert done is not None
     assert (done.state, done.exit_status, done.run, done.failures) == ("done", 0, RUN, 0)

@@ -11,6 +11,7 @@ from unittest.mock import MagicMock
 import pytest
 from records_made import plan as plan_made
 from records_made import planned_run, run, trial
+from workers_made import Recorded
 
 from labctl.board import StoredObject
 from labctl.cli.root import run_cli
@@ -19,13 +20,13 @@ from labctl.config.yaml.document import load
 from labctl.errors import ConfigError, InfraError, JobError, LabctlError
 from labctl.farm import untrusted_run
 from labctl.farm.batch_plan import BatchPlan, PlannedBatch, plan_batch
-from labctl.farm.job import FarmJob
+from labctl.farm.job import QUEUED_KINDS, FarmJob
 from labctl.farm.queue_ledger import QueueLedger, share_inputs
-from labctl.farm.queue_source import QueueSource
 from labctl.farm.run_content import RunContent
 from labctl.farm.run_executor import RunExecutor
 from labctl.farm.store import SharedStore
 from labctl.farm.untrusted_run import check_paths, discard_ended, discard_files, take_files
+from labctl.farm.worker import Worker
 from labctl.records import RunEnd
 from labctl.runs import Observer, read_recipe
 from labctl.runs.inputs.untrusted_recipe import Workspace
@@ -185,11 +186,19 @@ def test_a_job_of_a_later_labctl_is_left_alone(lab: LabFile) -> None:
     (job,) = state.jobs.submit(NewJob("pull", {}, ("spare",)))
     with state.changing() as connection:
         connection.exec_driver_sql("UPDATE job SET kind = 'later'")
-    source = QueueSource(state, lab.root / "runs", {"spare": ()}, {})
-    assert source.begin() == []
+    worker, executor = spare_worker(lab)
+    worker.run(until_empty=True)
+    assert executor.ran == []
     assert not QueueLedger(lab, state, None, print).understands(replace(job, kind="later"))  # type: ignore[arg-type]
-    source.close()
     assert state.jobs.find(job.id).state == "waiting"
+
+
+def spare_worker(lab: LabFile) -> tuple[Worker, Recorded]:
+    state, executor = lab_state(lab), Recorded()
+    understands = QueueLedger(lab, state, None, print).understands
+    worker = Worker(state, "lab1", ["spare"], executor, look_seconds=0.1)
+    worker.understands = lambda job: job.kind in QUEUED_KINDS or understands(job)
+    return worker, executor
 
 
 def test_a_board_that_was_not_looked_through_takes_untrusted_jobs_alone(lab: LabFile) -> None:
@@ -198,9 +207,10 @@ def test_a_board_that_was_not_looked_through_takes_untrusted_jobs_alone(lab: Lab
     evidence = {UNTRUSTED: NOT_LOOKED_THROUGH}
     state.health.set("spare", Health.BAD, reason="killed", by="test", evidence=evidence)
     state.jobs.submit(NewJob("a", {}, ("spare",)), NewJob("b", {}, ("spare",), "untrusted"))
-    source = QueueSource(state, lab.root / "runs", {"spare": ()}, {})
-    assert [(job.name, job.untrusted) for job, _ in source.begin()] == [("b", True)]
-    source.close()
+    worker, executor = spare_worker(lab)
+    worker.run(until_empty=True)
+    assert [state.jobs.find(job).name for job, _ in executor.ran] == ["b"]
+    assert [job.name for job in state.jobs.list()] == ["a"]
 
 
 @pytest.mark.parametrize("is_used", [False, True])
@@ -217,11 +227,11 @@ def test_the_queue_is_empty_where_only_a_look_keeps_its_jobs_waiting(
                 other.kill()
                 other.wait()
             state.jobs.submit(NewJob("a", {}, ("spare",)))
-            source = QueueSource(state, lab.root / "runs", {"spare": ()}, {}, drain=True)
-            assert source.begin() == []
-            assert source.is_over is not is_used
-            assert source.has_work() is is_used
-            source.close()
+            worker, executor = spare_worker(lab)
+            assert worker._is_empty() is not is_used
+            if not is_used:
+                worker.run(until_empty=True)
+            assert executor.ran == []
         finally:
             other.kill()
 

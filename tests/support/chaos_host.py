@@ -70,7 +70,7 @@ def _serve(lab: LabFile, host: str, boards: list[str]) -> int:
         worker = host_worker(
             lab, host, boards, connect=connect_board, compare=leave_open, note=_say
         )
-        worker.stall_seconds, worker.away_seconds = lab.lease_seconds, 1.0
+        worker.away_seconds = 1.0
         worker.run()
     except LabctlError as error:
         _say(f"error: {error.message}")

@@ -66,7 +66,7 @@ class HostileCheckout:
         self._write(".env", "LABCTL_LAB=.\nLABCTL_CACHE=.\nLABCTL_STATE=.\n")
         self._write("Makefile", f"all:\n\ttouch {self._marks}/Makefile\n")
         (folder / "oom").symlink_to(self._marks / "oom")
-        for name in ("runs", "models", "recipes", "queue.log", ".labctl", "core"):
+        for name in ("runs", "models", "recipes", "worker.log", ".labctl", "core"):
             (folder / name).symlink_to(self._marks / name)
 
     def repository(self) -> str:
