@@ -22,7 +22,8 @@ from labctl.progress import Pace, Throughput
 from labctl.retry import wait_until
 from labctl.runs.board.deploy_preview import DeployPreview, preview_deploy, send
 from labctl.runs.board.held_board import HeldBoard, hold_board
-from labctl.runs.board.in_use import BoardUse, is_own_token
+from labctl.runs.board.in_use import BoardUse
+from labctl.runs.board.own_tokens import is_own_token
 from labctl.runs.inputs.deploy_inputs import Wanted
 from labctl.transport import Transport
 

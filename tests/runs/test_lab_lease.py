@@ -17,7 +17,6 @@ from labctl.errors import BoardBusy, ConfigError, HostError, LeaseLost
 from labctl.records import BoardFacts, Execution
 from labctl.retry import wait_until
 from labctl.runs import BoardUse, HeldBoard
-from labctl.runs.board import in_use
 from labctl.runs.board.in_use import LabLease, LeaseRenewer, lab_lease, lease_renewer
 from labctl.state import BoardLeases, LabState, StateLease, lab_state
 from labctl.transport import LocalConfig, TransferOptions
@@ -378,16 +377,3 @@ def test_all_leases_of_a_process_are_renewed_in_one_transaction(
         lease.check()
         lease.release()
     assert state.leases.list() == []
-
-
-def test_the_tokens_of_a_host_take_little_space(
-    private_state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(in_use, "_MOST_TOKEN_BYTES", 170)
-    made = [in_use.new_own_token() for _ in range(35)]
-    sizes = [path.stat().st_size for path in in_use.own_leases()]
-    assert max(sizes) <= 170 + 17
-    known = [in_use.is_own_token(token) for token in made]
-    assert known == sorted(known)  # the last ones are known
-    assert sum(known) >= 10
-    assert not in_use.is_own_token("")

@@ -55,12 +55,11 @@ from labctl.runs.board.in_use import (
     Whose,
     board_state,
     hardware_of,
-    is_own_token,
     lab_lease,
     lock_board,
-    new_own_token,
     refuse_conflict,
 )
+from labctl.runs.board.own_tokens import is_own_token, new_own_token
 from labctl.runs.board.state_changes import BoardChanges
 from labctl.state import lab_state, this_user
 from labctl.transport import BoardHash, CommandResult, Transport

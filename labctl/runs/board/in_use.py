@@ -10,10 +10,9 @@ of this host are known again by the tokens of their leases.
 """
 
 import hashlib
-import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -29,8 +28,9 @@ from labctl.board.running_jobs import running_jobs
 from labctl.config.lab import Board, LabFile
 from labctl.database import patience
 from labctl.errors import BoardBusy, ConfigError, HostError, HostTimeout, LeaseLost
-from labctl.files import append_line, host_writes, locked, state_dir
+from labctl.files import locked, state_dir
 from labctl.records import BoardFacts, Execution
+from labctl.runs.board.own_tokens import is_own_token
 from labctl.state import BoardLeases, LabState, StateLease, lab_state
 from labctl.state.leases import steady_seconds
 from labctl.state.reservations import Reservation, other_keeps
@@ -39,8 +39,6 @@ from labctl.transport import Transport
 #: Time to wait for a database that does not answer while a board is released.
 _LEAVE_SECONDS = 10.0
 _RENEWALS = 3
-#: Bytes of tokens in a file: 60,000 of them. A token matters while its lease is in force.
-_MOST_TOKEN_BYTES = 1 << 20
 
 
 def board_state(way: str, board: Board) -> Path:
@@ -102,30 +100,6 @@ def refuse_conflict(
         hint="wait for its end; a controller that died holds a board for"
         f" {ALIVE_SECONDS / 60:.0f} minutes, and as long as its job runs",
     )
-
-
-def own_leases() -> tuple[Path, Path]:
-    """Return the files with the tokens of this host's last leases, of whatever board."""
-    return state_dir() / "leases", state_dir() / "leases.old"
-
-
-def new_own_token() -> str:
-    """Make a lease's token that this host knows again, though this process dies at once."""
-    token, (new, old) = secrets.token_hex(8), own_leases()
-    with locked(new.with_name("leases.lock"), timeout=_LEAVE_SECONDS), host_writes(new):
-        if new.exists() and new.stat().st_size > _MOST_TOKEN_BYTES:
-            new.replace(old)
-        append_line(new, token)
-    return token
-
-
-def is_own_token(token: str) -> bool:
-    """Tell whether this host took the lease with a token."""
-    for path in own_leases() if token else ():
-        with suppress(FileNotFoundError):
-            if f"\n{token}\n" in f"\n{path.read_text(encoding='utf-8')}":
-                return True
-    return False
 
 
 @dataclass(frozen=True)
@@ -295,7 +269,7 @@ class LabLease:
     def take(self, token: str, *, minimum_epoch: int = 0, keep_epoch: int = 0) -> int:
         """Take the board, or raise the epoch of the lease that this process has; that epoch.
 
-        ``token`` stands among those of this host. With ``keep_epoch`` the epoch of a lease on the
+        ``token`` is one of this host's. With ``keep_epoch`` the epoch of a lease on the
         board is kept, unless another had a greater one. Raises BoardBusy, LeaseLost, HostError.
         """
         if self._lease is not None:
