@@ -92,6 +92,8 @@ class HeldBoard:
     has_inherited_lease: bool = False
     #: Its lease in the lab's state; None for a board that is in no lab.
     in_lab: LabLease | None = None
+    #: Nothing is sent without the lab's lease.
+    _is_permitted: bool = False
     _agent: BoardAgent | None = None
     _has_looked: bool = False
     #: Settings that an earlier controller changed may still be so.
@@ -230,7 +232,7 @@ class HeldBoard:
         self.fence.agent, self.fence.is_old = paths[wanted.sha256], False
         self._agent = BoardAgent(self.transport, self.fence.agent, self.board.workdir, self.fence)
         self._agent.on_survivors = self.survivors.name
-        self.transport.board_hash = BoardHash("sha256", (self._agent.path, "hash"))
+        self.transport.use_hash(BoardHash("sha256", (self._agent.path, "hash")))
         self._refine(self._agent, told)
 
     def look_again(self) -> BoardFacts:
@@ -288,9 +290,10 @@ class HeldBoard:
     def _take_in_lab(self, token: str, *, minimum_epoch: int = 0, keep_epoch: int = 0) -> int:
         """Have the lab's lease; from then on nothing is sent without it. Return its epoch."""
         assert self.in_lab is not None
-        if self.transport.permit != self.in_lab.check:
+        if not self._is_permitted:
+            self._is_permitted = True
+            self.ending.enter_context(self.transport.only_while(self.in_lab.check))
             self.ending.callback(self._leave_lab)
-            self.transport.permit = self.in_lab.check
         return self.in_lab.take(token, minimum_epoch=minimum_epoch, keep_epoch=keep_epoch)
 
     def hold_in_lab(self) -> None:
@@ -306,7 +309,6 @@ class HeldBoard:
         assert self.in_lab is not None
         with suppress(InfraError):  # it ends by itself
             self.in_lab.release()
-        del self.transport.permit
 
     def require_lease(self) -> None:
         """Raise LeaseLost once the lab's lease is over: nothing is recorded without it."""
