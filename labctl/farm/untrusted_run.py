@@ -140,12 +140,12 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
                 hint="choose a real board",
             )
 
-    wanted = replace(
-        request,
-        untrusted=True,
-        check_board=require_real,
-        before_use=lambda held: look.begin(held.store.contents()),
-    )
+    def begin(held: HeldBoard) -> None:
+        # It may have turned bad while models were fetched; from now on it is ours.
+        lab_state(request.lab).health.get(board.name).require_work()
+        look.begin(held.store.contents())
+
+    wanted = replace(request, untrusted=True, check_board=require_real, before_use=begin)
     try:
         outcome = run_recipe(wanted, connect, observer)
     except BaseException:

@@ -30,9 +30,9 @@ class RunRequest:
 
     ``build`` builds the agent once the board has told its machine; None: nothing is built.
     ``compare`` judges the gates against other runs. ``untrusted``: nobody vouches for the recipe.
-    ``check_board`` may refuse the board whenever it is held; ``before_use`` gets it once it is held
-    for the run, before anything of the recipe is sent. The board is taken for ``holder``
-    (``USER@HOST``; None: who runs this process) and the queue's ``job``.
+    ``check_board`` may refuse the board whenever it is held; ``before_use`` gets it under the run's
+    lease, before anything of the recipe is sent, and may refuse it too. The board is taken for
+    ``holder`` (``USER@HOST``; None: who runs this process) and the queue's ``job``.
     """
 
     recipe: Recipe
@@ -108,7 +108,6 @@ def run_recorded(
         build=request.build,
     ) as opened:
         held, (prepared,) = opened.held, opened.prepared
-        request.before_use(held)
         # Planned before gigabytes are sent: what does not fit is refused at once.
         forecast = make_forecast(prepared, held.facts, held.rates)
         plan = plan_trials(recipe, forecast, max_seconds)
@@ -122,7 +121,7 @@ def run_recorded(
         ]
         for note in (note for note in notes if note not in opened.warned):
             observer.note(f"note: {note}")
-        lease, paths = opened.take()
+        lease, paths = opened.take(request.before_use)
         notes += held.survivors.named
         program, meter = program_sha256(held, prepared), working_meter(board, observer)
         run = run_record(

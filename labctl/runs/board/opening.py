@@ -49,12 +49,16 @@ class Opened:
     #: Warnings that were shown already, before models were fetched.
     warned: Sequence[str] = ()
 
-    def take(self) -> tuple[Lease, dict[str, str]]:
+    def take(
+        self, before_use: Callable[[HeldBoard], None] = lambda _held: None
+    ) -> tuple[Lease, dict[str, str]]:
         """Take the board's lease, and send what it lacks; the lease, and the paths by SHA-256.
 
-        Raises what :meth:`HeldBoard.take_lease` and :meth:`send` raise.
+        ``before_use`` gets the board between the two: it is ours, and nothing was sent. Raises what
+        that, :meth:`HeldBoard.take_lease` and :meth:`send` raise.
         """
         lease = self.held.take_lease(wanted_on(self.held, self.missing))
+        before_use(self.held)
         return lease, self.send(has_asked=True)
 
     def send(self, *, has_asked: bool = False) -> dict[str, str]:
