@@ -8,9 +8,9 @@ from labctl.build import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.results.gates import CompareGates, leave_open
-from labctl.runs.board.held_board import HeldBoard
-from labctl.runs.board.in_use import BoardUse
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.opening import open_board
+from labctl.runs.board.session import BoardSession
 from labctl.runs.context import RunContext, plan_record, program_sha256, run_record
 from labctl.runs.inputs.prepare import find_files
 from labctl.runs.inputs.programs import known_agent_notes
@@ -41,8 +41,8 @@ class RunRequest:
     build: Callable[[BuildRequest], object] | None = None
     compare: CompareGates = leave_open
     untrusted: bool = False
-    check_board: Callable[[HeldBoard], None] = lambda _held: None
-    before_use: Callable[[HeldBoard], None] = lambda _held: None
+    check_board: Callable[[BoardSession], None] = lambda _held: None
+    before_use: Callable[[BoardSession], None] = lambda _held: None
     holder: str | None = None
     job: str | None = None
 
@@ -91,7 +91,7 @@ def run_recorded(
     files = find_files(recipe, board, lab.root, untrusted=request.untrusted)
     directory = RunDirectory(lab.root / "runs" / new_run_id(recipe.name))
 
-    def begin(held: HeldBoard) -> None:
+    def begin(held: BoardSession) -> None:
         directory.begin()
         session.contact(directory, recipe.name, board, held.facts.execution)
         observer.note(f"run directory: {directory.path}")

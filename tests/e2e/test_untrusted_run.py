@@ -206,6 +206,9 @@ class BeforeTake(WrappedTransport):
             self._happens()
         return super().run(command, timeout=timeout, separate_stderr=separate_stderr)
 
+    def close(self) -> None:
+        self.inner.close()
+
 
 def test_what_others_remove_before_the_board_is_taken_is_no_damage(
     pull: PullRequest, monkeypatch: pytest.MonkeyPatch
