@@ -91,8 +91,8 @@ def _verify_boards(work: "_StoreWork") -> int:
 def _verify(lab: LabFile, board: Board, transport: Transport, work: "_StoreWork") -> Findings:
     unread: dict[str, str] = {}
     with hold_board(board, transport, lab, BoardUse("store verify")) as held:
-        held.refuse_if_taken(orphans=True)  # reading disturbs a measurement
-        held.hold_in_lab()
+        held.claim.refuse_if_taken(orphans=True)  # reading disturbs a measurement
+        held.claim.take_in_lab()
         before = held.store.contents()
         # The agent hashes the other files; the agent itself is hashed by the board's own program.
         wanted = held.agent_object.stored
@@ -134,7 +134,7 @@ def _prune_boards(work: "_StoreWork", policy: PrunePolicy, pins: _Pins, *, dry_r
     def prune(board: Board, transport: Transport) -> Findings:
         with hold_board(board, transport, work.lab, BoardUse("store prune")) as held:
             if not dry_run:
-                held.hold_in_lab()
+                held.claim.take_in_lab()
             pruner, agent = pruner_of(held)
             there = _pinned(pruner, pins)
             gone = [] if only_pins else choose(there, replace(policy, needed=(agent,)))

@@ -33,8 +33,8 @@ from labctl.records import Execution
 from labctl.records.events import AnyEvent, Contact
 from labctl.removal import remove_tree
 from labctl.runs import (
+    BoardSession,
     BoardUse,
-    HeldBoard,
     Observer,
     Outcome,
     RunRequest,
@@ -132,7 +132,7 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
         lab_state(request.lab).health.get(board.name).require_work()
     look = _Look(request.lab, board, connect, observer)
 
-    def require_real(held: HeldBoard) -> None:
+    def require_real(held: BoardSession) -> None:
         if held.facts.execution is not Execution.BOARD:
             raise ConfigError(
                 f"board {board.name} is not real hardware ({held.facts.execution}): an"
@@ -140,12 +140,12 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
                 hint="choose a real board",
             )
 
-    wanted = replace(
-        request,
-        untrusted=True,
-        check_board=require_real,
-        before_use=lambda held: look.begin(held.store.contents()),
-    )
+    def begin(held: BoardSession) -> None:
+        # It may have turned bad while models were fetched; from now on it is ours.
+        lab_state(request.lab).health.get(board.name).require_work()
+        look.begin(held.store.contents())
+
+    wanted = replace(request, untrusted=True, check_board=require_real, before_use=begin)
     try:
         outcome = run_recipe(wanted, connect, observer)
     except BaseException:
@@ -241,8 +241,8 @@ class _Look:
         board, lab = self.board, self.lab
         with self.connect(board) as transport, hold_board(board, transport, lab, _LOOK) as held:
             held.survivors.note = self.observer.note
-            held.refuse_if_taken()
-            held.hold_in_lab()
+            held.claim.refuse_if_taken()
+            held.claim.take_in_lab()
             self.is_due = True
             self._mark()
             there, agent = held.store.contents(), held.agent_object.stored

@@ -1,7 +1,7 @@
 from .board.deploy_preview import DeployPreview as DeployPreview
-from .board.held_board import HeldBoard as HeldBoard
-from .board.held_board import hold_board as hold_board
-from .board.in_use import BoardUse as BoardUse
+from .board.lab_lease import BoardUse as BoardUse
+from .board.session import BoardSession as BoardSession
+from .board.session import hold_board as hold_board
 from .deploy import BoardTask as BoardTask
 from .deploy import Fleet as Fleet
 from .deploy import FleetView as FleetView

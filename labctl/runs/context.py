@@ -33,7 +33,7 @@ from labctl.results.gates import CompareGates
 from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.runs.board.conditions import BoardConditions
 from labctl.runs.board.deploy_preview import program_path
-from labctl.runs.board.held_board import HeldBoard
+from labctl.runs.board.session import BoardSession
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.inputs.programs import artifact_identity
 from labctl.runs.observer import Observer
@@ -57,7 +57,7 @@ T = TypeVar("T")
 class RunContext:
     """All that the trials of a run share."""
 
-    held: HeldBoard
+    held: BoardSession
     prepared: Prepared
     forecast: Forecast
     run: RunRecord
@@ -159,7 +159,7 @@ class RunContext:
         """
         if (
             renew_board(self.held, lambda: self.retry(self.held.look_again))
-            or self.held.has_inherited_lease
+            or self.held.claim.is_inherited
         ):
             self.take_lease()
 
@@ -185,7 +185,7 @@ class RunContext:
         Raises as :meth:`remove_job` does.
         """
         removal = self.agent.removal(self.job_directory(attempt))
-        self.retry(lambda: self.held.release(removal))
+        self.retry(lambda: self.held.claim.release(removal))
 
     def remove_other_jobs(self, attempt: Attempt | None) -> None:
         """Remove what earlier controllers of a run left on the board, but for an open attempt.
@@ -211,7 +211,7 @@ class RunContext:
             self.agent.remove(directory)
 
 
-def renew_board(held: HeldBoard, look_again: Callable[[], BoardFacts]) -> bool:
+def renew_board(held: BoardSession, look_again: Callable[[], BoardFacts]) -> bool:
     """Wait until a held board answers again; True if it restarted, and its lease is to be renewed.
 
     ``look_again`` returns its facts once it answers. Raises what that raises, LeaseLost, and
@@ -223,7 +223,7 @@ def renew_board(held: HeldBoard, look_again: Callable[[], BoardFacts]) -> bool:
     held.facts = found
     has_restarted = found.boot_id != before.boot_id
     if has_restarted:
-        held.lock_boot(found.boot_id)
+        held.claim.lock_boot(found.boot_id)
     return has_restarted
 
 
@@ -257,7 +257,7 @@ _HASH_SECONDS = 60.0
 
 def run_record(
     run_id: str,
-    held: HeldBoard,
+    held: BoardSession,
     prepared: Prepared,
     plan: Plan,
     *,
@@ -284,7 +284,7 @@ def run_record(
         lab_revision=lab_revision(held.lab.root),
         host=platform.node(),
         started=datetime.now(UTC),
-        epoch=held.epoch,
+        epoch=held.claim.epoch,
         untrusted_board=held.board.untrusted,
         untrusted_recipe=untrusted,
         job=job,
@@ -310,7 +310,7 @@ def plan_record(
     )
 
 
-def program_sha256(held: HeldBoard, prepared: Prepared) -> str | None:
+def program_sha256(held: BoardSession, prepared: Prepared) -> str | None:
     """Hash the program that is run, also where it is the board's own."""
     if prepared.program is not None:
         return prepared.program.sha256
@@ -319,7 +319,7 @@ def program_sha256(held: HeldBoard, prepared: Prepared) -> str | None:
     return answer if re.fullmatch("[0-9a-f]{64}", answer) else None
 
 
-def artifact_identities(held: HeldBoard, prepared: Prepared) -> tuple[ArtifactIdentity, ...]:
+def artifact_identities(held: BoardSession, prepared: Prepared) -> tuple[ArtifactIdentity, ...]:
     """List the program under test, and the agent."""
     found = (prepared.artifact, held.agent_artifact)
     return tuple(artifact_identity(artifact) for artifact in found if artifact is not None)

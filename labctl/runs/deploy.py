@@ -21,8 +21,9 @@ from labctl.errors import BoardBusy, BoardNoSpace, HostError, InfraError, Labctl
 from labctl.progress import Pace, Throughput
 from labctl.retry import wait_until
 from labctl.runs.board.deploy_preview import DeployPreview, preview_deploy, send
-from labctl.runs.board.held_board import HeldBoard, hold_board
-from labctl.runs.board.in_use import BoardUse, is_own_token
+from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.board.own_tokens import is_own_token
+from labctl.runs.board.session import BoardSession, hold_board
 from labctl.runs.inputs.deploy_inputs import Wanted
 from labctl.transport import Transport
 
@@ -265,12 +266,12 @@ class Fleet:
         self._each(self.alive, lambda task: self._deliver(task, sources))
 
     @contextmanager
-    def _held(self, task: BoardTask) -> Iterator[HeldBoard]:
+    def _held(self, task: BoardTask) -> Iterator[BoardSession]:
         with (
             self.connect(task.board) as transport,
             hold_board(task.board, transport, self.lab, BoardUse("deploy")) as held,
         ):
-            held.refuse_if_taken(orphans=True)
+            held.claim.refuse_if_taken(orphans=True)
             prepared = task.wanted.look(self.view.step)
             task.preview = preview_deploy(held, prepared, self.limit_bytes_per_second)
             yield held
@@ -292,7 +293,7 @@ class Fleet:
             self._send(task, held, sources)
             task.is_done = True
 
-    def _send(self, task: BoardTask, held: HeldBoard, sources: Sources) -> None:
+    def _send(self, task: BoardTask, held: BoardSession, sources: Sources) -> None:
         def moved(item: Object, done_bytes: int) -> None:
             self._go_on()
             self.view.moved(task, item, done_bytes)
@@ -360,11 +361,11 @@ def _to_fetch(task: BoardTask) -> bool:
     return bool(task.wanted.to_fetch(_missing(task)))
 
 
-def pruner_of(held: HeldBoard) -> tuple[Pruner, str]:
+def pruner_of(held: BoardSession) -> tuple[Pruner, str]:
     """Return who removes from a board what is not used, and the SHA-256 of the agent that helps.
 
     On a board so full that this version's agent finds no room, an older one that is there will do.
-    Raises what :meth:`HeldBoard.bring_agent` raises.
+    Raises what :meth:`BoardSession.bring_agent` raises.
     """
     transport, workdir, fence = held.transport, held.board.workdir, held.fence
     try:
@@ -377,5 +378,7 @@ def pruner_of(held: HeldBoard) -> tuple[Pruner, str]:
         fence.is_old = not knows_leases(transport, fence.agent)
     assert fence.agent is not None
     agent = BoardAgent(transport, fence.agent, workdir, fence)
-    pruner = Pruner(transport, workdir, agent, held.leases, lambda lease: is_own_token(lease.token))
+    pruner = Pruner(
+        transport, workdir, agent, held.claim.leases, lambda lease: is_own_token(lease.token)
+    )
     return pruner, fence.agent.rpartition("/")[2]

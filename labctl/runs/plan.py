@@ -12,7 +12,7 @@ from labctl.deploy.plan import check_machine
 from labctl.errors import ConfigError
 from labctl.performance.prediction import board_rates, rates_of
 from labctl.records import BoardFacts, CpuFacts, Execution, TrialPrediction
-from labctl.runs.board.held_board import hold_board
+from labctl.runs.board.session import hold_board
 from labctl.runs.inputs.prepare import Prepared, prepare, recipe_files
 from labctl.runs.inputs.programs import agent_notes
 from labctl.runs.observer import Observer

@@ -13,7 +13,7 @@ from labctl.performance.prediction import NEAR
 from labctl.records import BoardProbe, Execution, named_zones
 from labctl.results.telemetry import LOUD
 from labctl.runs.board.compute_benchmark import benchmark_files, compute_rate
-from labctl.runs.board.in_use import BoardUse
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.opening import Opened, open_board
 from labctl.runs.board.state_changes import BoardChanges
 from labctl.runs.observer import Observer
@@ -58,9 +58,9 @@ def _measured(opened: Opened, *, full: bool) -> BoardProbe:
         held.transport,
         held.agent,
         held.board.workdir,
-        epoch=held.epoch,
-        lease_path=held.leases.path,
-        check_lease=held.check_lease,
+        epoch=held.claim.epoch,
+        lease_path=held.claim.leases.path,
+        check_lease=held.claim.check,
     )
     notes: list[str] = []
     held_down: list[float | None] = []

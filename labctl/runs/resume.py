@@ -25,9 +25,9 @@ from labctl.errors import Blame, BoardError, ConfigError, LeaseLost
 from labctl.records import SCHEMA_VERSION, BoardFacts, Execution, PlanRecord, RunRecord, TrialRecord
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.conditions import BoardConditions
-from labctl.runs.board.held_board import HeldBoard
-from labctl.runs.board.in_use import BoardUse
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.opening import Opened, open_board
+from labctl.runs.board.session import BoardSession
 from labctl.runs.context import (
     RunContext,
     artifact_identities,
@@ -88,7 +88,7 @@ def _try_board(opened: Opened, prepared: Prepared) -> dict[str, str]:
     _, paths = opened.take()
     wanted = prepared.recipe.conditions
     conditions = BoardConditions(held.transport, held.fence, wanted, opened.observer.note)
-    with conditions.held(held.check_lease):
+    with conditions.held(held.claim.check):
         return paths
 
 
@@ -196,7 +196,7 @@ def resume_recorded(
     def journal_now() -> Journal:  # until contact, another controller may go on with it
         return Journal(directory.path, run.id)
 
-    def begin(held: HeldBoard) -> None:
+    def begin(held: BoardSession) -> None:
         again = journal_now().resumptions + 1
         session.contact(directory, run.recipe, board, held.facts.execution, resumed=again)
         observer.note(f"run directory: {directory.path}")
@@ -292,7 +292,7 @@ def _other_texts(plan: PlanRecord, files: RecipeFiles) -> Iterator[str]:
         yield f"its program {program.name} changed"
 
 
-def _other_board(run: RunRecord, held: HeldBoard) -> Iterator[str]:
+def _other_board(run: RunRecord, held: BoardSession) -> Iterator[str]:
     """Say why a board is not the run's own, nor equal to that."""
     board = held.board.name
     if board == run.board:
@@ -312,7 +312,7 @@ def _other_models(run: RunRecord, prepared: Prepared) -> Iterator[str]:
             yield f"model {model.key} was {model.sha256[:12]}, now it is {now.sha256[:12]}"
 
 
-def _other_programs(run: RunRecord, held: HeldBoard, prepared: Prepared) -> Iterator[str]:
+def _other_programs(run: RunRecord, held: BoardSession, prepared: Prepared) -> Iterator[str]:
     programs = artifact_identities(held, prepared)
     for was, now in zip(run.artifacts, programs, strict=True):
         if was.key != now.key or any(now.tools.get(t) != sha for t, sha in was.tools.items()):
@@ -338,7 +338,7 @@ def _done(directory: RunDirectory) -> dict[int, TrialRecord]:
 
 
 def _take_over(
-    held: HeldBoard, journal: Journal, directory: RunDirectory, undone: PlannedTrial | None
+    held: BoardSession, journal: Journal, directory: RunDirectory, undone: PlannedTrial | None
 ) -> tuple[Attempt | None, bool]:
     """Take the board to go on with a run.
 
@@ -347,11 +347,11 @@ def _take_over(
     for under the lease that it was started with, if that is on the board still; the controller that
     took it is dead, because its lock on this host is ours now.
     """
-    before = held.leases.read()
+    before = held.claim.leases.read()
     still_ours, lost = journal.holds(before), None
     if undone is not None and (attempt := journal.attempt(undone.number)).open:
         if before is not None and still_ours and before.host == platform.node():
-            held.keep_lease(before)
+            held.claim.keep(before)
             return None, True
         reason = LeaseLost("another controller used the board before the run continued")
         journal.cut(undone.number, attempt, reason)

@@ -8,9 +8,9 @@ from labctl.build import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.results.gates import CompareGates, leave_open
-from labctl.runs.board.held_board import HeldBoard
-from labctl.runs.board.in_use import BoardUse
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.opening import open_board
+from labctl.runs.board.session import BoardSession
 from labctl.runs.context import RunContext, plan_record, program_sha256, run_record
 from labctl.runs.inputs.prepare import find_files
 from labctl.runs.inputs.programs import known_agent_notes
@@ -30,9 +30,9 @@ class RunRequest:
 
     ``build`` builds the agent once the board has told its machine; None: nothing is built.
     ``compare`` judges the gates against other runs. ``untrusted``: nobody vouches for the recipe.
-    ``check_board`` may refuse the board whenever it is held; ``before_use`` gets it once it is held
-    for the run, before anything of the recipe is sent. The board is taken for ``holder``
-    (``USER@HOST``; None: who runs this process) and the queue's ``job``.
+    ``check_board`` may refuse the board whenever it is held; ``before_use`` gets it under the run's
+    lease, before anything of the recipe is sent, and may refuse it too. The board is taken for
+    ``holder`` (``USER@HOST``; None: who runs this process) and the queue's ``job``.
     """
 
     recipe: Recipe
@@ -41,8 +41,8 @@ class RunRequest:
     build: Callable[[BuildRequest], object] | None = None
     compare: CompareGates = leave_open
     untrusted: bool = False
-    check_board: Callable[[HeldBoard], None] = lambda _held: None
-    before_use: Callable[[HeldBoard], None] = lambda _held: None
+    check_board: Callable[[BoardSession], None] = lambda _held: None
+    before_use: Callable[[BoardSession], None] = lambda _held: None
     holder: str | None = None
     job: str | None = None
 
@@ -91,7 +91,7 @@ def run_recorded(
     files = find_files(recipe, board, lab.root, untrusted=request.untrusted)
     directory = RunDirectory(lab.root / "runs" / new_run_id(recipe.name))
 
-    def begin(held: HeldBoard) -> None:
+    def begin(held: BoardSession) -> None:
         directory.begin()
         session.contact(directory, recipe.name, board, held.facts.execution)
         observer.note(f"run directory: {directory.path}")
@@ -108,7 +108,6 @@ def run_recorded(
         build=request.build,
     ) as opened:
         held, (prepared,) = opened.held, opened.prepared
-        request.before_use(held)
         # Planned before gigabytes are sent: what does not fit is refused at once.
         forecast = make_forecast(prepared, held.facts, held.rates)
         plan = plan_trials(recipe, forecast, max_seconds)
@@ -122,7 +121,7 @@ def run_recorded(
         ]
         for note in (note for note in notes if note not in opened.warned):
             observer.note(f"note: {note}")
-        lease, paths = opened.take()
+        lease, paths = opened.take(request.before_use)
         notes += held.survivors.named
         program, meter = program_sha256(held, prepared), working_meter(board, observer)
         run = run_record(

@@ -79,7 +79,7 @@ def run_trials(
     _remember(context, done)
     try:
         restore = context.held.has_changes and not still_ours
-        with context.conditions.held(context.held.check_lease, restore=restore):
+        with context.conditions.held(context.held.claim.check, restore=restore):
             ahead = remaining(context.journal, trials, records)
             for index, trial in enumerate(ahead):
                 context.ahead = ahead[index:]
@@ -154,9 +154,9 @@ def _one(context: RunContext, trial: PlannedTrial, total: int) -> TrialRecord:
     if reason:
         record = skipped_trial(context, trial, attempt, reason)
     else:
-        context.held.refuse_if_kept_for_another()
+        context.held.claim.refuse_if_kept_for_another()
         record, error, attempt = _measure(context, trial, attempt, total)
-    context.held.require_lease()
+    context.held.claim.require()
     context.directory.add(record)
     if reason is None and not (error and stays_open(error)):
         # Only now: until the record is on disk, the board's files are the only ones for sure.
@@ -189,14 +189,14 @@ def _measure(
     context: RunContext, trial: PlannedTrial, attempt: Attempt, total: int
 ) -> tuple[TrialRecord, Exception | None, Attempt]:
     """Begin a trial until nothing of host, link or board cuts it, or the budget is used."""
-    if context.held.has_inherited_lease and not attempt.open:
+    if context.held.claim.is_inherited and not attempt.open:
         context.take_lease()  # the job that it was kept for came to its end
     budget = context.prepared.recipe.infra_retries + attempt.open
     while True:
         record, error = _attempt(context, trial, attempt, total)
         if error is None or isinstance(error, JobError):
             return record, error, attempt
-        context.held.require_lease()
+        context.held.claim.require()
         if not stays_open(error):
             context.journal.cut(trial.number, attempt, error)
         passing = isinstance(error, _REPEATED) and not isinstance(error, _LASTING)

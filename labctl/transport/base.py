@@ -8,8 +8,8 @@ refused before it is sent.
 
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
@@ -210,10 +210,32 @@ class Transport(ABC):
 
     #: Name of this link in messages: ``hdc tcp 127.0.0.1:15555``.
     label: str
-    #: Hash function of the board: found there at first use, or set to the agent's.
-    board_hash: "BoardHash | None" = None
-    #: Called before each operation; raises if this process may send nothing any more.
-    permit: Callable[[], None] = staticmethod(_anything)
+    _board_hash: "BoardHash | None" = None
+    _permit: Callable[[], None] = staticmethod(_anything)
+
+    @contextmanager
+    def only_while(self, permit: Callable[[], None]) -> Iterator[None]:
+        """Ask ``permit`` before each operation of the context; it raises if none may begin."""
+        before, self._permit = self._permit, permit
+        try:
+            yield
+        finally:
+            self._permit = before
+
+    def use_hash(self, board_hash: "BoardHash | None") -> None:
+        """Hash the board's files in this way from now on; None: as found there at next use."""
+        self._board_hash = board_hash
+
+    def files_hash(self, timeout: float) -> "BoardHash":
+        """Return the way to hash the board's files; it is found at first use.
+
+        ``timeout`` (s) bounds the search. Raises LinkError, BoardError.
+        """
+        if self._board_hash is None:
+            from labctl.transport.file_transfer import find_board_hash  # slow to import
+
+            self._board_hash = find_board_hash(self, timeout)
+        return self._board_hash
 
     @abstractmethod
     def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:

@@ -261,11 +261,9 @@ class FileTransfer(ABC):
     """
 
     def __init__(self, transport: Transport, options: TransferOptions):
-        if transport.board_hash is None:
-            transport.board_hash = find_board_hash(transport, options.timeout)
         self.transport = transport
         self.options = options
-        self.board_hash: BoardHash = transport.board_hash
+        self.board_hash = transport.files_hash(options.timeout)
 
     @abstractmethod
     def transmit(self, local: Path, remote: str, sent: Take) -> None:

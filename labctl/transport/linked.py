@@ -62,6 +62,10 @@ class LinkedTransport(Transport, Generic[L]):
         self.label = label
         self._open_link = open_link
         self._link: L | None = None
+        #: Held while the link or the number changes, never while anything is waited for.
+        self._changing = threading.Lock()
+        self._closings = 0
+        #: Held by the one thread that opens the link.
         self._opening = threading.Lock()
         self._refusal: LinkError | None = None
         self._refused = 0.0  # when, on the monotonic clock (s)
@@ -93,29 +97,47 @@ class LinkedTransport(Transport, Generic[L]):
         return script
 
     def close(self) -> None:
-        """End the link, if there is one."""
-        with interrupts.holding(self._opening):
+        """End the link, if there is one; one that is being opened is not waited for.
+
+        Who opens it gets DeviceLost once that comes to its end.
+        """
+        with interrupts.holding(self._changing):
             link, self._link = self._link, None
+            self._closings += 1
         if link is not None:
             link.close()
 
     def connected(self) -> L:
         """Return the link, opened if needed. Every operation calls this.
 
-        Raises LinkError, ConfigError, and what ``permit`` raises.
+        Raises LinkError, ConfigError, and what the check of :meth:`only_while` raises.
         """
-        self.permit()
-        asked = time.monotonic()
+        self._permit()
+        asked, closings = time.monotonic(), self._closings
         with interrupts.holding(self._opening):
-            if self._link is not None and self._link.failure is not None:
-                self._link.close()
-                self._link = None
-            if self._link is None:
-                # A thread that waited for another's attempt gets its result, not its own time-out.
-                if self._refusal is not None and self._refused >= asked:
-                    raise self._refusal.again()
-                self._link = self._open()
-            return self._link
+            if (link := self._whole_link()) is not None:
+                return link
+            # A thread that waited for another's attempt gets its result, not its own time-out.
+            if self._refusal is not None and self._refused >= asked:
+                raise self._refusal.again()
+            if self._closings == closings:
+                link = self._open()
+                with interrupts.holding(self._changing):
+                    if self._closings == closings:
+                        self._link = link
+                        return link
+                link.close()
+        raise DeviceLost(f"{self.label}: the link was closed while it was opened")
+
+    def _whole_link(self) -> L | None:
+        """Return the link; None if there is none, or it is over."""
+        with interrupts.holding(self._changing):
+            link = self._link
+            if link is None or link.failure is None:
+                return link
+            self._link = None
+        link.close()
+        return None
 
     def _open(self) -> L:
         try:

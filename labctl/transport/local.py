@@ -50,7 +50,7 @@ class LocalTransport(Transport):
 
     def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
         """Run a shell command; see :class:`Transport`. On a time-out its whole tree is killed."""
-        self.permit()
+        self._permit()
         with (
             finishing(),
             _shell(command, merged=not separate_stderr) as argv,
@@ -67,19 +67,20 @@ class LocalTransport(Transport):
 
     def stream(self, command: str, *, timeout: float, write: Write) -> int:
         """Run a shell command with live output; see :class:`Transport`."""
-        self.permit()
+        self._permit()
         with finishing(), _shell(command, merged=True) as argv, _as_a_boards(command, timeout):
             status = process.run_live(argv, timeout=timeout, write=write)
         return _status(status, command)
 
     def file_transfer(self, options: TransferOptions) -> "LocalFileTransfer":
         """Return the transfer; a local copy always makes progress."""
-        self.permit()
+        self._permit()
         return LocalFileTransfer(self, options)
 
     @contextmanager
     def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:
         """Connect to a port of this host."""
+        self._permit()
         try:
             connected = socket.create_connection(("127.0.0.1", port), timeout=timeout)
         except OSError as error:

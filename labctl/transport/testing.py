@@ -41,7 +41,7 @@ class ScriptedTransport(Transport):
         self.commands: list[str] = []
         self.files: dict[str, bytes] = {}
         # No hash program here: files are proven by reading them back.
-        self.board_hash = BoardHash("sha256", None)
+        self.use_hash(BoardHash("sha256", None))
         self._answers = list(answers)
         self._dial = dial
 
@@ -49,6 +49,7 @@ class ScriptedTransport(Transport):
         """Give the next answer."""
         if timeout <= 0:
             raise ConfigError(f"a time-out must be positive, not {timeout:g}")
+        self._permit()
         self.commands.append(command)
         if not self._answers:
             raise BoardError(f"no answer is scripted for: {command}")
@@ -74,6 +75,7 @@ class ScriptedTransport(Transport):
     @contextmanager
     def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:
         """Connect to the result of ``dial``."""
+        self._permit()
         if self._dial is None:
             raise LinkRefused(f"nothing listens at port {port} of {self.label}")
         yield Stream(self.label, self._dial(port), timeout=timeout)
@@ -108,6 +110,20 @@ class WrappedTransport(Transport):
         self.inner = inner
         self.label = inner.label
 
+    @contextmanager
+    def only_while(self, permit: Callable[[], None]) -> Iterator[None]:
+        """Call the other one."""
+        with self.inner.only_while(permit):
+            yield
+
+    def use_hash(self, board_hash: BoardHash | None) -> None:
+        """Call the other one."""
+        self.inner.use_hash(board_hash)
+
+    def files_hash(self, timeout: float) -> BoardHash:
+        """Call the other one."""
+        return self.inner.files_hash(timeout)
+
     def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
         """Call the other one."""
         return self.inner.run(command, timeout=timeout, separate_stderr=separate_stderr)
@@ -118,7 +134,6 @@ class WrappedTransport(Transport):
 
     def file_transfer(self, options: TransferOptions) -> FileTransfer:
         """Call the other one."""
-        self.inner.board_hash = self.board_hash or self.inner.board_hash
         return self.inner.file_transfer(options)
 
     @contextmanager

@@ -16,7 +16,7 @@ from tiny_gguf import write_tiny_gguf
 
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
-from labctl.runs.board.in_use import board_state, lock_board
+from labctl.runs.board.claim import board_state, lock_board
 from labctl.transport.registry import TRANSPORTS
 
 MISTAKES: list[dict[str, Any]] = yaml.safe_load(

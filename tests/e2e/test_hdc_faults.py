@@ -113,7 +113,7 @@ def test_a_board_killed_in_mid_pull_leaves_no_file(
     board: BoardProcess, link: HdcTransport, tmp_path: Path
 ) -> None:
     big_file(Path(board.workdir) / "big", 100 << 20)
-    link.board_hash = None
+    link.use_hash(None)
     link.run("true", timeout=30)
     target = tmp_path / "out" / "big"
 
@@ -263,8 +263,7 @@ def test_boards_with_fewer_hash_tools_still_prove_transfers(
     link.push(source, f"{board.workdir}/f", TransferOptions(timeout=30))
     link.pull(f"{board.workdir}/f", tmp_path / "back", TransferOptions(timeout=30))
     assert (tmp_path / "back").read_bytes() == source.read_bytes()
-    assert link.board_hash is not None
-    assert link.board_hash.algorithm == ("sha512" if len(missing) == 1 else "sha256")
+    assert link.files_hash(30).algorithm == ("sha512" if len(missing) == 1 else "sha256")
 
 
 def test_a_file_that_arrives_changed_is_no_success(

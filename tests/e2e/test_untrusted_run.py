@@ -15,15 +15,16 @@ from labs import said, virtual_board_process, write_devices
 
 from labctl import process
 from labctl.config.lab import find_lab
-from labctl.errors import ConfigError
+from labctl.errors import BoardOutOfService, ConfigError
 from labctl.farm.untrusted_run import run_untrusted
 from labctl.retry import wait_until
 from labctl.runs import Observer, RunRequest, read_recipe
 from labctl.runs.inputs.untrusted_recipe import Workspace
 from labctl.state import Job, lab_state
-from labctl.state.health import NOT_LOOKED_THROUGH, BoardHealth, Healths
-from labctl.transport import HdcTcpConfig, Transport
+from labctl.state.health import NOT_LOOKED_THROUGH, BoardHealth, Health, Healths
+from labctl.transport import CommandResult, HdcTcpConfig, Transport
 from labctl.transport.registry import TRANSPORTS
+from labctl.transport.testing import WrappedTransport
 from labctl.virtual import VirtualBoard, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
@@ -191,6 +192,62 @@ def test_what_others_remove_while_a_model_is_fetched_is_no_damage(
     run_here(pull, connect)
     assert not item.exists()
     assert pull.health().may_work
+
+
+class BeforeTake(WrappedTransport):
+    """A link on which something happens just before the board is taken."""
+
+    def __init__(self, inner: Transport, happens: Callable[[], None]):
+        super().__init__(inner)
+        self._happens = happens
+
+    def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
+        if " take --lease " in command:
+            self._happens()
+        return super().run(command, timeout=timeout, separate_stderr=separate_stderr)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def test_what_others_remove_before_the_board_is_taken_is_no_damage(
+    pull: PullRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is known as it is once nobody else can change it."""
+    pull.mark()
+    monkeypatch.chdir(pull.folder)
+    content = b"of another user"
+    item = Path(pull.workdir, "store", hashlib.sha256(content).hexdigest())
+    item.parent.mkdir(exist_ok=True)
+    item.write_bytes(content)
+
+    def connect() -> Transport:
+        link = HdcTcpConfig(address=pull.address).open()
+        return BeforeTake(link, lambda: item.unlink(missing_ok=True))
+
+    run_here(pull, connect)
+    assert not item.exists()
+    assert pull.health().may_work
+
+
+def test_a_board_that_turns_bad_while_a_model_is_fetched_is_not_used(
+    pull: PullRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pull.mark()
+    monkeypatch.chdir(pull.folder)
+    links = 0
+
+    def connect() -> Transport:
+        nonlocal links
+        links += 1
+        if links == 2:
+            pull._healths().set("vb", Health.BAD, reason="it smokes", by="ann@desk")
+        return HdcTcpConfig(address=pull.address).open()
+
+    with pytest.raises(BoardOutOfService, match="the health of board vb is bad: it smokes"):
+        run_here(pull, connect)
+    assert not list(Path(pull.workdir, "jobs").glob("*/started.json"))
+    assert pull.health().reason == "it smokes"
 
 
 #: It shows nothing of its job: no environment, folder, open file or session.

@@ -13,8 +13,8 @@ from labctl.board.power import BoardPower
 from labctl.config.lab import LabFile, find_lab
 from labctl.errors import BoardBusy
 from labctl.records import BoardFacts, Execution
-from labctl.runs import BoardUse, HeldBoard, hold_board
-from labctl.runs.board.in_use import hardware_of
+from labctl.runs import BoardSession, BoardUse, hold_board
+from labctl.runs.board.lab_lease import hardware_of
 from labctl.state import LabState, lab_state
 from labctl.transport import HdcTcpConfig
 from labctl.transport.registry import TRANSPORTS
@@ -50,7 +50,7 @@ class Lab:
                 (root / "labctl.sqlite").symlink_to(self.root / "shared.sqlite")
         return find_lab(root, TRANSPORTS)
 
-    def meet(self, name: str, head: str | None = None) -> HeldBoard:
+    def meet(self, name: str, head: str | None = None) -> BoardSession:
         """Meet the board from the host that calls it so."""
         lab = self.host(name, head)
         self._patch.setenv("LABCTL_STATE", str(lab.root / "state"))
@@ -85,11 +85,11 @@ def test_a_live_holder_keeps_the_board_under_each_of_its_names(lab: Lab) -> None
     first.take_lease()
     first.take_lease()  # as after a restart of the board
     second = lab.meet("b")
-    for take in (second.refuse_if_taken, second.take_lease, second.hold_in_lab):
+    for take in (second.claim.refuse_if_taken, second.take_lease, second.claim.take_in_lab):
         with pytest.raises(BoardBusy, match=IN_USE):
             take()
-    first.check_lease()
-    first.require_lease()
+    first.claim.check()
+    first.claim.require()
 
 
 def test_a_holder_whose_board_restarted_is_known_by_the_lease_on_the_board(lab: Lab) -> None:
@@ -98,9 +98,9 @@ def test_a_holder_whose_board_restarted_is_known_by_the_lease_on_the_board(lab: 
     first.take_lease()
     first.take_lease()
     second = lab.meet("b")
-    assert second.in_lab is not None
-    second.in_lab._hardware = "another boot"
-    for take in (second.refuse_if_taken, second.take_lease):
+    assert second.claim.in_lab is not None
+    second.claim.in_lab._hardware = "another boot"
+    for take in (second.claim.refuse_if_taken, second.take_lease):
         with pytest.raises(BoardBusy, match=IN_USE):
             take()
     state = lab_state(second.lab)
@@ -112,13 +112,13 @@ def test_a_holder_whose_board_restarted_is_known_by_the_lease_on_the_board(lab: 
             99, lambda: switched.append("off"), seconds=1
         )
     assert switched == []
-    first.check_lease()
+    first.claim.check()
 
 
 def test_the_board_is_free_when_its_holder_under_the_other_name_is_done(lab: Lab) -> None:
     first = lab.meet("a")
     epoch = first.take_lease().epoch
-    first.ending.close()
+    first.claim.give_up()
     assert lab.meet("b").take_lease().epoch == epoch + 1
 
 
@@ -126,11 +126,11 @@ def test_a_hold_keeps_the_board_under_each_of_its_names(lab: Lab) -> None:
     for name in ("a", "b"):
         met = lab.meet(name)
         met.take_lease()
-        met.ending.close()
+        met.claim.give_up()
     state = lab.state
     state.holds.hold("a", by="ann@desk")
     with pytest.raises(BoardBusy, match="board a is held by ann@desk until"):
-        lab.meet("b").refuse_if_taken()
+        lab.meet("b").claim.refuse_if_taken()
     with pytest.raises(BoardBusy, match="board a is held by ann@desk until"):
         state.holds.hold("b", by="bob@desk")
     assert state.holds.release("b", by="ann@desk") == ["the hold of ann@desk"]
@@ -141,7 +141,7 @@ def test_force_ends_the_lease_under_the_other_name(lab: Lab) -> None:
         met = lab.meet(name)
         met.take_lease()
         if name == "b":
-            met.ending.close()
+            met.claim.give_up()
     (ended,) = lab.state.holds.release("b", by="ann@desk", force=True, reason="on holiday")
     assert "the lease of" in ended
     assert lab.state.leases.list() == []
@@ -151,7 +151,7 @@ def test_force_ends_the_lease_under_the_other_name(lab: Lab) -> None:
 def test_a_live_holder_of_another_lab_is_named(lab: Lab) -> None:
     lab.meet("a").take_lease()
     other = lab.meet("b", head="lab: other\n")
-    for take in (other.refuse_if_taken, other.take_lease):
+    for take in (other.claim.refuse_if_taken, other.take_lease):
         with pytest.raises(
             BoardBusy, match=r"board b is in use by .* s ago; that is another lab's lease"
         ):

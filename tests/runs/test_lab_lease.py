@@ -16,9 +16,9 @@ from labctl.config.target import load_target
 from labctl.errors import BoardBusy, ConfigError, HostError, LeaseLost
 from labctl.records import BoardFacts, Execution
 from labctl.retry import wait_until
-from labctl.runs import BoardUse, HeldBoard
-from labctl.runs.board import in_use
-from labctl.runs.board.in_use import LabLease, LeaseRenewer, lab_lease, lease_renewer
+from labctl.runs import BoardSession, BoardUse
+from labctl.runs.board.claim import BoardClaim
+from labctl.runs.board.lab_lease import LabLease, LeaseRenewer, lab_lease, lease_renewer
 from labctl.state import BoardLeases, LabState, StateLease, lab_state
 from labctl.transport import LocalConfig, TransferOptions
 from labctl.transport.registry import TRANSPORTS
@@ -49,28 +49,22 @@ def renewed_often(lab: LabFile, renewals: int) -> LabLease:
 
 
 @pytest.fixture
-def hold(lab: LabFile, tmp_path: Path) -> Iterator[Callable[..., HeldBoard]]:
+def hold(lab: LabFile, tmp_path: Path) -> Iterator[Callable[..., BoardSession]]:
     """Meet the board in a process of this host."""
     with ExitStack() as ending:
 
         def held(
             use: BoardUse | None = None, *, lease_seconds: float = 60.0, renewals: int = 0
-        ) -> HeldBoard:
+        ) -> BoardSession:
             here, board = replace(lab, lease_seconds=lease_seconds), lab.board("b")
             link = ending.enter_context(LocalConfig().open())
-            met = HeldBoard(
-                board,
-                here,
-                load_target("host-x86_64"),
-                FACTS,
-                link,
-                tmp_path / "state" / "board",
-                ending.enter_context(ExitStack()),
-            )
+            claim = BoardClaim(board, here, link, tmp_path / "state" / "board")
+            ending.enter_context(claim)
+            met = BoardSession(claim, here, load_target("host-x86_64"), FACTS, tmp_path / "rate")
             met.fence.agent = str(agent_builds.native_agent())
-            met.in_lab = lab_lease(here, board, use or BoardUse("run q2"))
+            claim.in_lab = lab_lease(here, board, use or BoardUse("run q2"))
             if renewals:
-                met.in_lab = renewed_often(here, renewals)
+                claim.in_lab = renewed_often(here, renewals)
             return met
 
         yield held
@@ -87,10 +81,10 @@ def on_another_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable
 
 
 def test_a_board_is_taken_in_the_lab_and_on_itself_with_one_epoch(
-    hold: Callable[..., HeldBoard], state: LabState
+    hold: Callable[..., BoardSession], state: LabState
 ) -> None:
     held = hold()
-    held.refuse_if_taken()
+    held.claim.refuse_if_taken()
     taken = held.take_lease()
     lease = state.leases.get("b")
     assert lease is not None
@@ -98,17 +92,17 @@ def test_a_board_is_taken_in_the_lab_and_on_itself_with_one_epoch(
     again = held.take_lease()  # after a restart of the board
     assert again.epoch == taken.epoch + 1
     assert (state.leases.get("b") or taken).epoch == again.epoch
-    held.ending.close()
+    held.claim.give_up()
     assert state.leases.list() == []
     assert [one.value for one in state.health.history("b")] == ["leased", "idle"]
 
 
 def test_epochs_come_from_the_board_when_the_state_is_an_older_one(
-    hold: Callable[..., HeldBoard], state: LabState, lab: LabFile
+    hold: Callable[..., BoardSession], state: LabState, lab: LabFile
 ) -> None:
     held = hold()
     held.take_lease()
-    held.ending.close()
+    held.claim.give_up()
     backup = state.backup(lab.root / "old.sqlite")
     held = hold()
     for _ in range(8):
@@ -120,11 +114,11 @@ def test_epochs_come_from_the_board_when_the_state_is_an_older_one(
     assert now.epoch == last.epoch + 1 == 10
     assert (state.leases.get("b") or last).epoch == 10
     with pytest.raises(LeaseLost, match=r"took the board .*epoch 10, this run has 9"):
-        held.check_lease()
+        held.claim.check()
 
 
 def test_a_restore_takes_no_epoch_back(
-    hold: Callable[..., HeldBoard], state: LabState, lab: LabFile
+    hold: Callable[..., BoardSession], state: LabState, lab: LabFile
 ) -> None:
     first = state.leases.acquire("b", purpose="a")
     backup = state.backup(lab.root / "old.sqlite")
@@ -139,19 +133,19 @@ def test_a_restore_takes_no_epoch_back(
 
 
 def test_another_host_is_told_who_has_the_board(
-    hold: Callable[..., HeldBoard], on_another_host: Callable[[], None]
+    hold: Callable[..., BoardSession], on_another_host: Callable[[], None]
 ) -> None:
     held = hold()
     held.take_lease()
     on_another_host()
-    for take in (hold().refuse_if_taken, hold().take_lease):
+    for take in (hold().claim.refuse_if_taken, hold().take_lease):
         with pytest.raises(BoardBusy, match=r"board b is in use by .*@.* since .*: run q2"):
             take()
-    held.check_lease()
+    held.claim.check()
 
 
 def test_a_controller_of_another_host_that_died_is_not_waited_for(
-    hold: Callable[..., HeldBoard],
+    hold: Callable[..., BoardSession],
     on_another_host: Callable[[], None],
     state: LabState,
     monkeypatch: pytest.MonkeyPatch,
@@ -159,44 +153,44 @@ def test_a_controller_of_another_host_that_died_is_not_waited_for(
     """Its last sign of life on the board is young, and its lease in the lab is over."""
     dead = hold(lease_seconds=5.0)  # the board is taken within it
     with monkeypatch.context() as patch:
-        patch.setattr("labctl.runs.board.in_use.LabLease._keep", lambda _self: None)
+        patch.setattr("labctl.runs.board.lab_lease.LabLease._keep", lambda _self: None)
         first = dead.take_lease()
     on_another_host()
     assert wait_until(lambda: state.leases.get("b") is None, timeout=30, interval=0.05)
     after = hold()
-    after.refuse_if_taken()
+    after.claim.refuse_if_taken()
     assert after.take_lease().epoch == first.epoch + 1
-    for use in (dead.check_lease, dead.require_lease, dead.take_lease):
+    for use in (dead.claim.check, dead.claim.require, dead.take_lease):
         with pytest.raises(LeaseLost, match="was not renewed in time"):
             use()
 
 
 def test_a_dead_controller_of_this_host_is_followed_at_once(
-    hold: Callable[..., HeldBoard], state: LabState, monkeypatch: pytest.MonkeyPatch
+    hold: Callable[..., BoardSession], state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labctl.runs.board.in_use.LabLease._keep", lambda _self: None)
+    monkeypatch.setattr("labctl.runs.board.lab_lease.LabLease._keep", lambda _self: None)
     first = hold().take_lease()
     after = hold()
-    after.refuse_if_taken()
+    after.claim.refuse_if_taken()
     assert after.take_lease().epoch == first.epoch + 1
     assert [one.reason for one in state.health.history("b")][1] == "its holder died"
 
 
 def test_a_run_that_is_taken_up_keeps_the_epoch_of_its_job(
-    hold: Callable[..., HeldBoard], state: LabState, monkeypatch: pytest.MonkeyPatch
+    hold: Callable[..., BoardSession], state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labctl.runs.board.in_use.LabLease._keep", lambda _self: None)
+    monkeypatch.setattr("labctl.runs.board.lab_lease.LabLease._keep", lambda _self: None)
     first = hold().take_lease()
     after = hold()
-    after.keep_lease(first)
+    after.claim.keep(first)
     lease = state.leases.get("b")
     assert lease is not None
-    assert lease.epoch == after.epoch == first.epoch
+    assert lease.epoch == after.claim.epoch == first.epoch
     assert after.take_lease().epoch == first.epoch + 1
 
 
 def test_a_lease_is_renewed_while_its_holder_lives(
-    hold: Callable[..., HeldBoard], state: LabState
+    hold: Callable[..., BoardSession], state: LabState
 ) -> None:
     held = hold(lease_seconds=30.0, renewals=300)
     held.take_lease()
@@ -208,11 +202,11 @@ def test_a_lease_is_renewed_while_its_holder_lives(
         return now is not None and now.expires > first.expires
 
     assert wait_until(is_renewed, timeout=60, interval=0.05)
-    held.check_lease()
+    held.claim.check()
 
 
 def test_who_cannot_renew_sends_and_records_nothing_more(
-    hold: Callable[..., HeldBoard], lab: LabFile
+    hold: Callable[..., BoardSession], lab: LabFile
 ) -> None:
     """The database is down; the holder stops before the lease is over."""
     held = hold(lease_seconds=6.0)  # the board is taken within it
@@ -223,14 +217,14 @@ def test_who_cannot_renew_sends_and_records_nothing_more(
 
     def is_over() -> bool:
         try:
-            held.require_lease()
+            held.claim.require()
         except LeaseLost:
             return True
         return False
 
     assert wait_until(is_over, timeout=60, interval=0.05)
     for use in (
-        held.check_lease,
+        held.claim.check,
         lambda: held.transport.run("touch board/late", timeout=5),
         lambda: held.transport.push(database, str(lab.root / "late"), TransferOptions(timeout=5)),
     ):
@@ -238,7 +232,7 @@ def test_who_cannot_renew_sends_and_records_nothing_more(
             use()
     assert list(lab.root.rglob("late")) == []
     alive = lab.root / "board" / "lease.alive"
-    held.ending.close()
+    held.claim.give_up()
     assert alive.exists()  # nothing was sent at the end either
     assert held.transport.run("echo a", timeout=60).text == "a\n"  # under no lease
 
@@ -251,7 +245,7 @@ from pathlib import Path
 from labctl.config.lab import find_lab
 from labctl.errors import LabctlError
 from labctl.runs import BoardUse
-from labctl.runs.board.in_use import lab_lease
+from labctl.runs.board.lab_lease import lab_lease
 from labctl.transport.registry import TRANSPORTS
 lab = replace(find_lab(Path(sys.argv[1]), TRANSPORTS), lease_seconds=3.0)
 lease = lab_lease(lab, lab.board("b"), BoardUse("run q2"))
@@ -288,51 +282,51 @@ def test_a_holder_that_was_stopped_and_comes_back_is_refused(lab: LabFile, state
 
 
 def test_a_reservation_that_begins_is_told_to_the_holder(
-    hold: Callable[..., HeldBoard], state: LabState
+    hold: Callable[..., BoardSession], state: LabState
 ) -> None:
     held = hold(renewals=600)
     held.take_lease()
-    held.refuse_if_kept_for_another()
+    held.claim.refuse_if_kept_for_another()
     now = (state.leases.get("b") or pytest.fail("no lease")).since
     state.reservations.add("b", now, now + 3600, holder="ann", by="ann@desk", reason="demo")
 
     def is_told() -> bool:
         try:
-            held.refuse_if_kept_for_another()
+            held.claim.refuse_if_kept_for_another()
         except BoardBusy as error:
             return "is reserved for ann" in error.message
         return False
 
     assert wait_until(is_told, timeout=60, interval=0.05)
-    held.check_lease()  # what is under way comes to its end
+    held.claim.check()  # what is under way comes to its end
 
 
 def test_a_run_that_would_reach_into_a_reservation_is_not_begun(
-    hold: Callable[..., HeldBoard], state: LabState
+    hold: Callable[..., BoardSession], state: LabState
 ) -> None:
     held = hold()
     held.take_lease()
     now = (state.leases.get("b") or pytest.fail("no lease")).since
-    held.ending.close()
+    held.claim.give_up()
     state.reservations.add("b", now + 1800, now + 3600, holder="ann", by="ann@desk")
     with pytest.raises(BoardBusy, match="is reserved for ann from"):
-        hold(BoardUse("long", 3600)).refuse_if_taken()
-    hold(BoardUse("short", 600)).refuse_if_taken()
+        hold(BoardUse("long", 3600)).claim.refuse_if_taken()
+    hold(BoardUse("short", 600)).claim.refuse_if_taken()
 
 
 def test_a_board_that_is_in_no_lab_has_its_own_lease_alone(
-    hold: Callable[..., HeldBoard], lab: LabFile
+    hold: Callable[..., BoardSession], lab: LabFile
 ) -> None:
     lab.path.unlink()
     held = hold()
-    assert held.in_lab is None
+    assert held.claim.in_lab is None
     held.take_lease()
-    held.require_lease()
+    held.claim.require()
     assert not (lab.root / "labctl.sqlite").exists()
 
 
 def test_a_database_that_is_gone_gives_no_board(
-    hold: Callable[..., HeldBoard], lab: LabFile
+    hold: Callable[..., BoardSession], lab: LabFile
 ) -> None:
     (lab.root / "labctl.sqlite").mkdir()
     with pytest.raises(HostError, match="cannot use the lab's state"):
@@ -378,16 +372,3 @@ def test_all_leases_of_a_process_are_renewed_in_one_transaction(
         lease.check()
         lease.release()
     assert state.leases.list() == []
-
-
-def test_the_tokens_of_a_host_take_little_space(
-    private_state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(in_use, "_MOST_TOKEN_BYTES", 170)
-    made = [in_use.new_own_token() for _ in range(35)]
-    sizes = [path.stat().st_size for path in in_use.own_leases()]
-    assert max(sizes) <= 170 + 17
-    known = [in_use.is_own_token(token) for token in made]
-    assert known == sorted(known)  # the last ones are known
-    assert sum(known) >= 10
-    assert not in_use.is_own_token("")

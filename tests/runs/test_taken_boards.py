@@ -2,9 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import agent_builds
@@ -18,7 +17,8 @@ from labctl.deploy.plan import plan
 from labctl.deploy.send import deploy
 from labctl.errors import BoardBusy, BoardError, DeviceLost, LeaseLost
 from labctl.records import BoardFacts, Execution
-from labctl.runs import HeldBoard
+from labctl.runs import BoardSession
+from labctl.runs.board.claim import BoardClaim
 from labctl.runs.board.deploy_preview import signs_of_life
 from labctl.runs.board.state_changes import BoardChanges
 from labctl.transport import CommandResult, LocalConfig
@@ -39,24 +39,41 @@ def workdir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def met(tmp_path: Path, private_state: Path, workdir: Path) -> Iterator[HeldBoard]:
-    """A board without an agent."""
+def meet(
+    tmp_path: Path, private_state: Path, workdir: Path
+) -> Iterator[Callable[[str], BoardSession]]:
+    """Meet the board; what this host remembers of it is under a name."""
     board = Board.model_validate(
         {"target": "host-x86_64", "workdir": str(workdir), "transport": LocalConfig()}
     )
     facts = BoardFacts(execution=Execution.NATIVE_HOST, machine="m", kernel="k", boot_id="b")
     lab, target = LabFile(tmp_path, Lab(lab="lab", boards={})), load_target("host-x86_64")
-    with LocalConfig().open() as link, ExitStack() as ending:
-        yield HeldBoard(board, lab, target, facts, link, tmp_path / "state" / "board", ending)
+    with LocalConfig().open() as link:
+
+        def meet(state: str) -> BoardSession:
+            claim = ending.enter_context(BoardClaim(board, lab, link, tmp_path / "state" / state))
+            return BoardSession(claim, lab, target, facts, tmp_path / "rate")
+
+        with ExitStack() as ending:
+            yield meet
 
 
 @pytest.fixture
-def held(met: HeldBoard, workdir: Path) -> HeldBoard:
+def met(meet: Callable[[str], BoardSession]) -> BoardSession:
+    """A board without an agent."""
+    return meet("board")
+
+
+@pytest.fixture
+def held(meet: Callable[[str], BoardSession], workdir: Path) -> BoardSession:
     """The same board, with an agent."""
-    path = str(workdir / "agent")
-    held = replace(met, _agent=BoardAgent(met.transport, path, str(workdir)))
-    held.fence.agent = path
-    return held
+    return with_agent(meet("board"), workdir)
+
+
+def with_agent(met: BoardSession, workdir: Path) -> BoardSession:
+    met.fence.agent = str(workdir / "agent")
+    met._agent = BoardAgent(met.transport, met.fence.agent, str(workdir))
+    return met
 
 
 def a_job_runs(workdir: Path) -> Path:
@@ -68,7 +85,7 @@ def a_job_runs(workdir: Path) -> Path:
     return job / "runs"
 
 
-def agent_in_store(met: HeldBoard, workdir: Path) -> None:
+def agent_in_store(met: BoardSession, workdir: Path) -> None:
     agent = describe(workdir / "agent", name="agent", executable=True)
     deploy(met.store, plan(met.store, [agent]))
 
@@ -79,18 +96,20 @@ def silent_for(workdir: Path, seconds: float) -> None:
     alive.write_text(f"{int(now) - int(seconds)} {boot}\n")
 
 
-def test_a_free_board_is_taken_and_left(met: HeldBoard, held: HeldBoard, workdir: Path) -> None:
-    met.refuse_if_taken()
+def test_a_free_board_is_taken_and_left(
+    met: BoardSession, held: BoardSession, workdir: Path
+) -> None:
+    met.claim.refuse_if_taken()
     taken = held.take_lease()
     assert (workdir / "lease.alive").exists()
-    met.refuse_if_taken()  # it is ours
-    held.ending.close()
+    met.claim.refuse_if_taken()  # it is ours
+    held.claim.give_up()
     assert not (workdir / "lease.alive").exists()
     assert json.loads((workdir / "lease").read_text())["epoch"] == taken.epoch
 
 
 def test_what_an_earlier_controller_changed_is_known_with_the_lease(
-    held: HeldBoard, workdir: Path
+    held: BoardSession, workdir: Path
 ) -> None:
     assert held.has_changes
     held.take_lease()
@@ -101,7 +120,7 @@ def test_what_an_earlier_controller_changed_is_known_with_the_lease(
 
 
 def test_what_is_wanted_is_looked_at_with_the_lease(
-    met: HeldBoard, held: HeldBoard, workdir: Path
+    met: BoardSession, held: BoardSession, workdir: Path
 ) -> None:
     agent_in_store(met, workdir)
     (good,) = held.store.contents()
@@ -115,86 +134,88 @@ def test_what_is_wanted_is_looked_at_with_the_lease(
     assert held.store.missing([good]) == []
 
 
-def test_a_lease_that_was_taken_over_is_left_as_well(held: HeldBoard, workdir: Path) -> None:
-    held.keep_lease(held.leases.acquire("lab"))
-    held.ending.close()
+def test_a_lease_that_was_taken_over_is_left_as_well(held: BoardSession, workdir: Path) -> None:
+    held.claim.keep(held.claim.leases.acquire("lab"))
+    held.claim.give_up()
     assert not (workdir / "lease.alive").exists()
 
 
-def test_another_controller_is_not_driven_out(met: HeldBoard, held: HeldBoard) -> None:
-    theirs = held.leases.acquire("nightly")
-    for take in (met.refuse_if_taken, held.take_lease):
+def test_another_controller_is_not_driven_out(met: BoardSession, held: BoardSession) -> None:
+    theirs = held.claim.leases.acquire("nightly")
+    for take in (met.claim.refuse_if_taken, held.take_lease):
         with pytest.raises(BoardBusy, match=r"is in use by nightly .*: it gave a sign of life"):
             take()
-    held.ending.close()
-    held.leases.check(theirs)
+    held.claim.give_up()
+    held.claim.leases.check(theirs)
 
 
-def test_a_dead_one_is_not_waited_for_for_ever(held: HeldBoard, workdir: Path) -> None:
-    held.leases = BoardLease(  # this computer may be just on
+def test_a_dead_one_is_not_waited_for_for_ever(held: BoardSession, workdir: Path) -> None:
+    held.claim.leases = BoardLease(  # this computer may be just on
         held.transport, str(workdir), fence=held.fence, alive_seconds=5.0
     )
-    theirs = held.leases.acquire("nightly")
+    theirs = held.claim.leases.acquire("nightly")
     silent_for(workdir, 10)
     assert held.take_lease().epoch == theirs.epoch + 1
 
 
 def test_a_silent_one_whose_job_runs_is_alive(
-    met: HeldBoard, held: HeldBoard, workdir: Path
+    met: BoardSession, held: BoardSession, workdir: Path
 ) -> None:
-    held.leases.acquire("nightly")
+    held.claim.leases.acquire("nightly")
     (workdir / "lease.alive").unlink()
     runs = a_job_runs(workdir)
     with pytest.raises(BoardBusy, match="a job runs there"):
         held.take_lease()
-    met.refuse_if_taken()  # without an agent in the store nobody has started a job
+    met.claim.refuse_if_taken()  # without an agent in the store nobody has started a job
     agent_in_store(met, workdir)
     with pytest.raises(BoardBusy, match="a job runs there"):
-        met.refuse_if_taken()
+        met.claim.refuse_if_taken()
     runs.unlink()
-    met.refuse_if_taken()
+    met.claim.refuse_if_taken()
     held.take_lease()
 
 
 def test_a_job_of_a_dead_controller_of_this_host_is_measured_undisturbed(
-    met: HeldBoard, held: HeldBoard, workdir: Path
+    met: BoardSession, held: BoardSession, workdir: Path
 ) -> None:
     """A deploy waits for it; a run takes its place, as ever."""
     agent_in_store(met, workdir)
     held.take_lease()
     runs = a_job_runs(workdir)
-    met.refuse_if_taken()
+    met.claim.refuse_if_taken()
     with pytest.raises(BoardBusy, match="a job runs there"):
-        met.refuse_if_taken(orphans=True)
+        met.claim.refuse_if_taken(orphans=True)
     runs.unlink()
-    met.refuse_if_taken(orphans=True)
+    met.claim.refuse_if_taken(orphans=True)
 
 
 def test_who_sends_under_a_lease_of_this_host_leaves_it_to_the_run_whose_job_is_there(
-    held: HeldBoard, workdir: Path
+    held: BoardSession, workdir: Path
 ) -> None:
     had = held.take_lease()
     a_job_runs(workdir).unlink()  # it came to its end, and nobody fetched it
     (workdir / "lease.alive").unlink()
     held.hold_to_send()
-    assert held.leases.read() == had
+    assert held.claim.leases.read() == had
     assert (workdir / "lease.alive").exists()
-    held.ending.close()
+    held.claim.give_up()
     assert not (workdir / "lease.alive").exists()
 
 
-def test_who_sends_does_not_go_under_the_name_of_a_run_that_left_nothing(held: HeldBoard) -> None:
+def test_who_sends_does_not_go_under_the_name_of_a_run_that_left_nothing(
+    held: BoardSession,
+) -> None:
     """Its process is dead, or came to its end: its lease is an old one."""
     had = held.take_lease()
     held.hold_to_send()
-    now = held.leases.read()
-    assert now == held.lease
+    now = held.claim.leases.read()
+    assert now == held.claim.lease
     assert now is not None
     assert (now.epoch, now.token == had.token) == (had.epoch + 1, False)
 
 
 def test_who_sends_gives_signs_of_life_until_he_loses_the_board(
-    held: HeldBoard, workdir: Path
+    held: BoardSession, workdir: Path
 ) -> None:
     alive = workdir / "lease.alive"
     held.hold_to_send()
@@ -205,13 +226,13 @@ def test_who_sends_gives_signs_of_life_until_he_loses_the_board(
     sign = signs_of_life(held, every=0.0)
     sign(1)
     assert alive.exists()
-    held.leases.acquire("nightly")
+    held.claim.leases.acquire("nightly")
     with pytest.raises(LeaseLost, match="nightly"):
         sign(1)
 
 
 def test_a_lease_is_our_own_before_its_answer_has_come(
-    held: HeldBoard, monkeypatch: pytest.MonkeyPatch
+    held: BoardSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The board has it, and who took it dies or loses the link before it knows that."""
 
@@ -227,41 +248,41 @@ def test_a_lease_is_our_own_before_its_answer_has_come(
         broken.setattr(held.transport, "run", lost)
         with pytest.raises(DeviceLost):
             held.take_lease()
-    held.leases.check(taken := held.leases.read() or pytest.fail("there is no lease"))
+    held.claim.leases.check(taken := held.claim.leases.read() or pytest.fail("there is no lease"))
     assert held.take_lease().epoch == taken.epoch + 1
 
 
-def test_what_this_host_had_is_its_own_whoever_died(held: HeldBoard, tmp_path: Path) -> None:
+def test_what_this_host_had_is_its_own_whoever_died(
+    held: BoardSession, meet: Callable[[str], BoardSession], workdir: Path
+) -> None:
     """Also when it comes by another way, of which it knows no epoch."""
     first = held.take_lease()
-    other = replace(held, state=tmp_path / "state" / "other")
-    other.fence.agent = held.fence.agent
-    second = other.take_lease()
+    second = with_agent(meet("other"), workdir).take_lease()
     assert second.epoch == first.epoch + 1
 
 
-def test_the_same_epoch_is_not_the_same_lease(held: HeldBoard) -> None:
+def test_the_same_epoch_is_not_the_same_lease(held: BoardSession) -> None:
     first = held.take_lease()
-    theirs = held.leases.acquire("nightly")
+    theirs = held.claim.leases.acquire("nightly")
     assert theirs.epoch == first.epoch + 1
-    held.epoch_file.write_text(f"{theirs.epoch}\n")
+    held.claim.epoch_file.write_text(f"{theirs.epoch}\n")
     with pytest.raises(BoardError, match=r"is in use by nightly.* another lab's lease"):
         held.take_lease()
 
 
 def test_a_lease_is_looked_at_before_each_trial_but_the_first_after_it_was_taken(
-    held: HeldBoard,
+    held: BoardSession,
 ) -> None:
     held.take_lease()
-    held.leases.acquire("nightly")
-    held.check_lease_before_trial()  # the agent refuses to start it
+    held.claim.leases.acquire("nightly")
+    held.claim.check_before_trial()  # the agent refuses to start it
     for _ in range(2):
         with pytest.raises(LeaseLost):
-            held.check_lease_before_trial()
+            held.claim.check_before_trial()
 
 
-def test_a_lease_of_an_earlier_process_is_looked_at_before_each_trial(held: HeldBoard) -> None:
-    held.keep_lease(held.leases.acquire("lab"))
-    held.leases.acquire("nightly")
+def test_a_lease_of_an_earlier_process_is_looked_at_before_each_trial(held: BoardSession) -> None:
+    held.claim.keep(held.claim.leases.acquire("lab"))
+    held.claim.leases.acquire("nightly")
     with pytest.raises(LeaseLost):
-        held.check_lease_before_trial()
+        held.claim.check_before_trial()

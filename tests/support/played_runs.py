@@ -157,34 +157,26 @@ class PlayedAgent:
 
 
 @dataclass
-class PlayedBoard:
-    """A board under a lease that may be lost. It answers again when the setting says so."""
+class PlayedClaim:
+    """A claim to a board that may be lost."""
 
     setting: "Setting"
-    board: Board
-    facts: BoardFacts
     agent: PlayedAgent
     leases: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(path="/w/lease"))
-    transport: None = None
-    fence: None = None
     epoch: int = 1
-    has_inherited_lease: bool = False
+    is_inherited: bool = False
 
-    @property
-    def has_changes(self) -> bool:
-        return self.setting.has_changes
-
-    def check_lease(self) -> None:
+    def check(self) -> None:
         if self.setting.lost:
             raise self.setting.lost
 
-    def check_lease_and_run(self, _script: str, *, timeout: float) -> None:
-        self.check_lease()
+    def check_and_run(self, _script: str, *, timeout: float) -> None:
+        self.check()
 
-    def check_lease_before_trial(self) -> None:
-        self.check_lease()
+    def check_before_trial(self) -> None:
+        self.check()
 
-    def require_lease(self) -> None:
+    def require(self) -> None:
         if self.setting.over:
             raise self.setting.over
 
@@ -196,8 +188,27 @@ class PlayedBoard:
         self.agent.remove(script)
         self.setting.released.append(script)
 
+
+@dataclass
+class PlayedBoard:
+    """A board under a claim. It answers again when the setting says so."""
+
+    setting: "Setting"
+    board: Board
+    facts: BoardFacts
+    agent: PlayedAgent
+    transport: None = None
+    fence: None = None
+
+    def __post_init__(self) -> None:
+        self.claim = PlayedClaim(self.setting, self.agent)
+
+    @property
+    def has_changes(self) -> bool:
+        return self.setting.has_changes
+
     def take_lease(self) -> Lease:
-        return Lease("lab", self.epoch, "host", "2026-11-21T00:00:00+00:00", "0123")
+        return Lease("lab", self.claim.epoch, "host", "2026-11-21T00:00:00+00:00", "0123")
 
     def lock_boot(self, boot_id: str) -> None:
         """Nobody else is there."""

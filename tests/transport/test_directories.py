@@ -152,7 +152,7 @@ def test_many_small_files_take_few_commands(
         return run(command, timeout=timeout, separate_stderr=separate_stderr)
 
     monkeypatch.setattr(transport, "run", counted)
-    monkeypatch.setattr(transport, "board_hash", None)
+    transport.use_hash(None)
     assert push_directory(transport, here, f"{folder}/there", OPTIONS).files == 300
     assert sum("sha256sum ./" in command for command in commands) <= 5
     assert len(commands) <= 12, commands
@@ -231,7 +231,7 @@ class Lying(ScriptedTransport):
 
     def __init__(self, *answers: Answer):
         super().__init__("ef53 .\n", *answers)
-        self.board_hash = BoardHash("sha256", ("sha256sum",))
+        self.use_hash(BoardHash("sha256", ("sha256sum",)))
         self.files = {"/data/x/a": b"x", "/data/x/b": b"x"}
 
 

@@ -104,7 +104,7 @@ class Choice:
         from labctl.deploy.plan import agent_hash
 
         lab, board = self._of_lab
-        transport.board_hash = agent_hash(transport, board.workdir, board.target, lab.root)
+        transport.use_hash(agent_hash(transport, board.workdir, board.target, lab.root))
 
     @cached_property
     def _of_lab(self) -> "tuple[LabFile, Board]":

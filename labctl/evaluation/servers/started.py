@@ -28,9 +28,9 @@ from labctl.performance.prediction import ModelWorkload, Rates
 from labctl.records import ArtifactIdentity, BoardFacts, EndpointRecord, ModelIdentity
 from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.runs.board.deploy_preview import missing_objects, send, sending, wanted_on
-from labctl.runs.board.held_board import HeldBoard, hold_board
-from labctl.runs.board.in_use import BoardUse
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.server_host import BoardServers
+from labctl.runs.board.session import BoardSession, hold_board
 from labctl.runs.context import renew_board
 from labctl.runs.inputs.servers import ServerFiles, find_server
 from labctl.runs.observer import Observer
@@ -142,11 +142,11 @@ def started_endpoint(
     """
 
     @contextmanager
-    def held_board(board: Board) -> Iterator[HeldBoard]:
+    def held_board(board: Board) -> Iterator[BoardSession]:
         assert connect is not None  # of a board there is a link
         use = BoardUse(f"serve {request.model}", request.max_seconds)
         with connect() as transport, hold_board(board, transport, lab, use) as held:
-            held.refuse_if_taken()
+            held.claim.refuse_if_taken()
             yield held
 
     def look() -> None:
@@ -177,7 +177,7 @@ def started_endpoint(
 def _served_by_board(
     request: ServerRequest,
     files: ServerFiles,
-    held: HeldBoard,
+    held: BoardSession,
     folder: Path,
     observer: Observer,
 ) -> Iterator[StartedEndpoint]:

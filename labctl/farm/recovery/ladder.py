@@ -30,7 +30,7 @@ from labctl.errors import (
 )
 from labctl.http import Unreachable, read_body, request
 from labctl.retry import retry_infra
-from labctl.runs.board.held_board import hold_board
+from labctl.runs.board.session import hold_board
 from labctl.runs.observer import Observer
 from labctl.state import StateLease, lab_state
 from labctl.transport import Transport, reboot
@@ -261,9 +261,9 @@ def contact(lab: LabFile, board: Board, connect: Connect) -> int:
     Raises BoardBusy while somebody else uses it, LinkError, BoardError, ConfigError.
     """
     with connect(board) as link, hold_board(board, link, lab, None) as held:
-        held.refuse_if_taken()
+        held.claim.refuse_if_taken()
         survey(link, board.workdir)
-        now = held.leases.read()
+        now = held.claim.leases.read()
         return 0 if now is None else now.epoch
 
 

@@ -11,7 +11,7 @@ from labctl.engines import COMPUTE_BENCHMARK, Inputs, RawOutput
 from labctl.errors import ConfigError, OutputNotUnderstood
 from labctl.records import ComputeRate
 from labctl.runs.board.deploy_preview import program_path
-from labctl.runs.board.held_board import HeldBoard
+from labctl.runs.board.session import BoardSession
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles, find_files
 
 _TIMEOUT_SECONDS = 1200.0
@@ -34,7 +34,7 @@ def benchmark_files(path: Path, board: Board, lab: LabFile) -> RecipeFiles:
 
 
 def compute_rate(
-    held: HeldBoard, prepared: Prepared, measuring: Measuring, paths: Mapping[str, str]
+    held: BoardSession, prepared: Prepared, measuring: Measuring, paths: Mapping[str, str]
 ) -> ComputeRate:
     """Run the benchmark; ``paths`` are where its files are on the board, by SHA-256.
 

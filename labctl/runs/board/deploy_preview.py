@@ -19,7 +19,7 @@ from labctl.deploy import (
 from labctl.deploy.send import deploy
 from labctl.errors import ConfigError, LabctlError, LinkError
 from labctl.records import ModelIdentity
-from labctl.runs.board.held_board import HeldBoard
+from labctl.runs.board.session import BoardSession
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import make_forecast
@@ -71,7 +71,7 @@ class DeployPreview:
 
 
 def preview_deploy(
-    held: HeldBoard, prepared: Sequence[Prepared], limit_bytes_per_second: float | None = None
+    held: BoardSession, prepared: Sequence[Prepared], limit_bytes_per_second: float | None = None
 ) -> DeployPreview:
     """Look at a board and say what recipes need of it. Raises as :func:`missing_on` does."""
     wanted, found = missing_on(held, prepared)
@@ -83,7 +83,7 @@ def preview_deploy(
     return DeployPreview(held.board, wanted, fits, tuple(found), known, limit_bytes_per_second)
 
 
-def memory_fits(held: HeldBoard, prepared: Iterable[Prepared]) -> Iterator[MemoryFit]:
+def memory_fits(held: BoardSession, prepared: Iterable[Prepared]) -> Iterator[MemoryFit]:
     """Yield the memory that each variant needs on a board, where enough of its model is known."""
     for one in prepared:
         if one.tells_memory:
@@ -96,17 +96,17 @@ def warnings(fits: Iterable[MemoryFit]) -> list[str]:
 
 
 def missing_on(
-    held: HeldBoard, prepared: Iterable[Prepared]
+    held: BoardSession, prepared: Iterable[Prepared]
 ) -> tuple[DeployPlan, list[LabctlError]]:
     """Ask a board what it has of what recipes need; all reasons why the rest cannot be sent.
 
-    Raises what :meth:`HeldBoard.plan` raises.
+    Raises what :meth:`BoardSession.plan` raises.
     """
     return missing_objects(held, (item for one in prepared for item in objects_of(one)))
 
 
 def missing_objects(
-    held: HeldBoard, wanted_objects: Iterable[Object]
+    held: BoardSession, wanted_objects: Iterable[Object]
 ) -> tuple[DeployPlan, list[LabctlError]]:
     """Ask a board what it has of some files; see :func:`missing_on`."""
     objects: dict[str, Object] = {}
@@ -124,13 +124,13 @@ def missing_objects(
     return replace(wanted, arrived_bytes=arrived), found
 
 
-def wanted_on(held: HeldBoard, plan: DeployPlan) -> list[StoredObject]:
+def wanted_on(held: BoardSession, plan: DeployPlan) -> list[StoredObject]:
     """Return what a plan wants in a board's store, the agent included."""
     return [*(item.stored for item in plan.objects), held.agent_object.stored]
 
 
 def send(
-    held: HeldBoard,
+    held: BoardSession,
     wanted: DeployPlan,
     options: DeployOptions,
     watch: Stopwatch | None = None,
@@ -156,7 +156,7 @@ def send(
     return deploy(held.store, wanted, replace(options, pace=pace))
 
 
-def signs_of_life(held: HeldBoard, every: float = SIGN_SECONDS) -> Callable[[int], None]:
+def signs_of_life(held: BoardSession, every: float = SIGN_SECONDS) -> Callable[[int], None]:
     """Make the hook that gets bytes before they are sent; it raises LeaseLost."""
     due = time.monotonic() + every
 
@@ -165,7 +165,7 @@ def signs_of_life(held: HeldBoard, every: float = SIGN_SECONDS) -> Callable[[int
         if time.monotonic() >= due:
             due = time.monotonic() + every
             with suppress(LinkError):  # who sends notices that, too, and takes it up again
-                held.check_lease()
+                held.claim.check()
 
     return sign
 

@@ -28,8 +28,8 @@ from labctl.runs.board.deploy_preview import (
     wanted_on,
     warnings,
 )
-from labctl.runs.board.held_board import HeldBoard, hold_board
-from labctl.runs.board.in_use import BoardUse
+from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.board.session import BoardSession, hold_board
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles
 from labctl.runs.inputs.programs import missing_agent
 from labctl.runs.observer import Observer
@@ -42,19 +42,23 @@ from labctl.transport import Transport
 class Opened:
     """A board that is ours until the context ends, and recipes that nothing of is missing here."""
 
-    held: HeldBoard
+    held: BoardSession
     prepared: Sequence[Prepared]
     missing: DeployPlan
     observer: Observer
     #: Warnings that were shown already, before models were fetched.
     warned: Sequence[str] = ()
 
-    def take(self) -> tuple[Lease, dict[str, str]]:
+    def take(
+        self, before_use: Callable[[BoardSession], None] = lambda _held: None
+    ) -> tuple[Lease, dict[str, str]]:
         """Take the board's lease, and send what it lacks; the lease, and the paths by SHA-256.
 
-        Raises what :meth:`HeldBoard.take_lease` and :meth:`send` raise.
+        ``before_use`` gets the board between the two: it is ours, and nothing was sent. Raises what
+        that, :meth:`BoardSession.take_lease` and :meth:`send` raise.
         """
         lease = self.held.take_lease(wanted_on(self.held, self.missing))
+        before_use(self.held)
         return lease, self.send(has_asked=True)
 
     def send(self, *, has_asked: bool = False) -> dict[str, str]:
@@ -77,8 +81,8 @@ def open_board(
     *,
     use: BoardUse,
     ours: Callable[[Lease], bool] | None = None,
-    check: Callable[[HeldBoard], None] = lambda _held: None,
-    on_contact: Callable[[HeldBoard], None] = lambda _held: None,
+    check: Callable[[BoardSession], None] = lambda _held: None,
+    on_contact: Callable[[BoardSession], None] = lambda _held: None,
     build: Callable[[BuildRequest], object] | None = None,
 ) -> Iterator[Opened]:
     """Hold a board, see what it can take, fetch the models, and look again before it is used.
@@ -87,17 +91,17 @@ def open_board(
     while models are fetched, it may become another. ``on_contact`` gets the board when it has
     answered and is free, before anything is fetched; ``build`` then makes the agent for its
     machine, unless that is here. Raises BoardBusy and what else
-    :func:`labctl.runs.board.held_board.hold_board` raises, what :func:`labctl.models.resolve`
+    :func:`labctl.runs.board.session.hold_board` raises, what :func:`labctl.models.resolve`
     raises, and all problems of :func:`labctl.deploy.refuse` as soon as they are known. A board that
     breaks the work off is to be checked before the next job.
     """
     with _blaming_board(board, lab, use, observer), ExitStack() as ending:
 
-        def hold() -> HeldBoard:
+        def hold() -> BoardSession:
             transport = ending.enter_context(connect())
             held = ending.enter_context(hold_board(board, transport, lab, use))
             held.survivors.note = observer.note
-            held.refuse_if_taken(ours=ours)
+            held.claim.refuse_if_taken(ours=ours)
             check(held)
             for one in files:
                 as_scheduled(one.recipe, held.facts)  # raises for CPUs that it does not have

@@ -31,7 +31,7 @@ from labctl.files import host_writes
 from labctl.records import JobStatus
 from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.runs.board.deploy_preview import SIGN_SECONDS
-from labctl.runs.board.held_board import HeldBoard
+from labctl.runs.board.session import BoardSession
 from labctl.transport import forwarded_port, remote_words
 
 #: Names of the jobs that are servers begin so.
@@ -61,7 +61,7 @@ class BoardServers:
     ``on_link_loss`` gets each loss that is tried again, ``note`` what people should know.
     """
 
-    held: HeldBoard
+    held: BoardSession
     folder: Path
     seconds: float
     on_link_loss: Callable[[InfraError], None] = lambda _error: None
@@ -99,13 +99,13 @@ class BoardServers:
     def start(self, argv: Sequence[str], port: int) -> "BoardServer":
         """Start a server. Raises what :meth:`labctl.board.BoardAgent.start` raises, LeaseLost."""
         held = self.held
-        held.check_lease()
+        held.claim.check()
         spec = JobSpec(
             directory=held.agent.job_directory(f"{_PREFIX}{secrets.token_hex(8)}"),
             argv=tuple(argv),
             timeout_s=self.seconds,
-            epoch=held.epoch,
-            lease_path=held.leases.path,
+            epoch=held.claim.epoch,
+            lease_path=held.claim.leases.path,
             sample_ms=_SAMPLE_MS,
             max_output_bytes=_MOST_OUTPUT_BYTES,
         )
@@ -186,7 +186,7 @@ class BoardServer:
         def sign() -> None:
             while not over.wait(SIGN_SECONDS):
                 try:
-                    self.host.held.check_lease()
+                    self.host.held.claim.check()
                 except LinkError:
                     continue  # requests notice that, too
                 except InfraError as error:

@@ -138,14 +138,14 @@ def _on_board(
     held, recipe = context.held, context.prepared.recipe
     folder = context.directory.trial_path(trial.number, trial.slug)
     # The agent compares epochs alone: whose the board is, is asked before and after.
-    context.retry(held.check_lease_before_trial)
+    context.retry(held.claim.check_before_trial)
     if not attempt.open:  # else it is under way
         context.observer.trial_progress(GETTING_READY)
         began = time.monotonic()
         clock, conditions = context.clock, context.conditions
         try:
             found.conditions = context.retry(
-                lambda: conditions.ready(clock.longest_wait(trial), held.check_lease)
+                lambda: conditions.ready(clock.longest_wait(trial), held.claim.check)
             )
         except (BoardNotReady, ConfigError):
             found.conditions = conditions.last
@@ -156,8 +156,8 @@ def _on_board(
         directory=context.job_directory(attempt),
         argv=found.argv,
         timeout_s=limit.seconds,
-        epoch=held.epoch,
-        lease_path=held.leases.path,
+        epoch=held.claim.epoch,
+        lease_path=held.claim.leases.path,
         cpus=recipe.scheduling.cpus,
         nice=recipe.scheduling.nice or 0,
         sample_ms=_sample_ms(recipe),
@@ -176,7 +176,7 @@ def _on_board(
         status=job,
         reattach_s=context.reattach_seconds,
         on_link_loss=context.observer.link_lost,
-        ask=held.check_lease_and_run,
+        ask=held.claim.check_and_run,
     )
     return job, metering
 

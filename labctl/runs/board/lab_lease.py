@@ -1,131 +1,30 @@
-"""Use of a board: by this process, by another labctl of this host, or by one of another host.
+"""The lease of a board in the lab's state, and its renewal.
 
 The lab's state decides between controllers of all hosts that share it. A thread renews the leases
 of a process. A process that cannot renew them in time (the database is gone, or it was stopped
 itself) sends nothing more to its boards and records nothing more, before anybody else can have
 them.
-
-Without a state that is shared, controllers of other hosts are not driven out while they live; those
-of this host are known again by the tokens of their leases.
 """
 
-import hashlib
-import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Protocol
 from weakref import WeakValueDictionary
 
-from labctl.board import (
-    ALIVE_SECONDS,
-    BoardAgent,
-    Lease,
-    LeaseStatus,
-)
-from labctl.board.running_jobs import running_jobs
+from labctl.board import Lease
 from labctl.config.lab import Board, LabFile
 from labctl.database import patience
-from labctl.errors import BoardBusy, ConfigError, HostError, HostTimeout, LeaseLost
-from labctl.files import append_line, host_writes, locked, state_dir
+from labctl.errors import ConfigError, HostError, LeaseLost
 from labctl.records import BoardFacts, Execution
+from labctl.runs.board.own_tokens import is_own_token
 from labctl.state import BoardLeases, LabState, StateLease, lab_state
 from labctl.state.leases import steady_seconds
 from labctl.state.reservations import Reservation, other_keeps
-from labctl.transport import Transport
 
 #: Time to wait for a database that does not answer while a board is released.
 _LEAVE_SECONDS = 10.0
 _RENEWALS = 3
-#: Bytes of tokens in a file: 60,000 of them. A token matters while its lease is in force.
-_MOST_TOKEN_BYTES = 1 << 20
-
-
-def board_state(way: str, board: Board) -> Path:
-    """Return this host's folder for a workdir, by its address or by the boot that it is on."""
-    key = hashlib.sha256(f"{way}\n{board.workdir}".encode()).hexdigest()[:16]
-    return state_dir() / "boards" / key
-
-
-@contextmanager
-def lock_board(board: Board, lock: Path) -> Iterator[None]:
-    """Keep other processes of this host out of a board. Raises BoardBusy."""
-    held = False
-    try:
-        with locked(lock, timeout=0, holder="another labctl"):
-            held = True
-            yield
-    except HostTimeout as error:
-        if held:
-            raise
-        raise BoardBusy(
-            f"board {board.name} is in use: {error.message}", hint=error.hint
-        ) from error
-
-
-@dataclass(frozen=True)
-class Whose:
-    """The lab that wants a board, and what it knows of the lease that is there.
-
-    ``own``: it is over, since this host or the lab's state gave it. ``orphans``: also a job whose
-    controller was one of these, and died, keeps the board.
-    """
-
-    lab: str
-    own: bool
-    orphans: bool = False
-
-
-def refuse_conflict(
-    board: Board,
-    transport: Transport,
-    before: LeaseStatus,
-    agent: Callable[[], BoardAgent | None],
-    whose: Whose,
-) -> None:
-    """Raise BoardBusy rather than drive out a controller that is alive, or whose job runs."""
-    lease = before.lease
-    if whose.own and not whose.orphans:
-        return  # its holder is dead: the lock is ours
-    if before.alive and not whose.own:
-        why = f"it gave a sign of life {before.silent_seconds:.0f} s ago"
-    elif (asked := agent()) and running_jobs(transport, board.workdir, asked).jobs:
-        why = "a job runs there"
-    else:
-        return
-    if lease.lab != whose.lab:
-        why += "; that is another lab's lease"
-    raise BoardBusy(
-        f"board {board.name} is in use by {lease.lab} on {lease.host} since {lease.utc}: {why}",
-        hint="wait for its end; a controller that died holds a board for"
-        f" {ALIVE_SECONDS / 60:.0f} minutes, and as long as its job runs",
-    )
-
-
-def own_leases() -> tuple[Path, Path]:
-    """Return the files with the tokens of this host's last leases, of whatever board."""
-    return state_dir() / "leases", state_dir() / "leases.old"
-
-
-def new_own_token() -> str:
-    """Make a lease's token that this host knows again, though this process dies at once."""
-    token, (new, old) = secrets.token_hex(8), own_leases()
-    with locked(new.with_name("leases.lock"), timeout=_LEAVE_SECONDS), host_writes(new):
-        if new.exists() and new.stat().st_size > _MOST_TOKEN_BYTES:
-            new.replace(old)
-        append_line(new, token)
-    return token
-
-
-def is_own_token(token: str) -> bool:
-    """Tell whether this host took the lease with a token."""
-    for path in own_leases() if token else ():
-        with suppress(FileNotFoundError):
-            if f"\n{token}\n" in f"\n{path.read_text(encoding='utf-8')}":
-                return True
-    return False
 
 
 @dataclass(frozen=True)
@@ -265,6 +164,11 @@ class LabLease:
         return self._state.identity
 
     @property
+    def is_taken(self) -> bool:
+        """True once this process took the board; also when it has lost it."""
+        return self._lease is not None
+
+    @property
     def now(self) -> StateLease:
         """The lease as it is now. Raises LeaseLost."""
         self.check()
@@ -295,7 +199,7 @@ class LabLease:
     def take(self, token: str, *, minimum_epoch: int = 0, keep_epoch: int = 0) -> int:
         """Take the board, or raise the epoch of the lease that this process has; that epoch.
 
-        ``token`` stands among those of this host. With ``keep_epoch`` the epoch of a lease on the
+        ``token`` is one of this host's. With ``keep_epoch`` the epoch of a lease on the
         board is kept, unless another had a greater one. Raises BoardBusy, LeaseLost, HostError.
         """
         if self._lease is not None:
@@ -345,8 +249,10 @@ class LabLease:
 
     def release(self) -> None:
         """Let the board go. Raises HostError; then the lease ends by itself."""
+        if self._lease is None:
+            return
         self._renewer.remove(self)
-        if self._lease is not None and self._lost is None:
+        if self._lost is None:
             with patience(_LEAVE_SECONDS):
                 self.leases.release(self._lease)
 

@@ -1,7 +1,6 @@
 import hashlib
 import json
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,8 @@ from labctl.config.target import load_target
 from labctl.deploy.plan import Object, check_features, check_machine
 from labctl.errors import BoardError, ConfigError
 from labctl.records import BoardFacts, CpuFacts, Execution
-from labctl.runs.board.held_board import HeldBoard
+from labctl.runs.board.claim import BoardClaim
+from labctl.runs.board.session import BoardSession
 from labctl.transport import CommandResult, LocalTransport, Transport
 from labctl.transport.registry import TRANSPORTS
 from labctl.transport.testing import WrappedTransport
@@ -73,16 +73,18 @@ def test_a_board_that_restarted_is_kept_from_others_of_this_host_as_well(
 ) -> None:
     board = {"target": "rk3568", "transport": {"kind": "local"}, "workdir": "/w"}
     lab = LabFile(tmp_path, lab_model(TRANSPORTS).model_validate({"boards": {"b": board}}))
-    transport = LocalTransport()
-    with ExitStack() as ours:
-        met = HeldBoard(lab.board("b"), lab, RK3568, facts(), transport, tmp_path, ours)
-        met.lock_boot("the first boot")
-        met.lock_boot("the second")
+    transport, board = LocalTransport(), lab.board("b")
+    with BoardClaim(board, lab, transport, tmp_path) as ours:
+        ours.lock_boot("the first boot")
+        ours.lock_boot("the second")
         for boot in ("the first boot", "the second"):
-            with ExitStack() as others, pytest.raises(BoardError, match="board b is in use"):
-                replace(met, ending=others).lock_boot(boot)
-    with ExitStack() as others:
-        replace(met, ending=others).lock_boot("the second")
+            with (
+                BoardClaim(board, lab, transport, tmp_path) as others,
+                pytest.raises(BoardError, match="board b is in use"),
+            ):
+                others.lock_boot(boot)
+    with BoardClaim(board, lab, transport, tmp_path) as others:
+        others.lock_boot("the second")
 
 
 TOLD = {
@@ -97,7 +99,7 @@ TOLD = {
 OTHER_MACHINE = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xb7\x00" + bytes(200)
 
 
-def with_agent(tmp_path: Path, ending: ExitStack, program: bytes) -> tuple[HeldBoard, Commands]:
+def with_agent(tmp_path: Path, ending: ExitStack, program: bytes) -> tuple[BoardSession, Commands]:
     """A board on which a program is stamped as the agent."""
     workdir, sha256 = tmp_path / "work dir", hashlib.sha256(program).hexdigest()
     local = tmp_path / "agent"
@@ -111,7 +113,8 @@ def with_agent(tmp_path: Path, ending: ExitStack, program: bytes) -> tuple[HeldB
     transport.commands.clear()
     board = {"target": "rk3568", "transport": {"kind": "local"}, "workdir": str(workdir)}
     lab = LabFile(tmp_path, lab_model(TRANSPORTS).model_validate({"boards": {"b": board}}))
-    held = HeldBoard(lab.board("b"), lab, RK3568, facts(features=()), transport, tmp_path, ending)
+    claim = ending.enter_context(BoardClaim(lab.board("b"), lab, transport, tmp_path))
+    held = BoardSession(claim, lab, RK3568, facts(features=()), tmp_path / "rate")
     held.agent_object = Object(sha256, len(program), local, "agent", executable=True)
     return held, transport
 
