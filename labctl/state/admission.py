@@ -10,6 +10,7 @@ from labctl.state.job import ORDER, update, waiting_row
 from labctl.state.job_order import Suits, Waiting, hand_out
 from labctl.state.quotas import QuotaCheck
 from labctl.state.reservations import other_keeps, reservations_from
+from labctl.state.shared_limits import LimitCheck
 from labctl.state.tables import short_line
 
 if TYPE_CHECKING:
@@ -71,13 +72,14 @@ class Admission:
         self._lease_seconds = state.lease_seconds
         self._kept = reservations_from(connection, now)
         self._quotas = QuotaCheck(connection, now, state.quotas)
+        self._limits = LimitCheck(connection, state.shared_limits)
         self._out = out_of_service(connection)
         self._own = own
         #: Job -> why it may not have the last board considered, for people.
         self.refused: dict[str, str] = {}
 
     def admits(self, job: Waiting, board: str) -> bool:
-        """Return True if the user of a job may have a board for as long as the job may take."""
+        """Return True if a job may have a board now, for as long as the job may take."""
         try:
             self._check(job, board)
         except (BoardBusy, BoardOutOfService) as error:
@@ -86,8 +88,9 @@ class Admission:
         return True
 
     def took(self, job: Waiting, board: str) -> None:
-        """Count a board that a job gets against its user's quota."""
+        """Count a board that a job gets against its user's quota and the shared limits."""
         self._quotas.took(board, job.submitter)
+        self._limits.took(board, job.uses, job.name)
         self.refused.pop(job.id, None)
 
     def _check(self, job: Waiting, board: str) -> None:
@@ -99,6 +102,7 @@ class Admission:
         health = None if job.id == self._own else self._out.get(board)
         if health is not None and not health.may_do(job.kind) and not self._holds(job, board):
             health.require_work()
+        self._limits.check(board, job.uses)
 
     def _holds(self, job: Waiting, board: str) -> bool:
         """Return True if its user holds a board, and may use it whatever its health."""

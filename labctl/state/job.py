@@ -27,14 +27,15 @@ JobState = Literal["waiting", "running", "done", "cancelled"]
 COLUMNS = (
     "id, kind, name, request, boards, tried, priority, position, submitter, submitted_at,"
     " expected_seconds, max_seconds, state, board, worker, attempts, failures, expires, stop, run,"
-    " started_at, ended_at, exit_status, blame, reason, broken"
+    " started_at, ended_at, exit_status, blame, reason, broken, uses"
 )
 NAMES = COLUMNS.split(", ")
 #: Query for jobs that run, or of which nobody can read if they do.
 RUNNING = (
     f"SELECT {COLUMNS} FROM job WHERE COALESCE(state, '') NOT IN ('waiting', 'done', 'cancelled')"
 )
-ORDER = "id, boards, tried, priority, position, submitter, kind, max_seconds, reason"
+ORDER = "id, name, boards, tried, uses, priority, position, submitter, kind, max_seconds, reason"
+_ORDER_NAMES = ORDER.split(", ")
 
 
 def new_job_id() -> str:
@@ -56,6 +57,8 @@ class NewJob:
     expected_seconds: float | None = None
     #: Maximum duration; the board must not be kept for another user before that is over.
     max_seconds: float = 0.0
+    #: Shared limits that it uses besides those of its board.
+    uses: tuple[str, ...] = ()
     submitter: str = field(default_factory=lambda: f"{user_name()}@{socket.gethostname()}")
     #: Submitted twice, it is one job.
     id: str = field(default_factory=new_job_id)
@@ -99,6 +102,8 @@ class Job:
     reason: str | None
     #: Boards that broke under it -> the first time, in seconds since 1970.
     broken: Mapping[str, float]
+    #: Shared limits that it uses besides those of its board.
+    uses: tuple[str, ...]
     #: Why its row cannot be read: nobody runs it, and its board counts as taken. None: it can.
     damaged: str | None = None
 
@@ -183,18 +188,25 @@ def end(
 
 def waiting_of(job: Job) -> Waiting:
     """Return the facts of a job that the order needs."""
-    boards = tuple(board for board in job.boards if board not in job.tried)
-    is_foreground = job.kind == "foreground"
-    place = (job.priority, job.position, job.submitter)
-    return Waiting(job.id, boards, *place, is_foreground, job.max_seconds, job.kind)
+    return _waiting({name: getattr(job, name) for name in _ORDER_NAMES})
 
 
 def waiting_row(row: Mapping[str, Any]) -> Waiting | None:
     """Return the facts that the order needs, from a row of ORDER; None for a damaged one."""
-    row, damaged = read("job", list(row), list(row.values()))
-    if damaged:
-        return None
-    boards = tuple(board for board in row["boards"] if board not in row["tried"])
-    place = (row["priority"], row["position"], row["submitter"])
-    is_foreground = row["kind"] == "foreground"
-    return Waiting(row["id"], boards, *place, is_foreground, row["max_seconds"], row["kind"])
+    values, damaged = read("job", list(row), list(row.values()))
+    return None if damaged else _waiting(values)
+
+
+def _waiting(values: Mapping[str, Any]) -> Waiting:
+    return Waiting(
+        values["id"],
+        tuple(board for board in values["boards"] if board not in values["tried"]),
+        values["priority"],
+        values["position"],
+        values["submitter"],
+        is_foreground=values["kind"] == "foreground",
+        max_seconds=values["max_seconds"],
+        kind=values["kind"],
+        uses=values["uses"],
+        name=values["name"],
+    )

@@ -29,6 +29,10 @@ class Waiting:
     #: Maximum duration in s.
     max_seconds: float = 0.0
     kind: str = "run"
+    #: Shared limits that it uses besides those of its board.
+    uses: tuple[str, ...] = ()
+    #: For people.
+    name: str = ""
 
 
 #: True if a job may have a board.

@@ -59,6 +59,7 @@ class Jobs:
                     "boards": json.dumps(job.boards),
                     "tried": "[]",
                     "broken": "{}",
+                    "uses": json.dumps(job.uses),
                     "priority": job.priority,
                     "position": max(last, 0.0) + number,
                     "submitter": job.submitter,

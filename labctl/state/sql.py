@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from labctl.config.quotas import Quota
+    from labctl.config.shared_limits import SharedLimits
     from labctl.database.base import Row
 
 
@@ -19,6 +20,10 @@ class StateDatabase(Protocol):
     @property
     def quotas(self) -> "Mapping[str, Quota]":
         """Quotas of the boards, by user."""
+
+    @property
+    def shared_limits(self) -> "SharedLimits":
+        """Limits of what the boards share."""
 
     @property
     def lease_seconds(self) -> float:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from labctl.config.lab import LabFile
+from labctl.config.shared_limits import SharedLimits
 from labctl.database import DamagedDatabase, Database, Schema, SqliteDatabase, lab_database
 from labctl.database.base import Ask, Row, together
 from labctl.errors import ConfigError, printable_line
@@ -142,6 +143,9 @@ class LabState:
 
     def __init__(self, lab: LabFile, database: Database):
         self.quotas: Mapping[str, Quota] = lab.lab.quotas
+        self.shared_limits = SharedLimits(
+            lab.lab.shared_limits, {name: board.shares for name, board in lab.lab.boards.items()}
+        )
         self.lease_seconds = lab.lease_seconds
         self._database = database
         self._key = (str(lab.root.absolute()), lab.database or "")

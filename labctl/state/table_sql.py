@@ -96,6 +96,7 @@ FARM = (
         boards TEXT NOT NULL,
         tried TEXT NOT NULL,
         broken TEXT NOT NULL,
+        uses TEXT NOT NULL,
         priority INTEGER NOT NULL,
         position DOUBLE PRECISION NOT NULL,
         submitter TEXT NOT NULL,

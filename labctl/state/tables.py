@@ -191,7 +191,8 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
     "job": {
         "id": _LINE, "kind": _one_of("run", "untrusted", "foreground", "health", "nightly"),
         "name": _LINE, "request": Column(_request, "{}"), "boards": _NAMES, "tried": _NAMES,
-        "broken": Column(_moments, {}), "priority": Column(partial(_whole, low=-100, high=100), 0),
+        "uses": _NAMES, "broken": Column(_moments, {}),
+        "priority": Column(partial(_whole, low=-100, high=100), 0),
         "position": Column(partial(_number, low=-MOST_WHOLE), 0.0), "submitter": _LINE,
         "submitted_at": _MOMENT, "expected_seconds": _or_null(_SECONDS), "max_seconds": _SECONDS,
         "state": _one_of("running", "waiting", "done", "cancelled"), "board": _LINE_0,

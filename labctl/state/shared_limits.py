@@ -1,0 +1,49 @@
+"""Shared limits, counted from the running jobs of all hosts."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from labctl.config.shared_limits import SharedLimits
+from labctl.errors import BoardBusy
+from labctl.state import sql
+from labctl.state.tables import read
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+#: Number of jobs that the reason of a waiting job names.
+_NAMED = 3
+_COLUMNS = "name, board, uses"
+
+
+class LimitCheck:
+    """Check at one moment, in the caller's transaction."""
+
+    def __init__(self, connection: "Connection", limits: SharedLimits):
+        self._limits = limits
+        #: Limit -> the jobs that use it, for people.
+        self._users: dict[str, list[str]] = {}
+        if not limits.most:
+            return
+        question = f"SELECT {_COLUMNS} FROM job WHERE state = 'running'"
+        for row in sql.rows(connection, question):
+            job, damaged = read("job", _COLUMNS.split(", "), list(row.values()))
+            if damaged is None and job["board"] is not None:
+                self.took(job["board"], job["uses"], job["name"])
+
+    def check(self, board: str, uses: Sequence[str]) -> None:
+        """Raise BoardBusy if a limit has no room for one more job on a board."""
+        for limit in self._limits.of(board, uses):
+            users, most = self._users.get(limit, []), self._limits.most[limit]
+            if len(users) >= most:
+                more = f" and {len(users) - _NAMED} more" if len(users) > _NAMED else ""
+                raise BoardBusy(
+                    f"shared limit {limit} is in use by {len(users)} of {most} jobs:"
+                    f" {', '.join(users[:_NAMED])}{more}",
+                    hint="wait; `shared_limits` in devices.yaml says how many may use it",
+                )
+
+    def took(self, board: str, uses: Sequence[str], name: str) -> None:
+        """Count a job that gets a board."""
+        for limit in self._limits.of(board, uses):
+            self._users.setdefault(limit, []).append(f"{name} on {board}")
