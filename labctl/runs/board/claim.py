@@ -52,7 +52,7 @@ def lock_board(board: Board, lock: Path) -> Iterator[None]:
 
 
 class BoardClaim:
-    """What this process has of a board; nothing until it is taken. Given up when the context ends.
+    """The hold of this process on a board, from its taking to the end of the context.
 
     ``state`` is what this host remembers of the board; a suffix says what. Methods raise LinkError
     and BoardError.
