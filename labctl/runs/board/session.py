@@ -53,7 +53,7 @@ PROBE_SECONDS = 20.0
 
 @dataclass
 class BoardSession:
-    """Facts, agent and store of a board, and all that is done there. Methods raise LinkError and BoardError."""
+    """Facts, agent and store of a claimed board. Methods raise LinkError and BoardError."""
 
     claim: BoardClaim
     lab: LabFile
