@@ -136,5 +136,5 @@ def test_a_server_that_is_lost_is_started_again_a_few_times(
     assert mortal.restarts == 2
 
 
-async def known(*_: object) -> ServerIdentity:
-    return ServerIdentity("llama-server b1")
+async def known(*_: object) -> tuple[ServerIdentity, None]:
+    return ServerIdentity("llama-server b1"), None
