@@ -1,12 +1,12 @@
 """Admission of waiting jobs to boards: no job gets a board that its user may not use."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from labctl.errors import BoardBusy, BoardOutOfService
-from labctl.state import sql
 from labctl.state.health import out_of_service
-from labctl.state.job import ORDER, update, waiting_row
+from labctl.state.job import waiting_for
 from labctl.state.job_order import Suits, Waiting, hand_out
 from labctl.state.quotas import QuotaCheck
 from labctl.state.reservations import other_keeps, reservations_from
@@ -14,33 +14,40 @@ from labctl.state.shared_limits import LimitCheck
 from labctl.state.tables import short_line
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
+    from labctl.database.base import Ask
     from labctl.state.sql import StateDatabase
 
 
-def next_jobs(
-    connection: "Connection",
+@dataclass(frozen=True)
+class HandOut:
+    """Jobs that get boards, in order, and why others do not, of one moment."""
+
+    given: Sequence[tuple[Waiting, str]] = ()
+    #: Job -> its reason, where that is not yet stored.
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+def hand_out_now(
+    ask: "Ask",
     now: float,
     boards: Sequence[str],
     suits: Suits,
     state: "StateDatabase",
     *,
     own: str | None = None,
-) -> Sequence[tuple[Waiting, str]]:
-    """Return the jobs that get these free boards; record for the others why they do not.
+    without: Collection[str] = (),
+) -> HandOut:
+    """Return which jobs get these free boards, except jobs ``without``; change nothing.
 
     If ``own``, a job, is given, the caller has already checked the health of these boards.
     """
-    rows = sql.rows(connection, f"SELECT {ORDER} FROM job WHERE state = 'waiting'")
-    if not rows:
-        return ()
-    counts = sql.rows(
-        connection,
-        "SELECT submitter, COUNT(*) AS number FROM job WHERE state = 'running' GROUP BY submitter",
+    waiting = [one for one in waiting_for(ask, boards) if one[0].id not in without]
+    if not waiting:
+        return HandOut()
+    counts = ask(
+        "SELECT submitter, COUNT(*) FROM job WHERE state = 'running' GROUP BY submitter", {}
     )
-    running = {row["submitter"]: row["number"] for row in counts}
-    admission = Admission(connection, now, state, own)
+    admission = Admission(ask, now, state, own)
 
     def may_have(job: Waiting, board: str) -> bool:
         if not (admission.admits(job, board) and suits(job, board)):
@@ -48,50 +55,60 @@ def next_jobs(
         admission.took(job, board)
         return True
 
-    waiting = [(job, row["reason"]) for row in rows if (job := waiting_row(row)) is not None]
-    given = list(hand_out([job for job, _ in waiting], running, boards, may_have))
+    given = list(hand_out([job for job, _ in waiting], dict(counts), boards, may_have))
+    reasons = {}
     for job, reason in waiting:
         if job.id not in admission.refused or any(admission.admits(job, one) for one in job.boards):
             continue  # it waits for a board that is in use
         if (why := short_line(admission.refused[job.id])) != reason:
-            update(connection, job.id, reason=why)
-    return given
+            reasons[job.id] = why or ""
+    return HandOut(given, reasons)
 
 
 class Admission:
-    """Refusals of one moment, in the transaction that hands the boards out."""
+    """Refusals of one moment, for ``boards`` or for all."""
 
     def __init__(
         self,
-        connection: "Connection",
+        ask: "Ask",
         now: float,
         state: "StateDatabase",
         own: str | None = None,
+        boards: Collection[str] | None = None,
     ):
         self._now = now
         self._lease_seconds = state.lease_seconds
-        self._kept = reservations_from(connection, now)
-        self._quotas = QuotaCheck(connection, now, state.quotas)
-        self._limits = LimitCheck(connection, state.shared_limits)
-        self._out = out_of_service(connection)
+        self._kept = reservations_from(ask, now)
+        self._quotas = QuotaCheck(ask, now, state.quotas)
+        self._limits = LimitCheck(ask, state.shared_limits)
+        self._out = out_of_service(ask, boards)
         self._own = own
+        #: Refusals until somebody takes a board: many jobs are equal in what is checked.
+        self._known: dict[tuple[object, ...], str | None] = {}
         #: Job -> why it may not have the last board considered, for people.
         self.refused: dict[str, str] = {}
 
     def admits(self, job: Waiting, board: str) -> bool:
         """Return True if a job may have a board now, for as long as the job may take."""
-        try:
-            self._check(job, board)
-        except (BoardBusy, BoardOutOfService) as error:
-            self.refused[job.id] = error.message
-            return False
-        return True
+        own = job.id == self._own
+        key = (board, job.submitter, job.kind, job.max_seconds, job.uses, own)
+        if key not in self._known:
+            try:
+                self._check(job, board)
+            except (BoardBusy, BoardOutOfService) as error:
+                self._known[key] = error.message
+            else:
+                self._known[key] = None
+        if (why := self._known[key]) is not None:
+            self.refused[job.id] = why
+        return why is None
 
     def took(self, job: Waiting, board: str) -> None:
         """Count a board that a job gets against its user's quota and the shared limits."""
         self._quotas.took(board, job.submitter)
         self._limits.took(board, job.uses, job.name)
         self.refused.pop(job.id, None)
+        self._known.clear()
 
     def _check(self, job: Waiting, board: str) -> None:
         ends = self._now + max(job.max_seconds, self._lease_seconds)

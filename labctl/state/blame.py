@@ -98,14 +98,12 @@ def _known(connection: "Connection", job: "Job", board: str, at: float) -> Broke
 
 
 def _others_broke(connection: "Connection", job: "Job", board: str, at: float) -> bool:
-    from labctl.state.job import COLUMNS, job_of
-
-    question = f"SELECT {COLUMNS} FROM job WHERE id <> :id AND broken <> '{{}}'"
-    others = [job_of(tuple(row.values())) for row in sql.rows(connection, question, {"id": job.id})]
+    question = "SELECT broken FROM job WHERE broken <> '{}' AND id <> :id"
+    others = sql.asker(connection)(question, {"id": job.id})
     return any(
         name != board and abs(moment - at) <= _AT_ONCE_SECONDS
-        for other in others
-        for name, moment in other.broken.items()
+        for row in others
+        for name, moment in read("job", ("broken",), row)[0]["broken"].items()
     )
 
 

@@ -22,6 +22,7 @@ from labctl.state.tables import as_json, insert, read, short_line
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from labctl.database.base import Ask
     from labctl.state.sql import StateDatabase
 
 _COLUMNS = (
@@ -126,10 +127,14 @@ def untrusted_use(pid: int) -> dict[str, Any]:
     return {UNTRUSTED: NOT_LOOKED_THROUGH, "host": host, "pid": pid, "started": started}
 
 
-def out_of_service(connection: "Connection") -> dict[str, BoardHealth]:
-    """Return the boards whose health excludes users' jobs, by name."""
-    rows = sql.rows(connection, f"SELECT {_COLUMNS} FROM board_health")
-    found = (_health(list(row.values())) for row in rows)
+def out_of_service(ask: "Ask", boards: Collection[str] | None = None) -> dict[str, BoardHealth]:
+    """Return the boards whose health excludes users' jobs, by name; of ``boards``, or of all."""
+    question = f"SELECT {_COLUMNS} FROM board_health"
+    if boards is None:
+        rows = ask(question, {})
+    else:
+        rows = sql.rows_of(ask, f"{question} WHERE CAST(board AS TEXT) IN", boards)
+    found = map(_health, rows)
     return {health.board: health for health in found if not health.may_work}
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from labctl.errors import printable_line
+from labctl.state import sql
 from labctl.state.audit import add_audit, checked_reason
 from labctl.state.events import clock
 from labctl.state.leases import busy, end, find_live
@@ -72,7 +73,7 @@ class Holds:
             if lease is not None and (lease.damaged or not is_same_user(lease.holder, by)):
                 raise busy(lease, board)
             quotas, ends = self._state.quotas, now + seconds
-            QuotaCheck(connection, now, quotas).check(board, by)
+            QuotaCheck(sql.asker(connection), now, quotas).check(board, by)
             check_reserved(connection, board, by, now, ends, quotas=quotas)
             for other in kept(connection, board, now, ends):
                 if not other.lets_in(by):

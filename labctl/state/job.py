@@ -4,19 +4,22 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from labctl.errors import Blame, ConfigError
 from labctl.files import user_name
 from labctl.state import sql
 from labctl.state.job_order import Waiting
+from labctl.state.job_parts import boards_of, contents_of
 from labctl.state.tables import checked, read, short_line
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+    from labctl.database.base import Ask
 
 #: ``run``: a dispatcher runs it. ``untrusted``: it does so as ``labctl run --untrusted`` does; a
 #: separate kind, so that a labctl that does not know it leaves the job alone. ``foreground``: a
@@ -30,12 +33,8 @@ COLUMNS = (
     " started_at, ended_at, exit_status, blame, reason, broken, uses"
 )
 NAMES = COLUMNS.split(", ")
-#: Query for jobs that run, or of which nobody can read if they do.
-RUNNING = (
-    f"SELECT {COLUMNS} FROM job WHERE COALESCE(state, '') NOT IN ('waiting', 'done', 'cancelled')"
-)
-ORDER = "id, name, boards, tried, uses, priority, position, submitter, kind, max_seconds, reason"
-_ORDER_NAMES = ORDER.split(", ")
+_WAITING = "id, name, boards, tried, uses, priority, position, submitter, kind, max_seconds, reason"
+_WAITING_NAMES = _WAITING.split(", ")
 
 
 def new_job_id() -> str:
@@ -138,15 +137,67 @@ def worker_name(host: str | None = None) -> str:
     return f"{host or socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
-def job_of(row: Sequence[Any]) -> Job:
-    """Return the job of a row of COLUMNS."""
+def jobs_where(ask: "Ask", where: str, values: Mapping[str, object] | None = None) -> list[Job]:
+    """Return the jobs for which ``where`` is true, SQL that may give an order too."""
+    return _whole(ask, ask(f"SELECT {COLUMNS} FROM job WHERE {where}", values or {}))
+
+
+def jobs_of(ask: "Ask", ids: Collection[str]) -> Mapping[str, Job]:
+    """Return jobs by their ids."""
+    rows = sql.rows_of(ask, f"SELECT {COLUMNS} FROM job WHERE id IN", ids)
+    return {job.id: job for job in _whole(ask, rows)}
+
+
+def damaged_jobs(ask: "Ask") -> list[Job]:
+    """Return the damaged jobs that run, or of which nobody can read if they do."""
+    rows = ask(f"SELECT {COLUMNS} FROM job WHERE state NOT IN ('waiting', 'done', 'cancelled')", {})
+    found = [
+        (values, why)
+        for values, why in (_read(row) for row in rows if not _is_sound(*row))
+        if why is not None
+    ]
+    lists = boards_of(ask, {values["boards"] for values, _ in found})
+    return [_job(values, why, lists.get(values["boards"], ()), "{}") for values, why in found]
+
+
+def _whole(ask: "Ask", rows: Sequence[Sequence[Any]]) -> list[Job]:
+    """Return the jobs of rows of COLUMNS, with what they share."""
+    found = [_read(row) for row in rows]
+    lists = boards_of(ask, {values["boards"] for values, _ in found})
+    contents = contents_of(ask, {values["request"] for values, _ in found})
+    jobs = []
+    for values, damaged in found:
+        why = damaged
+        boards, content = lists.get(values["boards"], ()), contents.get(values["request"])
+        what = "boards are" if not boards else "request is" if content is None else None
+        if why is None and what is not None:
+            why = _damaged(values, f"its {what} missing or damaged")
+        jobs.append(_job(values, why, boards, content or "{}"))
+    return jobs
+
+
+def _read(row: Sequence[Any]) -> tuple[dict[str, Any], str | None]:
+    """Return the values of a row of COLUMNS, and why it is damaged."""
     values, why = read("job", NAMES, row)
-    values["blame"] = Blame(values["blame"]) if values["blame"] else None
     missing = [name for name in ("board", "worker", "expires") if values[name] is None]
     if why is None and values["state"] == "running" and missing:
-        cure = f"to remove it: `labctl queue cancel {values['id']}`"
-        why = f"damaged: it runs without {', '.join(missing)}; {cure}"
-    return Job(**values, damaged=why)
+        why = _damaged(values, f"it runs without {', '.join(missing)}")
+    return values, why
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _is_sound(*row: object) -> bool:
+    """Return True for a row of COLUMNS that is not damaged: most are asked for many times."""
+    return _read(row)[1] is None
+
+
+def _damaged(values: Mapping[str, Any], what: str) -> str:
+    return f"damaged: {what}; to remove it: `labctl queue cancel {values['id']}`"
+
+
+def _job(values: Mapping[str, Any], why: str | None, boards: tuple[str, ...], content: str) -> Job:
+    blame = Blame(values["blame"]) if values["blame"] else None
+    return Job(**{**values, "blame": blame, "boards": boards, "request": content}, damaged=why)
 
 
 def update(connection: "Connection", job: str, **values: object) -> None:
@@ -157,10 +208,10 @@ def update(connection: "Connection", job: str, **values: object) -> None:
 
 def job_in(connection: "Connection", job: str) -> Job:
     """Return a job, in an open transaction. Raises ConfigError if there is none."""
-    rows = sql.rows(connection, f"SELECT {COLUMNS} FROM job WHERE id = :id", {"id": job})
-    if not rows:
+    found = jobs_of(sql.asker(connection), {job})
+    if job not in found:
         raise ConfigError(f"no job {job!r}", hint="`labctl queue` shows the jobs")
-    return job_of(tuple(rows[0].values()))
+    return found[job]
 
 
 def end(
@@ -172,35 +223,45 @@ def end(
     state: Literal["done", "cancelled"] = "done",
     exit_status: int | None = None,
     blame: Blame | None = None,
-) -> None:
-    """End a job, in an open transaction."""
-    update(
-        connection,
-        job.id,
-        state=state,
-        ended_at=now,
-        exit_status=exit_status,
-        blame=blame,
-        reason=short_line(reason),
-        expires=None,
-    )
+) -> Job:
+    """End a job, in an open transaction; return it."""
+    changes: dict[str, Any] = {
+        "state": state,
+        "ended_at": now,
+        "exit_status": exit_status,
+        "blame": blame,
+        "reason": short_line(reason),
+        "expires": None,
+    }
+    update(connection, job.id, **changes)
+    return replace(job, **changes)
 
 
 def waiting_of(job: Job) -> Waiting:
     """Return the facts of a job that the order needs."""
-    return _waiting({name: getattr(job, name) for name in _ORDER_NAMES})
+    return _waiting({name: getattr(job, name) for name in _WAITING_NAMES}, job.boards)
 
 
-def waiting_row(row: Mapping[str, Any]) -> Waiting | None:
-    """Return the facts that the order needs, from a row of ORDER; None for a damaged one."""
-    values, damaged = read("job", list(row), list(row.values()))
-    return None if damaged else _waiting(values)
+def waiting_for(ask: "Ask", boards: Collection[str]) -> list[tuple[Waiting, str | None]]:
+    """Return the jobs that wait for some of these boards, and why; damaged ones are left out."""
+    named = sql.rows_of(ask, "SELECT DISTINCT sha256 FROM board_list WHERE board IN", boards)
+    wanted = {digest for (digest,) in named}
+    rows = ask(f"SELECT {_WAITING} FROM job WHERE state = 'waiting'", {}) if wanted else ()
+    place = _WAITING_NAMES.index("boards")
+    found = [read("job", _WAITING_NAMES, row) for row in rows if row[place] in wanted]
+    lists = boards_of(ask, {values["boards"] for values, _ in found})
+    return [
+        (_waiting(values, lists[values["boards"]]), values["reason"])
+        for values, damaged in found
+        if not damaged and values["boards"] in lists
+    ]
 
 
-def _waiting(values: Mapping[str, Any]) -> Waiting:
+def _waiting(values: Mapping[str, Any], boards: tuple[str, ...]) -> Waiting:
+    tried = values["tried"]
     return Waiting(
         values["id"],
-        tuple(board for board in values["boards"] if board not in values["tried"]),
+        tuple(board for board in boards if board not in tried) if tried else boards,
         values["priority"],
         values["position"],
         values["submitter"],

@@ -5,7 +5,6 @@ worker, and the job waits again. Later reports of an older attempt are refused. 
 clock counts. The order of jobs: :mod:`labctl.state.job_order`.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,26 +12,36 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.state import sql
-from labctl.state.blame import given_up, note_broken
-from labctl.state.job import COLUMNS, NAMES, Job, NewJob, end, job_in, job_of, update, waiting_of
+from labctl.state.attempts import free_lost, lost_jobs, renew, wait_again
+from labctl.state.job import (
+    NAMES,
+    Job,
+    NewJob,
+    end,
+    job_in,
+    jobs_of,
+    jobs_where,
+    update,
+    waiting_of,
+)
 from labctl.state.job_order import Suits, Waiting, in_order
-from labctl.state.tables import MOST_WHOLE, insert, read, short_line
+from labctl.state.job_parts import boards_of, drop_unused, store_boards, store_content
+from labctl.state.tables import MOST_WHOLE, insert, read, short_line, stored_names
 from labctl.state.workers import Workers
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from labctl.database.base import Ask
     from labctl.state.sql import StateDatabase
 
-#: A job is given up after this number of interruptions by infrastructure.
-MOST_FAILURES = 3
+#: A job that ended is kept for this time (s).
+_KEPT_SECONDS = 90 * 86_400.0
+#: One submission removes at most this number of older jobs.
+_MOST_REMOVED = 200
 #: No worker renews an attempt for this time (s).
 _AHEAD_SECONDS = 86_400.0
-#: Damaged or of an unknown state, a job has not ended.
-_NOT_ENDED = "COALESCE(state, '') NOT IN ('done', 'cancelled')"
 _SOUND_PLACE = f"position BETWEEN {-MOST_WHOLE} AND {MOST_WHOLE - 1}"
-#: Why a foreground job ended whose process gave no sign of life.
-_LEFT = "its labctl no longer waits"
 
 
 class Jobs:
@@ -55,11 +64,11 @@ class Jobs:
                     "id": job.id,
                     "kind": job.kind,
                     "name": short_line(job.name) or "",
-                    "request": json.dumps(job.request),
-                    "boards": json.dumps(job.boards),
-                    "tried": "[]",
+                    "request": store_content(connection, job.request),
+                    "boards": store_boards(connection, job.boards),
+                    "tried": stored_names(()),
                     "broken": "{}",
-                    "uses": json.dumps(job.uses),
+                    "uses": stored_names(job.uses),
                     "priority": job.priority,
                     "position": max(last, 0.0) + number,
                     "submitter": job.submitter,
@@ -72,7 +81,9 @@ class Jobs:
                     "expires": now + seconds if job.kind == "foreground" else None,
                 }
                 insert(connection, "job", values, "ON CONFLICT DO NOTHING")
-            return [job_in(connection, job.id) for job in jobs]
+            _remove_old(connection, now - _KEPT_SECONDS)
+            stored = jobs_of(sql.asker(connection), {job.id for job in jobs})
+            return [stored[job.id] for job in jobs]
 
         return self._state.change(change)
 
@@ -81,35 +92,36 @@ class Jobs:
 
         Damaged jobs that have not ended are among the running ones or after the waiting ones.
         """
-        question = f"SELECT {COLUMNS} FROM job WHERE"
-        found = [*map(job_of, self._state.ask(f"{question} {_NOT_ENDED}", {}))]
+
+        def found(ask: "Ask") -> tuple[list[Job], list[Job]]:
+            over = "state IN ('done', 'cancelled') ORDER BY ended_at DESC, id LIMIT :ended"
+            return (
+                jobs_where(ask, "state NOT IN ('done', 'cancelled')"),
+                jobs_where(ask, over, {"ended": ended}) if ended else [],
+            )
+
+        present, over = self._state.asking(found)
         running = sorted(
-            (job for job in found if job.state == "running"),
+            (job for job in present if job.state == "running"),
             key=lambda job: job.started_at or 0.0,
         )
-        waiting = [job for job in found if job.waits]
-        damaged = [job for job in found if job.state != "running" and job.damaged]
+        waiting = [job for job in present if job.waits]
+        damaged = [job for job in present if job.state != "running" and job.damaged]
         known = {job.id: job for job in waiting}
         users = Counter(job.submitter for job in running)
         ordered = [known[job.id] for job in in_order([waiting_of(job) for job in waiting], users)]
-        over = self._state.ask(
-            f"{question} state IN ('done', 'cancelled') ORDER BY ended_at DESC, id LIMIT :ended",
-            {"ended": ended},
-        )
-        return [*running, *ordered, *damaged, *map(job_of, over)]
+        return [*running, *ordered, *damaged, *over]
 
     def get(self, job: str) -> Job | None:
         """Return a job by its id; None if there is none."""
-        rows = self._state.ask(f"SELECT {COLUMNS} FROM job WHERE id = :id", {"id": job})
-        return job_of(rows[0]) if rows else None
+        return self._state.asking(lambda ask: jobs_of(ask, {job})).get(job)
 
     def find(self, name: str) -> Job:
         """Return a job by its id or by the start of its id. Raises ConfigError."""
-        rows = self._state.ask(
-            f"SELECT {COLUMNS} FROM job WHERE substr(id, 1, :length) = :id",
-            {"id": name, "length": len(name)},
+        asked = {"id": name, "length": len(name)}
+        found = self._state.asking(
+            lambda ask: jobs_where(ask, "substr(id, 1, :length) = :id", asked) if name else []
         )
-        found = [job for job in map(job_of, rows) if name]
         exact = [job for job in found if job.id == name]
         if len(exact or found) != 1:
             what = "more than one job begins with" if found else "no job"
@@ -131,7 +143,7 @@ class Jobs:
         def change(connection: "Connection") -> Job:
             found = job_in(connection, job)
             if found.damaged:
-                sql.run(connection, "DELETE FROM job WHERE id = :id", {"id": job})
+                _remove(connection, [job])
                 return replace(found, state="cancelled", reason=why)
             is_ahead = (found.expires or 0.0) > self._now(connection) + _AHEAD_SECONDS
             if found.state == "waiting" or (found.state == "running" and is_ahead):
@@ -164,27 +176,24 @@ class Jobs:
 
     def free_lost(self) -> None:
         """Let the jobs of lost workers wait again."""
-        lost = f"SELECT id FROM job WHERE state = 'running' AND expires < {self._state.now}"
-        if self._state.ask(lost, {}):
-            self._state.change(lambda connection: _free_lost(connection, self._now(connection)))
+        if self._state.asking(lambda ask: any(lost_jobs(ask, self._asked_now(ask)))):
+            self._state.change(lambda connection: free_lost(connection, self._now(connection)))
 
     def wanted_boards(self) -> set[tuple[str, str]]:
         """Return each board that a waiting job or a job of a lost worker may use, with the kind."""
-        rows = self._state.ask(
-            "SELECT kind, boards FROM job WHERE kind <> 'foreground' AND"
-            f" (state = 'waiting' OR (state = 'running' AND expires < {self._state.now}))",
-            {},
+        now = self._state.now
+        kinds = self._kinds(
+            "kind <> 'foreground' AND"
+            f" (state = 'waiting' OR (state = 'running' AND expires < {now}))"
         )
-        return {(board, kind) for kind, boards in _of_kinds(rows) for board in boards}
+        return {(board, kind) for kind, boards in kinds for board in boards}
 
     def somebody_waits(self, boards: Sequence[str]) -> bool:
         """Return True if a job waits for one of these boards and can still be run."""
-        rows = self._state.ask(
-            "SELECT kind, boards FROM job WHERE state = 'waiting'"
-            f" AND (kind <> 'foreground' OR expires >= {self._state.now})",
-            {},
+        kinds = self._kinds(
+            f"state = 'waiting' AND (kind <> 'foreground' OR expires >= {self._state.now})"
         )
-        waiting = [(kind, {*names}) for kind, names in _of_kinds(rows) if {*names} & {*boards}]
+        waiting = [(kind, {*names}) for kind, names in kinds if {*names} & {*boards}]
         if not waiting or any(kind == "foreground" for kind, _ in waiting):
             return bool(waiting)
         workers = Workers(self._state).list()
@@ -206,12 +215,9 @@ class Jobs:
         is kept free for it. A job is skipped if its user may not have the board for the job's
         maximum duration; its ``reason`` then says why.
         """
-        if not boards:
-            return []
+        from labctl.state.claims import Claim
 
-        return self._state.change(
-            lambda connection: self._claim(connection, boards, worker, suits(), None)
-        )
+        return Claim(self._state, boards, worker, suits).jobs() if boards else []
 
     def claim_own(self, job: str, boards: Sequence[str], worker: str) -> Job | None:
         """Give a free board to a foreground job, if it is its turn.
@@ -221,40 +227,25 @@ class Jobs:
         somebody cancelled the job.
         """
 
-        def change(connection: "Connection") -> Job | None:
-            now = self._now(connection)
-            sql.run(
-                connection,
-                "UPDATE job SET expires = :expires, state = 'waiting', ended_at = NULL"
-                " WHERE id = :id AND (state = 'waiting'"
-                " OR (state = 'cancelled' AND reason = :left))",
-                {"id": job, "expires": now + self._state.lease_seconds, "left": _LEFT},
-            )
-            found = job_in(connection, job)
-            if not found.waits:
-                what = found.damaged or f"{found.state}: {found.reason}"
-                raise LeaseLost(f"job {job} is {what}")
-            claimed = self._claim(connection, boards, worker, _always, job)
-            return claimed[0] if claimed else None
+        from labctl.state.claims import Claim
 
-        return self._state.change(change)
+        claimed = Claim(self._state, boards, worker, lambda: _always, job).jobs()
+        return claimed[0] if claimed else None
 
     def renew(self, worker: str) -> Sequence[Job]:
         """Record a sign of life of a worker; return its jobs that have to stop."""
 
         def change(connection: "Connection") -> None:
-            _renew(connection, worker, self._now(connection) + self._state.lease_seconds)
+            renew(connection, worker, self._now(connection) + self._state.lease_seconds)
 
         self._state.change(change)
         return self.to_stop(worker)
 
     def running(self, worker: str) -> Sequence[Job]:
         """Return the jobs that a worker has now."""
-        rows = self._state.ask(
-            f"SELECT {COLUMNS} FROM job WHERE worker = :worker AND state = 'running'",
-            {"worker": worker},
-        )
-        return [job for row in rows if not (job := job_of(row)).damaged]
+        where = "worker = :worker AND state = 'running'"
+        found = self._state.asking(lambda ask: jobs_where(ask, where, {"worker": worker}))
+        return [job for job in found if not job.damaged]
 
     def to_stop(self, worker: str) -> Sequence[Job]:
         """Return the running jobs of a worker that have to stop."""
@@ -282,10 +273,10 @@ class Jobs:
         """End a job. Raises LeaseLost if the attempt was lost: another has the job."""
 
         def change(connection: "Connection") -> Job:
-            self._check(connection, job)
-            now = self._now(connection)
-            end(connection, job, now, reason, state=state, exit_status=exit_status, blame=blame)
-            return job_in(connection, job.id)
+            found, now = self._check(connection, job), self._now(connection)
+            return end(
+                connection, found, now, reason, state=state, exit_status=exit_status, blame=blame
+            )
 
         return self._state.change(change)
 
@@ -303,16 +294,18 @@ class Jobs:
         def change(connection: "Connection") -> Job:
             found, now = self._check(connection, job), self._now(connection)
             until = now + self._state.lease_seconds
-            _again(connection, found, now, reason, until, blame_board=blame_board, counted=counted)
+            wait_again(
+                connection, found, now, reason, until, blame_board=blame_board, counted=counted
+            )
             return job_in(connection, job.id)
 
         return self._state.change(change)
 
     def _check(self, connection: "Connection", job: Job) -> Job:
         """Return a job as it is now. Raises LeaseLost if this attempt is over."""
-        if not sql.rows(connection, "SELECT id FROM job WHERE id = :id", {"id": job.id}):
+        found = jobs_of(sql.asker(connection), {job.id}).get(job.id)
+        if found is None:
             raise LeaseLost(f"job {job.id} is gone: the database no longer has it")
-        found = job_in(connection, job.id)
         if (found.state, found.attempts) != ("running", job.attempts):
             raise LeaseLost(
                 f"attempt {job.attempts} of job {job.id} was lost: it is {found.state}, attempt"
@@ -320,108 +313,44 @@ class Jobs:
             )
         return found
 
-    def _claim(
-        self,
-        connection: "Connection",
-        boards: Sequence[str],
-        worker: str,
-        suits: Suits,
-        own: str | None,
-    ) -> Sequence[Job]:
-        from labctl.state.admission import next_jobs
+    def _kinds(self, where: str) -> Sequence[tuple[str, tuple[str, ...]]]:
+        """Return kinds and boards of jobs that are not damaged, each pair once."""
 
-        now = self._now(connection)
-        _renew(connection, worker, now + self._state.lease_seconds)  # a claim is a sign of life
-        _free_lost(connection, now)
-        question = "SELECT board FROM job WHERE state = 'running' AND worker <> :worker"
-        rows = sql.rows(connection, question, {"worker": worker})  # may hold no lease yet
-        taken = {row["board"] for row in rows}
-        boards = [board for board in boards if board not in taken]
-        claimed = [
-            (job.id, board)
-            for job, board in next_jobs(connection, now, boards, suits, self._state, own=own)
-            if job.id == own or (own is None and not job.is_foreground)
-            if not job_in(connection, job.id).damaged
-        ]
-        for job, board in claimed:
-            update(
-                connection,
-                job,
-                state="running",
-                board=board,
-                worker=worker,
-                attempts=job_in(connection, job).attempts + 1,
-                started_at=now,
-                expires=now + self._state.lease_seconds,
-                reason=None,
-            )
-        return [job_in(connection, job) for job, _ in claimed]
+        def answer(ask: "Ask") -> Sequence[tuple[str, tuple[str, ...]]]:
+            rows = ask(f"SELECT DISTINCT kind, boards FROM job WHERE {where}", {})
+            found = [read("job", ("kind", "boards"), row) for row in rows]
+            sound = [(one["kind"], one["boards"]) for one, damaged in found if not damaged]
+            lists = boards_of(ask, {boards for _, boards in sound})
+            return [(kind, lists.get(boards, ())) for kind, boards in sound]
+
+        return self._state.asking(answer)
 
     def _now(self, connection: "Connection") -> float:
-        return float(sql.rows(connection, f"SELECT {self._state.now} AS now")[0]["now"])
+        return self._asked_now(sql.asker(connection))
+
+    def _asked_now(self, ask: "Ask") -> float:
+        rows = ask(f"SELECT {self._state.now}", {})
+        return float(rows[0][0]) if rows else 0.0
 
 
 def _always(_job: Waiting, _board: str) -> bool:
     return True
 
 
-def _of_kinds(rows: Sequence[Any]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return kind and boards of jobs that are not damaged."""
-    found = [read("job", ("kind", "boards"), row) for row in rows]
-    return [(values["kind"], values["boards"]) for values, damaged in found if not damaged]
-
-
-def _renew(connection: "Connection", worker: str, expires: float) -> None:
-    question = "UPDATE job SET expires = :expires WHERE worker = :worker AND state = 'running'"
-    sql.run(connection, question, {"worker": worker, "expires": expires})
-
-
-def _free_lost(connection: "Connection", now: float) -> None:
-    """Requeue jobs of dead workers; end foreground jobs of dead processes."""
-    question = f"SELECT {COLUMNS} FROM job WHERE expires < :now AND state IN ('running','waiting')"
-    for row in sql.rows(connection, question, {"now": now}):
-        job = job_of(tuple(row.values()))
-        if job.damaged:
-            continue  # it stays until somebody removes it
-        if job.kind == "foreground":
-            end(connection, job, now, _LEFT, state="cancelled")
-        else:
-            reason = f"its worker {job.worker} gave no sign of life"
-            _again(connection, job, now, reason, None, blame_board=False)
-
-
-def _again(
-    connection: "Connection",
-    job: Job,
-    now: float,
-    reason: str,
-    until: float | None,
-    *,
-    blame_board: bool,
-    counted: bool = True,
-) -> None:
-    reason = short_line(reason) or ""
-    if job.stop is not None:
-        end(connection, job, now, job.stop, state="cancelled")
-        return
-    failures = job.failures + counted
-    if blame_board and job.board:
-        job = note_broken(connection, job, job.board, now)
-    if failures >= MOST_FAILURES:
-        status, blame, reason = given_up(connection, job, failures, reason)
-        end(connection, job, now, reason, exit_status=status, blame=blame)
-        return
-    tried = {*job.tried, job.board} if blame_board and job.board else set(job.tried)
-    if tried >= set(job.boards):
-        tried = set()  # all were tried; they may be well again
-    update(
-        connection,
-        job.id,
-        state="waiting",
-        board=None,
-        worker=None,
-        tried=json.dumps(sorted(tried)),
-        reason=reason,
-        failures=failures,
-        expires=until if job.kind == "foreground" else None,
+def _remove_old(connection: "Connection", before: float) -> None:
+    """Remove some of the jobs that ended before a time."""
+    old = (
+        "SELECT id FROM job WHERE ended_at BETWEEN 0 AND :before"
+        " AND state IN ('done', 'cancelled') ORDER BY ended_at LIMIT :most"
     )
+    found = sql.asker(connection)(old, {"before": before, "most": _MOST_REMOVED})
+    _remove(connection, [job for (job,) in found])
+
+
+def _remove(connection: "Connection", jobs: Sequence[str]) -> None:
+    """Remove jobs, and what no other job shares with them."""
+    ask = sql.asker(connection)
+    shared = sql.rows_of(ask, "SELECT request, boards FROM job WHERE id IN", jobs)
+    for job in jobs:
+        sql.run(connection, "DELETE FROM job WHERE id = :id", {"id": job})
+    drop_unused(connection, {one[0] for one in shared}, {one[1] for one in shared})

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from labctl.errors import BoardBusy, LeaseLost
+from labctl.state import sql
 from labctl.state.events import clock, set_state, this_user
 from labctl.state.reservations import Reservation, Reservations, kept, other_keeps
 from labctl.state.tables import MOST_WHOLE, insert, read, short_line
@@ -197,7 +198,9 @@ class BoardLeases:
             if self._state.quotas:
                 from labctl.state.quotas import QuotaCheck
 
-                QuotaCheck(connection, now, self._state.quotas).check(board, lease.holder)
+                QuotaCheck(sql.asker(connection), now, self._state.quotas).check(
+                    board, lease.holder
+                )
             if before is not None and before.expires is not None and before.token != own:
                 _note_end(connection, before, min(before.expires, now), before.holder, why)
             _replace(connection, lease)

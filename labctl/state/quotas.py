@@ -5,10 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 from labctl.config.quotas import EACH, Quota
 from labctl.errors import BoardBusy
+from labctl.state import sql
 from labctl.state.tables import read
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+    from labctl.database.base import Ask
 
 _DAY_SECONDS = 24 * 3600.0
 _HINT = "wait, or release a board; `quotas` in devices.yaml says how much a user may have"
@@ -17,8 +20,8 @@ _HINT = "wait, or release a board; `quotas` in devices.yaml says how much a user
 class QuotaCheck:
     """Check at one moment, in the caller's transaction. A user is the same on all hosts."""
 
-    def __init__(self, connection: "Connection", now: float, quotas: Mapping[str, Quota]):
-        self._connection = connection
+    def __init__(self, ask: "Ask", now: float, quotas: Mapping[str, Quota]):
+        self._ask = ask
         self._now = now
         self._quotas = quotas
         self._boards: dict[str, set[str]] = {}
@@ -39,7 +42,7 @@ class QuotaCheck:
                 )
         if quota.hours is not None:
             if user not in self._used:
-                self._used[user] = _used_seconds(self._connection, self._now, user)
+                self._used[user] = _used_seconds(self._ask, self._now, user)
             if (used := self._used[user] / 3600) >= quota.hours:
                 raise BoardBusy(
                     f"{user} used boards for {used:.1f} h in the last 24 hours; the limit is"
@@ -54,7 +57,7 @@ class QuotaCheck:
 
     def _boards_of(self, user: str) -> set[str]:
         if user not in self._boards:
-            self._boards[user] = _boards(self._connection, self._now, user)
+            self._boards[user] = _boards(self._ask, self._now, user)
         return self._boards[user]
 
 
@@ -74,7 +77,7 @@ def check_reserved(
         return
     kept = [
         row
-        for row in _rows(connection, "reservation", "begins, ends, board, holder, kind")
+        for row in _rows(sql.asker(connection), "reservation", "begins, ends, board, holder, kind")
         if row["begins"] < ends and row["ends"] > begins
         if row["kind"] != "maintenance" and row["board"] != board and _is(row["holder"], user)
     ]
@@ -88,21 +91,21 @@ def check_reserved(
             )
 
 
-def _boards(connection: "Connection", now: float, user: str) -> set[str]:
+def _boards(ask: "Ask", now: float, user: str) -> set[str]:
     """Return the boards that a user has: leased, held, or reserved for now."""
-    leased = _rows(connection, "board_lease", "board, holder, since, expires", "expires", now)
-    kept = _rows(connection, "reservation", "board, holder, begins, ends, kind", "ends", now)
+    leased = _rows(ask, "board_lease", "board, holder, since, expires", "expires", now)
+    kept = _rows(ask, "reservation", "board, holder, begins, ends, kind", "ends", now)
     held = (row for row in kept if row["kind"] != "maintenance" and row["begins"] <= now)
     return {row["board"] for row in (*leased, *held) if _is(row["holder"], user)}
 
 
-def _used_seconds(connection: "Connection", now: float, user: str) -> float:
+def _used_seconds(ask: "Ask", now: float, user: str) -> float:
     """Return the time (s) that a user's commands had boards in the last day, over all boards."""
     begin = now - _DAY_SECONDS
     used = 0.0
-    for row in _rows(connection, "board_lease", "holder, since, expires", "expires", now):
+    for row in _rows(ask, "board_lease", "holder, since, expires", "expires", now):
         used += max(0.0, now - max(row["since"], begin)) if _is(row["holder"], user) else 0.0
-    for row in _rows(connection, "board_event", "at, kind, details", "at", begin):
+    for row in _rows(ask, "board_event", "at, kind, details", "at", begin):
         had = row["details"]
         is_lease = row["kind"] == "state" and isinstance(had.get("since"), int | float)
         if is_lease and _is(had.get("holder"), user):
@@ -111,13 +114,11 @@ def _used_seconds(connection: "Connection", now: float, user: str) -> float:
 
 
 def _rows(
-    connection: "Connection", table: str, columns: str, later: str = "", than: float = 0.0
+    ask: "Ask", table: str, columns: str, later: str = "", than: float = 0.0
 ) -> Iterator[Mapping[str, Any]]:
     """Yield the sound rows of a table: what a damaged one says counts for nobody."""
-    from sqlalchemy import text
-
     where = f" WHERE {later} > :than" if later else ""
-    for row in connection.execute(text(f"SELECT {columns} FROM {table}{where}"), {"than": than}):
+    for row in ask(f"SELECT {columns} FROM {table}{where}", {"than": than} if later else {}):
         values, damaged = read(table, columns.split(", "), row)
         if damaged is None:
             yield values

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from labctl.checked import LONGEST_USE_SECONDS, SHORTEST_USE_SECONDS
 from labctl.errors import BoardBusy, ConfigError
+from labctl.state import sql
 from labctl.state.audit import add_audit, checked_reason
 from labctl.state.events import clock
-from labctl.state.job import RUNNING, job_of
+from labctl.state.job import Job, damaged_jobs
 from labctl.state.quotas import check_reserved
 from labctl.state.tables import insert, read, short_line
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from labctl.database.base import Ask
     from labctl.state.sql import StateDatabase
 
 #: ``hold``: from now on. ``reservation``: for a later time. ``maintenance``: nobody starts work
@@ -110,7 +112,7 @@ class Reservations:
         now = self._state.now
         question = f"SELECT {now}, kept.* FROM ({_NOT_ENDED.format(now=now)}) AS kept"
         found = [(at, _reservation(row)) for at, *row in self._state.ask(question, {})]
-        return [*found, *((0.0, one) for one in _of_jobs(self._state.ask(RUNNING, {})))]
+        return [*found, *((0.0, one) for one in _of_jobs(self._state.asking(damaged_jobs)))]
 
     def add(
         self,
@@ -161,7 +163,9 @@ class Reservations:
 
         def change(connection: "Connection") -> Reservation:
             now = clock(connection, self._state.now)
-            found = next((one for one in _not_ended(connection, now) if one.id == number), None)
+            found = next(
+                (one for one in _not_ended(sql.asker(connection), now) if one.id == number), None
+            )
             if found is None:
                 raise ConfigError(f"no reservation {number!r}", hint="`labctl reserve` lists them")
             if not is_same_user(found.holder, by) and not is_same_user(found.made_by, by):
@@ -197,14 +201,14 @@ def kept(
         values["hardware"] = connection.execute(last, values).scalar()
     names = text("SELECT board FROM board_lease WHERE hardware = :hardware")
     boards = {board, *connection.execute(names, values).scalars()}
-    found = _not_ended(connection, begins)
+    found = _not_ended(sql.asker(connection), begins)
     return [one for one in found if one.board in boards and one.is_between(begins, ends)]
 
 
-def reservations_from(connection: "Connection", now: float) -> Mapping[str, Sequence[Reservation]]:
+def reservations_from(ask: "Ask", now: float) -> Mapping[str, Sequence[Reservation]]:
     """Return, by board, what keeps it now or later, ordered by begin."""
     found: dict[str, list[Reservation]] = {}
-    for one in _not_ended(connection, now):
+    for one in _not_ended(ask, now):
         found.setdefault(one.board, []).append(one)
     return found
 
@@ -221,16 +225,14 @@ def check_length(seconds: float) -> None:
         raise ConfigError("a board is held or reserved for one minute to 30 days")
 
 
-def _not_ended(connection: "Connection", now: float) -> Sequence[Reservation]:
-    from sqlalchemy import text
-
-    rows = connection.execute(text(_NOT_ENDED.format(now=":now")), {"now": now})
-    return [*map(_reservation, rows), *_of_jobs(connection.execute(text(RUNNING)))]
+def _not_ended(ask: "Ask", now: float) -> Sequence[Reservation]:
+    rows = ask(_NOT_ENDED.format(now=":now"), {"now": now})
+    return [*map(_reservation, rows), *_of_jobs(damaged_jobs(ask))]
 
 
-def _of_jobs(rows: Iterable[Sequence[Any]]) -> Iterator[Reservation]:
+def _of_jobs(jobs: Iterable[Job]) -> Iterator[Reservation]:
     """Yield what damaged jobs keep."""
-    for job in map(job_of, rows):
+    for job in jobs:
         for board in job.may_have:
             yield Reservation(
                 job.id, board, "job", job.submitter, 0.0, 0.0, None, job.submitter, 0.0, job.damaged

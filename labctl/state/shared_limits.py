@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 
 from labctl.config.shared_limits import SharedLimits
 from labctl.errors import BoardBusy
-from labctl.state import sql
 from labctl.state.tables import read
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from labctl.database.base import Ask
 
 #: Number of jobs that the reason of a waiting job names.
 _NAMED = 3
@@ -19,15 +18,15 @@ _COLUMNS = "name, board, uses"
 class LimitCheck:
     """Check at one moment, in the caller's transaction."""
 
-    def __init__(self, connection: "Connection", limits: SharedLimits):
+    def __init__(self, ask: "Ask", limits: SharedLimits):
         self._limits = limits
         #: Limit -> the jobs that use it, for people.
         self._users: dict[str, list[str]] = {}
         if not limits.most:
             return
         question = f"SELECT {_COLUMNS} FROM job WHERE state = 'running'"
-        for row in sql.rows(connection, question):
-            job, damaged = read("job", _COLUMNS.split(", "), list(row.values()))
+        for row in ask(question, {}):
+            job, damaged = read("job", _COLUMNS.split(", "), row)
             if damaged is None and job["board"] is not None:
                 self.took(job["board"], job["uses"], job["name"])
 

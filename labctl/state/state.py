@@ -129,6 +129,10 @@ _HINT = (
 T = TypeVar("T")
 
 
+def _no_rows(_question: str, _values: Mapping[str, object]) -> list[Row]:
+    return []
+
+
 def lab_state(lab: LabFile) -> "LabState":
     """Return the state of a lab. Raises ConfigError for an invalid database."""
     database = lab_database(lab) or SqliteDatabase(lab.root / FILE_NAME, "the lab's state", _HINT)
@@ -253,20 +257,28 @@ class LabState:
 
     def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
         """Return rows; none if nothing was ever stored. Raises HostError, ConfigError."""
+        return self.asking(lambda ask: ask(question, values))
 
-        def answer(ask: Ask) -> list[Row] | None:
+    def asking(self, do: Callable[[Ask], T]) -> T:
+        """Return what ``do`` returns, which asks several questions; it may be called again.
+
+        Each question sees what is stored then. None has an answer if nothing was ever stored.
+        Raises HostError, ConfigError.
+        """
+
+        def answer(ask: Ask) -> tuple[T] | None:
             found = self._version_by(ask)
             SCHEMA.check(found)
             if found in (0, SCHEMA.version):
-                return ask(question, values) if found else []
+                return (do(ask if found else _no_rows),)
             return None
 
         if not self._database.is_there:
-            return []
-        if (rows := self._database.asking(answer)) is not None:
-            return rows
+            return do(_no_rows)
+        if (answered := self._database.asking(answer)) is not None:
+            return answered[0]
         self.change(lambda _connection: None)  # tables of an older labctl
-        return self._database.ask(question, values)
+        return self._database.asking(do)
 
     def change(self, do: Callable[["Connection"], T], *, backup: bool = True) -> T:
         """Return what ``do`` returns, which changes the state in one exclusive transaction.

@@ -92,8 +92,8 @@ FARM = (
         id TEXT PRIMARY KEY,
         kind TEXT NOT NULL,
         name TEXT NOT NULL,
-        request TEXT NOT NULL,
-        boards TEXT NOT NULL,
+        request TEXT NOT NULL, -- of job_content
+        boards TEXT NOT NULL, -- of board_list
         tried TEXT NOT NULL,
         broken TEXT NOT NULL,
         uses TEXT NOT NULL,
@@ -116,6 +116,21 @@ FARM = (
         exit_status INTEGER,
         blame TEXT,
         reason TEXT
+    )
+    """,
+    # Jobs share both, which never change: their names are SHA-256 of what they have.
+    """
+    CREATE TABLE job_content (
+        sha256 TEXT PRIMARY KEY,
+        content TEXT NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE board_list (
+        sha256 TEXT NOT NULL,
+        place INTEGER NOT NULL,
+        board TEXT NOT NULL,
+        PRIMARY KEY (sha256, place)
     )
     """,
     """
@@ -159,7 +174,18 @@ FARM = (
     )
     """,
     "CREATE INDEX board_event_by_board ON board_event (board, id)",
-    "CREATE INDEX job_by_state ON job (state, priority, position)",
+    "CREATE INDEX job_by_state ON job (state)",
+    # Of a damaged state nobody knows that the job does not run.
+    "CREATE INDEX job_begun ON job (id) WHERE state NOT IN ('waiting', 'done', 'cancelled')",
+    "CREATE INDEX job_not_ended ON job (id) WHERE state NOT IN ('done', 'cancelled')",
+    "CREATE INDEX job_by_expiry ON job (expires)",
+    "CREATE INDEX job_by_position ON job (position)",
+    "CREATE INDEX job_by_end ON job (ended_at)",
+    "CREATE INDEX job_by_board ON job (board)",
+    "CREATE INDEX job_by_request ON job (request)",
+    "CREATE INDEX job_by_boards ON job (boards)",
+    "CREATE INDEX job_that_broke ON job (id) WHERE broken <> '{}'",
+    "CREATE INDEX board_list_by_board ON board_list (board)",
     "CREATE INDEX reservation_by_board ON reservation (board, ends)",
     "CREATE INDEX audit_by_time ON audit (at)",
 )

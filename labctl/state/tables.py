@@ -7,10 +7,10 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from labctl.checked import LONGEST_LINE
@@ -57,7 +57,7 @@ def _line(value: object, *, most: int = LONGEST_LINE) -> str:
         raise ValueError("not text")  # noqa: TRY004 - as for all that is damaged
     if len(value) > most:
         raise ValueError(f"longer than {most} characters")
-    if printable_line(value) != value:
+    if not value.isprintable() and printable_line(value) != value:
         raise ValueError("it has control characters")
     return value
 
@@ -114,11 +114,12 @@ def _no_constant(name: str) -> float:
     raise ValueError(name)
 
 
-def _request(value: object) -> str:
+def _json_object(value: object) -> str:
     _object(value)
     return str(value)
 
 
+@lru_cache(maxsize=256)
 def _names(value: object) -> tuple[str, ...]:
     try:
         found = json.loads(str(value))
@@ -190,7 +191,7 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
     },
     "job": {
         "id": _LINE, "kind": _one_of("run", "untrusted", "foreground", "health", "nightly"),
-        "name": _LINE, "request": Column(_request, "{}"), "boards": _NAMES, "tried": _NAMES,
+        "name": _LINE, "request": _SHA256, "boards": _SHA256, "tried": _NAMES,
         "uses": _NAMES, "broken": Column(_moments, {}),
         "priority": Column(partial(_whole, low=-100, high=100), 0),
         "position": Column(partial(_number, low=-MOST_WHOLE), 0.0), "submitter": _LINE,
@@ -201,6 +202,8 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
         "exit_status": _or_null(Column(partial(_whole, low=-255, high=255))),
         "blame": _or_null(_one_of("infra", "job", "config")), "reason": _LINE_0,
     },
+    "job_content": {"sha256": _SHA256, "content": Column(_json_object, "{}")},
+    "board_list": {"sha256": _SHA256, "place": _COUNT, "board": _LINE},
     "worker": {
         "name": _LINE, "host": _LINE, "boards": _NAMES, "version": _LINE, "started_at": _MOMENT,
         "alive_at": _MOMENT,
@@ -257,6 +260,11 @@ def read(table: str, names: Sequence[str], row: Sequence[Any]) -> tuple[dict[str
     command = _REMOVAL.get(table, _ANY_REMOVAL) if is_named else _ANY_REMOVAL
     why = "; ".join(list(wrong.values())[:3])
     return values, f"damaged: {why}; to remove it: `{command.format(**values)}`"
+
+
+def stored_names(names: Iterable[str]) -> str:
+    """Return names as they are stored."""
+    return json.dumps([*names])
 
 
 def as_json(values: Mapping[str, Any]) -> str:
@@ -317,6 +325,8 @@ TABLES = {
     "board_health": 2,
     "board_event": 2,
     "job": 2,
+    "job_content": 2,
+    "board_list": 2,
     "worker": 2,
     "stored_run": 2,
     "audit": 2,

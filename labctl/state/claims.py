@@ -1,0 +1,180 @@
+"""Claims: free boards are given to waiting jobs.
+
+Who gets which board is found out beside the others, without the lab's lock. Under the lock only
+what is given is looked at again: a job, board, quota or limit that changed meanwhile is not given,
+and the claim begins anew. So of what others did in that moment, a claim is before or after all.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from labctl.errors import LeaseLost
+from labctl.state import sql
+from labctl.state.admission import Admission, HandOut, hand_out_now
+from labctl.state.attempts import LEFT, free_lost, lost_jobs, renew
+from labctl.state.job import Job, job_in, jobs_of, update, waiting_of
+from labctl.state.job_order import Suits, Waiting
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from labctl.database.base import Ask
+    from labctl.state.sql import StateDatabase
+
+#: After this number of looks that others overtook, the claim looks under the lock.
+_LOOKS = 3
+#: A place or an attempt with less than this part of its time left is renewed by a claim.
+_FRESH = 0.75
+#: One claim stores this number of reasons; the next ones store the others.
+_MOST_REASONS = 100
+
+
+class Claim:
+    """One claim of some boards by a worker; with ``own``, of one board by the process of a job."""
+
+    def __init__(
+        self,
+        state: "StateDatabase",
+        boards: Sequence[str],
+        worker: str,
+        suits: Callable[[], Suits],
+        own: str | None = None,
+    ):
+        self._state = state
+        self._boards = boards
+        self._worker = worker
+        self._suits = suits
+        self._own = own
+
+    def jobs(self) -> Sequence[Job]:
+        """Return the claimed jobs, now running. Raises LeaseLost if ``own`` does not wait."""
+        for _ in range(_LOOKS):
+            if self._state.asking(self._is_renewal_due):
+                self._state.change(self._renew)
+            plan = self._state.asking(self._look)
+            if not (plan.reasons or any(self._takes(job) for job, _ in plan.given)):
+                return []
+            claimed, is_stale = self._state.change(partial(self._take, plan))
+            if claimed or not is_stale:
+                return claimed
+
+        def alone(connection: "Connection") -> Sequence[Job]:
+            self._renew(connection)
+            return self._take(self._look(sql.asker(connection)), connection)[0]
+
+        return self._state.change(alone)
+
+    def _is_renewal_due(self, ask: "Ask") -> bool:
+        """Return True if jobs were lost, or if this worker's own will be soon."""
+        now = self._now(ask)
+        if now is None:
+            return self._own is not None
+        soon = now + _FRESH * self._state.lease_seconds
+        if self._own is not None:
+            own = jobs_of(ask, {self._own}).get(self._own)
+            if own is None or not own.waits or own.expires is None or own.expires < soon:
+                return True
+        running = "SELECT 1 FROM job WHERE state = 'running' AND worker = :worker"
+        asked = {"worker": self._worker, "soon": soon}
+        return bool(ask(f"{running} AND expires < :soon LIMIT 1", asked) or lost_jobs(ask, now))
+
+    def _renew(self, connection: "Connection") -> None:
+        """Give a sign of life, and let the jobs of the dead wait again."""
+        now = self._now(sql.asker(connection)) or 0.0
+        expires = now + self._state.lease_seconds
+        if self._own is not None:
+            sql.run(
+                connection,
+                "UPDATE job SET expires = :expires, state = 'waiting', ended_at = NULL"
+                " WHERE id = :id AND (state = 'waiting'"
+                " OR (state = 'cancelled' AND reason = :left))",
+                {"id": self._own, "expires": expires, "left": LEFT},
+            )
+            own = job_in(connection, self._own)
+            if not own.waits:
+                what = own.damaged or f"{own.state}: {own.reason}"
+                raise LeaseLost(f"job {self._own} is {what}")
+        renew(connection, self._worker, expires)
+        free_lost(connection, now)
+
+    def _look(self, ask: "Ask") -> HandOut:
+        """Return which jobs get which boards, as of now."""
+        now, damaged = self._now(ask), set[str]()
+        if now is None or not (boards := self._free(ask)):
+            return HandOut()
+        while True:
+            plan = hand_out_now(
+                ask, now, boards, self._suits(), self._state, own=self._own, without=damaged
+            )
+            jobs = jobs_of(ask, {job.id for job, _ in plan.given})
+            found = {job.id for job in jobs.values() if job.damaged}
+            if not found:
+                return plan
+            damaged |= found
+
+    def _take(self, plan: HandOut, connection: "Connection") -> tuple[Sequence[Job], bool]:
+        """Give the boards of a plan; return the jobs, and True if some were not as planned."""
+        ask = sql.asker(connection)
+        now = self._now(ask) or 0.0
+        jobs = jobs_of(ask, {job.id for job, _ in plan.given})
+        free, boards = {*self._free(ask)}, {board for _, board in plan.given}
+        admission = Admission(ask, now, self._state, self._own, boards)
+        claimed, is_stale = list[Job](), False
+        for waiting, board in plan.given:
+            job = jobs.get(waiting.id)
+            is_same = job is not None and job.waits and waiting_of(job) == waiting
+            if (
+                job is None
+                or not is_same
+                or board not in free
+                or not admission.admits(waiting, board)
+            ):
+                is_stale = True
+            else:
+                admission.took(waiting, board)
+                if self._takes(waiting):
+                    claimed.append(self._begin(connection, job, board, now))
+        _note(connection, plan.reasons)
+        return claimed, is_stale
+
+    def _begin(self, connection: "Connection", job: Job, board: str, now: float) -> Job:
+        begun = replace(
+            job,
+            state="running",
+            board=board,
+            worker=self._worker,
+            attempts=job.attempts + 1,
+            started_at=now,
+            expires=now + self._state.lease_seconds,
+            reason=None,
+        )
+        changed = ("state", "board", "worker", "attempts", "started_at", "expires", "reason")
+        update(connection, job.id, **{name: getattr(begun, name) for name in changed})
+        return begun
+
+    def _takes(self, job: Waiting) -> bool:
+        """Return True if this process runs a job; for others their boards are kept free."""
+        return not job.is_foreground if self._own is None else job.id == self._own
+
+    def _free(self, ask: "Ask") -> Sequence[str]:
+        """Return the boards on which no other worker's job runs: it may hold no lease yet."""
+        question = "SELECT board FROM job WHERE state = 'running' AND worker <> :worker"
+        taken = {board for (board,) in ask(question, {"worker": self._worker})}
+        return [board for board in self._boards if board not in taken]
+
+    def _now(self, ask: "Ask") -> float | None:
+        """Return the time by the database's clock; None if nothing was ever stored."""
+        rows = ask(f"SELECT {self._state.now}", {})
+        return float(rows[0][0]) if rows else None
+
+
+def _note(connection: "Connection", reasons: Mapping[str, str]) -> None:
+    """Store why jobs wait, of many jobs some."""
+    from sqlalchemy import text
+
+    statement = text("UPDATE job SET reason = :reason WHERE id = :id AND state = 'waiting'")
+    values = [{"id": job, "reason": reason} for job, reason in reasons.items()]
+    if values:
+        connection.execute(statement, values[:_MOST_REASONS])
