@@ -11,11 +11,16 @@ from labctl.state.job_order import Suits, Waiting, hand_out
 from labctl.state.quotas import QuotaCheck
 from labctl.state.reservations import other_keeps, reservations_from
 from labctl.state.shared_limits import LimitCheck
-from labctl.state.tables import short_line
+from labctl.state.tables import short_line, shown
 
 if TYPE_CHECKING:
     from labctl.database.base import Ask
     from labctl.state.sql import StateDatabase
+
+_KEPT = (
+    "SELECT board, unit, name FROM job"
+    " WHERE state = 'waiting' AND board IS NOT NULL AND expires >= :now"
+)
 
 
 @dataclass(frozen=True)
@@ -41,12 +46,12 @@ def hand_out_now(
 
     If ``own``, a job, is given, the caller has already checked the health of these boards.
     """
-    waiting = [one for one in waiting_for(ask, boards) if one[0].id not in without]
+    waiting = [one for one in waiting_for(ask, now, boards) if one[0].id not in without]
     if not waiting:
         return HandOut()
-    counts = ask(
-        "SELECT submitter, COUNT(*) FROM job WHERE state = 'running' GROUP BY submitter", {}
-    )
+    running = "SELECT submitter, group_id, COUNT(*) FROM job WHERE state = 'running'"
+    rows = ask(f"{running} GROUP BY submitter, group_id", {})
+    counts = {(user, group): count for user, group, count in rows}
     admission = Admission(ask, now, state, own)
 
     def may_have(job: Waiting, board: str) -> bool:
@@ -55,7 +60,7 @@ def hand_out_now(
         admission.took(job, board)
         return True
 
-    given = list(hand_out([job for job, _ in waiting], dict(counts), boards, may_have))
+    given = list(hand_out([job for job, _ in waiting], counts, boards, may_have))
     reasons = {}
     for job, reason in waiting:
         if job.id not in admission.refused or any(admission.admits(job, one) for one in job.boards):
@@ -82,6 +87,8 @@ class Admission:
         self._quotas = QuotaCheck(ask, now, state.quotas)
         self._limits = LimitCheck(ask, state.shared_limits)
         self._out = out_of_service(ask, boards)
+        #: Board -> the unit for whose next job it is kept, and that job's name.
+        self._units = {board: (unit, name) for board, unit, name in ask(_KEPT, {"now": now})}
         self._own = own
         #: Refusals until somebody takes a board: many jobs are equal in what is checked.
         self._known: dict[tuple[object, ...], str | None] = {}
@@ -91,7 +98,7 @@ class Admission:
     def admits(self, job: Waiting, board: str) -> bool:
         """Return True if a job may have a board now, for as long as the job may take."""
         own = job.id == self._own
-        key = (board, job.submitter, job.kind, job.max_seconds, job.uses, own)
+        key = (board, job.submitter, job.kind, job.max_seconds, job.uses, job.unit, own)
         if key not in self._known:
             try:
                 self._check(job, board)
@@ -111,15 +118,26 @@ class Admission:
         self._known.clear()
 
     def _check(self, job: Waiting, board: str) -> None:
+        if job.kept != board:  # else that was checked when its unit began
+            self._check_others(job, board)
+        health = None if job.id == self._own else self._out.get(board)
+        if health is not None and not health.may_do(job.kind) and not self._holds(job, board):
+            health.require_work()
+        self._limits.check(board, job.uses)
+
+    def _check_others(self, job: Waiting, board: str) -> None:
+        unit, name = self._units.get(board, (job.unit, ""))
+        if unit != job.unit:
+            raise BoardBusy(
+                f"board {board} is kept for {shown(name)}, the next job of a group of jobs with"
+                " nothing between them",
+                hint="wait; `labctl queue` shows it",
+            )
         ends = self._now + max(job.max_seconds, self._lease_seconds)
         for kept in self._kept.get(board, ()):
             if kept.is_between(self._now, ends) and not kept.lets_in(job.submitter):
                 raise other_keeps(kept)
         self._quotas.check(board, job.submitter)
-        health = None if job.id == self._own else self._out.get(board)
-        if health is not None and not health.may_do(job.kind) and not self._holds(job, board):
-            health.require_work()
-        self._limits.check(board, job.uses)
 
     def _holds(self, job: Waiting, board: str) -> bool:
         """Return True if its user holds a board, and may use it whatever its health."""

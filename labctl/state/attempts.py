@@ -1,4 +1,9 @@
-"""Attempts of jobs: they are renewed, lost with their worker, and made again."""
+"""Attempts of jobs: they are renewed, lost with their worker, and made again.
+
+Between two jobs of a unit nobody else gets its board, until a time that no process can extend. A
+unit that is broken off later *continues* on the same board, or, in a group that *restarts* its
+units, its jobs are cancelled: the group's owner submits others.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -6,6 +11,7 @@ from typing import TYPE_CHECKING
 from labctl.state import sql
 from labctl.state.blame import given_up, note_broken
 from labctl.state.job import Job, end, jobs_where, update
+from labctl.state.job_parts import store_boards
 from labctl.state.tables import short_line, stored_names
 
 if TYPE_CHECKING:
@@ -20,9 +26,12 @@ LEFT = "its labctl no longer waits"
 
 
 def renew(connection: "Connection", worker: str, expires: float) -> None:
-    """Extend all attempts of a worker."""
+    """Extend all attempts of a worker, and the groups that it owns."""
+    values = {"worker": worker, "expires": expires}
     question = "UPDATE job SET expires = :expires WHERE worker = :worker AND state = 'running'"
-    sql.run(connection, question, {"worker": worker, "expires": expires})
+    sql.run(connection, question, values)
+    question = "UPDATE job_group SET expires = :expires WHERE owner = :worker"
+    sql.run(connection, question, values)
 
 
 def lost_jobs(ask: "Ask", now: float) -> Sequence[Job]:
@@ -36,6 +45,8 @@ def free_lost(connection: "Connection", now: float) -> None:
     for job in lost_jobs(sql.asker(connection), now):
         if job.kind == "foreground":
             end(connection, job, now, LEFT, state="cancelled")
+        elif job.state == "waiting":
+            _let_go(connection, job, now)
         else:
             reason = f"its worker {job.worker} gave no sign of life"
             wait_again(connection, job, now, reason, None, blame_board=False)
@@ -59,6 +70,9 @@ def wait_again(
     if job.stop is not None:
         end(connection, job, now, job.stop, state="cancelled")
         return
+    if _is_cut(connection, job):
+        _cancel_unit(connection, job, now, f"broken off between its jobs: {reason}")
+        return
     failures = job.failures + counted
     if blame_board and job.board:
         job = note_broken(connection, job, job.board, now)
@@ -80,3 +94,41 @@ def wait_again(
         failures=failures,
         expires=until if job.kind == "foreground" else None,
     )
+
+
+def keep_board(connection: "Connection", job: Job, until: float) -> None:
+    """Keep the board of a job that ended for the next one of its unit; the others stay there."""
+    if job.unit is None or job.board is None:
+        return
+    boards = store_boards(connection, (job.board,))
+    for place, one in enumerate(left_of_unit(connection, job)):
+        kept = {"board": job.board, "expires": until} if place == 0 else {}
+        update(connection, one.id, boards=boards, tried=stored_names(()), **kept)
+
+
+def _let_go(connection: "Connection", job: Job, now: float) -> None:
+    """Keep a board no longer for the next job of a unit."""
+    if _is_cut(connection, job):
+        _cancel_unit(connection, job, now, "its board was kept for it in vain")
+    else:
+        update(connection, job.id, board=None, expires=None)
+
+
+def _is_cut(connection: "Connection", job: Job) -> bool:
+    """Return True if a job's unit is to restart: a job of it has ended."""
+    question = (
+        "SELECT 1 FROM job JOIN job_group ON job_group.id = job.group_id"
+        " WHERE unit = :unit AND restarts <> 0 AND state IN ('done', 'cancelled')"
+    )
+    return bool(job.unit and sql.rows(connection, question, {"unit": job.unit}))
+
+
+def _cancel_unit(connection: "Connection", job: Job, now: float, reason: str) -> None:
+    for one in (job, *(left for left in left_of_unit(connection, job) if left.id != job.id)):
+        end(connection, one, now, reason, state="cancelled")
+
+
+def left_of_unit(connection: "Connection", job: Job) -> Sequence[Job]:
+    """Return the waiting jobs of a unit, in their order."""
+    where = "unit = :unit AND state = 'waiting' ORDER BY position, id"
+    return jobs_where(sql.asker(connection), where, {"unit": job.unit})

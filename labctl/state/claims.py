@@ -14,7 +14,7 @@ from labctl.errors import LeaseLost
 from labctl.state import sql
 from labctl.state.admission import Admission, HandOut, hand_out_now
 from labctl.state.attempts import LEFT, free_lost, lost_jobs, renew
-from labctl.state.job import Job, job_in, jobs_of, update, waiting_of
+from labctl.state.job import Job, job_in, jobs_of, update, waiting_for
 from labctl.state.job_order import Suits, Waiting
 
 if TYPE_CHECKING:
@@ -118,24 +118,19 @@ class Claim:
         """Give the boards of a plan; return the jobs, and True if some were not as planned."""
         ask = sql.asker(connection)
         now = self._now(ask) or 0.0
-        jobs = jobs_of(ask, {job.id for job, _ in plan.given})
-        free, boards = {*self._free(ask)}, {board for _, board in plan.given}
+        ids, boards = {job.id for job, _ in plan.given}, {board for _, board in plan.given}
+        jobs, free = jobs_of(ask, ids), {*self._free(ask)}
+        present = {job.id: job for job, _ in waiting_for(ask, now, boards, ids)}
         admission = Admission(ask, now, self._state, self._own, boards)
         claimed, is_stale = list[Job](), False
         for waiting, board in plan.given:
-            job = jobs.get(waiting.id)
-            is_same = job is not None and job.waits and waiting_of(job) == waiting
-            if (
-                job is None
-                or not is_same
-                or board not in free
-                or not admission.admits(waiting, board)
-            ):
+            is_same = waiting.id in jobs and present.get(waiting.id) == waiting
+            if not (is_same and board in free and admission.admits(waiting, board)):
                 is_stale = True
             else:
                 admission.took(waiting, board)
                 if self._takes(waiting):
-                    claimed.append(self._begin(connection, job, board, now))
+                    claimed.append(self._begin(connection, jobs[waiting.id], board, now))
         _note(connection, plan.reasons)
         return claimed, is_stale
 

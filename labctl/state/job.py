@@ -30,10 +30,13 @@ JobState = Literal["waiting", "running", "done", "cancelled"]
 COLUMNS = (
     "id, kind, name, request, boards, tried, priority, position, submitter, submitted_at,"
     " expected_seconds, max_seconds, state, board, worker, attempts, failures, expires, stop, run,"
-    " started_at, ended_at, exit_status, blame, reason, broken, uses"
+    " started_at, ended_at, exit_status, blame, reason, broken, uses, group_id, unit"
 )
 NAMES = COLUMNS.split(", ")
-_WAITING = "id, name, boards, tried, uses, priority, position, submitter, kind, max_seconds, reason"
+_WAITING = (
+    "id, name, boards, tried, uses, priority, position, submitter, kind, max_seconds,"
+    " expected_seconds, failures, group_id, unit, board, reason"
+)
 _WAITING_NAMES = _WAITING.split(", ")
 
 
@@ -58,6 +61,10 @@ class NewJob:
     max_seconds: float = 0.0
     #: Shared limits that it uses besides those of its board.
     uses: tuple[str, ...] = ()
+    #: Its :class:`labctl.state.groups.JobGroup`.
+    group_id: str | None = None
+    #: Jobs of one unit run on one board in the order of their submission, with nothing between.
+    unit: str | None = None
     submitter: str = field(default_factory=lambda: f"{user_name()}@{socket.gethostname()}")
     #: Submitted twice, it is one job.
     id: str = field(default_factory=new_job_id)
@@ -83,6 +90,7 @@ class Job:
     expected_seconds: float | None
     max_seconds: float
     state: JobState
+    #: Its board; of one that waits: kept for it, after the last job of its unit.
     board: str | None
     worker: str | None
     #: Number of the current or last attempt; 0 before the first.
@@ -103,6 +111,8 @@ class Job:
     broken: Mapping[str, float]
     #: Shared limits that it uses besides those of its board.
     uses: tuple[str, ...]
+    group_id: str | None
+    unit: str | None
     #: Why its row cannot be read: nobody runs it, and its board counts as taken. None: it can.
     damaged: str | None = None
 
@@ -242,26 +252,71 @@ def waiting_of(job: Job) -> Waiting:
     return _waiting({name: getattr(job, name) for name in _WAITING_NAMES}, job.boards)
 
 
-def waiting_for(ask: "Ask", boards: Collection[str]) -> list[tuple[Waiting, str | None]]:
-    """Return the jobs that wait for some of these boards, and why; damaged ones are left out."""
+def waiting_for(
+    ask: "Ask", now: float, boards: Collection[str], jobs: Collection[str] | None = None
+) -> list[tuple[Waiting, str | None]]:
+    """Return the jobs that may begin on some of these boards, and why each waits.
+
+    With ``jobs`` only those. Of a unit that is its next job, with the length of all that are left;
+    none while one of it runs. Damaged jobs are left out, and those of groups without an owner.
+    """
     named = sql.rows_of(ask, "SELECT DISTINCT sha256 FROM board_list WHERE board IN", boards)
     wanted = {digest for (digest,) in named}
-    rows = ask(f"SELECT {_WAITING} FROM job WHERE state = 'waiting'", {}) if wanted else ()
+    if not wanted:
+        return []
+    question = f"SELECT {_WAITING} FROM job WHERE state = 'waiting' AND {IN_FORCE}"
+    if jobs is None:
+        rows = ask(question, {"now": now})
+    else:
+        rows = sql.rows_of(ask, f"{question} AND id IN", jobs, {"now": now})
+        units = {row[_WAITING_NAMES.index("unit")] for row in rows} - {None}
+        others = sql.rows_of(ask, f"{question} AND unit IN", units, {"now": now})
+        rows = [*{row[0]: row for row in (*rows, *others)}.values()]
     place = _WAITING_NAMES.index("boards")
-    found = [read("job", _WAITING_NAMES, row) for row in rows if row[place] in wanted]
+    found = [_read_waiting(*row) for row in rows if row[place] in wanted]
     lists = boards_of(ask, {values["boards"] for values, _ in found})
-    return [
-        (_waiting(values, lists[values["boards"]]), values["reason"])
-        for values, damaged in found
-        if not damaged and values["boards"] in lists
-    ]
+    begun = {unit for (unit,) in ask(_BEGUN_UNITS, {})}
+    units_left: dict[str, list[tuple[Waiting, str | None]]] = {}
+    ready = []
+    for values, damaged in found:
+        if damaged or values["boards"] not in lists or values["unit"] in begun:
+            continue
+        one = (_waiting(values, lists[values["boards"]]), values["reason"])
+        if values["unit"] is None:
+            ready.append(one)
+        else:
+            units_left.setdefault(values["unit"], []).append(one)
+    return [*ready, *map(_whole_unit, units_left.values())]
+
+
+#: True of jobs in no group, and of groups that have no owner or one that is alive at ``:now``.
+IN_FORCE = (
+    "(group_id IS NULL OR group_id NOT IN"
+    " (SELECT id FROM job_group WHERE owner IS NOT NULL AND expires < :now))"
+)
+_BEGUN_UNITS = "SELECT DISTINCT unit FROM job WHERE state = 'running' AND unit IS NOT NULL"
+
+
+def _whole_unit(jobs: list[tuple[Waiting, str | None]]) -> tuple[Waiting, str | None]:
+    """Return the next of a unit's jobs, with the length of all."""
+    first, reason = min(jobs, key=lambda one: (one[0].position, one[0].id))
+    longest = sum(job.max_seconds for job, _ in jobs)
+    expected = sum(job.expected_seconds for job, _ in jobs)
+    return replace(first, max_seconds=longest, expected_seconds=expected), reason
+
+
+@lru_cache(maxsize=8192, typed=True)
+def _read_waiting(*row: object) -> tuple[Mapping[str, Any], str | None]:
+    """Read a row of _WAITING: most are asked for many times."""
+    return read("job", _WAITING_NAMES, row)
 
 
 def _waiting(values: Mapping[str, Any], boards: tuple[str, ...]) -> Waiting:
-    tried = values["tried"]
+    tried, kept = values["tried"], values["board"]
+    own = boards if kept is None else (kept,)
     return Waiting(
         values["id"],
-        tuple(board for board in boards if board not in tried) if tried else boards,
+        tuple(board for board in own if board not in tried) if tried else own,
         values["priority"],
         values["position"],
         values["submitter"],
@@ -270,4 +325,9 @@ def _waiting(values: Mapping[str, Any], boards: tuple[str, ...]) -> Waiting:
         kind=values["kind"],
         uses=values["uses"],
         name=values["name"],
+        expected_seconds=values["expected_seconds"] or 0.0,
+        failures=values["failures"],
+        group=values["group_id"],
+        unit=values["unit"],
+        kept=kept,
     )

@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.state import sql
-from labctl.state.attempts import free_lost, lost_jobs, renew, wait_again
+from labctl.state.attempts import (
+    free_lost,
+    keep_board,
+    left_of_unit,
+    lost_jobs,
+    renew,
+    wait_again,
+)
 from labctl.state.job import (
+    IN_FORCE,
     NAMES,
     Job,
     NewJob,
@@ -39,6 +47,8 @@ if TYPE_CHECKING:
 _KEPT_SECONDS = 90 * 86_400.0
 #: One submission removes at most this number of older jobs.
 _MOST_REMOVED = 200
+#: A board is kept for the next job of a unit for this number of leases.
+KEPT_LEASES = 2.0
 #: No worker renews an attempt for this time (s).
 _AHEAD_SECONDS = 86_400.0
 _SOUND_PLACE = f"position BETWEEN {-MOST_WHOLE} AND {MOST_WHOLE - 1}"
@@ -69,6 +79,8 @@ class Jobs:
                     "tried": stored_names(()),
                     "broken": "{}",
                     "uses": stored_names(job.uses),
+                    "group_id": job.group_id,
+                    "unit": job.unit,
                     "priority": job.priority,
                     "position": max(last, 0.0) + number,
                     "submitter": job.submitter,
@@ -90,7 +102,8 @@ class Jobs:
     def list(self, *, ended: int = 0) -> Sequence[Job]:
         """Return running jobs, waiting jobs in order, then the last ``ended`` jobs that ended.
 
-        Damaged jobs that have not ended are among the running ones or after the waiting ones.
+        Damaged jobs that have not ended are among the running ones or after the waiting ones. Those
+        of a group whose owner is gone are among the waiting ones.
         """
 
         def found(ask: "Ask") -> tuple[list[Job], list[Job]]:
@@ -108,8 +121,14 @@ class Jobs:
         waiting = [job for job in present if job.waits]
         damaged = [job for job in present if job.state != "running" and job.damaged]
         known = {job.id: job for job in waiting}
-        users = Counter(job.submitter for job in running)
-        ordered = [known[job.id] for job in in_order([waiting_of(job) for job in waiting], users)]
+        counts = Counter((job.submitter, job.group_id) for job in running)
+        units: dict[str, list[Job]] = {}
+        for job in sorted(waiting, key=lambda one: (one.position, one.id)):
+            units.setdefault(job.unit or job.id, []).append(job)
+        heads = [waiting_of(jobs[0]) for jobs in units.values()]
+        ordered = [
+            job for head in in_order(heads, counts) for job in units[known[head.id].unit or head.id]
+        ]
         return [*running, *ordered, *damaged, *over]
 
     def get(self, job: str) -> Job | None:
@@ -148,6 +167,8 @@ class Jobs:
             is_ahead = (found.expires or 0.0) > self._now(connection) + _AHEAD_SECONDS
             if found.state == "waiting" or (found.state == "running" and is_ahead):
                 end(connection, found, self._now(connection), why, state="cancelled")
+                if found.state == "waiting" and found.expires is not None:
+                    keep_board(connection, found, found.expires)
             elif found.state == "running":
                 update(connection, job, stop=why)
             else:
@@ -157,7 +178,10 @@ class Jobs:
         return self._state.change(change)
 
     def move(self, job: str, *, priority: int | None = None, first: bool = False) -> Job:
-        """Give a waiting job another priority, or the first place. Raises ConfigError."""
+        """Give a waiting job another priority, or the first place. Raises ConfigError.
+
+        The waiting jobs of its unit move with it, in their order.
+        """
 
         def change(connection: "Connection") -> Job:
             found = job_in(connection, job)
@@ -169,7 +193,13 @@ class Jobs:
                 question = f"SELECT MIN(position) AS least FROM job WHERE {_SOUND_PLACE}"
                 position = min(sql.rows(connection, question)[0]["least"] or 0.0, 0.0) - 1.0
             other = found.priority if priority is None else priority
-            update(connection, job, priority=other, position=position)
+            if found.unit is None:
+                update(connection, job, priority=other, position=position)
+                return job_in(connection, job)
+            of_unit = left_of_unit(connection, found)
+            for place, one in enumerate(of_unit, -len(of_unit)):
+                moved = position + place if first else one.position
+                update(connection, one.id, priority=other, position=moved)
             return job_in(connection, job)
 
         return self._state.change(change)
@@ -183,7 +213,7 @@ class Jobs:
         """Return each board that a waiting job or a job of a lost worker may use, with the kind."""
         now = self._state.now
         kinds = self._kinds(
-            "kind <> 'foreground' AND"
+            f"kind <> 'foreground' AND {IN_FORCE.replace(':now', now)} AND"
             f" (state = 'waiting' OR (state = 'running' AND expires < {now}))"
         )
         return {(board, kind) for kind, boards in kinds for board in boards}
@@ -274,6 +304,7 @@ class Jobs:
 
         def change(connection: "Connection") -> Job:
             found, now = self._check(connection, job), self._now(connection)
+            keep_board(connection, found, now + KEPT_LEASES * self._state.lease_seconds)
             return end(
                 connection, found, now, reason, state=state, exit_status=exit_status, blame=blame
             )
@@ -344,7 +375,11 @@ def _remove_old(connection: "Connection", before: float) -> None:
         " AND state IN ('done', 'cancelled') ORDER BY ended_at LIMIT :most"
     )
     found = sql.asker(connection)(old, {"before": before, "most": _MOST_REMOVED})
-    _remove(connection, [job for (job,) in found])
+    if found:
+        _remove(connection, [job for (job,) in found])
+        empty = "id NOT IN (SELECT group_id FROM job WHERE group_id IS NOT NULL)"
+        delete = f"DELETE FROM job_group WHERE made_at < :before AND {empty}"
+        sql.run(connection, delete, {"before": before})
 
 
 def _remove(connection: "Connection", jobs: Sequence[str]) -> None:

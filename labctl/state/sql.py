@@ -58,13 +58,19 @@ def asker(connection: "Connection") -> "Ask":
     return ask
 
 
-def rows_of(ask: "Ask", question: str, values: "Collection[str]") -> "list[Row]":
+def rows_of(
+    ask: "Ask",
+    question: str,
+    values: "Collection[str]",
+    others: Mapping[str, object] | None = None,
+) -> "list[Row]":
     """Return the rows of a query that ends with IN, for any number of values."""
     found, left = list["Row"](), sorted(values)
     while left:
         some, left = left[:_AT_ONCE], left[_AT_ONCE:]
         named = {f"v{number}": value for number, value in enumerate(some)}
-        found += ask(f"{question} ({', '.join(f':{name}' for name in named)})", named)
+        places = ", ".join(f":{name}" for name in named)
+        found += ask(f"{question} ({places})", {**named, **(others or {})})
     return found
 
 

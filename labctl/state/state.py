@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from labctl.state.audit import Audit
     from labctl.state.baselines import Baselines
     from labctl.state.events import BoardEvents
+    from labctl.state.groups import Groups
     from labctl.state.health import Healths
     from labctl.state.holds import Holds
     from labctl.state.jobs import Jobs
@@ -204,6 +205,13 @@ class LabState:
         from labctl.state.health import Healths
 
         return Healths(self)
+
+    @cached_property
+    def groups(self) -> "Groups":
+        """The groups of jobs: batches and nights."""
+        from labctl.state.groups import Groups
+
+        return Groups(self)
 
     @cached_property
     def jobs(self) -> "Jobs":

@@ -115,7 +115,22 @@ FARM = (
         ended_at DOUBLE PRECISION,
         exit_status INTEGER,
         blame TEXT,
-        reason TEXT
+        reason TEXT,
+        group_id TEXT,
+        unit TEXT
+    )
+    """,
+    # Without an owner its jobs need nobody; else none begins once the owner has expired.
+    """
+    CREATE TABLE job_group (
+        id TEXT PRIMARY KEY,
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        submitter TEXT NOT NULL,
+        restarts INTEGER NOT NULL, -- 1: a unit that is broken off between its jobs is cancelled
+        owner TEXT,
+        expires DOUBLE PRECISION,
+        made_at DOUBLE PRECISION NOT NULL
     )
     """,
     # Jobs share both, which never change: their names are SHA-256 of what they have.
@@ -182,6 +197,9 @@ FARM = (
     "CREATE INDEX job_by_position ON job (position)",
     "CREATE INDEX job_by_end ON job (ended_at)",
     "CREATE INDEX job_by_board ON job (board)",
+    "CREATE INDEX job_by_group ON job (group_id, ended_at)",
+    "CREATE INDEX job_by_unit ON job (unit)",
+    "CREATE INDEX job_kept ON job (board) WHERE state = 'waiting' AND board IS NOT NULL",
     "CREATE INDEX job_by_request ON job (request)",
     "CREATE INDEX job_by_boards ON job (boards)",
     "CREATE INDEX job_that_broke ON job (id) WHERE broken <> '{}'",

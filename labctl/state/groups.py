@@ -1,0 +1,159 @@
+"""Groups of jobs: a batch, a night.
+
+A group may have an owner: the process that waits for it, which renews it like a lease. Once an
+owner is gone, nothing new of the group begins, until another owner takes it over or gives it to the
+workers alone. Only the database's clock counts.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from labctl.errors import Blame, ExitStatus, HostTimeout
+from labctl.state import sql
+from labctl.state.attempts import wait_again
+from labctl.state.events import clock
+from labctl.state.job import end, jobs_where
+from labctl.state.tables import insert, read, short_line
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from labctl.database.base import Ask, Row
+    from labctl.state.sql import StateDatabase
+
+GroupKind = Literal["batch", "nightly"]
+_COLUMNS = (
+    "id, state, board, run, exit_status, blame, reason, failures, ended_at, started_at, attempts"
+)
+
+
+@dataclass(frozen=True)
+class NewGroup:
+    """A group to begin."""
+
+    id: str
+    kind: GroupKind
+    #: For people.
+    name: str
+    #: ``USER@HOST``
+    submitter: str
+    #: True if a unit that is broken off between its jobs is cancelled; else it continues.
+    restarts: bool = False
+
+
+@dataclass(frozen=True)
+class GroupJob:
+    """How far a job of a group is. Times are seconds since 1970 by the database's clock."""
+
+    id: str
+    state: str
+    board: str | None
+    run: str | None
+    exit_status: int | None
+    blame: Blame | None
+    reason: str | None
+    #: Number of attempts that infrastructure interrupted.
+    failures: int
+    ended_at: float | None
+    started_at: float | None
+    attempts: int
+
+    @property
+    def has_ended(self) -> bool:
+        """True once it is done or cancelled."""
+        return self.state in ("done", "cancelled")
+
+
+class Groups:
+    """The groups of a lab. Methods raise HostError and ConfigError as the database does."""
+
+    def __init__(self, state: "StateDatabase"):
+        self._state = state
+
+    def own(
+        self, group: NewGroup, owner: str | None, is_dead: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        """Begin a group, or take it over; without an owner its jobs need nobody but workers.
+
+        ``is_dead`` returns True for an owner known to be gone: its attempts wait again at once.
+        Raises HostTimeout while another owner is alive.
+        """
+
+        def change(connection: "Connection") -> None:
+            now = clock(connection, self._state.now)
+            values = {
+                "id": group.id,
+                "kind": group.kind,
+                "name": short_line(group.name) or "",
+                "submitter": group.submitter,
+                "restarts": int(group.restarts),
+                "made_at": now,
+            }
+            insert(connection, "job_group", values, "ON CONFLICT DO NOTHING")
+            question = "SELECT owner, expires FROM job_group WHERE id = :id"
+            (row,) = sql.asker(connection)(question, {"id": group.id})
+            found, damaged = read("job_group", ("owner", "expires"), row)
+            before = found["owner"] if damaged is None else None
+            if before is not None and before != owner:
+                if is_dead(before):
+                    _free(connection, before, now)
+                elif (found["expires"] or 0.0) >= now:
+                    raise HostTimeout(
+                        f"{group.kind} {group.name} is in use by {before}",
+                        hint="wait for its end; an owner that died is gone after"
+                        f" {self._state.lease_seconds:.0f} s",
+                    )
+            expires = None if owner is None else now + self._state.lease_seconds
+            changed = "UPDATE job_group SET owner = :owner, expires = :expires WHERE id = :id"
+            sql.run(connection, changed, {"id": group.id, "owner": owner, "expires": expires})
+
+        self._state.change(change)
+
+    def leave(self, group: str, owner: str) -> None:
+        """Let nothing new of a group begin, unless another owner has it now."""
+
+        def change(connection: "Connection") -> None:
+            gone = "UPDATE job_group SET expires = 0 WHERE id = :id AND owner = :owner"
+            sql.run(connection, gone, {"id": group, "owner": owner})
+
+        self._state.change(change)
+
+    def jobs(self, group: str, since: float = 0.0) -> Sequence[GroupJob]:
+        """Return the jobs of a group that have not ended, and those that ended ``since`` then."""
+
+        def found(ask: "Ask") -> Sequence[GroupJob]:
+            question = (
+                f"SELECT {_COLUMNS} FROM job WHERE group_id = :group"
+                " AND (ended_at IS NULL OR ended_at >= :since) ORDER BY ended_at, id"
+            )
+            rows = ask(question, {"group": group, "since": since})
+            return [_group_job(row) for row in rows]
+
+        return self._state.asking(found)
+
+    def give_up(self, jobs: Collection[str], reason: str, *, blame: Blame = Blame.INFRA) -> None:
+        """End jobs that wait, since no board is left for them."""
+
+        def change(connection: "Connection") -> None:
+            now, why = clock(connection, self._state.now), short_line(reason)
+            for job in jobs:
+                where = "id = :id AND state = 'waiting'"
+                for found in jobs_where(sql.asker(connection), where, {"id": job}):
+                    end(connection, found, now, why, exit_status=ExitStatus.INFRA, blame=blame)
+
+        self._state.change(change)
+
+
+def _group_job(row: "Row") -> GroupJob:
+    values, _ = read("job", _COLUMNS.split(", "), row)
+    return GroupJob(**{**values, "blame": Blame(values["blame"]) if values["blame"] else None})
+
+
+def _free(connection: "Connection", worker: str, now: float) -> None:
+    """Let the jobs of a dead process wait again."""
+    where = "worker = :worker AND state = 'running'"
+    for job in jobs_where(sql.asker(connection), where, {"worker": worker}):
+        wait_again(
+            connection, job, now, f"{worker} is gone", None, blame_board=False, counted=False
+        )

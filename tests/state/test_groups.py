@@ -1,0 +1,209 @@
+"""Units of jobs, which are claimed whole, and groups of jobs, which may have an owner."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from postgres_server import PostgresServer
+
+from labctl.config.lab import Board, Lab, LabFile
+from labctl.errors import HostTimeout
+from labctl.state import Health, Job, LabState, NewJob, lab_state
+from labctl.state.groups import NewGroup
+from labctl.transport import LocalConfig
+
+BOARDS = ("rk1", "rk2", "rk3")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> LabFile:
+    boards = {
+        name: Board(target="rk3568", transport=LocalConfig(), workdir="/tmp/w") for name in BOARDS
+    }
+    if request.param == "sqlite":
+        return LabFile(tmp_path, Lab(boards=boards))
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return LabFile(tmp_path, Lab(boards=boards, lab=server.new_lab(), database=server.url))
+
+
+@pytest.fixture
+def state(lab: LabFile) -> LabState:
+    return lab_state(lab)
+
+
+def job(name: str, *boards: str, **values: Any) -> NewJob:
+    values = {"submitter": "ann@pc", "id": name, "max_seconds": 60.0, **values}
+    return NewJob(name, {"recipe": name}, boards or BOARDS, **values)
+
+
+def pair(state: LabState, *, restarts: bool = False, boards: tuple[str, ...] = BOARDS) -> None:
+    state.groups.own(NewGroup("g", "batch", "night", "ann@pc", restarts), "me")
+    unit = {"group_id": "g", "unit": "g.ab"}
+    state.jobs.submit(job("a", *boards, **unit), job("b", *boards, **unit))
+
+
+def claim(state: LabState, *boards: str, by: str = "w") -> list[tuple[str, str | None]]:
+    return [(one.id, one.board) for one in state.jobs.claim(boards or BOARDS, by)]
+
+
+def get(state: LabState, name: str) -> Job:
+    found = state.jobs.get(name)
+    assert found is not None
+    return found
+
+
+def later(state: LabState, seconds: float) -> None:
+    """All that is stored is older."""
+    with state.changing() as connection:
+        for table in ("job", "job_group"):
+            connection.exec_driver_sql(f"UPDATE {table} SET expires = expires - {seconds}")
+
+
+def test_jobs_of_a_unit_run_one_after_the_other_on_one_board(state: LabState) -> None:
+    pair(state)
+    assert claim(state) == [("a", "rk1")]
+    assert claim(state) == []
+    state.jobs.finish(get(state, "a"), 1)
+    assert claim(state, "rk2", "rk3") == []
+    assert claim(state) == [("b", "rk1")]
+
+
+def test_nobody_gets_the_board_between_two_jobs_of_a_unit(state: LabState) -> None:
+    pair(state)
+    claim(state)
+    now = state.jobs.now()
+    state.reservations.add("rk1", now + 30, now + 90, holder="carl", by="carl@pc")
+    state.jobs.finish(get(state, "a"), 0)
+    state.jobs.submit(job("first", "rk1", submitter="bob@pc", priority=100))
+    state.jobs.submit(job("check", "rk1", kind="health"))
+    state.jobs.move("first", first=True)
+    waits = state.jobs.submit(job("run", "rk1", kind="foreground"))[0]
+    assert state.jobs.claim_own(waits.id, ["rk1"], "process") is None
+    others = state.jobs.claim(("rk1",), "w", suits=lambda: lambda one, _: one.id != "b")
+    assert others == []
+    assert "kept for b" in str(get(state, "first").reason)
+    assert claim(state, "rk1") == [("b", "rk1")]
+    state.jobs.finish(get(state, "b"), 0)
+    assert claim(state, "rk1") == [("first", "rk1")]
+
+
+def test_a_unit_needs_the_time_of_all_its_jobs_before_a_reservation(state: LabState) -> None:
+    now = None
+    state.jobs.submit(job("x", "rk2"))
+    now = state.jobs.now()
+    state.reservations.add("rk1", now + 90, now + 900, holder="carl", by="carl@pc")
+    pair(state, boards=("rk1",))
+    state.jobs.submit(job("short", "rk1", submitter="bob@pc"))
+    assert claim(state, "rk1") == [("short", "rk1")]
+
+
+def test_a_board_that_is_kept_in_vain_is_free_after_two_leases(state: LabState) -> None:
+    pair(state)
+    claim(state)
+    state.jobs.finish(get(state, "a"), 0)
+    state.jobs.submit(job("c", "rk1", priority=9))
+    later(state, 2 * state.lease_seconds - 5)
+    assert claim(state, "rk1", by="other")[:1] == []  # its owner is gone, and the board is kept
+    state.groups.own(NewGroup("g", "batch", "night", "ann@pc"), "me")
+    later(state, 6)
+    assert claim(state, "rk1") == [("c", "rk1")]
+    state.jobs.finish(get(state, "c"), 0)
+    assert claim(state) == [("b", "rk1")]  # it continues on the same board
+
+
+def test_a_unit_that_restarts_is_cancelled_when_it_is_cut(state: LabState) -> None:
+    pair(state, restarts=True)
+    claim(state)
+    state.jobs.requeue(get(state, "a"), "the cable")  # nothing has ended: it waits again
+    assert claim(state) == [("a", "rk2")]
+    state.jobs.finish(get(state, "a"), 0)
+    assert claim(state) == [("b", "rk2")]
+    state.jobs.requeue(get(state, "b"), "the cable")
+    assert (get(state, "b").state, get(state, "a").state) == ("cancelled", "done")
+    assert "broken off between its jobs" in str(get(state, "b").reason)
+
+
+def test_a_unit_that_restarts_is_cancelled_when_its_board_was_kept_in_vain(
+    state: LabState,
+) -> None:
+    pair(state, restarts=True)
+    claim(state)
+    state.jobs.finish(get(state, "a"), 0)
+    later(state, 2 * state.lease_seconds + 1)
+    state.jobs.free_lost()
+    assert get(state, "b").state == "cancelled"
+
+
+def test_a_cancelled_job_of_a_unit_lets_the_next_one_begin(state: LabState) -> None:
+    pair(state)
+    state.jobs.submit(job("c", group_id="g", unit="g.ab"))
+    claim(state)
+    state.jobs.finish(get(state, "a"), 0)
+    state.jobs.cancel("b", "not needed")
+    state.jobs.submit(job("d", "rk1", priority=9))
+    assert claim(state) == [("c", "rk1")]
+
+
+def test_a_unit_moves_as_a_whole(state: LabState) -> None:
+    state.jobs.submit(job("z", submitter="bob@pc"))
+    pair(state)
+    state.jobs.move("b", first=True)
+    assert [one.id for one in state.jobs.list()] == ["a", "b", "z"]
+
+
+def test_a_bad_board_is_given_to_no_unit_that_has_it(state: LabState) -> None:
+    pair(state)
+    claim(state)
+    state.jobs.finish(get(state, "a"), 0)
+    state.health.set("rk1", Health.BAD, reason="slow", by="check")
+    assert claim(state) == []
+
+
+def test_nothing_of_a_group_begins_once_its_owner_is_gone(state: LabState) -> None:
+    group = NewGroup("g", "batch", "night", "ann@pc")
+    state.groups.own(group, "me")
+    state.jobs.submit(*(job(name, group_id="g") for name in "abcd"))
+    assert claim(state, "rk1") == [("a", "rk1")]
+    state.jobs.renew("me")
+    with pytest.raises(HostTimeout, match="in use by me"):
+        state.groups.own(group, "you")
+    later(state, state.lease_seconds + 1)
+    assert claim(state) == []
+    assert state.jobs.wanted_boards() == set()
+    state.groups.own(group, "you")
+    assert claim(state, by="you") != []
+    state.groups.leave("g", "me")  # it no longer has it
+    assert state.jobs.wanted_boards() != set()
+    state.groups.leave("g", "you")
+    assert {one.id for one in state.jobs.claim(BOARDS, "you")} == set()
+    state.groups.own(group, None)
+    state.jobs.finish(get(state, "b"), 0)
+    assert claim(state) == [("d", "rk2")]
+
+
+def test_jobs_of_an_owner_that_is_known_to_be_dead_wait_again_at_once(state: LabState) -> None:
+    group = NewGroup("g", "batch", "night", "ann@pc")
+    state.groups.own(group, "me")
+    state.jobs.submit(job("a", group_id="g"))
+    assert claim(state, by="me") == [("a", "rk1")]
+    state.groups.own(group, "you", is_dead=lambda name: name == "me")
+    assert (get(state, "a").state, get(state, "a").failures) == ("waiting", 0)
+
+
+def test_a_group_tells_how_far_its_jobs_are(state: LabState) -> None:
+    pair(state)
+    claim(state)
+    before = state.jobs.now()
+    state.jobs.finish(get(state, "a"), 1, blame=None, reason="it crashed")
+    state.groups.give_up(["b", "a"], "no board is left")
+    found = {one.id: one for one in state.groups.jobs("g", before)}
+    assert (found["a"].exit_status, found["a"].reason) == (1, "it crashed")
+    assert (found["b"].exit_status, found["b"].blame) == (3, "infra")
+    assert [one.id for one in state.groups.jobs("g", state.jobs.now() + 1)] == []
+
+
+def test_users_and_groups_take_turns(state: LabState) -> None:
+    state.groups.own(NewGroup("g", "batch", "night", "ann@pc"), "me")
+    state.jobs.submit(*(job(f"g{n}", group_id="g", expected_seconds=9.0 - n) for n in range(5)))
+    state.jobs.submit(job("own"), job("bob", submitter="bob@pc"))
+    assert [one for one, _ in claim(state)] == ["g0", "bob", "own"]
