@@ -1,10 +1,12 @@
 """``labctl batch``."""
 
 import json
+import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from threading import Event
 
 import click
 
@@ -16,22 +18,20 @@ from labctl.cli.run import comparing_with
 from labctl.config.lab import LabFile
 from labctl.config.yaml.document import load
 from labctl.database import patience
-from labctl.errors import Blame, ConfigError, ExitStatus, LabctlError, printable_line
-from labctl.farm.batch import Batch
+from labctl.errors import ConfigError, ExitStatus, HostError, printable_line
+from labctl.farm.batch import Batch, BatchJobs
 from labctl.farm.batch_plan import BatchPlan, PlannedBatch, plan_batch, without_agent
-from labctl.farm.dispatcher import Dispatcher
 from labctl.farm.expected import expected_seconds
-from labctl.farm.health import require_health
 from labctl.farm.job import FarmJob, JobResult
-from labctl.farm.run_executor import READY_AT_ONCE, RunExecutor
-from labctl.farm.schedule import Schedule
-from labctl.state import BoardHealth, Health, lab_state
+from labctl.state import lab_state
 from labctl.units import counted, duration
-
-NO_BOARD = "no board is left to run it on"
 
 
 @click.command(epilog="Example: labctl batch night.yaml")
+@click.option("--host", metavar="NAME", help="Name of this lab host; default: its own name.")
+@click.option(
+    "--detach", is_flag=True, help="Put the jobs into the lab's queue, print the batch, and end."
+)
 @click.option("--new", is_flag=True, help="Begin a new batch even if an earlier one is unfinished.")
 @click.option("--dry-run", is_flag=True, help="Only show the jobs, their boards and times.")
 @click.option(
@@ -47,6 +47,8 @@ def batch(
     invocation: Invocation,
     plan: Path,
     *,
+    host: str | None,
+    detach: bool,
     new: bool,
     dry_run: bool,
     untrusted: bool,
@@ -76,13 +78,74 @@ def batch(
         _show_plan([one.job for one in planned.jobs], as_json)
         return ExitStatus.OK
     lacking = without_agent(lab, {board for one in planned.jobs for board in one.job.boards})
+    for name, error in sorted(lacking.items()):
+        note(f"note: board {name} is left out: {error.message}; remedy: {error.hint}")
     current = _current(lab, planned, new=new)
     del planned  # may be thousands of recipes; the batch has them on disk
-    with current.held(), way_on(f"finished jobs are kept; to continue: labctl batch {plan}"):
-        _run(lab, current, lacking)
-    with way_on(f"all jobs have ended; they are in {current.path}"):
-        _show_results(current, as_json)
-    return _status(current)
+    own = _own_boards(lab, host or socket.gethostname(), current)
+    jobs = BatchJobs(lab, current, own, lacking, partial(_tell, current))
+    with current.held():
+        if detach:
+            return _detach(lab, current, jobs)
+        with way_on(f"finished jobs are kept; to continue: labctl batch {plan}"):
+            _run(lab, current, jobs, own)
+        with way_on(f"all jobs have ended; they are in {current.path}"):
+            _show_results(current.finish(jobs.results), jobs, as_json=as_json)
+    return _status(jobs)
+
+
+def _own_boards(lab: LabFile, host: str, current: Batch) -> list[str]:
+    """Return the boards of a batch that belong to this host; those of no host do, too."""
+    names = dict.fromkeys(board for one in current.jobs for board in one.job.boards)
+    is_alone = lab.database is None
+    return [name for name in names if is_alone or lab.board(name).host in (None, host)]
+
+
+def _run(lab: LabFile, current: Batch, jobs: BatchJobs, own: Sequence[str]) -> None:
+    """Run the jobs on boards of this host that no worker serves, and wait for all."""
+    from labctl.farm.host_setup import host_worker
+
+    worker = host_worker(
+        lab,
+        socket.gethostname(),
+        own,
+        connect=connect_board,
+        compare=comparing_with(lab),
+        note=lambda line: note(printable_line(line)),
+        group=current.group,
+        is_over=jobs.look,
+    )
+    state = lab_state(lab)
+    # This host's lock of the batch is ours: who had it here before is dead.
+    this_host = f"{socket.gethostname()}:"
+    state.groups.own(jobs.group, worker.name, lambda owner: owner.startswith(this_host))
+    try:
+        _submit(lab, current, jobs)
+        worker.run(until_empty=True)
+    finally:
+        with suppress(HostError, ConfigError), patience(0.0):  # it expires by itself soon
+            state.groups.leave(current.group, worker.name)
+
+
+def _submit(lab: LabFile, current: Batch, jobs: BatchJobs) -> None:
+    from labctl.farm.queue_engine import wake_workers
+
+    if ended := jobs.submit():
+        note(f"{ended} of {counted(len(current.jobs), 'job')} have ended before")
+    wake_workers(lab, sorted({board for one in current.jobs for board in one.job.boards}))
+
+
+def _detach(lab: LabFile, current: Batch, jobs: BatchJobs) -> int:
+    from labctl.cli.run_detached import serve_if_nobody_does
+
+    this_host = f"{socket.gethostname()}:"
+    lab_state(lab).groups.own(jobs.group, None, lambda owner: owner.startswith(this_host))
+    _submit(lab, current, jobs)
+    click.echo(current.path.name)
+    note("follow it: the same command without --detach; `labctl queue` shows its jobs")
+    boards = {board: lab.board(board) for one in current.jobs for board in one.job.boards}
+    serve_if_nobody_does(lab, list(boards.values()))
+    return ExitStatus.OK
 
 
 def _current(lab: LabFile, planned: PlannedBatch, *, new: bool) -> Batch:
@@ -90,10 +153,8 @@ def _current(lab: LabFile, planned: PlannedBatch, *, new: bool) -> Batch:
     earlier = Batch.unfinished(lab.root, planned.name, lambda line: note(printable_line(line)))
     same = [one for one in earlier if one.digest == planned.digest]
     if same and not new:
-        current = same[0]
-        done = len(current.jobs) - len(current.remaining)
-        note(f"continuing {current.path.name}: {done} of {len(current.jobs)} jobs have ended")
-        return current
+        note(f"continuing {same[0].path.name}")
+        return same[0]
     if earlier:
         note(f"note: the unfinished batch {earlier[0].path.name} has other jobs; it stays as it is")
     current = Batch.begin(lab.root, planned)
@@ -101,64 +162,14 @@ def _current(lab: LabFile, planned: PlannedBatch, *, new: bool) -> Batch:
     return current
 
 
-def _run(lab: LabFile, current: Batch, lacking: Mapping[str, ConfigError]) -> None:
-    jobs = current.remaining
-    wanted = {board for job in jobs for board in job.boards}
-    for name in sorted(wanted & lacking.keys()):
-        error = lacking[name]
-        note(f"note: board {name} is left out: {error.message}; remedy: {error.hint}")
-    wanted -= lacking.keys()
-    state, boards, well = lab_state(lab), {}, set()
-    known = {one.board: one for one in state.health.list()}
-    for name in sorted(wanted):
-        health = known.get(name, BoardHealth(name))
-        if any(health.may_do("untrusted" if job.untrusted else "run") for job in jobs):
-            boards[name] = lab.board(name).shares
-            if health.health is Health.GOOD:
-                well.add(name)
-        else:
-            note(f"note: board {name} is left out: its health is {health.health}")
-    schedule = Schedule(boards, lab.lab.shared_limits, well=well, deal_above=READY_AT_ONCE)
-    schedule.add(*jobs)
-
-    def count(board: str, stopping: Event) -> None:
-        try:
-            with patience(stopping=stopping):
-                state.health.job_done(board)
-        except LabctlError as error:  # the job's results are kept anyway
-            note(printable_line(f"note: a job on {board} is not counted: {error.message}"))
-
-    ready = require_health(lab, connect_board, lambda line: note(printable_line(line)))
-    executor = RunExecutor(
-        lab,
-        current,
-        connect_board,
-        compare=comparing_with(lab),
-        before_job=ready,
-        after_job=count,
-    )
-
-    def ended(job: FarmJob, board: str, attempt: JobResult, result: JobResult | None) -> None:
-        if result is not None:
-            current.note_result(job, board, result)
-        _tell(current, job, board, attempt, again=result is None)
-
-    Dispatcher(schedule, executor, on_end=ended).run()
-    for job in schedule.stranded:
-        why = next((f": {lacking[one].message}" for one in job.boards if one in lacking), "")
-        result = JobResult(ExitStatus.INFRA, blame=Blame.INFRA, reason=f"{NO_BOARD}{why}")
-        current.note_result(job, "", result)
-        _tell(current, job, "no board", result, again=False)
-
-
-def _tell(current: Batch, job: FarmJob, board: str, attempt: JobResult, *, again: bool) -> None:
-    if again and attempt.is_board_taken:
-        return  # it waits, as in any queue
-    words = [f"job {job.id} {job.name} on {board}: {_word(attempt)}"]
-    words += [attempt.reason] if attempt.reason else []
-    words += [f"run {attempt.run}"] if attempt.run else []
-    place = f"[{len(current.results)}/{len(current.jobs)}]"
-    note(printable_line(f"{place} {'; '.join(words)}{'; it waits again' if again else ''}"))
+def _tell(current: Batch, job: FarmJob, board: str, end: JobResult, ended: int | None) -> None:
+    """Tell how an attempt ended, and how many jobs have; None: the job waits again."""
+    words = [f"job {job.id} {job.name} on {board}: {_word(end)}"]
+    words += [end.reason] if end.reason else []
+    words += [f"run {end.run}"] if end.run else []
+    words += ["it waits again"] if ended is None else []
+    place = "" if ended is None else f"[{ended}/{len(current.jobs)}] "
+    note(printable_line(f"{place}{'; '.join(words)}"))
 
 
 def _word(result: JobResult) -> str:
@@ -167,8 +178,8 @@ def _word(result: JobResult) -> str:
     return "stopped" if result.exit_status == ExitStatus.INTERRUPTED else f"failed ({result.blame})"
 
 
-def _status(current: Batch) -> int:
-    found = {result.exit_status for result in current.results.values()}
+def _status(jobs: BatchJobs) -> int:
+    found = {result.exit_status for result in jobs.results.values()}
     order = (ExitStatus.JOB, ExitStatus.CONFIG, ExitStatus.INFRA)
     return next((status for status in order if status in found), ExitStatus.OK)
 
@@ -184,10 +195,10 @@ def _show_plan(jobs: list[FarmJob], as_json: bool) -> None:
     click.echo(f"{counted(len(jobs), 'job')}, {total} of board time")
 
 
-def _show_results(current: Batch, as_json: bool) -> None:
+def _show_results(document: Mapping[str, object], jobs: BatchJobs, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(current.document(), indent=2))
+        click.echo(json.dumps(document, indent=2))
         return
-    counts = Counter(_word(result) for result in current.results.values())
+    counts = Counter(_word(result) for result in jobs.results.values())
     words = ", ".join(f"{number} {word}" for word, number in sorted(counts.items()))
-    click.echo(f"{counted(len(current.jobs), 'job')}: {words}")
+    click.echo(f"{counted(len(jobs.results), 'job')}: {words}")

@@ -78,12 +78,18 @@ def submit(
     (job,) = state.jobs.submit(new)
     click.echo(job.id)
     note(f"follow it: labctl logs -f {job.id}; cancel it: labctl queue cancel {job.id}")
-    hosts = sorted({board.host for board in pool if board.host})
+    serve_if_nobody_does(lab, pool)
+    return ExitStatus.OK
+
+
+def serve_if_nobody_does(lab: LabFile, pool: Sequence[Board]) -> None:
+    """Wake the workers of boards; if there is none, start one here, or say where one is missing."""
+    names, hosts = [board.name for board in pool], sorted({one.host for one in pool if one.host})
     try:
-        is_served = _is_served(state, names)
+        is_served = _is_served(lab_state(lab), names)
     except HostError as error:  # the job is there: a failure would let a CI submit it again
         note(f"note: the job waits; whether a worker is there is unknown: {error.message}")
-        return ExitStatus.OK
+        return
     if is_served:
         from labctl.farm.queue_engine import wake_workers
 
@@ -92,7 +98,6 @@ def submit(
         note(f"no worker serves these boards: start `labctl worker` on {' or '.join(hosts)}")
     else:
         _serve(lab)
-    return ExitStatus.OK
 
 
 def _is_served(state: LabState, boards: Sequence[str]) -> bool:

@@ -1,35 +1,42 @@
-"""A batch on disk: its jobs, and a journal of their runs and results.
+"""A batch: its plan on disk, and its jobs, which are a group in the lab's table of jobs.
 
-``batches/<UTC time>-<name>-<short id>/`` holds ``batch.json``, all jobs with all that they run, and
-``journal.jsonl``: a line when a job's run is known, before its first trial, and one when the job
-has ended. Together with the records of the runs that is all of its state: a kill at any point costs
-at most what a kill of ``labctl run`` costs.
+``batches/<UTC time>-<name>-<short id>/`` holds ``batch.json``, all jobs with all that they run; once
+all have ended, ``results.json`` too. What has ended before that is known to the table; if it was
+lost, the run directories tell which jobs have finished runs, and those are not run again.
 """
 
 import json
-import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from labctl.errors import Blame, ConfigError
+from labctl.config.lab import LabFile
+from labctl.errors import Blame, BoardOutOfService, ConfigError, ExitStatus
 from labctl.farm.batch_plan import PlannedBatch, PlannedJob
+from labctl.farm.expected import longest_seconds
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_content import RunContent
-from labctl.files import append_line, host_reads, host_writes, locked, write_atomic
+from labctl.files import host_reads, host_writes, locked, write_atomic
 from labctl.runs.record.directory import new_run_id
+from labctl.state import LabState, NewJob, lab_state, this_user
+from labctl.state.groups import GroupJob, NewGroup
+from labctl.state.job import new_job_id
 
 FOLDER = "batches"
-_PLAN, _JOURNAL, _LOCK = "batch.json", "journal.jsonl", "lock"
+_PLAN, _RESULTS, _LOCK = "batch.json", "results.json", "lock"
 #: What a damaged file of a batch raises.
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _DAMAGED = "`labctl batch PLAN --new` begins another batch; finished runs stay"
+#: Number of jobs to submit in one transaction.
+_AT_ONCE = 200
+#: A board counts as lost without a worker of its host for this time (s): it may be restarting.
+_WORKER_AWAY_SECONDS = 180.0
 
 
 class Batch:
-    """One batch; the ledger of its runs."""
+    """The plan of one batch, on disk."""
 
     def __init__(self, path: Path):
         """Read a batch. Raises HostError, ConfigError if a file of it is damaged."""
@@ -39,6 +46,7 @@ class Batch:
         try:
             document = json.loads(text)
             self.name: str = document["name"]
+            self.group: str = document["group"]
             self.digest: str = document["digest"]
             pools: dict[tuple[str, ...], tuple[str, ...]] = {}
             self.jobs = tuple(_job(one, pools) for one in document["jobs"])
@@ -47,33 +55,6 @@ class Batch:
             self._contents = {digest: json.dumps(one) for digest, one in contents}
         except _UNREADABLE as error:
             raise ConfigError(f"{path / _PLAN} is damaged", hint=_DAMAGED) from error
-        self._of = {one.job.id: one.content for one in self.jobs}
-        self._lock = threading.Lock()
-        self._read()
-
-    def _read(self) -> None:
-        self._runs: dict[str, str] = {}
-        #: Job -> the last board that it was on.
-        self._boards: dict[str, str] = {}
-        #: Results of the jobs that have ended.
-        self.results: dict[str, JobResult] = {}
-        #: What was read without a torn last line; None: nothing is torn.
-        self._whole: bytes | None = None
-        for number, line in enumerate(self._lines(), 1):
-            try:
-                self._apply(json.loads(line))
-            except _UNREADABLE as error:
-                where = f"{self.path / _JOURNAL}:{number}"
-                raise ConfigError(f"{where}: not a line of a batch", hint=_DAMAGED) from error
-
-    def _apply(self, line: Mapping[str, Any]) -> None:
-        self._runs[line["job"]] = line["run"] or self._runs.get(line["job"], "")
-        self._boards[line["job"]] = line["board"] or self._boards.get(line["job"], "")
-        if "exit_status" in line:
-            blame = Blame(line["blame"]) if line["blame"] else None
-            self.results[line["job"]] = JobResult(
-                line["exit_status"], line["run"], blame, line["reason"]
-            )
 
     @classmethod
     def begin(cls, root: Path, planned: PlannedBatch) -> "Batch":
@@ -81,6 +62,7 @@ class Batch:
         path = root / FOLDER / new_run_id(planned.name)
         document = {
             "name": planned.name,
+            "group": new_job_id(),
             "digest": planned.digest,
             "jobs": [{**vars(one.job), "content": one.content} for one in planned.jobs],
             "contents": planned.contents,
@@ -100,86 +82,194 @@ class Batch:
         """
         found = []
         for path in sorted((root / FOLDER).glob(f"*-{name}-*"), reverse=True):
-            if not (path / _PLAN).is_file():
+            if not (path / _PLAN).is_file() or (path / _RESULTS).exists():
                 continue
             try:
                 batch = cls(path)
             except ConfigError as error:
                 note(f"not continued: {error.message}")
                 continue
-            if batch.name == name and batch.remaining:
+            if batch.name == name:
                 found.append(batch)
         return found
 
-    @property
-    def remaining(self) -> list[FarmJob]:
-        """The jobs that have not ended; the rest of a group stays on the board of its first."""
-        jobs = [one.job for one in self.jobs]
-        begun = {job.group: board for job in jobs if (board := self._boards.get(job.id))}
-        begun.pop(None, None)
-        left = (job for job in jobs if job.id not in self.results)
-        return [
-            replace(job, boards=(begun[job.group],)) if job.group in begun else job for job in left
-        ]
-
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes out. Raises HostTimeout."""
+        """Keep other processes of this host out. Raises HostTimeout."""
         with locked(self.path / _LOCK, timeout=0.5, holder="another labctl that runs this batch"):
-            self._read()  # another may have ended jobs since
             yield
 
-    def content(self, job: FarmJob) -> RunContent:
-        """Return what a job is to run. Raises ConfigError."""
-        return RunContent.read(json.loads(self._contents[self._of[job.id]]))
+    def content(self, job: PlannedJob) -> Mapping[str, Any]:
+        """Return what a job is to run, as :meth:`RunContent.document` has it."""
+        found: Mapping[str, Any] = json.loads(self._contents[job.content])
+        return found
 
-    def run_of(self, job: FarmJob) -> str | None:
-        """Return the last run that was noted for a job."""
-        return self._runs.get(job.id) or None
+    def job_id(self, job: FarmJob) -> str:
+        """Return the id of a job in the lab's table."""
+        return f"{self.group}.{job.id}"
 
-    def note_run(self, job: FarmJob, board: str, run: str) -> None:
-        """Keep the run of a job, before its first trial begins."""
-        if self._runs.get(job.id) != run:
-            self._write({"job": job.id, "board": board, "run": run})
-            self._runs[job.id] = run
+    def finish(self, results: Mapping[str, JobResult]) -> dict[str, object]:
+        """Write the results of all jobs, by their ids in the plan; return them as JSON."""
+        rows = [one.job.document() | results[one.job.id].document() for one in self.jobs]
+        document: dict[str, object] = {"batch": self.path.name, "jobs": rows}
+        write_atomic(self.path / _RESULTS, json.dumps(document, indent=2) + "\n")
+        return document
 
-    def note_result(self, job: FarmJob, board: str, result: JobResult) -> None:
-        """Keep the end of a job."""
-        self._write(
-            {
-                "job": job.id,
-                "board": board,
-                "run": result.run,
-                "exit_status": result.exit_status,
-                "blame": result.blame,
-                "reason": result.reason,
-            }
+
+class BatchJobs:
+    """The jobs of a batch in the lab's table.
+
+    Args:
+        lab: the lab, as this host has it.
+        batch: the plan.
+        own_boards: boards of this host; those of others need a worker there.
+        lacking: boards for which this host can have no agent, with the reason.
+        on_end: gets a job, its board, how its attempt ended, and how many jobs have ended; None:
+            the job waits again.
+    """
+
+    def __init__(
+        self,
+        lab: LabFile,
+        batch: Batch,
+        own_boards: Collection[str],
+        lacking: Mapping[str, ConfigError],
+        on_end: Callable[[FarmJob, str, JobResult, int | None], None],
+    ):
+        self._lab = lab
+        self._state: LabState = lab_state(lab)
+        self._batch = batch
+        self._own_boards = own_boards
+        self._lacking = lacking
+        self._on_end = on_end
+        self._of = {batch.job_id(one.job): one for one in batch.jobs}
+        #: Results by the job's id in the plan.
+        self.results: dict[str, JobResult] = {}
+        self._since = 0.0
+        #: Job -> the number of its interruptions that were told.
+        self._told: dict[str, int] = {}
+        #: Board -> when a worker for it was first missing, by the monotonic clock.
+        self._unserved: dict[str, float] = {}
+
+    @property
+    def group(self) -> NewGroup:
+        """The group of the lab's table that they are."""
+        return NewGroup(self._batch.group, "batch", self._batch.name, this_user())
+
+    def submit(self) -> int:
+        """Put the jobs into the table that are not there; return how many have ended before."""
+        known = self._state.groups.jobs(self._batch.group)
+        there = {one.id for one in known}
+        for one in known:
+            if one.has_ended:
+                self.results[self._of[one.id].job.id] = _result(one)
+                self._since = max(self._since, one.ended_at or 0.0)
+        ended, waiting = len(self.results), list[NewJob]()
+        for job_id, planned in self._of.items():
+            if job_id in there:
+                continue
+            boards = tuple(name for name in planned.job.boards if name not in self._lacking)
+            if not boards:
+                why = self._lacking[planned.job.boards[0]].message
+                self._give_up(planned.job, f"no board is left to run it on: {why}")
+                continue
+            waiting.append(self._new(job_id, planned, boards))
+            if len(waiting) == _AT_ONCE:
+                self._state.jobs.submit(*waiting)
+                waiting.clear()
+        if waiting:
+            self._state.jobs.submit(*waiting)
+        return ended
+
+    def _new(self, job_id: str, planned: PlannedJob, boards: tuple[str, ...]) -> NewJob:
+        job, document = planned.job, self._batch.content(planned)
+        recipe = RunContent.read(document).recipe
+        if job.untrusted:
+            from labctl.farm.untrusted_run import take_files
+
+            taken = take_files(recipe, self._lab.root, job_id)
+            document = RunContent.of(taken, self._lab.root, untrusted=True).document()
+        if self._lab.lab.store is not None and not {*boards} <= {*self._own_boards}:
+            from labctl.farm.queue_ledger import share_inputs
+            from labctl.farm.store import lab_store
+
+            share_inputs(self._lab, lab_store(self._lab), RunContent.read(document))
+        return NewJob(
+            job.name,
+            document,
+            boards,
+            "untrusted" if job.untrusted else "run",
+            job.priority,
+            job.expected_seconds,
+            longest_seconds(recipe, [self._lab.board(name) for name in boards]),
+            job.uses,
+            self._batch.group,
+            None if job.group is None else f"{self._batch.group}.{job.group}",
+            id=job_id,
         )
+
+    def look(self) -> bool:
+        """Tell what has ended since the last look; return True once all have.
+
+        Jobs for which no board is left are given up when nothing else of the batch runs.
+        """
+        found = self._state.groups.jobs(self._batch.group, self._since)
+        for one in found:
+            job = self._of[one.id].job
+            if one.has_ended:
+                self._since = max(self._since, one.ended_at or 0.0)
+                if job.id not in self.results:
+                    self.results[job.id] = _result(one)
+                    self._on_end(job, one.board or "no board", _result(one), len(self.results))
+            elif one.state == "waiting" and one.failures > self._told.get(one.id, 0):
+                self._told[one.id] = one.failures
+                again = JobResult(ExitStatus.INFRA, one.run, Blame.INFRA, one.reason)
+                self._on_end(job, "a board", again, None)
+        left = [one for one in found if not one.has_ended]
+        if left and all(one.state == "waiting" for one in left):
+            self._give_up_stranded(left)
+        return len(self.results) == len(self._batch.jobs)
+
+    def _give_up_stranded(self, jobs: Collection[GroupJob]) -> None:
+        planned = {one.id: self._of[one.id].job for one in jobs}
+        wanted = {board for job in planned.values() for board in job.boards}
+        lost = self._lost(wanted, untrusted=any(job.untrusted for job in planned.values()))
+        for job_id, job in planned.items():
+            if lost.keys() >= {*job.boards}:
+                reason = f"no board is left to run it on: {lost[job.boards[0]]}"
+                self._state.groups.give_up([job_id], reason)
+
+    def _lost(self, boards: Collection[str], *, untrusted: bool) -> Mapping[str, str]:
+        """Return the boards on which nothing of the batch can run, with the reason."""
+        served = {
+            board for one in self._state.workers.list() if one.is_alive for board in one.boards
+        }
+        lost = {name: error.message for name, error in self._lacking.items()}
+        now = time.monotonic()
+        for name in boards:
+            try:
+                self._state.health.working([name], this_user(), untrusted=untrusted)
+            except BoardOutOfService as error:
+                lost[name] = error.message
+            if name in self._own_boards or name in served:
+                self._unserved.pop(name, None)
+            elif now - self._unserved.setdefault(name, now) > _WORKER_AWAY_SECONDS:
+                host = self._lab.board(name).host
+                lost[name] = f"no worker of host {host} serves board {name}: start `labctl worker`"
+        return lost
+
+    def _give_up(self, job: FarmJob, reason: str) -> None:
+        result = JobResult(ExitStatus.INFRA, blame=Blame.INFRA, reason=reason)
         self.results[job.id] = result
+        self._on_end(job, "no board", result, len(self.results))
 
-    def document(self) -> dict[str, object]:
-        """Return a batch that is over as JSON: its jobs, each with its result."""
-        rows = [one.job.document() | self.results[one.job.id].document() for one in self.jobs]
-        return {"batch": self.path.name, "jobs": rows}
 
-    def _write(self, line: Mapping[str, Any]) -> None:
-        with self._lock:
-            if self._whole is not None:
-                write_atomic(self.path / _JOURNAL, self._whole)
-                self._whole = None
-            append_line(self.path / _JOURNAL, json.dumps(line))
-
-    def _lines(self) -> list[bytes]:
-        path = self.path / _JOURNAL
-        if not path.exists():
-            return []
-        with host_reads(path):
-            lines = path.read_bytes().splitlines(keepends=True)
-        if lines and not lines[-1].endswith(b"\n"):
-            # Torn by a power cut: the record of its run has the same facts.
-            lines.pop()
-            self._whole = b"".join(lines)
-        return lines
+def _result(job: GroupJob) -> JobResult:
+    if job.state == "cancelled":
+        why = f"cancelled: {job.reason}"
+        return JobResult(ExitStatus.INFRA, job.run, Blame.INFRA, why)
+    status = ExitStatus.INFRA if job.exit_status is None else job.exit_status
+    return JobResult(status, job.run, job.blame, job.reason)
 
 
 def _job(document: Mapping[str, Any], pools: dict[tuple[str, ...], tuple[str, ...]]) -> PlannedJob:

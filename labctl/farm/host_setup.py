@@ -27,10 +27,13 @@ def host_worker(
     connect: Connect,
     compare: CompareGates,
     note: Callable[[str], None],
+    group: str | None = None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Worker:
     """Return the worker of a lab host, and upload what its last worker could not.
 
-    Raises HostError, ToolMissing.
+    With a ``group`` it runs only that one's jobs, until it ``is_over``. Raises HostError,
+    ToolMissing.
     """
     state, hosted = lab_state(lab), [lab.board(name) for name in boards]
     ledger = QueueLedger(lab, state, lab_store(lab), note)
@@ -42,11 +45,14 @@ def host_worker(
         host,
         boards,
         executor,
-        None if lab.database is None else QueueEngine(lab),
+        None if lab.database is None or group is not None else QueueEngine(lab),
         understands=ledger.understands,
         lacks=ledger.lacks,
         builds=builds_stamp,
         note=note,
+        log=note if group is None else lambda _line: None,
+        group=group,
+        is_over=is_over,
         on_begin=ledger.took,
         on_run=ledger.share,
         stop_job=executor.stop_job,

@@ -44,9 +44,11 @@ class FarmJob:
     submitter: str | None = None
     #: True if nobody vouches for what it runs: it is confined, and its board is inspected after it.
     untrusted: bool = False
+    #: True if a job of its group ended on the board just before: nothing may come between them.
+    follows: bool = False
 
     @classmethod
-    def queued(cls, job: "Job") -> "FarmJob":
+    def queued(cls, job: "Job", *, follows: bool = False) -> "FarmJob":
         """Return a job of the lab's queue."""
         seconds = job.expected_seconds or 0.0
         return cls(
@@ -57,6 +59,7 @@ class FarmJob:
             job.priority,
             submitter=job.submitter,
             untrusted=job.kind == "untrusted",
+            follows=follows,
         )
 
     def document(self) -> dict[str, object]:

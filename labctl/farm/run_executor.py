@@ -116,7 +116,8 @@ class RunExecutor:
             with patience(note=Observer(watcher).note, stopping=self.stopping):
                 watcher.stop_if_wanted()
                 noted = watcher.run = self._ledger.run_of(job)
-                if not job.untrusted:  # an untrusted run checks the board's health itself
+                # An untrusted run checks the board's health itself.
+                if not (job.untrusted or job.follows):
                     self._before_job(board, job.submitter)
                 outcome = self._outcome(job, self._lab.board(board), noted, watcher)
         except LabctlError as error:

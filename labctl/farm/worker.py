@@ -26,7 +26,7 @@ from labctl.retry import retry_infra
 from labctl.state import Job, LabState
 from labctl.state.health import BoardHealth
 from labctl.state.job import worker_name
-from labctl.state.job_order import Suits
+from labctl.state.job_order import Suits, Waiting
 from labctl.state.leases import steady_seconds
 
 _DATABASE_AWAY_SECONDS = 7 * 86_400.0
@@ -48,6 +48,10 @@ class Worker:
             is there.
         builds: returns a value that changes with each build on this host.
         note: gets lines for people.
+        log: gets a line for each attempt that begins or ends.
+        group: the only group whose jobs it runs, on boards that no living worker serves; it is then
+            no worker of the lab's list, and a first signal interrupts its jobs. None: it runs all.
+        is_over: returns True when a worker of a group is to end; called at each look.
         on_begin: gets an attempt and its board before it begins.
         on_run: gets an attempt that ended and its run, before the end is reported to the queue;
             returns False if another run is the job's result.
@@ -63,6 +67,9 @@ class Worker:
     lacks: Callable[[Job], str | None] = lambda _job: None
     builds: Callable[[], object] = lambda: None
     note: Callable[[str], None] = lambda _line: None
+    log: Callable[[str], None] = lambda _line: None
+    group: str | None = None
+    is_over: Callable[[], bool] = lambda: False
     on_begin: Callable[[Job, str], None] = lambda _job, _board: None
     on_run: Callable[[Job, str], bool] = lambda _job, _run: True
     stop_job: Callable[[str], None] = lambda _job: None
@@ -84,7 +91,10 @@ class Worker:
     _away: dict[str, float] = field(default_factory=dict)
     #: Job -> why somebody cancelled it while it ran.
     _cancelled: dict[str, str] = field(default_factory=dict)
-    _left: set[str] = field(default_factory=set)
+    #: Kind and SHA-256 of waiting contents -> a job that has it.
+    _contents: dict[tuple[str, str], Job] = field(default_factory=dict)
+    #: Contents that only a newer labctl can run.
+    _strange: set[tuple[str, str]] = field(default_factory=set)
     _lacking: HostLacks = field(init=False)
     _reported_lacks: set[str] = field(default_factory=set)
 
@@ -106,12 +116,14 @@ class Worker:
             while True:
                 self._serve(until_empty=until_empty)
                 # Now that this worker is not there, who submits a job starts another one.
+                if self.group is not None and self._stopping.is_set():
+                    raise KeyboardInterrupt
                 if self._stopping.is_set() or not until_empty or self._is_empty():
                     return
 
     def stop(self) -> None:
         """End after the jobs that run now; called again, interrupt them."""
-        if self._stopping.is_set():
+        if self._stopping.is_set() or self.group is not None:
             self._break_off()
         elif running := sorted(self._running):
             self.note(f"ends after the jobs on {', '.join(running)}")
@@ -121,7 +133,8 @@ class Worker:
     def _break_off(self) -> None:
         if not self._breaking_off.is_set():
             self._breaking_off.set()
-            self.note("the running jobs are interrupted; they are resumed later")
+            if self.group is None:
+                self.note("the running jobs are interrupted; they are resumed later")
         self.executor.stop()
 
     def _serve(self, *, until_empty: bool) -> None:
@@ -144,8 +157,9 @@ class Worker:
                 except KeyboardInterrupt as pressed:
                     errors.append(pressed)
                     self._break_off()
-        with suppress(HostError), patience(0.0):  # it counts as gone soon
-            self.state.workers.remove(self.name)
+        if self.group is None:
+            with suppress(HostError), patience(0.0):  # it counts as gone soon
+                self.state.workers.remove(self.name)
         raise_first(errors)
 
     def _wakes(self) -> AbstractContextManager[None]:
@@ -194,14 +208,22 @@ class Worker:
 
     def _begin(self) -> None:
         """Claim jobs for free boards, and begin them."""
-        wanted = {board for board, _kind in self._wanted()}
+        wanted = {board for board, _kind in self._wanted()} - self._served_by_others()
         if not (free := {board for board in wanted if not self._is_paused(board)}):
             return
         if free := free - {lease.board for lease in self.state.leases.list()}:
             suits = self._suits()
-            for job in self.state.jobs.claim(sorted(free), self.name, suits=lambda: suits):
+            claimed = self.state.jobs.claim(sorted(free), self.name, suits=lambda: suits)
+            # They change jobs one after the other, as they end.
+            for job in sorted(claimed, key=lambda one: one.expected_seconds or 0.0):
                 attempt = self._running[str(job.board)] = _Attempt(job)
                 threading.Thread(target=self._work, args=(attempt,), name=f"job {job.id}").start()
+
+    def _served_by_others(self) -> set[str]:
+        """Return the boards that a group leaves to living workers."""
+        if self.group is None:
+            return set()
+        return {board for one in self.state.workers.list() if one.is_alive for board in one.boards}
 
     def _wanted(self) -> set[tuple[str, str]]:
         """Return the boards of this worker for which jobs wait, with their kinds."""
@@ -214,6 +236,8 @@ class Worker:
 
     def _is_empty(self) -> bool:
         """Return True if no job waits that this worker could run, now or soon."""
+        if self.group is not None:
+            return self.is_over()
         wanted = self._wanted()
         known = {one.board: one for one in self.state.health.list()} if wanted else {}
         fit = {
@@ -221,11 +245,10 @@ class Worker:
         }
         if not fit:
             return True
-        left = self._left_to_others()
+        suits = self._suits()
         return not any(
-            (board, job.kind) in fit
-            for job in self.state.jobs.list()
-            if job.waits and job.id not in left
+            (board, job.kind) in fit and suits(job, board)
+            for job in self.state.jobs.waiting(self.boards)
             for board in job.boards
         )
 
@@ -235,31 +258,49 @@ class Worker:
 
     def _suits(self) -> Suits:
         """Return a function: False for jobs that this worker does not run."""
+        left = self._left_to_others()
         # One that runs here counted as dead while this process stood still.
-        left = self._left_to_others() | {attempt.job.id for attempt in self._running.values()}
-        return lambda job, _board: job.id not in left
+        here = {attempt.job.id for attempt in self._running.values()}
 
-    def _left_to_others(self) -> set[str]:
-        """Return waiting jobs that this labctl or this host cannot run; say so once."""
-        waiting = [job for job in self.state.jobs.list() if job.waits and job.kind != "foreground"]
-        strange = {job.id: job for job in waiting if not self.understands(job)}
-        for job in (job for name, job in strange.items() if name not in self._left):
-            self.note(f"job {job.id} ({job.name}) waits for a worker of a newer labctl")
-        lacking = self._lacking.jobs(job.id for job in waiting)
-        for job in waiting:
-            if job.id not in strange and (what := self.lacks(job)):
-                lacking.add(job.id)
+        def suits(job: Waiting, _board: str) -> bool:
+            if job.is_foreground:
+                return True  # its board is kept free for it
+            if self.group is not None and job.group != self.group:
+                return False
+            return job.id not in here and (job.kind, job.content) not in left and is_here(job)
+
+        def is_here(job: Waiting) -> bool:
+            return not self._lacking.jobs([job.id])
+
+        return suits
+
+    def _left_to_others(self) -> set[tuple[str, str]]:
+        """Return contents that this labctl or this host cannot run; say so once."""
+        waiting = self.state.jobs.waiting_contents()
+        for one in self._contents.keys() - waiting.keys():
+            del self._contents[one]
+        for one in waiting.keys() - self._contents.keys():
+            job = self.state.jobs.get(waiting[one])
+            if job is None or job.damaged:
+                continue
+            self._contents[one] = job
+            if not self.understands(job) and one not in self._strange:
+                self._strange.add(one)
+                self.note(f"job {job.id} ({job.name}) waits for a worker of a newer labctl")
+        left = set(self._strange)
+        for one, job in self._contents.items():
+            if one not in left and (what := self.lacks(job)):
+                left.add(one)
                 if what not in self._reported_lacks:
                     self.note(f"job {job.id} ({job.name}) and others that need it wait: {what}")
                 self._reported_lacks.add(what)
-        self._left |= set(strange)
-        return {*strange, *lacking}
+        return left
 
     def _work(self, attempt: "_Attempt") -> None:
         """Carry out an attempt and report its end; runs in the attempt's thread."""
         job, board = attempt.job, str(attempt.job.board)
         try:
-            self.note(f"job {job.id} ({job.name}) runs on {board}, attempt {job.attempts}")
+            self.log(f"job {job.id} ({job.name}) runs on {board}, attempt {job.attempts}")
             builds = self.builds()
             result = self._outcome(job, board)
             if not result.is_final and job.id not in self._cancelled:  # another host may succeed
@@ -276,7 +317,8 @@ class Worker:
         """Return the result of an attempt; a bug in it ends only this attempt."""
         try:
             self.on_begin(job, board)
-            result = self.executor.run(FarmJob.queued(job), board)
+            follows = self.state.jobs.follows(job)
+            result = self.executor.run(FarmJob.queued(job, follows=follows), board)
             if result.run is not None and not self.on_run(job, result.run):
                 # The next attempt, on any host, takes the existing result.
                 return JobResult(
@@ -324,14 +366,19 @@ class Worker:
             self.state.jobs.start(job, result.run)
         if cancelled := self._cancelled.get(job.id):
             self.state.jobs.finish(job, status, reason=cancelled, state="cancelled")
-        elif result.is_final:
+        elif result.is_final or self._is_hopeless(result):
             self.state.jobs.finish(job, status, blame=result.blame, reason=reason)
-            self.state.health.job_done(str(job.board))
+            if result.is_final:
+                self.state.health.job_done(str(job.board))
         else:
             broken = result.is_board_broken
             counted = result.is_counted and not result.is_host_lacking
             self.state.jobs.requeue(job, reason or "", blame_board=broken, counted=counted)
-        self.note(f"job {job.id} ended with status {status}{f': {reason}' if reason else ''}")
+        self.log(f"job {job.id} ended with status {status}{f': {reason}' if reason else ''}")
+
+    def _is_hopeless(self, result: JobResult) -> bool:
+        """Return True if a group's job lacks something here that no waiting brings."""
+        return self.group is not None and result.is_host_lacking and not result.is_passing
 
     @contextmanager
     def _signs_of_life(self) -> Iterator[None]:
@@ -357,20 +404,23 @@ class Worker:
 
     def _give_sign(self) -> None:
         version, now = importlib.metadata.version("labctl"), steady_seconds()
-        self.state.workers.give_sign(self.name, self.host, list(self.boards), version)
+        if self.group is None:
+            self.state.workers.give_sign(self.name, self.host, list(self.boards), version)
         self._sign_due = now + self.state.lease_seconds / 2
 
     def _look_through(self) -> None:
         """Interrupt jobs that somebody cancelled; free those whose end could not be reported."""
         known = {attempt.job.id for attempt in self._running.values()}
-        for job in self.state.jobs.running(self.name):
-            if job.id not in known:
-                reason = "its worker could not report its end"
-                with suppress(LeaseLost):
-                    self.state.jobs.requeue(job, reason, blame_board=False)
-            elif job.stop is not None and job.id not in self._cancelled:
-                self._cancelled[job.id] = job.stop
-                self.stop_job(job.id)
+        for job, stop in self.state.jobs.attempts(self.name).items():
+            if job not in known:
+                found = self.state.jobs.get(job)
+                if found is not None and not found.damaged and found.worker == self.name:
+                    reason = "its worker could not report its end"
+                    with suppress(LeaseLost):
+                        self.state.jobs.requeue(found, reason, blame_board=False)
+            elif stop is not None and job not in self._cancelled:
+                self._cancelled[job] = stop
+                self.stop_job(job)
 
 
 @dataclass

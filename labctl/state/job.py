@@ -35,7 +35,7 @@ COLUMNS = (
 NAMES = COLUMNS.split(", ")
 _WAITING = (
     "id, name, boards, tried, uses, priority, position, submitter, kind, max_seconds,"
-    " expected_seconds, failures, group_id, unit, board, reason"
+    " expected_seconds, failures, group_id, unit, board, request, reason"
 )
 _WAITING_NAMES = _WAITING.split(", ")
 
@@ -249,7 +249,8 @@ def end(
 
 def waiting_of(job: Job) -> Waiting:
     """Return the facts of a job that the order needs."""
-    return _waiting({name: getattr(job, name) for name in _WAITING_NAMES}, job.boards)
+    values = {name: getattr(job, name) for name in _WAITING_NAMES}
+    return _waiting({**values, "request": ""}, job.boards)
 
 
 def waiting_for(
@@ -330,4 +331,5 @@ def _waiting(values: Mapping[str, Any], boards: tuple[str, ...]) -> Waiting:
         group=values["group_id"],
         unit=values["unit"],
         kept=kept,
+        content=values["request"],
     )

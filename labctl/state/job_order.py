@@ -50,6 +50,8 @@ class Waiting:
     unit: str | None = None
     #: The board that is kept for it, after the last job of its unit.
     kept: str | None = None
+    #: SHA-256 of its content.
+    content: str = ""
 
 
 #: True if a job may have a board.

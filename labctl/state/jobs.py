@@ -6,7 +6,7 @@ clock counts. The order of jobs: :mod:`labctl.state.job_order`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +30,7 @@ from labctl.state.job import (
     jobs_of,
     jobs_where,
     update,
+    waiting_for,
     waiting_of,
 )
 from labctl.state.job_order import Suits, Waiting, in_order
@@ -271,15 +272,45 @@ class Jobs:
         self._state.change(change)
         return self.to_stop(worker)
 
-    def running(self, worker: str) -> Sequence[Job]:
-        """Return the jobs that a worker has now."""
-        where = "worker = :worker AND state = 'running'"
-        found = self._state.asking(lambda ask: jobs_where(ask, where, {"worker": worker}))
-        return [job for job in found if not job.damaged]
+    def attempts(self, worker: str) -> Mapping[str, str | None]:
+        """Return the jobs that a worker has now -> why they have to stop; None: they need not."""
+        question = "SELECT id, stop FROM job WHERE worker = :worker AND state = 'running'"
+        rows = self._state.ask(question, {"worker": worker})
+        found = (read("job", ("id", "stop"), row)[0] for row in rows)
+        return {one["id"]: one["stop"] for one in found}
+
+    def waiting(self, boards: Sequence[str]) -> Sequence[Waiting]:
+        """Return the jobs that may begin on some of these boards."""
+        return [one for one, _ in self._state.asking(self._waiting_for(boards))]
+
+    def follows(self, job: Job) -> bool:
+        """Return True if a job of the same unit has ended on the job's board."""
+        ended = "state = 'done' AND unit = :unit AND board = :board"
+        question = f"SELECT 1 FROM job WHERE {ended} LIMIT 1"
+        asked = {"unit": job.unit, "board": job.board}
+        return job.unit is not None and bool(self._state.ask(question, asked))
+
+    def _waiting_for(
+        self, boards: Sequence[str]
+    ) -> Callable[["Ask"], Sequence[tuple[Waiting, str | None]]]:
+        return lambda ask: waiting_for(ask, self._asked_now(ask), boards)
+
+    def waiting_contents(self) -> Mapping[tuple[str, str], str]:
+        """Return kind and SHA-256 of each content that waits for a worker -> a job that has it."""
+        question = (
+            "SELECT kind, request, MIN(id) FROM job"
+            f" WHERE state = 'waiting' AND kind <> 'foreground' AND"
+            f" {IN_FORCE.replace(':now', self._state.now)} GROUP BY kind, request"
+        )
+        rows = self._state.ask(question, {})
+        found = [read("job", ("kind", "request", "id"), row) for row in rows]
+        return {(one["kind"], one["request"]): one["id"] for one, damaged in found if not damaged}
 
     def to_stop(self, worker: str) -> Sequence[Job]:
         """Return the running jobs of a worker that have to stop."""
-        return [job for job in self.running(worker) if job.stop is not None]
+        where = "worker = :worker AND state = 'running' AND stop IS NOT NULL"
+        found = self._state.asking(lambda ask: jobs_where(ask, where, {"worker": worker}))
+        return [job for job in found if not job.damaged]
 
     def start(self, job: Job, run: str) -> Job:
         """Record the run of a job before it begins. Raises LeaseLost if the attempt was lost."""

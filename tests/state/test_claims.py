@@ -92,7 +92,7 @@ def under_one_lock(state: LabState, boards: Sequence[str]) -> list[tuple[str, st
     running = [one for one in jobs if one.state == "running"]
     waiting = [waiting_of(one) for one in jobs if one.waits]
     free = [board for board in boards if board not in {one.board for one in running}]
-    counts = {user: sum(one.submitter == user for one in running) for user in USERS}
+    counts = {(user, None): sum(one.submitter == user for one in running) for user in USERS}
     now = state.jobs.now()
     with state.changing() as connection:
         admission = Admission(sql.asker(connection), now, state)
