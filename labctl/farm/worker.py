@@ -357,6 +357,18 @@ class Worker:
         except (LabctlError, KeyboardInterrupt) as error:
             why = error if isinstance(error, LabctlError) else error.__cause__
             self.note(f"the end of job {job.id} is not reported: {why}")
+            return
+        if result.is_final and job.id not in self._cancelled:
+            self._count(job)
+
+    def _count(self, job: Job) -> None:
+        """Count a job of its board, after which a check of its health may be due."""
+        try:
+            with patience(stopping=self._breaking_off):
+                self.state.health.job_done(str(job.board))
+        except (LabctlError, KeyboardInterrupt) as error:  # the job's result is kept anyway
+            why = error if isinstance(error, LabctlError) else error.__cause__
+            self.note(f"note: job {job.id} on {job.board} is not counted: {why}")
 
     def _tell(self, job: Job, result: JobResult) -> None:
         reason, status = result.reason, result.exit_status
@@ -368,8 +380,6 @@ class Worker:
             self.state.jobs.finish(job, status, reason=cancelled, state="cancelled")
         elif result.is_final or self._is_hopeless(result):
             self.state.jobs.finish(job, status, blame=result.blame, reason=reason)
-            if result.is_final:
-                self.state.health.job_done(str(job.board))
         else:
             broken = result.is_board_broken
             counted = result.is_counted and not result.is_host_lacking

@@ -160,7 +160,9 @@ def _by_load(jobs: Sequence[Waiting]) -> Iterator[Waiting]:
         pool.sort(key=_length, reverse=True)
     sets = {boards: frozenset(boards) for boards in pools}
     wider = {boards: [other for other in pools if sets[boards] <= sets[other]] for boards in pools}
-    loads = dict.fromkeys(pools, 0.0)
+    # One job of others on one of few boards delays them more than on one of many.
+    longest = max((job.expected_seconds for job in jobs), default=0.0)
+    loads = {boards: longest / max(1, len(boards)) for boards in pools}
     for boards, pool in pools.items():
         for other in wider[boards]:
             loads[other] += sum(job.expected_seconds for job in pool) / max(1, len(other))

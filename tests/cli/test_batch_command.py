@@ -33,6 +33,13 @@ def a_night(root: Path, monkeypatch: pytest.MonkeyPatch, more: str) -> None:
     monkeypatch.setattr(run_executor, "run_recipe", run_recipe)
 
 
+def results(root: Path) -> list[dict[str, object]]:
+    """The jobs of the one batch, as it keeps them."""
+    (path,) = root.glob("batches/*/results.json")
+    found: list[dict[str, object]] = json.loads(path.read_text())["jobs"]
+    return found
+
+
 def test_a_database_that_is_away_for_a_moment_ends_no_batch(
     tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,9 +57,7 @@ def test_a_database_that_is_away_for_a_moment_ends_no_batch(
 
     monkeypatch.setattr(Healths, "job_done", away)
     assert run_cli(["--lab", str(tmp_path), "batch", str(tmp_path / "night.yaml")]) == 2
-    (journal,) = tmp_path.glob("batches/*/journal.jsonl")
-    lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    assert [line["reason"] for line in lines] == ["it ran"] * 3
+    assert [job["reason"] for job in results(tmp_path)] == ["it ran"] * 3
     assert len(asked) == 6
 
 
@@ -69,9 +74,8 @@ def test_a_job_that_cannot_be_counted_keeps_its_result(
 
     monkeypatch.setattr(Healths, "job_done", job_done)
     assert run_cli(["--lab", str(tmp_path), "batch", str(tmp_path / "night.yaml")]) == 2
-    (journal,) = tmp_path.glob("batches/*/journal.jsonl")
-    assert json.loads(journal.read_text())["reason"] == "it ran"
-    assert "note: a job on b-1 is not counted: disk full" in capsys.readouterr().err
+    assert [job["reason"] for job in results(tmp_path)] == ["it ran"]
+    assert "on b-1 is not counted: disk full" in capsys.readouterr().err
 
 
 def test_jobs_and_their_results_are_told_as_json(
@@ -112,7 +116,7 @@ def test_the_queue_is_told_as_json_without_the_requests(
         *("id", "kind", "name", "boards", "tried", "priority", "position", "submitter"),
         *("submitted_at", "expected_seconds", "max_seconds", "state", "board", "worker"),
         *("attempts", "failures", "expires", "stop", "run", "started_at", "ended_at"),
-        *("exit_status", "blame", "reason", "broken", "damaged"),
+        *("exit_status", "blame", "reason", "broken", "uses", "group_id", "unit", "damaged"),
     ]
 
 

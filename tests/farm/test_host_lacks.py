@@ -19,7 +19,7 @@ from labctl.config.lab import Board, LabFile, find_lab
 from labctl.config.target import load_target
 from labctl.deploy.plan import agent_artifact
 from labctl.errors import ConfigError, HostError, ToolMissing
-from labctl.farm import run_executor
+from labctl.farm import host_lacks, run_executor
 from labctl.farm.host_lacks import HostLacks
 from labctl.farm.host_setup import host_worker, missing_tools
 from labctl.farm.job import FarmJob, JobResult
@@ -61,13 +61,14 @@ def test_what_a_host_lacks_is_never_the_jobs_fault_and_costs_no_attempt(
         lacking(lab.root)
 
     monkeypatch.setenv("LABCTL_CACHE", str(lab.root / "empty cache"))
+    monkeypatch.setattr(host_lacks, "_BOARD_SECONDS", 0.2)
     monkeypatch.setattr(run_executor, "run_recipe", run_recipe)
     monkeypatch.setattr(RunExecutor, "_request", lambda *_: None)
     executor = RunExecutor(_two_boards(lab.root), cast("RunLedger", _NoRuns()), _no_connection)
     state.jobs.submit(*(new_job(name, "rk1", "rk2") for name in "ab"))
     for _ in range(4):
         worker = Worker(lab_state(lab), "lab1", ["rk1"], executor)
-        worker.note = said.append
+        worker.note = worker.log = said.append
         worker.run(until_empty=True)
     jobs = state.jobs.list()
     assert [(job.state, job.failures, *job.tried) for job in jobs] == [("waiting", 0)] * 2

@@ -153,7 +153,7 @@ def test_a_worker_whose_jobs_are_broken_off_waits_for_no_database(
     worker.note = said.append
     monkeypatch.setattr(Jobs, "start", away)
     start(started, worker)
-    assert wait_until(lambda: len(state.jobs.running(worker.name)) == 3, timeout=60, interval=0.05)
+    assert wait_until(lambda: len(state.jobs.attempts(worker.name)) == 3, timeout=60, interval=0.05)
     worker.stop()
     worker.stop()
     started[0][1].join(60)

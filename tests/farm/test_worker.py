@@ -19,7 +19,7 @@ from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_executor import RunExecutor, RunLedger
 from labctl.farm.worker import Worker
 from labctl.retry import wait_until
-from labctl.state import Health, LabState, lab_state, leases, sql
+from labctl.state import Health, LabState, NewJob, lab_state, leases, sql
 from labctl.state.health import Healths
 from labctl.state.jobs import Jobs
 from labctl.transport import Transport
@@ -81,10 +81,11 @@ def test_a_board_of_somebody_else_is_left_alone(lab: LabFile, state: LabState) -
 
 def test_a_job_of_a_newer_labctl_stays_for_a_newer_worker(lab: LabFile, state: LabState) -> None:
     said: list[str] = []
-    state.jobs.submit(new_job("new", "rk1"), new_job("known", "rk1"))
+    newer = NewJob("new", {"version": 2}, ("rk1",), id="new")
+    state.jobs.submit(newer, new_job("known", "rk1"))
     executor = Recorded()
     worker = made_worker(lab, executor, "rk1")
-    worker.understands, worker.note = lambda job: job.id != "new", said.append
+    worker.understands, worker.note = lambda job: job.content["version"] == 1, said.append
     worker.run(until_empty=True)
     assert executor.ran == [("known", "rk1")]
     assert "job new (new) waits for a worker of a newer labctl" in said
