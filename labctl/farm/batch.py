@@ -1,8 +1,8 @@
 """A batch: its plan on disk, and its jobs, which are a group in the lab's table of jobs.
 
-``batches/<UTC time>-<name>-<short id>/`` holds ``batch.json``, which has all jobs and what they run,
-and, once all have ended, ``results.json``. What has ended before that is known to the table; if it
-was lost, the run directories tell which jobs have finished runs, and those are not run again.
+``batches/<UTC time>-<name>-<short id>/`` holds ``batch.json``, which has all jobs and all that they
+run, and in the end ``results.json``. What has ended before that is known to the table; if it was
+lost, the run directories tell which jobs have finished runs, and those are not run again.
 """
 
 import json
