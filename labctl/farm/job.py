@@ -19,9 +19,6 @@ from labctl.errors import (
 if TYPE_CHECKING:
     from labctl.state import Job
 
-#: Kinds of queued jobs that this labctl runs; other kinds wait for a labctl that knows them.
-QUEUED_KINDS = ("run", "untrusted")
-
 
 @dataclass(frozen=True)
 class FarmJob:
@@ -44,6 +41,8 @@ class FarmJob:
     submitter: str | None = None
     #: True if nobody vouches for what it runs: it is confined, and its board is inspected after it.
     untrusted: bool = False
+    #: The number of its attempt in the lab's queue; None: outside the queue.
+    attempt: int | None = None
 
     @classmethod
     def queued(cls, job: "Job") -> "FarmJob":
@@ -57,6 +56,7 @@ class FarmJob:
             job.priority,
             submitter=job.submitter,
             untrusted=job.kind == "untrusted",
+            attempt=job.attempts,
         )
 
     def document(self) -> dict[str, object]:

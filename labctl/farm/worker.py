@@ -20,7 +20,7 @@ from labctl.database.base import UnwritableDatabase
 from labctl.errors import Blame, ExitStatus, HostError, InfraError, LabctlError, LeaseLost
 from labctl.farm.host_lacks import HostLacks
 from labctl.farm.interrupts import on_interrupt, raise_first
-from labctl.farm.job import QUEUED_KINDS, Executor, FarmJob, JobResult
+from labctl.farm.job import Executor, FarmJob, JobResult
 from labctl.farm.queue_engine import QueueEngine
 from labctl.retry import retry_infra
 from labctl.state import Job, LabState
@@ -28,6 +28,7 @@ from labctl.state.health import BoardHealth
 from labctl.state.job import worker_name
 from labctl.state.job_order import Suits
 from labctl.state.leases import steady_seconds
+from labctl.state.uses import QUEUED_KINDS, UseKind
 
 _DATABASE_AWAY_SECONDS = 7 * 86_400.0
 
@@ -203,7 +204,7 @@ class Worker:
                 attempt = self._running[str(job.board)] = _Attempt(job)
                 threading.Thread(target=self._work, args=(attempt,), name=f"job {job.id}").start()
 
-    def _wanted(self) -> set[tuple[str, str]]:
+    def _wanted(self) -> set[tuple[str, UseKind]]:
         """Return the boards of this worker for which jobs wait, with their kinds."""
         return {one for one in self.state.jobs.wanted_boards() if one[0] in self.boards}
 
@@ -229,7 +230,7 @@ class Worker:
             for board in job.boards
         )
 
-    def _may_do(self, health: BoardHealth, kind: str) -> bool:
+    def _may_do(self, health: BoardHealth, kind: UseKind) -> bool:
         is_fit = kind in QUEUED_KINDS and health.may_do(kind)
         return is_fit or self.state.health.has_untrusted_use(health)
 
@@ -241,7 +242,7 @@ class Worker:
 
     def _left_to_others(self) -> set[str]:
         """Return waiting jobs that this labctl or this host cannot run; say so once."""
-        waiting = [job for job in self.state.jobs.list() if job.waits and job.kind != "foreground"]
+        waiting = [job for job in self.state.jobs.list() if job.waits and job.runner == "worker"]
         strange = {job.id: job for job in waiting if not self.understands(job)}
         for job in (job for name, job in strange.items() if name not in self._left):
             self.note(f"job {job.id} ({job.name}) waits for a worker of a newer labctl")

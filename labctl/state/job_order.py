@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from labctl.state.uses import UseKind
+
 
 @dataclass(frozen=True)
 class Waiting:
@@ -28,7 +30,7 @@ class Waiting:
     is_foreground: bool = False
     #: Maximum duration in s.
     max_seconds: float = 0.0
-    kind: str = "run"
+    kind: UseKind = "run"
     #: Shared limits that it uses besides those of its board.
     uses: tuple[str, ...] = ()
     #: For people.

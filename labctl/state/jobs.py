@@ -8,15 +8,15 @@ clock counts. The order of jobs: :mod:`labctl.state.job_order`.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.state import sql
 from labctl.state.attempts import free_lost, lost_jobs, renew, wait_again
 from labctl.state.job import (
-    NAMES,
     Job,
     NewJob,
+    add,
     end,
     job_in,
     jobs_of,
@@ -25,9 +25,9 @@ from labctl.state.job import (
     waiting_of,
 )
 from labctl.state.job_order import Suits, Waiting, in_order
-from labctl.state.job_parts import boards_of, drop_unused, store_boards, store_content
-from labctl.state.tables import MOST_WHOLE, insert, read, short_line, stored_names
-from labctl.state.workers import Workers
+from labctl.state.job_parts import boards_of, drop_unused
+from labctl.state.tables import MOST_WHOLE, read, short_line
+from labctl.state.uses import UseKind
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -58,30 +58,9 @@ class Jobs:
             question = f"SELECT MAX(position) AS last FROM job WHERE {_SOUND_PLACE}"
             last = sql.rows(connection, question)[0]["last"] or 0.0
             for number, job in enumerate(jobs, 1):
-                if not job.boards:
-                    raise ConfigError(f"job {job.name}: no board is given")
-                values: dict[str, Any] = dict.fromkeys(NAMES) | {
-                    "id": job.id,
-                    "kind": job.kind,
-                    "name": short_line(job.name) or "",
-                    "request": store_content(connection, job.request),
-                    "boards": store_boards(connection, job.boards),
-                    "tried": stored_names(()),
-                    "broken": "{}",
-                    "uses": stored_names(job.uses),
-                    "priority": job.priority,
-                    "position": max(last, 0.0) + number,
-                    "submitter": job.submitter,
-                    "submitted_at": now,
-                    "expected_seconds": job.expected_seconds,
-                    "max_seconds": job.max_seconds,
-                    "state": "waiting",
-                    "attempts": 0,
-                    "failures": 0,
-                    "expires": now + seconds if job.kind == "foreground" else None,
-                }
-                insert(connection, "job", values, "ON CONFLICT DO NOTHING")
-            _remove_old(connection, now - _KEPT_SECONDS)
+                expires = now + seconds if job.runner == "process" else None
+                add(connection, job, now, max(last, 0.0) + number, expires)
+            remove_old(connection, now)
             stored = jobs_of(sql.asker(connection), {job.id for job in jobs})
             return [stored[job.id] for job in jobs]
 
@@ -156,6 +135,10 @@ class Jobs:
 
         return self._state.change(change)
 
+    def expect(self, job: str, seconds: float) -> None:
+        """Record the expected duration (s) of a job."""
+        self._state.change(lambda connection: update(connection, job, expected_seconds=seconds))
+
     def move(self, job: str, *, priority: int | None = None, first: bool = False) -> Job:
         """Give a waiting job another priority, or the first place. Raises ConfigError."""
 
@@ -179,26 +162,13 @@ class Jobs:
         if self._state.asking(lambda ask: any(lost_jobs(ask, self._asked_now(ask)))):
             self._state.change(lambda connection: free_lost(connection, self._now(connection)))
 
-    def wanted_boards(self) -> set[tuple[str, str]]:
+    def wanted_boards(self) -> set[tuple[str, UseKind]]:
         """Return each board that a waiting job or a job of a lost worker may use, with the kind."""
         now = self._state.now
         kinds = self._kinds(
-            "kind <> 'foreground' AND"
-            f" (state = 'waiting' OR (state = 'running' AND expires < {now}))"
+            f"runner = 'worker' AND (state = 'waiting' OR (state = 'running' AND expires < {now}))"
         )
         return {(board, kind) for kind, boards in kinds for board in boards}
-
-    def somebody_waits(self, boards: Sequence[str]) -> bool:
-        """Return True if a job waits for one of these boards and can still be run."""
-        kinds = self._kinds(
-            f"state = 'waiting' AND (kind <> 'foreground' OR expires >= {self._state.now})"
-        )
-        waiting = [(kind, {*names}) for kind, names in kinds if {*names} & {*boards}]
-        if not waiting or any(kind == "foreground" for kind, _ in waiting):
-            return bool(waiting)
-        workers = Workers(self._state).list()
-        served = {board for one in workers if one.is_alive for board in one.boards}
-        return any(names & served for _, names in waiting)
 
     def claim(
         self,
@@ -220,9 +190,9 @@ class Jobs:
         return Claim(self._state, boards, worker, suits).jobs() if boards else []
 
     def claim_own(self, job: str, boards: Sequence[str], worker: str) -> Job | None:
-        """Give a free board to a foreground job, if it is its turn.
+        """Give a free board to a job of this process, if it is its turn.
 
-        The caller has checked the health of the boards. This also renews the wait: where nobody
+        This also renews the wait: where nobody
         could renew it, since the database was away, the job keeps its place. Raises LeaseLost if
         somebody cancelled the job.
         """
@@ -313,10 +283,10 @@ class Jobs:
             )
         return found
 
-    def _kinds(self, where: str) -> Sequence[tuple[str, tuple[str, ...]]]:
+    def _kinds(self, where: str) -> Sequence[tuple[UseKind, tuple[str, ...]]]:
         """Return kinds and boards of jobs that are not damaged, each pair once."""
 
-        def answer(ask: "Ask") -> Sequence[tuple[str, tuple[str, ...]]]:
+        def answer(ask: "Ask") -> Sequence[tuple[UseKind, tuple[str, ...]]]:
             rows = ask(f"SELECT DISTINCT kind, boards FROM job WHERE {where}", {})
             found = [read("job", ("kind", "boards"), row) for row in rows]
             sound = [(one["kind"], one["boards"]) for one, damaged in found if not damaged]
@@ -337,13 +307,14 @@ def _always(_job: Waiting, _board: str) -> bool:
     return True
 
 
-def _remove_old(connection: "Connection", before: float) -> None:
-    """Remove some of the jobs that ended before a time."""
+def remove_old(connection: "Connection", now: float) -> None:
+    """Remove some of the jobs that ended long ago."""
     old = (
         "SELECT id FROM job WHERE ended_at BETWEEN 0 AND :before"
         " AND state IN ('done', 'cancelled') ORDER BY ended_at LIMIT :most"
     )
-    found = sql.asker(connection)(old, {"before": before, "most": _MOST_REMOVED})
+    asked = {"before": now - _KEPT_SECONDS, "most": _MOST_REMOVED}
+    found = sql.asker(connection)(old, asked)
     _remove(connection, [job for (job,) in found])
 
 

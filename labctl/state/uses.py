@@ -21,6 +21,11 @@ UseKind = Literal[
     "recovery",
 ]
 USE_KINDS: tuple[UseKind, ...] = get_args(UseKind)
+#: Who runs a job. ``worker``: any that serves its board; if that dies, the job waits again.
+#: ``process``: the one that submitted it; the job ends with it. ``lease``: who has its board at
+#: once; it begins and ends with the lease.
+Runner = Literal["worker", "process", "lease"]
+RUNNERS: tuple[Runner, ...] = get_args(Runner)
 
 
 @dataclass(frozen=True)
