@@ -150,9 +150,8 @@ class Claim:
         return not job.is_foreground if self._own is None else job.id == self._own
 
     def _free(self, ask: "Ask") -> Sequence[str]:
-        """Return the boards on which no other worker's job runs: it may hold no lease yet."""
-        question = "SELECT board FROM job WHERE state = 'running' AND worker <> :worker"
-        taken = {board for (board,) in ask(question, {"worker": self._worker})}
+        """Return the boards on which no job runs: it may hold no lease yet."""
+        taken = {board for (board,) in ask("SELECT board FROM job WHERE state = 'running'", {})}
         return [board for board in self._boards if board not in taken]
 
     def _now(self, ask: "Ask") -> float | None:

@@ -80,13 +80,14 @@ def test_a_job_of_one_id_is_submitted_once(state: LabState) -> None:
 
 
 def test_the_order_is_priority_then_turns_of_users_then_submission(state: LabState) -> None:
-    state.jobs.submit(*(job(f"a{n}") for n in range(3)))
-    state.jobs.submit(*(job(f"b{n}", submitter="bob@pc") for n in range(2)))
-    state.jobs.submit(job("urgent", priority=5))
+    both = ("rk1", "rk2")
+    state.jobs.submit(*(job(f"a{n}", boards=both) for n in range(3)))
+    state.jobs.submit(*(job(f"b{n}", boards=both, submitter="bob@pc") for n in range(2)))
+    state.jobs.submit(job("urgent", boards=both, priority=5))
     assert names(state.jobs.list()) == ["urgent", "b0", "a0", "b1", "a1", "a2"]
     (claimed,) = state.jobs.claim(["rk1"], "w")
     assert claimed.name == "urgent"  # of ann's; bob has none running: his turn
-    (second,) = state.jobs.claim(["rk1"], "w")
+    (second,) = state.jobs.claim(both, "w")
     assert second.name == "b0"
 
 
@@ -178,6 +179,7 @@ def test_a_board_is_kept_for_the_one_that_waits_in_the_foreground(
     state.jobs.finish(claimed, 0)
     (next_one,) = state.jobs.claim(["rk1"], "w")
     assert next_one.id == queued.id
+    state.jobs.finish(next_one, 0)
     (gone,) = dying.jobs.submit(job("killed", runner="process"))
     state.jobs.submit(job("after"))
     (after,) = state.jobs.claim(["rk1"], "w")
