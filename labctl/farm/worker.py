@@ -53,6 +53,7 @@ class Worker:
         on_run: gets an attempt that ended and its run, before the end is reported to the queue;
             returns False if another run is the job's result.
         stop_job: interrupts a cancelled job.
+        reaches: returns True if this host reaches a board; None: it does not know yet.
     """
 
     state: LabState
@@ -67,6 +68,7 @@ class Worker:
     on_begin: Callable[[Job, str], None] = lambda _job, _board: None
     on_run: Callable[[Job, str], bool] = lambda _job, _run: True
     stop_job: Callable[[str], None] = lambda _job: None
+    reaches: Callable[[str], bool | None] = lambda _board: True
     name: str = ""
     #: Interval (s) between two looks, also while the database cannot be used.
     look_seconds: float = 2.0
@@ -198,7 +200,8 @@ class Worker:
         wanted = {board for board, _kind in self._wanted()}
         if not (free := {board for board in wanted if not self._is_paused(board)}):
             return
-        if free := free - {lease.board for lease in self.state.leases.list()}:
+        free -= {lease.board for lease in self.state.leases.list()}
+        if free := {board for board in free if self.reaches(board)}:
             suits = self._suits()
             for job in self.state.jobs.claim(sorted(free), self.name, suits=lambda: suits):
                 attempt = self._running[str(job.board)] = _Attempt(job)
@@ -215,7 +218,7 @@ class Worker:
 
     def _is_empty(self) -> bool:
         """Return True if no job waits that this worker could run, now or soon."""
-        wanted = self._wanted()
+        wanted = {one for one in self._wanted() if self.reaches(one[0]) is not False}
         known = {one.board: one for one in self.state.health.list()} if wanted else {}
         fit = {
             one for one in wanted if self._may_do(known.get(one[0], BoardHealth(one[0])), one[1])

@@ -37,7 +37,10 @@ def documented() -> dict[str, Use]:
     rows = [re.split(r"\s*\|\s*", line)[1:-1] for line in section.splitlines() if "| `" in line]
     return {
         row[0].strip("`"): Use(
-            **{name: cells[cell] for (name, cells), cell in zip(WORDS.items(), row[2:], strict=True)}  # type: ignore[arg-type]
+            **{
+                name: cells[cell]
+                for (name, cells), cell in zip(WORDS.items(), row[2:], strict=True)
+            }  # type: ignore[arg-type]
         )
         for row in rows
     }
@@ -50,7 +53,9 @@ def test_the_docs_have_the_table() -> None:
 
 @pytest.fixture
 def lab(tmp_path: Path) -> LabFile:
-    return LabFile(tmp_path, Lab(shared_limits={"usb1": 9}, boards={"rk1": SHARING, "rk2": SHARING}))
+    return LabFile(
+        tmp_path, Lab(shared_limits={"usb1": 9}, boards={"rk1": SHARING, "rk2": SHARING})
+    )
 
 
 @pytest.fixture
@@ -186,7 +191,7 @@ SICK: dict[str, Callable[[LabState], object]] = {
 def test_health_by_the_table(state: LabState, kind: UseKind, sick: str) -> None:
     SICK[sick](state)
     rule = USES[kind].health
-    fits = sick in ("good", "unknown") or rule == "any" or rule == sick
+    fits = sick in ("good", "unknown") or rule in ("any", sick)
     assert gets(state, kind) is fits
     state.holds.hold("rk1", by=BOB)
     assert gets(state, kind)
@@ -219,16 +224,12 @@ def test_the_program_of_a_dead_run_by_the_table(lab: LabFile, kind: UseKind) -> 
     state, rule = lab_state(lab), USES[kind].left_program
     for run in (None, "another", RUN):
         dies(lab)
-        try:
-            lease = takes(state, kind, run=run)
-        except BoardBusy as error:
-            assert RUN in error.message
-            assert f"labctl resume {RUN}" in str(error.hint)
-            is_refused = True
+        if rule == "refused" or (rule == "continues" and run != RUN):
+            with pytest.raises(BoardBusy, match=f"in use by run {RUN} of {ANN}") as refused:
+                takes(state, kind, run=run)
+            assert f"labctl resume {RUN}" in str(refused.value.hint)
         else:
-            is_refused = False
-            state.leases.release(lease)
-        assert is_refused is (rule == "refused" or (rule == "continues" and run != RUN))
+            state.leases.release(takes(state, kind, run=run))
         released = takes(state, kind, run=run, is_idle=True)  # the caller saw that it has ended
         state.leases.release(released)
         state.leases.release(takes(state, kind))  # it is as if it had never been there
