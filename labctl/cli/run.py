@@ -1,6 +1,6 @@
 """``labctl run``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe, find_recipe
-from labctl.errors import BoardBusy, ConfigError, LabctlError, LeaseLost
+from labctl.errors import ConfigError, LabctlError, LeaseLost
 from labctl.records import GateRecord, RunRecord, TrialRecord
 from labctl.records.events import AnyEvent, Contact
 from labctl.results.gates import CompareGates, Parameters, comparing_gates
@@ -28,7 +28,7 @@ from labctl.runs import (
 )
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.runner import Outcome
-from labctl.state import lab_state, this_user
+from labctl.state import Job, lab_state, this_user
 
 
 @click.command(epilog="Example: labctl run recipes/q8_latency.yaml --board rk1 --set tokens=8")
@@ -135,24 +135,21 @@ def run(
     state, by = lab_state(lab), this_user()
     working = state.health.working([one.name for one in pool], by, untrusted=untrusted)
     pool = [one for one in pool if one.name in working]
+    others = [lab.board(name) for name in dict.fromkeys(spares)]
+    for one in others:
+        state.health.working([one.name], by)
 
-    def run_on(chosen: Board) -> int:
-        others = [lab.board(name) for name in dict.fromkeys(spares) if name != chosen.name]
-        for one in others:
-            state.health.working([one.name], by)
-        if not untrusted:  # an untrusted run checks the board's health itself
-            state.health.require_work(chosen.name, by)
+    def run_on(chosen: Board, job: Job | None) -> int:
         request = RunRequest(wanted, chosen, lab, compare=comparing_with(lab), untrusted=untrusted)
-        return run_and_tell(request, others, result_format, output, ci, build=build)
+        if job is not None:
+            request = replace(request, job=job.id, attempt=job.attempts)
+        left = [one for one in others if one.name != chosen.name]
+        return run_and_tell(request, left, result_format, output, ci, build=build)
 
     note_missing(lab, wanted, pool[0].name)
-    if no_wait or not state.jobs.somebody_waits([one.name for one in pool]):
-        status = _run_at_once(pool, run_on, may_wait=not no_wait)
-        if status is not None:
-            return status
     from labctl.cli.run_in_turn import run_in_turn
 
-    return run_in_turn(lab, wanted, pool, priority, run_on, untrusted=untrusted)
+    return run_in_turn(lab, wanted, pool, priority, run_on, untrusted=untrusted, waits=not no_wait)
 
 
 def _boards(
@@ -166,25 +163,6 @@ def _boards(
 
     lab = lab_of(invocation)
     return lab, equal_boards(lab, f"{on},untrusted=yes" if untrusted else on, recipe)
-
-
-def _run_at_once(
-    pool: Sequence[Board], run_on: Callable[[Board], int], *, may_wait: bool
-) -> int | None:
-    """Run on the first free board; None if all are in use and waiting is allowed.
-
-    Raises BoardBusy if they are in use and waiting is not allowed, or if that broke off a run.
-    """
-    for board in pool:
-        try:
-            return run_on(board)
-        except BoardBusy as error:
-            if error.run is not None:  # which is resumed; a second one would do its trials again
-                raise
-            if board is pool[-1] and not may_wait:
-                raise
-            note(error.message)
-    return None
 
 
 def run_and_tell(
@@ -247,7 +225,9 @@ def _run_to_its_end(request: RunRequest, observer: Observer, ci: CiOutput) -> Ou
         board, lab = request.board, request.lab
         directory = RunDirectory(lab.root / "runs" / lost.run)
         again = ResumeRequest(directory, board, lab, request.build, request.compare, request.holder)
-        lab_state(lab).leases.list()  # waits for the database
+        job = lab_state(lab).jobs.get(request.job or "")  # waits for the database
+        if job is not None and (job.state, job.attempts) == ("running", request.attempt):
+            again = replace(again, job=request.job, attempt=request.attempt)
         return resume(again, partial(connect_board, board), observer, ci.exit_status)
 
 

@@ -13,10 +13,11 @@ from labctl.config.lab import FILE_NAME, Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError, ExitStatus, HostError
 from labctl.farm.batch_plan import without_agent
-from labctl.farm.expected import expected_seconds, longest_seconds
+from labctl.farm.expected import expected_seconds
 from labctl.farm.run_content import RunContent
 from labctl.files import host_writes
 from labctl.runs.inputs.untrusted_recipe import check_board
+from labctl.runs.planning.time_limits import longest_seconds
 from labctl.state import LabState, NewJob, lab_state
 from labctl.state.job import new_job_id
 

@@ -1,4 +1,4 @@
-"""``labctl run`` on a board in use: waiting in the lab's queue."""
+"""``labctl run`` as a job of its own process: it waits its turn, and claims its board."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,10 +6,13 @@ from labctl.cli.output import note
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import BoardBusy
-from labctl.farm.expected import expected_seconds, longest_seconds
 from labctl.farm.turn import Place, Turn
-from labctl.state import NewJob, lab_state
+from labctl.runs.planning.time_limits import longest_seconds
+from labctl.state import Job, NewJob, lab_state
 from labctl.units import duration
+
+#: Gets the board, and the job that has claimed it; None for a board that is in no lab.
+RunOn = Callable[[Board, Job | None], int]
 
 
 def run_in_turn(
@@ -17,31 +20,57 @@ def run_in_turn(
     recipe: Recipe,
     pool: Sequence[Board],
     priority: int,
-    run_on: Callable[[Board], int],
+    run_on: RunOn,
     *,
-    untrusted: bool = False,
+    untrusted: bool,
+    waits: bool,
 ) -> int:
-    """Wait in the queue, run on the first free one of equal boards; return its exit status.
+    """Run on the first free one of equal boards; return its exit status.
 
-    Raises what ``run_on`` raises; BoardBusy only if that broke off a run.
+    Raises what ``run_on`` raises; BoardBusy if that broke off a run, or it ``waits`` for none.
     """
-    state, names = lab_state(lab), tuple(board.name for board in pool)
-    expected = expected_seconds(lab, recipe, names, untrusted=untrusted)
-    request = {"recipe": recipe.resolved()}
-    longest = longest_seconds(recipe, pool)
-    job = NewJob(recipe.name, request, names, "foreground", priority, expected, longest)
+    if not lab.path.is_file():
+        return _without_table(pool[0], run_on, waits=waits)
+    names = {board.name: board for board in pool}
+    job = NewJob(
+        recipe.name,
+        {"recipe": recipe.resolved()},
+        tuple(names),
+        "untrusted" if untrusted else "run",
+        priority,
+        max_seconds=longest_seconds(recipe, pool),
+        runner="process",
+    )
 
     def tell(place: Place) -> None:
         about = f", about {duration(place.seconds * 1e9)}" if place.seconds is not None else ""
-        what = f"board {names[0]}" if len(names) == 1 else f"one of {len(names)} boards"
+        what = f"board {pool[0].name}" if len(pool) == 1 else f"one of {len(pool)} boards"
         note(
             f"waiting for {what}: place {place.number} of {place.of}{about};"
             f" job {job.id}; Ctrl-C leaves the queue"
         )
 
-    turn = Turn(state, lab.root, job, tell, note, untrusted=untrusted)
-    return turn.take(lambda name: run_on(_named(pool, name)), BoardBusy)
+    def expected() -> float:
+        from labctl.farm.expected import expected_seconds
+
+        return expected_seconds(lab, recipe, tuple(names), untrusted=untrusted)
+
+    turn = Turn(lab_state(lab), lab.root, job, tell, note, expected=expected)
+    return turn.take(lambda job: run_on(names[str(job.board)], job), BoardBusy, waits=waits)
 
 
-def _named(pool: Sequence[Board], name: str) -> Board:
-    return next(board for board in pool if board.name == name)
+def _without_table(board: Board, run_on: RunOn, *, waits: bool) -> int:
+    """Run on a board that is in no lab, once nobody else uses it."""
+    from labctl.runs import when_free
+
+    said = False
+
+    def wait(error: BoardBusy) -> None:
+        nonlocal said
+        if not waits or error.run is not None:
+            raise error
+        if not said:
+            note(f"{error.message}; waiting until it is free (--no-wait does not)")
+        said = True
+
+    return when_free(lambda: run_on(board, None), wait)

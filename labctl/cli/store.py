@@ -59,7 +59,7 @@ def list_boards(work: "_StoreWork") -> int:
 
 
 def _listed(lab: LabFile, board: Board, transport: Transport) -> Findings:
-    with hold_board(board, transport, lab, BoardUse("store list")) as held:
+    with hold_board(board, transport, lab, BoardUse("store list", kind="store")) as held:
         there = pruner_of(held)[0].inventory()
     lines = []
     for item in sorted(there.objects, key=lambda item: item.label):
@@ -90,7 +90,7 @@ def _verify_boards(work: "_StoreWork") -> int:
 
 def _verify(lab: LabFile, board: Board, transport: Transport, work: "_StoreWork") -> Findings:
     unread: dict[str, str] = {}
-    with hold_board(board, transport, lab, BoardUse("store verify")) as held:
+    with hold_board(board, transport, lab, BoardUse("store verify", kind="store")) as held:
         held.claim.refuse_if_taken(orphans=True)  # reading disturbs a measurement
         held.claim.take_in_lab()
         before = held.store.contents()
@@ -132,7 +132,7 @@ def _prune_boards(work: "_StoreWork", policy: PrunePolicy, pins: _Pins, *, dry_r
         policy = PrunePolicy(_DEFAULT_OLDER_SECONDS)
 
     def prune(board: Board, transport: Transport) -> Findings:
-        with hold_board(board, transport, work.lab, BoardUse("store prune")) as held:
+        with hold_board(board, transport, work.lab, BoardUse("store prune", kind="store")) as held:
             if not dry_run:
                 held.claim.take_in_lab()
             pruner, agent = pruner_of(held)

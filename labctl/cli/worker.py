@@ -27,7 +27,8 @@ from labctl.units import duration
     multiple=True,
     metavar="BOARD",
     shell_complete=BOARD,
-    help="Serve this board; repeatable. Default: the boards of this host in devices.yaml.",
+    help="Serve this board; repeatable. Default: the boards of this host in devices.yaml, and those"
+    " without a host that it reaches.",
 )
 @click.option(
     "--until-empty", is_flag=True, help="End when no job waits that this worker could run."
@@ -85,10 +86,7 @@ def served_boards(lab: LabFile, host: str, named: Sequence[str]) -> list[str]:
     """Return the boards that a worker serves. Raises ConfigError for unknown ones, or none."""
     if named:
         return [lab.board(name).name for name in dict.fromkeys(named)]
-    boards = lab.lab.boards.values()
-    found = [board.name for board in boards if board.host == host]
-    if not found and not any(board.host for board in boards):
-        found = [board.name for board in boards]
+    found = [board.name for board in lab.lab.boards.values() if board.host in (host, None)]
     if not found:
         raise ConfigError(
             f"no board in {lab.path} is attached to host {host}",

@@ -77,7 +77,8 @@ class Board(StrictModel):
     """Words that select boards."""
     host: Name | None = None
     """Name of the lab host that the board is attached to: its `labctl worker` runs the board's
-    jobs. By default any host that can reach the board."""
+    jobs. By default any host that reaches the board: a failed
+    contact from another is no attempt."""
     limits: Limits = Limits()
     """Limits of what the board receives."""
     shares: tuple[Name, ...] = ()
@@ -230,6 +231,11 @@ class Lab(StrictModel):
             if clash := second.transport.clash(first.transport, before):
                 raise refuse(clash[1], "boards", name, "transport", clash[0])
         return self
+
+    def is_anywhere(self, name: str) -> bool:
+        """Return True for a board that may be at any of several hosts: only others name theirs."""
+        board = self.boards.get(name)
+        return board is not None and not board.host and any(b.host for b in self.boards.values())
 
     def board(self, name: str | None = None) -> Board:
         """Return the board of that name; without one, the default board or the only one.

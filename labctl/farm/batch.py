@@ -15,10 +15,10 @@ from typing import Any
 from labctl.config.lab import LabFile
 from labctl.errors import Blame, BoardOutOfService, ConfigError, ExitStatus
 from labctl.farm.batch_plan import PlannedBatch, PlannedJob
-from labctl.farm.expected import longest_seconds
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_content import RunContent
 from labctl.files import host_reads, host_writes, locked, write_atomic
+from labctl.runs.planning.time_limits import longest_seconds
 from labctl.runs.record.directory import new_run_id
 from labctl.state import LabState, NewJob, lab_state, this_user
 from labctl.state.groups import GroupJob, NewGroup

@@ -1,12 +1,11 @@
 """Expected times of runs: the queue's estimates, and the order of a batch."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from statistics import median
 
-from labctl.config.lab import Board, LabFile
+from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe
 from labctl.config.target import load_target
 from labctl.errors import ConfigError
@@ -43,11 +42,6 @@ def expected_seconds(
         if predicted is not None:
             return predicted
     return recipe.max_time
-
-
-def longest_seconds(recipe: Recipe, pool: Sequence[Board]) -> float:
-    """Return the longest in s that a run of a recipe may take on one of these boards."""
-    return max(min(recipe.max_time, board.limits.max_time or math.inf) for board in pool)
 
 
 def recorded_seconds(lab: LabFile, recipe: Recipe, boards: tuple[str, ...]) -> float | None:

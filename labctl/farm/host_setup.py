@@ -11,6 +11,7 @@ from labctl.errors import ConfigError, LabctlError, lack_of_host
 from labctl.farm.health import require_health
 from labctl.farm.queue_engine import QueueEngine
 from labctl.farm.queue_ledger import QueueLedger
+from labctl.farm.reach import host_reach
 from labctl.farm.run_executor import Connect, RunExecutor
 from labctl.farm.store import lab_store
 from labctl.farm.worker import Worker
@@ -56,6 +57,7 @@ def host_worker(
         on_begin=ledger.took,
         on_run=ledger.share,
         stop_job=executor.stop_job,
+        reaches=host_reach(lab, boards, connect).reaches,
     )
 
 

@@ -19,9 +19,6 @@ from labctl.errors import (
 if TYPE_CHECKING:
     from labctl.state import Job
 
-#: Kinds of queued jobs that this labctl runs; other kinds wait for a labctl that knows them.
-QUEUED_KINDS = ("run", "untrusted")
-
 
 @dataclass(frozen=True)
 class FarmJob:
@@ -46,6 +43,8 @@ class FarmJob:
     untrusted: bool = False
     #: True if a job of its group ended on the board just before: nothing may come between them.
     follows: bool = False
+    #: The number of its attempt in the lab's queue; None: outside the queue.
+    attempt: int | None = None
 
     @classmethod
     def queued(cls, job: "Job", *, follows: bool = False) -> "FarmJob":
@@ -60,6 +59,7 @@ class FarmJob:
             submitter=job.submitter,
             untrusted=job.kind == "untrusted",
             follows=follows,
+            attempt=job.attempts,
         )
 
     def document(self) -> dict[str, object]:

@@ -25,7 +25,7 @@ from labctl.errors import (
     LeaseLost,
     lack_of_host,
 )
-from labctl.farm.job import QUEUED_KINDS, FarmJob
+from labctl.farm.job import FarmJob
 from labctl.farm.run_archives import RunArchives, is_finished
 from labctl.farm.run_content import RunContent
 from labctl.farm.store import SharedStore
@@ -37,6 +37,7 @@ from labctl.runs.record.directory import ORIGIN, RUN, RunDirectory, all_director
 from labctl.runs.record.repository import RunRepository
 from labctl.runs.record.trash import move_to_trash
 from labctl.state import Job, LabState
+from labctl.state.uses import QUEUED_KINDS
 
 #: Time (s) to wait for an unreachable shared store or database.
 _AWAY_SECONDS = 120.0

@@ -57,7 +57,7 @@ class RunLedger(Protocol):
 class RunExecutor:
     """Runs recipes on the boards of a lab; ``readying`` jobs at once get their boards ready.
 
-    Before each job ``before_job`` gets its board and submitter; it raises BoardOutOfService if the
+    Before each job ``before_job`` gets it and its board; it raises BoardOutOfService if the
     board may not work, and is retried while the database is away. ``after_job`` gets the board of
     each finished job, and the event that is set when all jobs stop: then it may raise
     KeyboardInterrupt.
@@ -71,7 +71,7 @@ class RunExecutor:
         *,
         compare: CompareGates = leave_open,
         on_event: Callable[[FarmJob, str, AnyEvent], None] = lambda _job, _board, _event: None,
-        before_job: Callable[[str, str | None], None] = lambda _board, _by: None,
+        before_job: Callable[[FarmJob, str], None] = lambda _job, _board: None,
         after_job: Callable[[str, threading.Event], None] = lambda _board, _stopping: None,
         readying: int = READY_AT_ONCE,
     ):
@@ -118,7 +118,7 @@ class RunExecutor:
                 noted = watcher.run = self._ledger.run_of(job)
                 # An untrusted run checks the board's health itself.
                 if not (job.untrusted or job.follows):
-                    self._before_job(board, job.submitter)
+                    self._before_job(job, board)
                 outcome = self._outcome(job, self._lab.board(board), noted, watcher)
         except LabctlError as error:
             return JobResult.of(error, watcher.run, time.monotonic() - began)
@@ -163,6 +163,7 @@ class RunExecutor:
                     compare=self._compare,
                     holder=job.submitter,
                     job=queued,
+                    attempt=job.attempt,
                 )
                 return resume(again, partial(self._connect, board), observer)
             except ConfigError as error:
@@ -175,11 +176,17 @@ class RunExecutor:
         self, job: FarmJob, board: Board, noted: str | None, observer: Observer
     ) -> Outcome:
         """Run a job that nobody vouches for; an interrupted one starts again."""
-        from labctl.farm.untrusted_run import check_paths, look_if_due, run_untrusted
+        from labctl.farm.untrusted_run import (
+            check_paths,
+            inspection_of,
+            look_if_due,
+            run_untrusted,
+        )
 
         ended = None if noted is None else _finished(self._directory(noted))
         if ended is not None:  # its files may be gone
-            look_if_due(self._lab, board, self._connect, observer)
+            use = inspection_of(job.id if job.submitter else None, job.attempt)
+            look_if_due(self._lab, board, self._connect, observer, use)
             return ended
         request = self._request(job, board)
         if job.submitter is not None:
@@ -197,6 +204,7 @@ class RunExecutor:
             untrusted=job.untrusted,
             holder=job.submitter,
             job=job.id if job.submitter else None,
+            attempt=job.attempt,
         )
 
     def _directory(self, run: str) -> RunDirectory:

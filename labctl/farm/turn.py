@@ -1,4 +1,4 @@
-"""Waiting for a board in the lab's fair queue, by the process that will use it."""
+"""The job of a process that uses a board itself: it waits in the lab's fair queue, and claims."""
 
 import os
 import signal
@@ -12,12 +12,12 @@ from pathlib import Path
 
 from labctl import interrupts
 from labctl.database import patience
-from labctl.errors import ConfigError, ExitStatus, HostError, LabctlError, LeaseLost
+from labctl.errors import BoardBusy, ConfigError, ExitStatus, HostError, LabctlError, LeaseLost
 from labctl.runs.record.directory import RunDirectory, run_directories
 from labctl.runs.resume import last_board
 from labctl.state import Job, LabState, NewJob
 from labctl.state.job import worker_name
-from labctl.state.leases import steady_seconds
+from labctl.state.leases import busy, claimed_by, steady_seconds
 
 LOOK_SECONDS = 2.0
 #: A board that refused is retried after this time (s): a holder from outside this lab is seen only
@@ -37,10 +37,11 @@ class Place:
 
 
 class Turn:
-    """One wait for the first of some equal boards that is free.
+    """The use of the first of some equal boards that is free, by a job of this process.
 
-    ``on_place`` gets the place whenever it changes, ``note`` other lines for people. A database
-    that is away is waited for. An ``untrusted`` recipe looks at its board's health itself.
+    ``expected`` returns the time (s) that it will take, once others may want to know. ``on_place``
+    gets the place whenever it changes, ``note`` other lines for people. A database that is away is
+    waited for.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Turn:
         on_place: Callable[[Place], None],
         note: Callable[[str], None],
         *,
-        untrusted: bool = False,
+        expected: Callable[[], float | None] = lambda: None,
         look_seconds: float = LOOK_SECONDS,
         again_seconds: float = AGAIN_SECONDS,
     ):
@@ -60,26 +61,36 @@ class Turn:
         self._new = job
         self._on_place = on_place
         self._note = note
-        self._untrusted = untrusted
+        self._expected = expected
         self._look_seconds, self._again_seconds = look_seconds, again_seconds
         self._worker = worker_name()
         self._reported: int | None = None
+        #: Board -> when it is tried again after it refused, by the monotonic clock.
+        self._refused: dict[str, float] = {}
 
-    def take(self, use: Callable[[str], int], is_refusal: type[LabctlError]) -> int:
-        """Wait, use the board, and return what ``use`` returns.
+    def take(
+        self, use: Callable[[Job], int], is_refusal: type[LabctlError], *, waits: bool = True
+    ) -> int:
+        """Wait, use the board of the claimed job, and return what ``use`` returns.
 
         If the board refuses, wait again, unless a run had begun on it. Raises LeaseLost if somebody
-        cancels the job, BoardOutOfService if no board may be used any more, and what ``use``
-        raises.
+        cancels the job, BoardOutOfService if no board may be used any more, what ``use`` raises,
+        and, unless it ``waits``, BoardBusy if no board is to be had now.
         """
         (job,) = self._state.jobs.submit(self._new)
-        was_refused = False
+        refusal: LabctlError | None = None
         try:
             while True:
-                claimed = self._claimed(job)
+                claimed = self._look(job)
+                if claimed is None:
+                    if not waits:
+                        raise refusal or self._refusal(job)
+                    self._report_place(job)
+                    interrupts.sleep(self._look_seconds)
+                    continue
                 try:
                     with self._alive():
-                        status = use(str(claimed.board))
+                        status = use(claimed)
                 except is_refusal as error:
                     if error.run is not None:
                         self._end(claimed, error.exit_status, error)
@@ -87,44 +98,47 @@ class Turn:
                     self._state.jobs.requeue(
                         claimed, error.message, blame_board=False, counted=False
                     )
-                    if not was_refused:
+                    if waits and refusal is None:
                         self._note(error.message)
-                    was_refused = True
-                    self._report_place(job)
-                    self._pause(job)
+                    refusal = error
+                    self._refused[str(claimed.board)] = time.monotonic() + self._again_seconds
                     continue
                 except LabctlError as error:
                     self._end(claimed, error.exit_status, error)
                     raise
                 self._end(claimed, status)
                 return status
-        except (KeyboardInterrupt, LabctlError):
+        except (KeyboardInterrupt, LabctlError) as error:
+            reason = "its labctl was interrupted"
             with suppress(HostError, ConfigError), patience(0.0):  # it ends by itself soon
-                self._leave(job)
+                self._leave(job, error.message if isinstance(error, LabctlError) else reason)
             raise
 
-    def _claimed(self, job: Job) -> Job:
-        while True:
-            if claimed := self._look(job):
-                return claimed
-            self._report_place(job)
-            interrupts.sleep(self._look_seconds)
-
-    def _pause(self, job: Job) -> None:
-        """Wait before a board that refused is retried. Raises LeaseLost if the job is cancelled."""
-        until = time.monotonic() + self._again_seconds
-        while (left := until - time.monotonic()) > 0:
-            interrupts.sleep(min(left, self._look_seconds))
-            self._state.jobs.claim_own(job.id, (), self._worker)
-
     def _look(self, job: Job) -> Job | None:
-        held = {lease.board for lease in self._state.leases.list()}
-        untrusted = self._untrusted
+        untrusted = job.kind == "untrusted"
         working = self._state.health.working(job.boards, job.submitter, untrusted=untrusted)
-        free = [board for board in working if board not in held]
+        now, held = time.monotonic(), {lease.board for lease in self._state.leases.list()}
+        free = [
+            board for board in working if board not in held and self._refused.get(board, 0.0) <= now
+        ]
         return self._state.jobs.claim_own(job.id, free, self._worker)
 
+    def _refusal(self, job: Job) -> BoardBusy:
+        """Return why a job does not get a board now."""
+        for lease in self._state.leases.list():
+            if lease.board in job.boards:
+                return busy(lease)
+        for other in self._state.jobs.list():
+            if other.state == "running" and other.board in job.boards:
+                return claimed_by(other)
+        now, place = self._state.jobs.get(job.id), place_of(self._state, self._root, job)
+        why = now.reason if now is not None else None
+        names = ", ".join(job.boards)
+        return BoardBusy(why or f"{place.number - 1} jobs wait for {names} before this one")
+
     def _report_place(self, job: Job) -> None:
+        if self._reported is None and (seconds := self._expected()) is not None:
+            self._state.jobs.expect(job.id, seconds)
         place = place_of(self._state, self._root, job)
         if place.number != self._reported:
             self._on_place(place)
@@ -135,10 +149,10 @@ class Turn:
             blame, reason = (error.blame, error.message) if error else (None, None)
             self._state.jobs.finish(job, status, blame=blame, reason=reason)
 
-    def _leave(self, job: Job) -> None:
+    def _leave(self, job: Job, reason: str) -> None:
         now = self._state.jobs.get(job.id)
         if now is not None and now.state == "waiting":
-            self._state.jobs.cancel(job.id, "its labctl was interrupted")
+            self._state.jobs.cancel(job.id, reason)
         elif now is not None and now.state == "running" and now.stop is not None:
             status = ExitStatus.INTERRUPTED
             self._state.jobs.finish(now, status, reason=now.stop, state="cancelled")
@@ -190,10 +204,8 @@ def place_of(state: LabState, lab_root: Path, job: Job) -> Place:
 def _remaining(state: LabState, lab_root: Path, jobs: Sequence[Job], board: str) -> float | None:
     """Return the remaining time (s) of the job or run on a board; None if unknown."""
     for job in jobs:
-        if job.state == "running" and job.board == board:
-            if job.expected_seconds is None or job.started_at is None:
-                return None
-            return max(0.0, job.expected_seconds - (state.jobs.now() - job.started_at))
+        if job.state == "running" and job.board == board and job.expected_seconds is not None:
+            return max(0.0, job.expected_seconds - (state.jobs.now() - (job.started_at or 0.0)))
     for directory in reversed(run_directories(lab_root / "runs")[-_RUNS:]):
         if directory.is_held() and _board_of(directory) == board:
             run, plan = directory.run(), directory.plan()

@@ -116,7 +116,6 @@ def _copy(source: Path, to: Path) -> None:
 Connect = Callable[[Board], Transport]
 #: Who sets the health.
 _BY = "labctl run --untrusted"
-_LOOK = BoardUse("inspect the board after an untrusted recipe")
 
 
 def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> Outcome:
@@ -128,9 +127,10 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
     """
     board = request.board
     check_board(board)
-    if not look_if_due(request.lab, board, connect, observer):
+    use = inspection_of(request.job, request.attempt)
+    if not look_if_due(request.lab, board, connect, observer, use):
         lab_state(request.lab).health.get(board.name).require_work()
-    look = _Look(request.lab, board, connect, observer)
+    look = _Look(request.lab, board, connect, observer, use)
 
     def require_real(held: BoardSession) -> None:
         if held.facts.execution is not Execution.BOARD:
@@ -157,7 +157,15 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
     return outcome
 
 
-def look_if_due(lab: LabFile, board: Board, connect: Connect, observer: Observer) -> bool:
+def inspection_of(job: str | None, attempt: int | None) -> BoardUse:
+    """Return the use of a board for its inspection, as a part of a job if there is one."""
+    what = "inspect the board after an untrusted recipe"
+    return BoardUse(what, job=job, attempt=attempt, kind="inspection")
+
+
+def look_if_due(
+    lab: LabFile, board: Board, connect: Connect, observer: Observer, use: BoardUse
+) -> bool:
     """Inspect a board if an earlier untrusted run did not; return True if it was inspected.
 
     Raises as :func:`run_untrusted` does; BoardBusy while that run has the board.
@@ -166,7 +174,7 @@ def look_if_due(lab: LabFile, board: Board, connect: Connect, observer: Observer
     health = healths.get(board.name)
     healths.refuse_untrusted_use(health)
     if health.awaits_look:
-        _Look(lab, board, connect, observer).look()
+        _Look(lab, board, connect, observer, use).look()
     return health.awaits_look
 
 
@@ -178,6 +186,7 @@ class _Look:
     board: Board
     connect: Connect
     observer: Observer
+    use: BoardUse
     #: Files in the board store before the run, with the agent: they must be there afterwards.
     kept: Sequence[StoredObject] = ()
     is_due: bool = False
@@ -201,7 +210,8 @@ class _Look:
             damaged = self.damaged()
             if not damaged:
                 heard = Observer(self._hear)
-                result = check(self.lab, board, self.connect, heard, looked_through=True)
+                use = replace(self.use, kind="check")
+                result = check(self.lab, board, self.connect, heard, looked_through=True, use=use)
                 if result.health.may_work:
                     return
                 reason = result.verdict.reason
@@ -239,7 +249,7 @@ class _Look:
         :func:`labctl.runs.hold_board` raises, LinkError, BoardError.
         """
         board, lab = self.board, self.lab
-        with self.connect(board) as transport, hold_board(board, transport, lab, _LOOK) as held:
+        with self.connect(board) as transport, hold_board(board, transport, lab, self.use) as held:
             held.survivors.note = self.observer.note
             held.claim.refuse_if_taken()
             held.claim.take_in_lab()

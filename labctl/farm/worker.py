@@ -20,7 +20,7 @@ from labctl.database.base import UnwritableDatabase
 from labctl.errors import Blame, ExitStatus, HostError, InfraError, LabctlError, LeaseLost
 from labctl.farm.host_lacks import HostLacks
 from labctl.farm.interrupts import on_interrupt, raise_first
-from labctl.farm.job import QUEUED_KINDS, Executor, FarmJob, JobResult
+from labctl.farm.job import Executor, FarmJob, JobResult
 from labctl.farm.queue_engine import QueueEngine
 from labctl.retry import retry_infra
 from labctl.state import Job, LabState
@@ -28,6 +28,7 @@ from labctl.state.health import BoardHealth
 from labctl.state.job import worker_name
 from labctl.state.job_order import Suits, Waiting
 from labctl.state.leases import steady_seconds
+from labctl.state.uses import QUEUED_KINDS, UseKind
 
 _DATABASE_AWAY_SECONDS = 7 * 86_400.0
 
@@ -56,6 +57,7 @@ class Worker:
         on_run: gets an attempt that ended and its run, before the end is reported to the queue;
             returns False if another run is the job's result.
         stop_job: interrupts a cancelled job.
+        reaches: returns True if this host reaches a board; None: it does not know yet.
     """
 
     state: LabState
@@ -73,6 +75,7 @@ class Worker:
     on_begin: Callable[[Job, str], None] = lambda _job, _board: None
     on_run: Callable[[Job, str], bool] = lambda _job, _run: True
     stop_job: Callable[[str], None] = lambda _job: None
+    reaches: Callable[[str], bool | None] = lambda _board: True
     name: str = ""
     #: Interval (s) between two looks, also while the database cannot be used.
     look_seconds: float = 2.0
@@ -211,7 +214,8 @@ class Worker:
         wanted = {board for board, _kind in self._wanted()} - self._served_by_others()
         if not (free := {board for board in wanted if not self._is_paused(board)}):
             return
-        if free := free - {lease.board for lease in self.state.leases.list()}:
+        free -= {lease.board for lease in self.state.leases.list()}
+        if free := {board for board in free if self.reaches(board)}:
             suits = self._suits()
             claimed = self.state.jobs.claim(sorted(free), self.name, suits=lambda: suits)
             # They change jobs one after the other, as they end.
@@ -225,7 +229,7 @@ class Worker:
             return set()
         return {board for one in self.state.workers.list() if one.is_alive for board in one.boards}
 
-    def _wanted(self) -> set[tuple[str, str]]:
+    def _wanted(self) -> set[tuple[str, UseKind]]:
         """Return the boards of this worker for which jobs wait, with their kinds."""
         return {one for one in self.state.jobs.wanted_boards() if one[0] in self.boards}
 
@@ -238,7 +242,7 @@ class Worker:
         """Return True if no job waits that this worker could run, now or soon."""
         if self.group is not None:
             return self.is_over()
-        wanted = self._wanted()
+        wanted = {one for one in self._wanted() if self.reaches(one[0]) is not False}
         known = {one.board: one for one in self.state.health.list()} if wanted else {}
         fit = {
             one for one in wanted if self._may_do(known.get(one[0], BoardHealth(one[0])), one[1])
@@ -252,7 +256,7 @@ class Worker:
             for board in job.boards
         )
 
-    def _may_do(self, health: BoardHealth, kind: str) -> bool:
+    def _may_do(self, health: BoardHealth, kind: UseKind) -> bool:
         is_fit = kind in QUEUED_KINDS and health.may_do(kind)
         return is_fit or self.state.health.has_untrusted_use(health)
 

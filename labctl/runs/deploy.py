@@ -269,7 +269,7 @@ class Fleet:
     def _held(self, task: BoardTask) -> Iterator[BoardSession]:
         with (
             self.connect(task.board) as transport,
-            hold_board(task.board, transport, self.lab, BoardUse("deploy")) as held,
+            hold_board(task.board, transport, self.lab, BoardUse("deploy", kind="deploy")) as held,
         ):
             held.claim.refuse_if_taken(orphans=True)
             prepared = task.wanted.look(self.view.step)

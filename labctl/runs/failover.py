@@ -62,6 +62,7 @@ def _on_one_of(
             request.compare,
             holder=request.holder,
             job=request.job,
+            attempt=request.attempt,
         )
         try:
             return resume_recorded(again, partial(connect, other), observer, session)

@@ -22,6 +22,7 @@ from labctl.units import size
 
 #: A buffer that is smaller than this number of caches is partly read from them.
 _CACHES = 4
+PROBE = BoardUse("probe", kind="probe")
 
 
 def probe_board(
@@ -32,6 +33,7 @@ def probe_board(
     *,
     full: bool = False,
     models: Sequence[Path] = (),
+    use: BoardUse = PROBE,
 ) -> tuple[BoardProbe, Path]:
     """Probe a board under its lease; the probe and the file it is kept in.
 
@@ -42,7 +44,7 @@ def probe_board(
     LinkError, LeaseLost, HostError.
     """
     files = [benchmark_files(path, board, lab) for path in models]
-    with open_board(board, files, connect, observer, lab, use=BoardUse("probe")) as opened:
+    with open_board(board, files, connect, observer, lab, use=use) as opened:
         # Before minutes are measured: one of a newer labctl is refused.
         earlier = last_probes(lab.root, board.name, opened.held.facts.execution)
         probe = _measured(opened, full=full)

@@ -137,9 +137,11 @@ class ResumeRequest:
     build: Callable[[BuildRequest], object] | None = None
     #: Judges the gates against other runs.
     compare: CompareGates = leave_open
-    #: ``USER@HOST`` and the queue's job for which the board is taken; None: this process's user.
+    #: ``USER@HOST`` and the attempt at a job for which the board is taken; None: who runs this
+    #: process.
     holder: str | None = None
     job: str | None = None
+    attempt: int | None = None
 
 
 def last_board(directory: RunDirectory) -> str:
@@ -207,7 +209,15 @@ def resume_recorded(
         connect,
         observer,
         lab,
-        use=BoardUse(f"run {run.recipe} (resumed)", plan.max_seconds, request.holder, request.job),
+        use=BoardUse(
+            f"run {run.recipe} (resumed)",
+            plan.max_seconds,
+            request.holder,
+            request.job,
+            request.attempt,
+            "resume",
+            run.id,
+        ),
         ours=lambda lease: journal_now().holds(lease),
         on_contact=begin,
         build=request.build,

@@ -1,7 +1,7 @@
 """``labctl run``: a recipe and a board become a run directory."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from labctl.build import BuildRequest
@@ -16,11 +16,12 @@ from labctl.runs.inputs.prepare import find_files
 from labctl.runs.inputs.programs import known_agent_notes
 from labctl.runs.observer import Observer, RunSession
 from labctl.runs.planning.forecast import make_forecast, plan_trials
-from labctl.runs.planning.time_limits import RunClock, planned_limits
+from labctl.runs.planning.time_limits import RunClock, longest_seconds, planned_limits
 from labctl.runs.record.directory import RunDirectory, new_run_id
 from labctl.runs.record.journal import Journal
 from labctl.runs.runner import Judge, Outcome, run_trials, usual_status
 from labctl.runs.trial.energy import working_meter
+from labctl.state.uses import UseKind
 from labctl.transport import Transport
 
 
@@ -32,7 +33,8 @@ class RunRequest:
     ``compare`` judges the gates against other runs. ``untrusted``: nobody vouches for the recipe.
     ``check_board`` may refuse the board whenever it is held; ``before_use`` gets it under the run's
     lease, before anything of the recipe is sent, and may refuse it too. The board is taken for
-    ``holder`` (``USER@HOST``; None: who runs this process) and the queue's ``job``.
+    ``holder`` (``USER@HOST``; None: who runs this process) and the ``attempt`` at the ``job`` that
+    has claimed it. A run of another ``kind`` is a part of that job, not its result.
     """
 
     recipe: Recipe
@@ -45,16 +47,20 @@ class RunRequest:
     before_use: Callable[[BoardSession], None] = lambda _held: None
     holder: str | None = None
     job: str | None = None
+    attempt: int | None = None
+    kind: UseKind = "run"
 
     @property
     def use(self) -> BoardUse:
         """The use that the board is taken for."""
-        return BoardUse(f"run {self.recipe.name}", self.max_seconds, self.holder, self.job)
+        kind: UseKind = "untrusted" if self.untrusted else self.kind
+        what = f"run {self.recipe.name}"
+        return BoardUse(what, self.max_seconds, self.holder, self.job, self.attempt, kind)
 
     @property
     def max_seconds(self) -> float:
         """The longest that the run may take: by the recipe, or by the board where that is less."""
-        return min(self.recipe.max_time, self.board.limits.max_time or self.recipe.max_time)
+        return longest_seconds(self.recipe, [self.board])
 
 
 def run_recipe(
@@ -102,7 +108,7 @@ def run_recorded(
         connect,
         observer,
         lab,
-        use=request.use,
+        use=replace(request.use, run=directory.path.name),
         check=request.check_board,
         on_contact=begin,
         build=request.build,
@@ -131,7 +137,7 @@ def run_recorded(
             plan,
             notes=notes,
             untrusted=request.untrusted,
-            job=request.job,
+            job=request.job if request.kind == "run" else None,
         )
         planned = plan_record(prepared, plan, max_seconds, limits, program)
         directory.start(run, planned, recipe.as_written)

@@ -1,6 +1,9 @@
-"""Admission of waiting jobs to boards: no job gets a board that its user may not use."""
+"""Admission to boards: no job gets a board that its user, or its kind of use, may not have.
 
-from collections.abc import Collection, Mapping, Sequence
+It decides for jobs that wait, and for uses that have a board at once or fail.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -8,10 +11,11 @@ from labctl.errors import BoardBusy, BoardOutOfService
 from labctl.state.health import out_of_service
 from labctl.state.job import waiting_for
 from labctl.state.job_order import Suits, Waiting, hand_out
-from labctl.state.quotas import QuotaCheck
-from labctl.state.reservations import other_keeps, reservations_from
+from labctl.state.quotas import COUNTS, QuotaCheck
+from labctl.state.reservations import Reservation, other_keeps, reservations_from
 from labctl.state.shared_limits import LimitCheck
 from labctl.state.tables import short_line, shown
+from labctl.state.uses import USES
 
 if TYPE_CHECKING:
     from labctl.database.base import Ask
@@ -39,20 +43,16 @@ def hand_out_now(
     suits: Suits,
     state: "StateDatabase",
     *,
-    own: str | None = None,
     without: Collection[str] = (),
 ) -> HandOut:
-    """Return which jobs get these free boards, except jobs ``without``; change nothing.
-
-    If ``own``, a job, is given, the caller has already checked the health of these boards.
-    """
+    """Return which jobs get these free boards, except jobs ``without``; change nothing."""
     waiting = [one for one in waiting_for(ask, now, boards) if one[0].id not in without]
     if not waiting:
         return HandOut()
     running = "SELECT submitter, group_id, COUNT(*) FROM job WHERE state = 'running'"
-    rows = ask(f"{running} GROUP BY submitter, group_id", {})
+    rows = ask(f"{running} AND {COUNTS} GROUP BY submitter, group_id", {})
     counts = {(user, group): count for user, group, count in rows}
-    admission = Admission(ask, now, state, own)
+    admission = Admission(ask, now, state)
 
     def may_have(job: Waiting, board: str) -> bool:
         if not (admission.admits(job, board) and suits(job, board)):
@@ -71,25 +71,29 @@ def hand_out_now(
 
 
 class Admission:
-    """Refusals of one moment, for ``boards`` or for all."""
+    """Refusals of one moment, for ``boards`` or for all.
+
+    ``hardware`` is the identity of these boards' hardware where that is known better than from
+    their last leases: what keeps a board keeps it under all of its names.
+    """
 
     def __init__(
         self,
         ask: "Ask",
         now: float,
         state: "StateDatabase",
-        own: str | None = None,
         boards: Collection[str] | None = None,
+        hardware: Mapping[str, str | None] | None = None,
     ):
         self._now = now
         self._lease_seconds = state.lease_seconds
         self._kept = reservations_from(ask, now)
+        self._names = _names_of(ask, hardware or {}) if self._kept else {}
         self._quotas = QuotaCheck(ask, now, state.quotas)
-        self._limits = LimitCheck(ask, state.shared_limits)
+        self._limits = LimitCheck(ask, now, state.shared_limits)
         self._out = out_of_service(ask, boards)
         #: Board -> the unit for whose next job it is kept, and that job's name.
         self._units = {board: (unit, name) for board, unit, name in ask(_KEPT, {"now": now})}
-        self._own = own
         #: Refusals until somebody takes a board: many jobs are equal in what is checked.
         self._known: dict[tuple[object, ...], str | None] = {}
         #: Job -> why it may not have the last board considered, for people.
@@ -97,11 +101,10 @@ class Admission:
 
     def admits(self, job: Waiting, board: str) -> bool:
         """Return True if a job may have a board now, for as long as the job may take."""
-        own = job.id == self._own
-        key = (board, job.submitter, job.kind, job.max_seconds, job.uses, job.unit, own)
+        key = (board, job.submitter, job.kind, job.max_seconds, job.uses, job.unit, job.kept)
         if key not in self._known:
             try:
-                self._check(job, board)
+                self.check(job, board)
             except (BoardBusy, BoardOutOfService) as error:
                 self._known[key] = error.message
             else:
@@ -112,20 +115,28 @@ class Admission:
 
     def took(self, job: Waiting, board: str) -> None:
         """Count a board that a job gets against its user's quota and the shared limits."""
-        self._quotas.took(board, job.submitter)
-        self._limits.took(board, job.uses, job.name)
+        if USES[job.kind].counts:
+            self._quotas.took(board, job.submitter)
+        if USES[job.kind].limits:
+            self._limits.took(board, job.uses, job.name)
         self.refused.pop(job.id, None)
         self._known.clear()
 
-    def _check(self, job: Waiting, board: str) -> None:
+    def check(self, job: Waiting, board: str) -> None:
+        """Raise BoardBusy or BoardOutOfService if a job may not have a board now."""
+        use = USES[job.kind]
         if job.kept != board:  # else that was checked when its unit began
-            self._check_others(job, board)
-        health = None if job.id == self._own else self._out.get(board)
+            self.check_kept(job, board)
+            if use.counts:
+                self._quotas.check(board, job.submitter)
+        health = self._out.get(board)
         if health is not None and not health.may_do(job.kind) and not self._holds(job, board):
             health.require_work()
-        self._limits.check(board, job.uses)
+        if use.limits:
+            self._limits.check(board, job.uses)
 
-    def _check_others(self, job: Waiting, board: str) -> None:
+    def check_kept(self, job: Waiting, board: str) -> None:
+        """Raise BoardBusy if a board is kept for others before a job must have ended."""
         unit, name = self._units.get(board, (job.unit, ""))
         if unit != job.unit:
             raise BoardBusy(
@@ -134,14 +145,27 @@ class Admission:
                 hint="wait; `labctl queue` shows it",
             )
         ends = self._now + max(job.max_seconds, self._lease_seconds)
-        for kept in self._kept.get(board, ()):
+        for kept in self._kept_as(board):
             if kept.is_between(self._now, ends) and not kept.lets_in(job.submitter):
                 raise other_keeps(kept)
-        self._quotas.check(board, job.submitter)
+
+    def _kept_as(self, board: str) -> Iterator[Reservation]:
+        for name in self._names.get(board, (board,)):
+            yield from self._kept.get(name, ())
 
     def _holds(self, job: Waiting, board: str) -> bool:
         """Return True if its user holds a board, and may use it whatever its health."""
         return any(
             kept.begins <= self._now and kept.lets_use_unwell(job.submitter)
-            for kept in self._kept.get(board, ())
+            for kept in self._kept_as(board)
         )
+
+
+def _names_of(ask: "Ask", known: Mapping[str, str | None]) -> Mapping[str, Sequence[str]]:
+    """Return, by board, all names of its hardware, where there are several."""
+    question = "SELECT board, hardware FROM board_lease WHERE hardware IS NOT NULL"
+    hardware = dict(ask(question, {})) | {name: own for name, own in known.items() if own}
+    names: dict[str, list[str]] = {}
+    for board, own in hardware.items():
+        names.setdefault(own, []).append(board)
+    return {board: names[own] for board, own in hardware.items() if len(names[own]) > 1}

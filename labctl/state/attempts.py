@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 #: A job is given up after this number of interruptions by infrastructure.
 MOST_FAILURES = 3
-#: Why a foreground job ended whose process gave no sign of life.
-LEFT = "its labctl no longer waits"
+#: Why a job ended whose process gave no sign of life.
+LEFT = "its labctl gave no sign of life"
 
 
 def renew(connection: "Connection", worker: str, expires: float) -> None:
@@ -41,9 +41,9 @@ def lost_jobs(ask: "Ask", now: float) -> Sequence[Job]:
 
 
 def free_lost(connection: "Connection", now: float) -> None:
-    """Requeue jobs of dead workers; end foreground jobs of dead processes."""
+    """Requeue jobs of dead workers; end those that nobody else runs."""
     for job in lost_jobs(sql.asker(connection), now):
-        if job.kind == "foreground":
+        if job.runner != "worker":
             end(connection, job, now, LEFT, state="cancelled")
         elif job.state == "waiting":
             _let_go(connection, job, now)
@@ -64,7 +64,7 @@ def wait_again(
 ) -> None:
     """Let an interrupted job wait again, or end it: as :meth:`labctl.state.jobs.Jobs.requeue`.
 
-    ``until`` is when a foreground job counts as left.
+    ``until`` is when a job that waits in its own process counts as left.
     """
     reason = short_line(reason) or ""
     if job.stop is not None:
@@ -92,7 +92,7 @@ def wait_again(
         tried=stored_names(sorted(tried)),
         reason=reason,
         failures=failures,
-        expires=until if job.kind == "foreground" else None,
+        expires=until if job.runner == "process" else None,
     )
 
 

@@ -30,7 +30,7 @@ _EVIDENCE = """
     UNION ALL
     SELECT ended_at AS at, 'good' AS value FROM job
     WHERE board = :board AND id <> :id AND state = 'done' AND started_at > :after
-      AND (blame IS NULL OR blame = 'job')
+      AND exit_status IS NOT NULL AND (blame IS NULL OR blame = 'job')
 """
 
 

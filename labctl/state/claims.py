@@ -6,7 +6,6 @@ and the claim begins anew. So of what others did in that moment, a claim is befo
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from labctl.errors import LeaseLost
 from labctl.state import sql
 from labctl.state.admission import Admission, HandOut, hand_out_now
 from labctl.state.attempts import LEFT, free_lost, lost_jobs, renew
-from labctl.state.job import Job, job_in, jobs_of, update, waiting_for
+from labctl.state.job import Job, begin, job_in, jobs_of, waiting_for
 from labctl.state.job_order import Suits, Waiting
 
 if TYPE_CHECKING:
@@ -105,9 +104,7 @@ class Claim:
         if now is None or not (boards := self._free(ask)):
             return HandOut()
         while True:
-            plan = hand_out_now(
-                ask, now, boards, self._suits(), self._state, own=self._own, without=damaged
-            )
+            plan = hand_out_now(ask, now, boards, self._suits(), self._state, without=damaged)
             jobs = jobs_of(ask, {job.id for job, _ in plan.given})
             found = {job.id for job in jobs.values() if job.damaged}
             if not found:
@@ -121,7 +118,7 @@ class Claim:
         ids, boards = {job.id for job, _ in plan.given}, {board for _, board in plan.given}
         jobs, free = jobs_of(ask, ids), {*self._free(ask)}
         present = {job.id: job for job, _ in waiting_for(ask, now, boards, ids)}
-        admission = Admission(ask, now, self._state, self._own, boards)
+        admission = Admission(ask, now, self._state, boards)
         claimed, is_stale = list[Job](), False
         for waiting, board in plan.given:
             is_same = waiting.id in jobs and present.get(waiting.id) == waiting
@@ -130,24 +127,11 @@ class Claim:
             else:
                 admission.took(waiting, board)
                 if self._takes(waiting):
-                    claimed.append(self._begin(connection, jobs[waiting.id], board, now))
+                    job, seconds = jobs[waiting.id], self._state.lease_seconds
+                    begun = begin(connection, job, board, now, worker=self._worker, seconds=seconds)
+                    claimed.append(begun)
         _note(connection, plan.reasons)
         return claimed, is_stale
-
-    def _begin(self, connection: "Connection", job: Job, board: str, now: float) -> Job:
-        begun = replace(
-            job,
-            state="running",
-            board=board,
-            worker=self._worker,
-            attempts=job.attempts + 1,
-            started_at=now,
-            expires=now + self._state.lease_seconds,
-            reason=None,
-        )
-        changed = ("state", "board", "worker", "attempts", "started_at", "expires", "reason")
-        update(connection, job.id, **{name: getattr(begun, name) for name in changed})
-        return begun
 
     def _takes(self, job: Waiting) -> bool:
         """Return True if this process runs a job; for others their boards are kept free."""

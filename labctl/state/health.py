@@ -18,6 +18,7 @@ from labctl.state import sql
 from labctl.state.events import BoardEvent, BoardEvents, add_event, clock, keep_row
 from labctl.state.reservations import Reservations
 from labctl.state.tables import as_json, insert, read, short_line
+from labctl.state.uses import USES, UseKind
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -105,9 +106,10 @@ class BoardHealth:
         """True if an untrusted run ended without an inspection: the next run begins with it."""
         return self.evidence.get(UNTRUSTED) == NOT_LOOKED_THROUGH
 
-    def may_do(self, kind: str) -> bool:
-        """Return True if queued jobs of a kind may run on the board."""
-        return self.may_work or (kind == "untrusted" and self.awaits_look)
+    def may_do(self, kind: UseKind) -> bool:
+        """Return True if uses of a kind may have the board."""
+        rule = USES[kind].health
+        return self.may_work or rule == "any" or (rule == "uninspected" and self.awaits_look)
 
     def require_work(self) -> None:
         """Raise BoardOutOfService with the reason if users' jobs may not run on the board."""

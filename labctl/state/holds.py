@@ -13,7 +13,7 @@ from labctl.errors import printable_line
 from labctl.state import sql
 from labctl.state.audit import add_audit, checked_reason
 from labctl.state.events import clock
-from labctl.state.leases import busy, end, find_live
+from labctl.state.leases import busy, end, find, find_live, left_run
 from labctl.state.quotas import QuotaCheck, check_reserved
 from labctl.state.reservations import (
     Reservation,
@@ -69,7 +69,7 @@ class Holds:
 
         def change(connection: "Connection") -> Reservation:
             now = clock(connection, self._state.now)
-            lease = find_live(connection, board, now)
+            lease = find_live(sql.asker(connection), board, now)
             if lease is not None and (lease.damaged or not is_same_user(lease.holder, by)):
                 raise busy(lease, board)
             quotas, ends = self._state.quotas, now + seconds
@@ -106,7 +106,7 @@ class Holds:
 
         def change(connection: "Connection") -> list[str]:
             now = clock(connection, self._state.now)
-            lease = find_live(connection, board, now)
+            lease = find_live(sql.asker(connection), board, now)
             soon = math.nextafter(now, math.inf)
             holds = [
                 one
@@ -114,6 +114,8 @@ class Holds:
                 if one.kind == "hold" or (force and one.damaged and one.kind != "job")
             ]
             owners = [one.holder for one in holds if not is_same_user(one.holder, by)]
+            if lease is None and force and (last := find(sql.asker(connection), board)):
+                lease = last if left_run(sql.asker(connection), now, last) else None
             if lease is not None and (force or not holds):
                 owners.append(lease.holder)
             if owners:

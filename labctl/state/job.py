@@ -13,28 +13,25 @@ from labctl.errors import Blame, ConfigError
 from labctl.files import user_name
 from labctl.state import sql
 from labctl.state.job_order import Waiting
-from labctl.state.job_parts import boards_of, contents_of
-from labctl.state.tables import checked, read, short_line
+from labctl.state.job_parts import boards_of, contents_of, store_boards, store_content
+from labctl.state.tables import checked, insert, read, short_line, stored_names
+from labctl.state.uses import Runner, UseKind
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from labctl.database.base import Ask
 
-#: ``run``: a dispatcher runs it. ``untrusted``: it does so as ``labctl run --untrusted`` does; a
-#: separate kind, so that a labctl that does not know it leaves the job alone. ``foreground``: a
-#: ``labctl run`` that waits for a board itself.
-JobKind = Literal["run", "untrusted", "foreground", "health", "nightly"]
 JobState = Literal["waiting", "running", "done", "cancelled"]
 
 COLUMNS = (
-    "id, kind, name, request, boards, tried, priority, position, submitter, submitted_at,"
+    "id, kind, runner, name, request, boards, tried, priority, position, submitter, submitted_at,"
     " expected_seconds, max_seconds, state, board, worker, attempts, failures, expires, stop, run,"
     " started_at, ended_at, exit_status, blame, reason, broken, uses, group_id, unit"
 )
 NAMES = COLUMNS.split(", ")
 _WAITING = (
-    "id, name, boards, tried, uses, priority, position, submitter, kind, max_seconds,"
+    "id, name, boards, tried, uses, priority, position, submitter, kind, runner, max_seconds,"
     " expected_seconds, failures, group_id, unit, board, request, reason"
 )
 _WAITING_NAMES = _WAITING.split(", ")
@@ -54,7 +51,7 @@ class NewJob:
     request: Mapping[str, Any]
     #: Boards on which it may run, best first.
     boards: tuple[str, ...]
-    kind: JobKind = "run"
+    kind: UseKind = "run"
     priority: int = 0
     expected_seconds: float | None = None
     #: Maximum duration; the board must not be kept for another user before that is over.
@@ -65,6 +62,7 @@ class NewJob:
     group_id: str | None = None
     #: Jobs of one unit run on one board in the order of their submission, with nothing between.
     unit: str | None = None
+    runner: Runner = "worker"
     submitter: str = field(default_factory=lambda: f"{user_name()}@{socket.gethostname()}")
     #: Submitted twice, it is one job.
     id: str = field(default_factory=new_job_id)
@@ -75,7 +73,8 @@ class Job:
     """A job of the queue. Times are seconds since 1970 by the database's clock."""
 
     id: str
-    kind: JobKind
+    kind: UseKind
+    runner: Runner
     name: str
     #: JSON.
     request: str
@@ -140,6 +139,55 @@ class Job:
         document = asdict(self)
         del document["request"]
         return document
+
+
+def add(
+    connection: "Connection", job: NewJob, now: float, position: float, expires: float | None
+) -> None:
+    """Store a job that waits, unless there is one of its id. Raises ConfigError."""
+    if not job.boards:
+        raise ConfigError(f"job {job.name}: no board is given")
+    values: dict[str, Any] = dict.fromkeys(NAMES) | {
+        "id": job.id,
+        "kind": job.kind,
+        "runner": job.runner,
+        "name": short_line(job.name) or "",
+        "request": store_content(connection, job.request),
+        "boards": store_boards(connection, job.boards),
+        "tried": stored_names(()),
+        "broken": "{}",
+        "uses": stored_names(job.uses),
+        "group_id": job.group_id,
+        "unit": job.unit,
+        "priority": job.priority,
+        "position": position,
+        "submitter": job.submitter,
+        "submitted_at": now,
+        "expected_seconds": job.expected_seconds,
+        "max_seconds": job.max_seconds,
+        "state": "waiting",
+        "attempts": 0,
+        "failures": 0,
+        "expires": expires,
+    }
+    insert(connection, "job", values, "ON CONFLICT DO NOTHING")
+
+
+def begin(
+    connection: "Connection", job: Job, board: str, now: float, *, worker: str, seconds: float
+) -> Job:
+    """Let a job run, in an open transaction; its first sign of life lasts ``seconds``."""
+    changes: dict[str, Any] = {
+        "state": "running",
+        "board": board,
+        "worker": worker,
+        "attempts": job.attempts + 1,
+        "started_at": now,
+        "expires": now + seconds,
+        "reason": None,
+    }
+    update(connection, job.id, **changes)
+    return replace(job, **changes)
 
 
 def worker_name(host: str | None = None) -> str:
@@ -321,7 +369,7 @@ def _waiting(values: Mapping[str, Any], boards: tuple[str, ...]) -> Waiting:
         values["priority"],
         values["position"],
         values["submitter"],
-        is_foreground=values["kind"] == "foreground",
+        is_foreground=values["runner"] == "process",
         max_seconds=values["max_seconds"],
         kind=values["kind"],
         uses=values["uses"],

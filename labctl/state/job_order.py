@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from labctl.state.uses import UseKind
+
 #: Number of running jobs by user and group.
 Running = Mapping[tuple[str, str | None], int]
 #: If more boards than this are free at once, a group gives them jobs of many lengths.
@@ -37,7 +39,7 @@ class Waiting:
     is_foreground: bool = False
     #: Maximum duration in s, of a unit that of all its jobs together.
     max_seconds: float = 0.0
-    kind: str = "run"
+    kind: UseKind = "run"
     #: Shared limits that it uses besides those of its board.
     uses: tuple[str, ...] = ()
     #: For people.

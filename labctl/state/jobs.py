@@ -8,7 +8,7 @@ clock counts. The order of jobs: :mod:`labctl.state.job_order`.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.state import sql
@@ -22,9 +22,9 @@ from labctl.state.attempts import (
 )
 from labctl.state.job import (
     IN_FORCE,
-    NAMES,
     Job,
     NewJob,
+    add,
     end,
     job_in,
     jobs_of,
@@ -34,8 +34,9 @@ from labctl.state.job import (
     waiting_of,
 )
 from labctl.state.job_order import Suits, Waiting, in_order
-from labctl.state.job_parts import boards_of, drop_unused, store_boards, store_content
-from labctl.state.tables import MOST_WHOLE, insert, read, short_line, stored_names
+from labctl.state.job_parts import boards_of, drop_unused
+from labctl.state.tables import MOST_WHOLE, read, short_line
+from labctl.state.uses import UseKind
 from labctl.state.workers import Workers
 
 if TYPE_CHECKING:
@@ -69,32 +70,9 @@ class Jobs:
             question = f"SELECT MAX(position) AS last FROM job WHERE {_SOUND_PLACE}"
             last = sql.rows(connection, question)[0]["last"] or 0.0
             for number, job in enumerate(jobs, 1):
-                if not job.boards:
-                    raise ConfigError(f"job {job.name}: no board is given")
-                values: dict[str, Any] = dict.fromkeys(NAMES) | {
-                    "id": job.id,
-                    "kind": job.kind,
-                    "name": short_line(job.name) or "",
-                    "request": store_content(connection, job.request),
-                    "boards": store_boards(connection, job.boards),
-                    "tried": stored_names(()),
-                    "broken": "{}",
-                    "uses": stored_names(job.uses),
-                    "group_id": job.group_id,
-                    "unit": job.unit,
-                    "priority": job.priority,
-                    "position": max(last, 0.0) + number,
-                    "submitter": job.submitter,
-                    "submitted_at": now,
-                    "expected_seconds": job.expected_seconds,
-                    "max_seconds": job.max_seconds,
-                    "state": "waiting",
-                    "attempts": 0,
-                    "failures": 0,
-                    "expires": now + seconds if job.kind == "foreground" else None,
-                }
-                insert(connection, "job", values, "ON CONFLICT DO NOTHING")
-            _remove_old(connection, now - _KEPT_SECONDS)
+                expires = now + seconds if job.runner == "process" else None
+                add(connection, job, now, max(last, 0.0) + number, expires)
+            remove_old(connection, now)
             stored = jobs_of(sql.asker(connection), {job.id for job in jobs})
             return [stored[job.id] for job in jobs]
 
@@ -178,6 +156,10 @@ class Jobs:
 
         return self._state.change(change)
 
+    def expect(self, job: str, seconds: float) -> None:
+        """Record the expected duration (s) of a job."""
+        self._state.change(lambda connection: update(connection, job, expected_seconds=seconds))
+
     def move(self, job: str, *, priority: int | None = None, first: bool = False) -> Job:
         """Give a waiting job another priority, or the first place. Raises ConfigError.
 
@@ -210,26 +192,14 @@ class Jobs:
         if self._state.asking(lambda ask: any(lost_jobs(ask, self._asked_now(ask)))):
             self._state.change(lambda connection: free_lost(connection, self._now(connection)))
 
-    def wanted_boards(self) -> set[tuple[str, str]]:
+    def wanted_boards(self) -> set[tuple[str, UseKind]]:
         """Return each board that a waiting job or a job of a lost worker may use, with the kind."""
         now = self._state.now
         kinds = self._kinds(
-            f"kind <> 'foreground' AND {IN_FORCE.replace(':now', now)} AND"
+            f"runner = 'worker' AND {IN_FORCE.replace(':now', now)} AND"
             f" (state = 'waiting' OR (state = 'running' AND expires < {now}))"
         )
         return {(board, kind) for kind, boards in kinds for board in boards}
-
-    def somebody_waits(self, boards: Sequence[str]) -> bool:
-        """Return True if a job waits for one of these boards and can still be run."""
-        kinds = self._kinds(
-            f"state = 'waiting' AND (kind <> 'foreground' OR expires >= {self._state.now})"
-        )
-        waiting = [(kind, {*names}) for kind, names in kinds if {*names} & {*boards}]
-        if not waiting or any(kind == "foreground" for kind, _ in waiting):
-            return bool(waiting)
-        workers = Workers(self._state).list()
-        served = {board for one in workers if one.is_alive for board in one.boards}
-        return any(names & served for _, names in waiting)
 
     def claim(
         self,
@@ -251,17 +221,24 @@ class Jobs:
         return Claim(self._state, boards, worker, suits).jobs() if boards else []
 
     def claim_own(self, job: str, boards: Sequence[str], worker: str) -> Job | None:
-        """Give a free board to a foreground job, if it is its turn.
+        """Give a free board to a job of this process, if it is its turn.
 
-        The caller has checked the health of the boards. This also renews the wait: where nobody
-        could renew it, since the database was away, the job keeps its place. Raises LeaseLost if
-        somebody cancelled the job.
+        Jobs that no process runs now, for there is no worker, do not come before it. This also
+        renews the wait: where nobody could renew it, since the database was away, the job keeps its
+        place. Raises LeaseLost if somebody cancelled the job.
         """
-
         from labctl.state.claims import Claim
 
-        claimed = Claim(self._state, boards, worker, lambda: _always, job).jobs()
+        claimed = Claim(self._state, boards, worker, self._run_by_somebody, job).jobs()
         return claimed[0] if claimed else None
+
+    def _run_by_somebody(self) -> Suits:
+        """Return a function: False for jobs on boards that nobody serves."""
+        workers = Workers(self._state).list()
+        served = {board for one in workers if one.is_alive for board in one.boards}
+        owned = self._state.ask("SELECT id FROM job_group WHERE owner IS NOT NULL", {})
+        groups = {group for (group,) in owned}
+        return lambda job, board: job.is_foreground or board in served or job.group in groups
 
     def renew(self, worker: str) -> Sequence[Job]:
         """Record a sign of life of a worker; return its jobs that have to stop."""
@@ -299,7 +276,7 @@ class Jobs:
         """Return kind and SHA-256 of each content that waits for a worker -> a job that has it."""
         question = (
             "SELECT kind, request, MIN(id) FROM job"
-            f" WHERE state = 'waiting' AND kind <> 'foreground' AND"
+            f" WHERE state = 'waiting' AND runner = 'worker' AND"
             f" {IN_FORCE.replace(':now', self._state.now)} GROUP BY kind, request"
         )
         rows = self._state.ask(question, {})
@@ -375,10 +352,10 @@ class Jobs:
             )
         return found
 
-    def _kinds(self, where: str) -> Sequence[tuple[str, tuple[str, ...]]]:
+    def _kinds(self, where: str) -> Sequence[tuple[UseKind, tuple[str, ...]]]:
         """Return kinds and boards of jobs that are not damaged, each pair once."""
 
-        def answer(ask: "Ask") -> Sequence[tuple[str, tuple[str, ...]]]:
+        def answer(ask: "Ask") -> Sequence[tuple[UseKind, tuple[str, ...]]]:
             rows = ask(f"SELECT DISTINCT kind, boards FROM job WHERE {where}", {})
             found = [read("job", ("kind", "boards"), row) for row in rows]
             sound = [(one["kind"], one["boards"]) for one, damaged in found if not damaged]
@@ -399,18 +376,18 @@ def _always(_job: Waiting, _board: str) -> bool:
     return True
 
 
-def _remove_old(connection: "Connection", before: float) -> None:
-    """Remove some of the jobs that ended before a time."""
+def remove_old(connection: "Connection", now: float) -> None:
+    """Remove some of the jobs that ended long ago."""
     old = (
         "SELECT id FROM job WHERE ended_at BETWEEN 0 AND :before"
         " AND state IN ('done', 'cancelled') ORDER BY ended_at LIMIT :most"
     )
-    found = sql.asker(connection)(old, {"before": before, "most": _MOST_REMOVED})
-    if found:
+    asked = {"before": now - _KEPT_SECONDS, "most": _MOST_REMOVED}
+    if found := sql.asker(connection)(old, asked):
         _remove(connection, [job for (job,) in found])
         empty = "id NOT IN (SELECT group_id FROM job WHERE group_id IS NOT NULL)"
         delete = f"DELETE FROM job_group WHERE made_at < :before AND {empty}"
-        sql.run(connection, delete, {"before": before})
+        sql.run(connection, delete, {"before": now - _KEPT_SECONDS})
 
 
 def _remove(connection: "Connection", jobs: Sequence[str]) -> None:

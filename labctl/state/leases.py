@@ -4,6 +4,9 @@ A lease has an epoch above all earlier ones of its board. It ends when it is rel
 holder no longer renews it. Only the database's clock counts for that; a holder stops earlier, by
 its own monotonic clock.
 
+Each lease is of a job: of one that has claimed the board, or of one that begins and ends with it,
+in the same transactions. Who may have the board is decided by :mod:`labctl.state.admission`.
+
 The token of a board's last lease stays after its end: by it a host recognises the lease of one of
 its dead processes. The hardware of the lease stays too: a board with two names, for instance in the
 devices.yaml of two users, is one board here.
@@ -12,7 +15,6 @@ devices.yaml of two users, is one board here.
 import builtins
 import os
 import secrets
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,24 +23,41 @@ from typing import TYPE_CHECKING, Any
 
 from labctl.errors import BoardBusy, LeaseLost
 from labctl.state import sql
+from labctl.state.admission import Admission
+from labctl.state.attempts import free_lost
 from labctl.state.events import clock, set_state, this_user
-from labctl.state.reservations import Reservation, Reservations, kept, other_keeps
-from labctl.state.tables import MOST_WHOLE, insert, read, short_line
+from labctl.state.job import (
+    Job,
+    NewJob,
+    add,
+    begin,
+    job_in,
+    jobs_of,
+    new_job_id,
+    update,
+    worker_name,
+)
+from labctl.state.job import end as end_job
+from labctl.state.job_order import Waiting
+from labctl.state.reservations import Reservation, Reservations
+from labctl.state.tables import MOST_WHOLE, insert, read, short_line, shown
+from labctl.state.uses import RESUMED_KINDS, USES, UseKind
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from labctl.database.base import Ask
     from labctl.state.sql import StateDatabase
 
 #: The holder of a lease stops after this part of its time, at the latest. The rest is for data on
 #: its way to arrive and for differences between clocks.
 _USABLE = 0.9
 
-_COLUMNS = "board, epoch, token, holder, host, pid, purpose, job, hardware, since, expires"
+_COLUMNS = "board, epoch, token, holder, host, pid, kind, purpose, job, hardware, since, expires"
 _NAMES = _COLUMNS.split(", ")
 #: A reader of leases cannot use them.
 _SHOWN = _COLUMNS.replace("token", "'' AS token")
-_MINE = "board = :board AND token = :token AND expires > :now"
+_MINE = "board = :board AND token = :token AND board_lease.expires > :now"
 
 
 @dataclass(frozen=True)
@@ -53,8 +72,9 @@ class StateLease:
     holder: str
     host: str
     pid: int
+    kind: UseKind
     purpose: str
-    #: Id of the queue's job for which it is held; None outside the queue.
+    #: Id of the job for which it is held; the job may be gone.
     job: str | None
     #: Identity of the hardware, whatever the board's name; None if it was never contacted.
     hardware: str | None
@@ -97,27 +117,28 @@ class BoardLeases:
         """Return the lease in force on a board; None if it is free."""
         return next((lease for lease in self.list() if lease.board == board), None)
 
-    def refuse_if_taken(
-        self,
-        board: str,
-        *,
-        holder: str | None = None,
-        planned_seconds: float = 0.0,
-        hardware: str | None = None,
-        is_dead: Callable[[str], bool] = lambda _token: False,
-    ) -> None:
-        """Raise BoardBusy if :meth:`acquire` would; change nothing."""
-        names = {board}
-        for now, lease in self._known(_COLUMNS):
-            if lease.board != board and (hardware is None or lease.hardware != hardware):
-                continue
-            names.add(lease.board)
-            if lease.is_live(now) and (lease.board != board or not is_dead(lease.token)):
-                raise busy(lease, board)
-        for now, other in Reservations(self._state).to_come():
-            is_kept = other.board in names and other.is_between(now, now + planned_seconds)
-            if is_kept and not other.lets_in(holder or this_user()):
-                raise other_keeps(other)
+    def refuse_if_taken(self, wish: "Wish") -> None:
+        """Raise what :meth:`acquire` would; change nothing. Of a left run nobody knows more yet."""
+
+        def check(ask: "Ask") -> None:
+            if now := ask(f"SELECT {self._state.now}", {}):
+                Decision(ask, float(now[0][0]), self._state, replace(wish, is_idle=True)).check()
+
+        self._state.asking(check)
+
+    def left_run(self, wish: "Wish") -> BoardBusy | None:
+        """Return that a run whose process died may be on a board, under the wish's token.
+
+        None: there is none, or it is what the wish continues, or ends.
+        """
+
+        def answer(ask: "Ask") -> BoardBusy | None:
+            now, lease = ask(f"SELECT {self._state.now}", {}), find(ask, wish.board)
+            if not now or lease is None or lease.token != wish.token:
+                return None
+            return left_run(ask, float(now[0][0]), lease, wish)
+
+        return self._state.asking(answer)
 
     def refuse_other_name(self, board: str, token: str) -> None:
         """Raise BoardBusy while the lease with this token is on a board of another name.
@@ -133,78 +154,68 @@ class BoardLeases:
         board: str,
         *,
         purpose: str,
-        holder: str | None = None,
-        job: str | None = None,
         seconds: float | None = None,
         minimum_epoch: int = 0,
         keep_epoch: int = 0,
-        planned_seconds: float = 0.0,
-        hardware: str | None = None,
-        is_dead: Callable[[str], bool] = lambda _token: False,
         token: str | None = None,
+        **more: Any,
+    ) -> StateLease:
+        """Take a board as :meth:`take` does; ``more`` are fields of the wish."""
+        wish = Wish(board, purpose, token=token or secrets.token_hex(16), **more)
+        return self.take(wish, seconds=seconds, minimum_epoch=minimum_epoch, keep_epoch=keep_epoch)
+
+    def take(
+        self,
+        wish: "Wish",
+        *,
+        seconds: float | None = None,
+        minimum_epoch: int = 0,
+        keep_epoch: int = 0,
     ) -> StateLease:
         """Take a free board for ``seconds``, with an epoch of at least ``minimum_epoch``.
 
         Args:
-            board: its name.
-            purpose: description for people.
-            holder: ``USER@HOST`` for whom it is taken; by default who runs this process.
-            job: id of the queue's job.
+            wish: the board, and what for.
             seconds: it ends after this time unless it is renewed; by default the lab's time.
             minimum_epoch: one above the board's own.
             keep_epoch: epoch of a lease on the board that continues although its holder is dead: it
                 is kept, unless there was a greater one.
-            planned_seconds: maximum duration of the work. It must end before the board is kept for
-                another user.
-            hardware: identity of the hardware; default: that of the last lease.
-            is_dead: returns True if the holder of a token is known to be dead.
-            token: a new token of the caller; by default one is made.
 
-        Raises BoardBusy that names the holder, HostError, ConfigError.
+        Raises BoardBusy that names the holder, BoardOutOfService, LeaseLost: the wish's job was
+        lost; HostError, ConfigError.
         """
-        lasting, own = self.seconds if seconds is None else seconds, token or secrets.token_hex(16)
+        lasting, board = self.seconds if seconds is None else seconds, wish.board
 
         def take(connection: "Connection") -> StateLease:
             began, now = steady_seconds(), clock(connection, self._state.now)
-            before = find(connection, board)
-            why = "its holder did not renew it"
-            if before is not None and before.is_live(now):
-                if before.damaged or (before.token != own and not is_dead(before.token)):
-                    raise busy(before)
-                why = "its holder died"
-            known = hardware or (before.hardware if before else None)
-            for other in other_names(connection, board, known):
-                if other.is_live(now):
-                    raise busy(other, board)
-            last = before.epoch if before else 0
+            free_lost(connection, now)
+            decision = Decision(sql.asker(connection), now, self._state, wish)
+            decision.check()
+            before, last = decision.before, decision.before.epoch if decision.before else 0
+            if before is not None and before.expires is not None and before.token != wish.token:
+                is_dead = before.is_live(now)
+                why = "its holder died" if is_dead else "its holder did not renew it"
+                at = min(before.expires, now)
+                _note_end(connection, before, at, before.holder, why, is_dead=is_dead)
+            job = decision.begin(connection, lasting)
             lease = StateLease(
                 board=board,
                 epoch=keep_epoch if keep_epoch >= max(last, 1) else max(minimum_epoch, last + 1),
-                token=own,
-                holder=short_line(holder or this_user()) or "",
-                host=socket.gethostname(),
+                token=wish.token,
+                holder=wish.holder,
+                host=host_of(job),
                 pid=os.getpid(),
-                purpose=short_line(purpose) or "",
-                job=job,
-                hardware=short_line(known),
+                kind=wish.kind,
+                purpose=short_line(wish.purpose) or "",
+                job=job.id,
+                hardware=short_line(decision.hardware),
                 since=now,
                 expires=now + lasting,
                 stop_before=began + _USABLE * lasting,
             )
-            ends = now + max(planned_seconds, lasting)
-            for reservation in kept(connection, board, now, ends, lease.hardware):
-                if not reservation.lets_in(lease.holder):
-                    raise other_keeps(reservation)
-            if self._state.quotas:
-                from labctl.state.quotas import QuotaCheck
-
-                QuotaCheck(sql.asker(connection), now, self._state.quotas).check(
-                    board, lease.holder
-                )
-            if before is not None and before.expires is not None and before.token != own:
-                _note_end(connection, before, min(before.expires, now), before.holder, why)
             _replace(connection, lease)
-            facts, by, what = {"job": job} if job else None, lease.holder, lease.purpose
+            facts = {"kind": lease.kind, "job": job.id}
+            by, what = lease.holder, lease.purpose
             set_state(connection, now, board, "leased", by=by, reason=what, details=facts)
             return lease
 
@@ -235,12 +246,18 @@ class BoardLeases:
         lasting = self.seconds if seconds is None else seconds
         longer = "CASE WHEN expires > :now + :seconds THEN expires ELSE :now + :seconds END"
         update = text(f"UPDATE board_lease SET expires = {longer} WHERE {_MINE}")
+        of_lease = (
+            "id = :job AND runner = 'lease' AND state = 'running'"
+            f" AND EXISTS (SELECT 1 FROM board_lease WHERE board_lease.{_MINE})"
+        )
+        update_job = text(f"UPDATE job SET expires = {longer} WHERE {of_lease}")
 
         def renew(connection: "Connection") -> tuple[float, dict[str, StateLease]]:
             began, now = steady_seconds(), clock(connection, self._state.now)
             own = {"now": now, "seconds": lasting}
-            if values := [{"board": one.board, "token": one.token, **own} for one in leases]:
+            if values := [{**vars(one), **own} for one in leases]:
                 connection.execute(update, values)
+                connection.execute(update_job, values)
             every = map(_lease, connection.execute(text(f"SELECT {_COLUMNS} FROM board_lease")))
             live = {one.board: one for one in every if one.is_live(now)}
             return began + _USABLE * lasting, live
@@ -272,7 +289,7 @@ class BoardLeases:
         def change(connection: "Connection") -> None:
             now = clock(connection, self._state.now)
             for lease in leases:
-                found = find(connection, lease.board)
+                found = find(sql.asker(connection), lease.board)
                 if found is None or found.token != lease.token or found.damaged:
                     continue
                 if found.expires is not None:
@@ -291,37 +308,208 @@ class BoardLeases:
 
     def _held(self, connection: "Connection", lease: StateLease, stop: float) -> StateLease:
         """Return the lease as it is now. Raises LeaseLost."""
-        found, now = find(connection, lease.board), clock(connection, self._state.now)
+        found, now = find(sql.asker(connection), lease.board), clock(connection, self._state.now)
         kept = _kept(lease, found if found is not None and found.is_live(now) else None, stop)
         if isinstance(kept, LeaseLost):
             raise kept
         return kept
 
 
-def find(connection: "Connection", board: str) -> StateLease | None:
-    """Return the last lease of a board, in an open transaction; None if it never had one."""
-    from sqlalchemy import text
+@dataclass(frozen=True)
+class Wish:
+    """A board that somebody wants at once, and what for."""
 
-    question = text(f"SELECT {_COLUMNS} FROM board_lease WHERE CAST(board AS TEXT) = :board")
-    row = connection.execute(question, {"board": board}).first()
-    return None if row is None else _lease(row)
+    board: str
+    purpose: str
+    kind: UseKind = "run"
+    #: ``USER@HOST`` for whom it is taken.
+    holder: str = field(default_factory=lambda: short_line(this_user()) or "")
+    #: Maximum duration (s) of the work. It must end before the board is kept for another user.
+    planned_seconds: float = 0.0
+    #: The job that has claimed the board, and the number of its attempt; None: a new one begins.
+    job: str | None = None
+    attempt: int | None = None
+    #: The run that it is for.
+    run: str | None = None
+    #: Identity of the hardware; None: that of the last lease.
+    hardware: str | None = None
+    #: Returns True if the holder of a token is known to be dead.
+    is_dead: Callable[[str], bool] = lambda _token: False
+    #: True if no program of the last holder's is on the board: the caller has seen it.
+    is_idle: bool = False
+    #: A new token of the caller.
+    token: str = field(default="", repr=False)
+    #: Id of the job that begins.
+    new_job: str = field(default_factory=new_job_id)
 
 
-def other_names(connection: "Connection", board: str, hardware: str | None) -> Sequence[StateLease]:
-    """Return the last leases of the same board under other names, in an open transaction."""
-    from sqlalchemy import text
+class Decision:
+    """Whether a wish is granted at one moment, and the job that has the board then."""
 
-    question = text(
-        f"SELECT {_COLUMNS} FROM board_lease WHERE hardware = :hardware AND board <> :board"
+    def __init__(self, ask: "Ask", now: float, state: "StateDatabase", wish: Wish):
+        self._ask, self._now, self._state, self._wish = ask, now, state, wish
+        #: The board's last lease.
+        self.before = find(ask, wish.board)
+        self.hardware = wish.hardware or (self.before.hardware if self.before else None)
+        self._others = other_names(ask, wish.board, self.hardware)
+        name = wish.job or wish.new_job
+        self._job = jobs_of(ask, {name}).get(name)
+        if wish.job is None and self._job is not None and self._job.state != "running":
+            self._job = None
+
+    def check(self) -> None:
+        """Raise BoardBusy, BoardOutOfService or LeaseLost unless it is granted."""
+        wish, before = self._wish, self.before
+        is_own = before is not None and before.is_live(self._now) and self._is_over(before)
+        for lease in (before, *self._others):
+            if lease is None or not lease.is_live(self._now):
+                continue
+            if lease is not before or lease.damaged or not is_own:
+                raise busy(lease, wish.board)
+        self._refuse_claimed(is_dead=is_own)
+        if not wish.is_idle:
+            for lease in (before, *self._others):
+                if lease is not None and (left := left_run(self._ask, self._now, lease, wish)):
+                    raise left
+        hardware = {wish.board: self.hardware}
+        admission = Admission(self._ask, self._now, self._state, {wish.board}, hardware)
+        wanted = self._wanted()
+        if self._has_claimed:
+            admission.check_kept(wanted, wish.board)
+        else:
+            admission.check(wanted, wish.board)
+
+    def _is_over(self, lease: StateLease) -> bool:
+        return lease.token == self._wish.token or self._wish.is_dead(lease.token)
+
+    @property
+    def _has_claimed(self) -> bool:
+        return self._job is not None and self._job.board == self._wish.board
+
+    def _refuse_claimed(self, *, is_dead: bool) -> None:
+        """Raise LeaseLost if the wish's job lost its attempt, BoardBusy if another has the board.
+
+        The claim of a dead holder is over, unless it is a worker's, which counts as alive for its
+        time. A job whose run moves takes the other board as all do.
+        """
+        wish, job = self._wish, self._job
+        if wish.job is not None:
+            is_same = job is not None and wish.attempt in (None, job.attempts)
+            is_there = job is not None and (self._has_claimed or job.runner == "process")
+            if job is None or job.state != "running" or not is_same or not is_there:
+                raise LeaseLost(f"the attempt at job {wish.job} on board {wish.board} was lost")
+        names = {wish.board, *(lease.board for lease in self._others)}
+        question = "SELECT id FROM job WHERE state = 'running' AND board IN"
+        found = {job for (job,) in sql.rows_of(self._ask, question, names)}
+        for other in jobs_of(self._ask, found - {wish.job, wish.new_job}).values():
+            is_over = (other.expires or 0.0) < self._now
+            if is_dead and self.before and other.id == self.before.job:
+                is_over |= other.runner != "worker"
+            if not other.damaged and not is_over:
+                raise claimed_by(other)
+
+    def _wanted(self) -> Waiting:
+        wish, uses = self._wish, self._job.uses if self._job else ()
+        name, seconds = short_line(wish.purpose) or "", wish.planned_seconds
+        return Waiting(
+            wish.job or wish.new_job,
+            (wish.board,),
+            0,
+            0.0,
+            wish.holder,
+            max_seconds=seconds,
+            kind=wish.kind,
+            uses=uses,
+            name=name,
+        )
+
+    def begin(self, connection: "Connection", seconds: float) -> Job:
+        """Return the job that has the board: the wish's, or one that begins with the lease."""
+        wish = self._wish
+        if self._job is None:
+            new = NewJob(
+                wish.purpose,
+                {},
+                (wish.board,),
+                wish.kind,
+                runner="lease",
+                max_seconds=wish.planned_seconds,
+                submitter=wish.holder,
+                id=wish.new_job,
+            )
+            add(connection, new, self._now, 0.0, None)
+            waiting = job_in(connection, new.id)
+            job = begin(
+                connection, waiting, wish.board, self._now, worker=worker_name(), seconds=seconds
+            )
+        else:
+            job = self._job
+            expires = self._now + seconds if job.runner == "lease" else job.expires
+            update(connection, job.id, board=wish.board, expires=expires)
+        if wish.run is not None and wish.run != job.run:
+            update(connection, job.id, run=wish.run)
+        return job
+
+
+def claimed_by(job: Job) -> BoardBusy:
+    """Return the error for a board that a job has claimed, and may not have taken yet."""
+    from labctl.units import local_time
+
+    return BoardBusy(
+        f"board {job.board} is in use by {job.submitter} since {local_time(job.started_at or 0.0)}:"
+        f" job {job.id} ({job.name}) on {host_of(job)}",
+        hint="`labctl queue` shows who waits for what",
     )
-    values = {"hardware": hardware, "board": board}
-    return [_lease(row) for row in connection.execute(question, values)]
 
 
-def find_live(connection: "Connection", board: str, now: float) -> StateLease | None:
+def host_of(job: Job) -> str:
+    """Return the host of a running job, as the lab names it."""
+    return str(job.worker).rsplit(":", 2)[0]
+
+
+def left_run(
+    ask: "Ask", now: float, lease: StateLease, wish: Wish | None = None
+) -> BoardBusy | None:
+    """Return that a run whose process died may still be on its board; None: not, or it is wished.
+
+    ``lease`` is the last of the board; it is over, or its holder is dead.
+    """
+    if lease.expires is None or lease.job is None:
+        return None
+    question = "SELECT run, kind, state, submitter, started_at, max_seconds FROM job WHERE id = :id"
+    for run, kind, state, submitter, started, seconds in ask(question, {"id": lease.job}):
+        is_resumed = wish is not None and (
+            wish.job == lease.job
+            or (USES[wish.kind].left_program == "continues" and wish.run == run)
+            or USES[wish.kind].left_program == "ends"
+        )
+        is_over = state == "done" or now > (started or 0.0) + seconds
+        if run is not None and kind in RESUMED_KINDS and not is_over and not is_resumed:
+            return BoardBusy(
+                f"board {lease.board} is in use by run {shown(run)} of {shown(submitter)}, whose"
+                " process died",
+                hint=f"`labctl resume {shown(run)}` continues it; `labctl release {lease.board}"
+                " --force --reason TEXT` gives it up",
+            )
+    return None
+
+
+def find(ask: "Ask", board: str) -> StateLease | None:
+    """Return the last lease of a board; None if it never had one."""
+    rows = ask(f"SELECT {_COLUMNS} FROM board_lease WHERE CAST(board AS TEXT) = :b", {"b": board})
+    return _lease(rows[0]) if rows else None
+
+
+def other_names(ask: "Ask", board: str, hardware: str | None) -> Sequence[StateLease]:
+    """Return the last leases of the same board under other names."""
+    question = f"SELECT {_COLUMNS} FROM board_lease WHERE hardware = :hardware AND board <> :board"
+    return [*map(_lease, ask(question, {"hardware": hardware, "board": board}))]
+
+
+def find_live(ask: "Ask", board: str, now: float) -> StateLease | None:
     """Return the lease in force on a board at a moment, under any of its names."""
-    own = find(connection, board)
-    known = [] if own is None else [own, *other_names(connection, board, own.hardware)]
+    own = find(ask, board)
+    known = [] if own is None else [own, *other_names(ask, board, own.hardware)]
     return next((lease for lease in known if lease.is_live(now)), None)
 
 
@@ -338,7 +526,7 @@ def leases_kept(connection: "Connection") -> Iterator[None]:
     connection.execute(text("UPDATE board_lease SET expires = NULL"))
     for row in known:
         lease = _lease(tuple(row.values()))
-        restored = find(connection, lease.board)
+        restored = find(sql.asker(connection), lease.board)
         if restored is None or lease.damaged or restored.epoch <= lease.epoch:
             # As it is: a damaged one keeps its board.
             delete = text("DELETE FROM board_lease WHERE board = :board")
@@ -364,11 +552,25 @@ def end(
 
 
 def _note_end(
-    connection: "Connection", lease: StateLease, at: float, by: str, reason: str | None
+    connection: "Connection",
+    lease: StateLease,
+    at: float,
+    by: str,
+    reason: str | None,
+    *,
+    is_dead: bool = False,
 ) -> None:
-    """Record the end of a lease in the board's history, from which quotas count."""
-    had = None if lease.damaged else {"holder": lease.holder, "since": lease.since}
-    set_state(connection, at, lease.board, "idle", by=by, reason=reason, details=had)
+    """Record the end of a lease in the board's history, from which quotas count.
+
+    The job of the lease ends with it, and that of a process that ``is_dead``.
+    """
+    runners = ("lease", "process") if is_dead else ("lease",)
+    job = None if lease.job is None else jobs_of(sql.asker(connection), {lease.job}).get(lease.job)
+    if job is not None and job.state == "running" and job.runner in runners:
+        end_job(connection, job, at, reason, state="done" if reason is None else "cancelled")
+    had = {"holder": lease.holder, "since": lease.since, "kind": lease.kind}
+    details = None if lease.damaged else had
+    set_state(connection, at, lease.board, "idle", by=by, reason=reason, details=details)
 
 
 def busy(lease: StateLease, board: str | None = None) -> BoardBusy:

@@ -1,4 +1,4 @@
-"""Quotas: the limits of one user's share of a lab's boards."""
+"""Quotas: the limits of one user's share of a lab's boards. Some kinds of use do not count."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -7,12 +7,15 @@ from labctl.config.quotas import EACH, Quota
 from labctl.errors import BoardBusy
 from labctl.state import sql
 from labctl.state.tables import read
+from labctl.state.uses import UNCOUNTED
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from labctl.database.base import Ask
 
+#: SQL: true for a job or lease of a kind that counts.
+COUNTS = f"kind NOT IN ({', '.join(map(repr, UNCOUNTED))})"
 _DAY_SECONDS = 24 * 3600.0
 _HINT = "wait, or release a board; `quotas` in devices.yaml says how much a user may have"
 
@@ -92,25 +95,36 @@ def check_reserved(
 
 
 def _boards(ask: "Ask", now: float, user: str) -> set[str]:
-    """Return the boards that a user has: leased, held, or reserved for now."""
-    leased = _rows(ask, "board_lease", "board, holder, since, expires", "expires", now)
+    """Return the boards that a user has: claimed, leased, held, or reserved for now."""
+    of_running = f"state = 'running' AND expires >= :now AND {COUNTS}"
+    running = ask(f"SELECT board, submitter FROM job WHERE {of_running}", {"now": now})
+    claimed = {board for board, submitter in running if board and _is(submitter, user)}
+    leased = _rows(
+        ask, "board_lease", "board, holder, since, expires", f"{COUNTS} AND expires", now
+    )
     kept = _rows(ask, "reservation", "board, holder, begins, ends, kind", "ends", now)
     held = (row for row in kept if row["kind"] != "maintenance" and row["begins"] <= now)
-    return {row["board"] for row in (*leased, *held) if _is(row["holder"], user)}
+    return claimed | {row["board"] for row in (*leased, *held) if _is(row["holder"], user)}
 
 
 def _used_seconds(ask: "Ask", now: float, user: str) -> float:
     """Return the time (s) that a user's commands had boards in the last day, over all boards."""
     begin = now - _DAY_SECONDS
     used = 0.0
-    for row in _rows(ask, "board_lease", "holder, since, expires", "expires", now):
+    for row in _leases(ask, now):
         used += max(0.0, now - max(row["since"], begin)) if _is(row["holder"], user) else 0.0
     for row in _rows(ask, "board_event", "at, kind, details", "at", begin):
         had = row["details"]
         is_lease = row["kind"] == "state" and isinstance(had.get("since"), int | float)
-        if is_lease and _is(had.get("holder"), user):
+        if is_lease and had.get("kind") not in UNCOUNTED and _is(had.get("holder"), user):
             used += max(0.0, row["at"] - max(had["since"], begin))
     return used
+
+
+def _leases(ask: "Ask", now: float) -> Iterator[Mapping[str, Any]]:
+    """Yield the leases in force that count."""
+    columns = "board, holder, since, expires"
+    yield from _rows(ask, "board_lease", columns, f"{COUNTS} AND expires", now)
 
 
 def _rows(

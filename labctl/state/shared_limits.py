@@ -1,4 +1,4 @@
-"""Shared limits, counted from the running jobs of all hosts."""
+"""Shared limits, counted from the running jobs of all hosts: of each use of a board."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -6,28 +6,29 @@ from typing import TYPE_CHECKING
 from labctl.config.shared_limits import SharedLimits
 from labctl.errors import BoardBusy
 from labctl.state.tables import read
+from labctl.state.uses import USES
 
 if TYPE_CHECKING:
     from labctl.database.base import Ask
 
 #: Number of jobs that the reason of a waiting job names.
 _NAMED = 3
-_COLUMNS = "name, board, uses"
+_COLUMNS = "name, board, uses, kind"
 
 
 class LimitCheck:
     """Check at one moment, in the caller's transaction."""
 
-    def __init__(self, ask: "Ask", limits: SharedLimits):
+    def __init__(self, ask: "Ask", now: float, limits: SharedLimits):
         self._limits = limits
         #: Limit -> the jobs that use it, for people.
         self._users: dict[str, list[str]] = {}
         if not limits.most:
             return
-        question = f"SELECT {_COLUMNS} FROM job WHERE state = 'running'"
-        for row in ask(question, {}):
+        question = f"SELECT {_COLUMNS} FROM job WHERE state = 'running' AND expires >= :now"
+        for row in ask(question, {"now": now}):
             job, damaged = read("job", _COLUMNS.split(", "), row)
-            if damaged is None and job["board"] is not None:
+            if damaged is None and job["board"] is not None and USES[job["kind"]].limits:
                 self.took(job["board"], job["uses"], job["name"])
 
     def check(self, board: str, uses: Sequence[str]) -> None:

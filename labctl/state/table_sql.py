@@ -34,6 +34,7 @@ FARM = (
         holder TEXT,
         host TEXT,
         pid INTEGER,
+        kind TEXT NOT NULL,
         purpose TEXT,
         job TEXT,
         hardware TEXT,
@@ -91,6 +92,7 @@ FARM = (
     CREATE TABLE job (
         id TEXT PRIMARY KEY,
         kind TEXT NOT NULL,
+        runner TEXT NOT NULL,
         name TEXT NOT NULL,
         request TEXT NOT NULL, -- of job_content
         boards TEXT NOT NULL, -- of board_list

@@ -18,6 +18,7 @@ from labctl.database import Schema
 from labctl.database.base import statements
 from labctl.errors import ConfigError, printable_line
 from labctl.state.table_sql import BASELINES, FARM
+from labctl.state.uses import RUNNERS, USE_KINDS
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -163,8 +164,8 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
     "baseline_run": {"baseline": _LINE, "run": _LINE, "position": _COUNT},
     "board_lease": {
         "board": _LINE, "epoch": _COUNT, "token": _LINE, "holder": _LINE, "host": _LINE,
-        "pid": _COUNT, "purpose": _LINE, "job": _LINE_0, "hardware": _LINE_0,
-        "since": _MOMENT, "expires": _MOMENT_0,
+        "pid": _COUNT, "kind": _one_of(*USE_KINDS), "purpose": _LINE, "job": _LINE_0,
+        "hardware": _LINE_0, "since": _MOMENT, "expires": _MOMENT_0,
     },
     "state_identity": {"id": _LINE},
     "reservation": {
@@ -190,9 +191,9 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
         "value": _LINE, "reason": _LINE_0, "made_by": _LINE, "details": _OBJECT,
     },
     "job": {
-        "id": _LINE, "kind": _one_of("run", "untrusted", "foreground", "health", "nightly"),
-        "name": _LINE, "request": _SHA256, "boards": _SHA256, "tried": _NAMES,
-        "uses": _NAMES, "broken": Column(_moments, {}),
+        "id": _LINE, "kind": _one_of(*USE_KINDS), "runner": _one_of(*RUNNERS), "name": _LINE,
+        "request": _SHA256, "boards": _SHA256, "tried": _NAMES, "uses": _NAMES,
+        "broken": Column(_moments, {}),
         "priority": Column(partial(_whole, low=-100, high=100), 0),
         "position": Column(partial(_number, low=-MOST_WHOLE), 0.0), "submitter": _LINE,
         "submitted_at": _MOMENT, "expected_seconds": _or_null(_SECONDS), "max_seconds": _SECONDS,

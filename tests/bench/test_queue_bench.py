@@ -56,7 +56,7 @@ def full_queue(state: LabState) -> None:
 def test_time_under_the_write_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = lab_state(LabFile(tmp_path, Lab(boards={})))
     full_queue(state)
-    (run,) = state.jobs.submit(NewJob("run", RECIPE, BOARDS, "foreground", priority=-1))
+    (run,) = state.jobs.submit(NewJob("run", RECIPE, BOARDS, runner="process", priority=-1))
     lock = Lock(monkeypatch)
     found: dict[str, list[tuple[float, float]]] = {}
 

@@ -70,7 +70,7 @@ def test_who_waits_for_a_board_keeps_the_place(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     notes: list[str] = []
-    job = NewJob("q8", {}, ("rk1",), "foreground")
+    job = NewJob("q8", {}, ("rk1",), runner="process")
     turn = Turn(state, tmp_path, job, lambda _place: None, notes.append)
     away("claim_own")
 

@@ -9,7 +9,7 @@ import pytest
 from labctl.config.lab import Lab, LabFile
 from labctl.errors import BoardBusy, BoardOutOfService, LeaseLost
 from labctl.farm.turn import Place, Turn
-from labctl.state import Health, LabState, NewJob, lab_state
+from labctl.state import Health, Job, LabState, NewJob, lab_state
 from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED
 
 #: Times (s) of a wait that looks often.
@@ -23,11 +23,11 @@ def state(tmp_path: Path) -> LabState:
 
 def test_a_board_that_refuses_again_and_again_is_told_once(state: LabState, tmp_path: Path) -> None:
     places, notes, tries = list[Place](), list[str](), iter(range(5))
-    job = NewJob("q8", {}, ("rk1",), "foreground")
+    job = NewJob("q8", {}, ("rk1",), runner="process")
 
-    def use(board: str) -> int:
+    def use(claimed: Job) -> int:
         if (seconds := next(tries)) < 4:
-            raise BoardBusy(f"board {board} is in use: a sign of life {seconds} s ago")
+            raise BoardBusy(f"board {claimed.board} is in use: a sign of life {seconds} s ago")
         return 0
 
     turn = Turn(state, tmp_path, job, places.append, notes.append, **OFTEN)
@@ -37,11 +37,11 @@ def test_a_board_that_refuses_again_and_again_is_told_once(state: LabState, tmp_
 
 
 def test_a_run_that_was_broken_off_is_not_made_again(state: LabState, tmp_path: Path) -> None:
-    job, tries = NewJob("q8", {}, ("rk1",), "foreground"), list[str]()
+    job, tries = NewJob("q8", {}, ("rk1",), runner="process"), list[str]()
 
-    def use(board: str) -> int:
-        tries.append(board)
-        error = BoardBusy(f"board {board} is reserved for ann")
+    def use(claimed: Job) -> int:
+        tries.append(str(claimed.board))
+        error = BoardBusy(f"board {claimed.board} is reserved for ann")
         error.run = "20260101T000000Z-q8-abcdef"
         raise error
 
@@ -54,9 +54,9 @@ def test_a_run_that_was_broken_off_is_not_made_again(state: LabState, tmp_path: 
 
 
 def test_a_run_that_somebody_cancels_ends_at_once(state: LabState, tmp_path: Path) -> None:
-    job = NewJob("q8", {}, ("rk1",), "foreground")
+    job = NewJob("q8", {}, ("rk1",), runner="process")
 
-    def use(_board: str) -> int:
+    def use(_job: Job) -> int:
         state.jobs.cancel(job.id, "wrong model")
         threading.Event().wait(10)  # it is interrupted, and imports nothing then
         return 0
@@ -71,11 +71,11 @@ def test_a_run_that_somebody_cancels_ends_at_once(state: LabState, tmp_path: Pat
 def test_a_wait_for_a_board_that_refuses_is_over_once_somebody_cancels_it(
     state: LabState, tmp_path: Path
 ) -> None:
-    job, tries = NewJob("q8", {}, ("rk1",), "foreground"), list[float]()
+    job, tries = NewJob("q8", {}, ("rk1",), runner="process"), list[float]()
 
-    def use(board: str) -> int:
+    def use(claimed: Job) -> int:
         tries.append(time.monotonic())
-        raise BoardBusy(f"board {board} is in use")
+        raise BoardBusy(f"board {claimed.board} is in use")
 
     def note(_line: str) -> None:
         state.jobs.cancel(job.id, "wrong model")
@@ -92,8 +92,8 @@ def test_a_board_that_nobody_looked_through_is_for_an_untrusted_recipe(
 ) -> None:
     evidence = {UNTRUSTED: NOT_LOOKED_THROUGH}
     state.health.set("rk1", Health.BAD, reason="killed", by="test", evidence=evidence)
-    job = NewJob("q8", {}, ("rk1",), "foreground")
-    turn = Turn(state, tmp_path, job, lambda _: None, print, untrusted=untrusted)
+    job = NewJob("q8", {}, ("rk1",), "untrusted" if untrusted else "run", runner="process")
+    turn = Turn(state, tmp_path, job, lambda _: None, print)
     if untrusted:
         assert turn.take(lambda _board: 7, BoardBusy) == 7
     else:

@@ -95,7 +95,7 @@ def test_a_board_is_kept_for_the_one_that_waits_for_it_in_the_foreground(
     lab: LabFile, state: LabState, started: Started
 ) -> None:
     said: list[str] = []
-    state.jobs.submit(new_job("shell", "rk1", kind="foreground"), new_job("queued", "rk1"))
+    state.jobs.submit(new_job("shell", "rk1", runner="process"), new_job("queued", "rk1"))
     worker = made_worker(lab, executor := Recorded(), "rk1")
     worker.understands, worker.note = lambda job: job.kind == "run", said.append
     looks = looks_of(worker)

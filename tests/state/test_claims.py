@@ -67,7 +67,8 @@ def random_queue(state: LabState, chance: random.Random) -> None:
             *chance.sample(BOARDS, chance.randint(1, 4)),
             submitter=chance.choice(USERS),
             priority=chance.choice((0, 0, 0, 1, -1)),
-            kind=chance.choice(("run", "run", "run", "foreground", "untrusted", "nightly")),
+            kind=chance.choice(("run", "run", "run", "untrusted")),
+            runner=chance.choice(("worker", "worker", "worker", "process")),
             max_seconds=chance.choice((60.0, 7200.0)),
             uses=chance.choice(((), (), ("usb1",))),
         )
@@ -213,7 +214,7 @@ def test_a_claim_that_others_always_overtake_looks_under_the_lock(
 def test_a_look_that_gives_nothing_writes_nothing(
     state: LabState, lab: LabFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (run,) = state.jobs.submit(job("run", kind="foreground", priority=-1))
+    (run,) = state.jobs.submit(job("run", runner="process", priority=-1))
     state.jobs.submit(job("before"))
     (begun,) = state.jobs.claim(["rk1"], "lab1")
     writes: list[object] = []

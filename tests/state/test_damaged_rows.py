@@ -17,6 +17,7 @@ from labctl.config.quotas import Quota
 from labctl.errors import BoardBusy, BoardOutOfService, ConfigError
 from labctl.state import Health, LabState, NewJob, lab_state
 from labctl.state.damaged import damaged_rows, remove_damaged
+from labctl.state.leases import Wish
 from labctl.state.tables import COLUMNS, TABLES
 
 QUOTAS = {"default": Quota(boards=5, hours=100)}
@@ -58,7 +59,6 @@ READS: tuple[Callable[[LabState], Any], ...] = (
     lambda state: state.events.uses("rk1", 0.0, 1e11),
     lambda state: state.jobs.list(ended=10),
     lambda state: sorted(state.jobs.wanted_boards()),
-    lambda state: state.jobs.somebody_waits(["rk4"]),
     lambda state: state.jobs.to_stop(WORKER),
     lambda state: state.workers.list(),
     lambda state: state.stored_runs.list(),
@@ -129,7 +129,7 @@ def in_sight(state: LabState, table: str, column: str, *, is_named: bool = False
                 state.health.require_work(KEEPING[table], user)
         elif table in KEEPING:
             with pytest.raises(BoardBusy, match="damaged"):
-                state.leases.refuse_if_taken(KEEPING[table], holder=user)
+                state.leases.refuse_if_taken(Wish(KEEPING[table], "run", holder=user))
 
 
 @pytest.mark.parametrize("table", KEEPING)

@@ -75,9 +75,9 @@ def test_nobody_gets_the_board_between_two_jobs_of_a_unit(state: LabState) -> No
     state.reservations.add("rk1", now + 30, now + 90, holder="carl", by="carl@pc")
     state.jobs.finish(get(state, "a"), 0)
     state.jobs.submit(job("first", "rk1", submitter="bob@pc", priority=100))
-    state.jobs.submit(job("check", "rk1", kind="health"))
+    state.jobs.submit(job("check", "rk1", kind="check"))
     state.jobs.move("first", first=True)
-    waits = state.jobs.submit(job("run", "rk1", kind="foreground"))[0]
+    waits = state.jobs.submit(job("run", "rk1", runner="process"))[0]
     assert state.jobs.claim_own(waits.id, ["rk1"], "process") is None
     others = state.jobs.claim(("rk1",), "w", suits=lambda: lambda one, _: one.id != "b")
     assert others == []
@@ -207,3 +207,14 @@ def test_users_and_groups_take_turns(state: LabState) -> None:
     state.jobs.submit(*(job(f"g{n}", group_id="g", expected_seconds=9.0 - n) for n in range(5)))
     state.jobs.submit(job("own"), job("bob", submitter="bob@pc"))
     assert [one for one, _ in claim(state)] == ["g0", "bob", "own"]
+
+
+def test_a_job_that_nobody_would_run_keeps_no_other_from_its_board(state: LabState) -> None:
+    state.jobs.submit(job("left"), job("mine", "rk1", runner="process"))
+    assert state.jobs.claim_own("mine", ["rk1"], "process") is not None
+    state.jobs.submit(job("next", "rk2", runner="process"))
+    state.workers.give_sign("lab1:1:aa", "lab1", ["rk2"], "1")
+    assert state.jobs.claim_own("next", ["rk2"], "process") is None
+    state.groups.own(NewGroup("g", "batch", "night", "ann@pc"), "me")
+    state.jobs.submit(job("a", "rk3", group_id="g"), job("last", "rk3", runner="process"))
+    assert state.jobs.claim_own("last", ["rk3"], "process") is None

@@ -186,7 +186,7 @@ def test_each_job_has_one_place_and_each_board_one_job(
             user,
             expected_seconds=seconds,
             group=group,
-        )  # fmt: skip
+        )
         for n, (user, group, priority, place, seconds, boards) in enumerate(rows)
     ]
     assert sorted(job.id for job in in_order(jobs, {})) == sorted(job.id for job in jobs)

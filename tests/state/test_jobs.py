@@ -80,13 +80,14 @@ def test_a_job_of_one_id_is_submitted_once(state: LabState) -> None:
 
 
 def test_the_order_is_priority_then_turns_of_users_then_submission(state: LabState) -> None:
-    state.jobs.submit(*(job(f"a{n}") for n in range(3)))
-    state.jobs.submit(*(job(f"b{n}", submitter="bob@pc") for n in range(2)))
-    state.jobs.submit(job("urgent", priority=5))
+    both = ("rk1", "rk2")
+    state.jobs.submit(*(job(f"a{n}", boards=both) for n in range(3)))
+    state.jobs.submit(*(job(f"b{n}", boards=both, submitter="bob@pc") for n in range(2)))
+    state.jobs.submit(job("urgent", boards=both, priority=5))
     assert names(state.jobs.list()) == ["urgent", "b0", "a0", "b1", "a1", "a2"]
     (claimed,) = state.jobs.claim(["rk1"], "w")
     assert claimed.name == "urgent"  # of ann's; bob has none running: his turn
-    (second,) = state.jobs.claim(["rk1"], "w")
+    (second,) = state.jobs.claim(both, "w")
     assert second.name == "b0"
 
 
@@ -169,7 +170,7 @@ def test_a_board_is_kept_for_the_one_that_waits_in_the_foreground(
     state: LabState, dying: LabState
 ) -> None:
     waits, queued = state.jobs.submit(
-        job("shell", kind="foreground", submitter="bob@pc"), job("queued")
+        job("shell", runner="process", submitter="bob@pc"), job("queued")
     )
     assert state.jobs.claim(["rk1"], "w") == []
     assert state.jobs.claim_own(waits.id, [], "bob") is None
@@ -178,7 +179,8 @@ def test_a_board_is_kept_for_the_one_that_waits_in_the_foreground(
     state.jobs.finish(claimed, 0)
     (next_one,) = state.jobs.claim(["rk1"], "w")
     assert next_one.id == queued.id
-    (gone,) = dying.jobs.submit(job("killed", kind="foreground"))
+    state.jobs.finish(next_one, 0)
+    (gone,) = dying.jobs.submit(job("killed", runner="process"))
     state.jobs.submit(job("after"))
     (after,) = state.jobs.claim(["rk1"], "w")
     assert after.name == "after"
@@ -190,12 +192,13 @@ def test_a_board_is_kept_for_the_one_that_waits_in_the_foreground(
 def test_a_foreground_job_that_was_refused_a_board_waits_while_its_process_lives(
     state: LabState, dying: LabState
 ) -> None:
-    (waits,) = state.jobs.submit(job(kind="foreground"))
+    (waits,) = state.jobs.submit(job(runner="process"))
     for lab, is_kept in ((state, True), (dying, False)):
         claimed = state.jobs.claim_own(waits.id, ["rk1"], "bob")
         assert claimed is not None
         lab.jobs.requeue(claimed, "in use", blame_board=False, counted=False)
-        assert state.jobs.somebody_waits(["rk1"]) is is_kept
+        state.jobs.free_lost()
+        assert state.jobs.find(waits.id).waits is is_kept
 
 
 def test_a_worker_that_asks_for_jobs_does_not_lose_its_own_to_itself(
@@ -228,29 +231,9 @@ def test_concurrent_workers_take_each_job_once(state: LabState) -> None:
     assert [replace(one, id="").exit_status for one in state.jobs.list(ended=30)] == [0] * 24
 
 
-def test_somebody_waits(state: LabState) -> None:
-    assert not state.jobs.somebody_waits(["rk1"])
-    (queued,) = state.jobs.submit(job())
-    assert not state.jobs.somebody_waits(["rk1"])  # nobody is there who would run it
-    state.workers.give_sign("w", "lab2", ["rk2"], "1")
-    assert not state.jobs.somebody_waits(["rk1"])
-    state.workers.give_sign("w2", "lab1", ["rk1"], "1")
-    assert state.jobs.somebody_waits(["rk3", "rk1"])
-    assert not state.jobs.somebody_waits(["rk2", "rk3"])
-    state.jobs.cancel(queued.id, "no longer")
-    assert not state.jobs.somebody_waits(["rk1"])
-
-
-def test_a_foreground_job_waits_while_its_process_lives(state: LabState, dying: LabState) -> None:
-    state.jobs.submit(job(kind="foreground"))
-    assert state.jobs.somebody_waits(["rk1"])
-    dying.jobs.submit(job("killed", kind="foreground", boards=("rk2",)))
-    assert not state.jobs.somebody_waits(["rk2"])
-
-
 def test_a_board_is_not_kept_free_for_somebody_whom_a_hold_keeps_away(state: LabState) -> None:
     state.holds.hold("rk1", by="ann@pc")
-    (bobs,) = state.jobs.submit(job("bobs", kind="foreground", submitter="bob@pc"))
+    (bobs,) = state.jobs.submit(job("bobs", runner="process", submitter="bob@pc"))
     state.jobs.submit(job("anns", submitter="ann@pc"))
     assert state.jobs.claim_own(bobs.id, ["rk1"], "bob") is None
     waiting = state.jobs.find(bobs.id)

@@ -66,7 +66,7 @@ def test_a_claim_counts_what_it_gives_out_itself(one: LabState) -> None:
 def test_a_foreground_job_waits_for_a_limit_and_counts_for_it(
     one: LabState, other: LabState
 ) -> None:
-    (run,) = one.jobs.submit(job("run", "rk1", kind="foreground"))
+    (run,) = one.jobs.submit(job("run", "rk1", runner="process"))
     one.jobs.submit(job("a", "rk2"), job("b", "rk3"), job("c", "rk4"))
     assert begun(other, "lab2", "rk2", "rk3") == ["rk2", "rk3"]
     assert one.jobs.claim_own(run.id, ["rk1"], "pc") is None

@@ -144,7 +144,7 @@ def started_endpoint(
     @contextmanager
     def held_board(board: Board) -> Iterator[BoardSession]:
         assert connect is not None  # of a board there is a link
-        use = BoardUse(f"serve {request.model}", request.max_seconds)
+        use = BoardUse(f"serve {request.model}", request.max_seconds, kind="serve")
         with connect() as transport, hold_board(board, transport, lab, use) as held:
             held.claim.refuse_if_taken()
             yield held

@@ -27,18 +27,21 @@ from labctl.errors import (
 from labctl.farm.health.checks_due import due
 from labctl.farm.health.recipe import run_health_recipe
 from labctl.farm.health.verdict import Finding, Verdict, firmware, judge, next_health
+from labctl.farm.job import FarmJob
 from labctl.farm.recovery.host_fault import find_host_fault
 from labctl.farm.recovery.ladder import Climb, recover, require_secrets
 from labctl.records import BoardProbe
 from labctl.records.events import AnyEvent, Note
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.observer import Observer
 from labctl.runs.probe import probe_board
-from labctl.state import BoardHealth, LabState, lab_state, this_user
+from labctl.state import BoardHealth, lab_state, this_user
 from labctl.state.health import ANSWERED, BY_PEOPLE, UNTRUSTED, Health
 from labctl.transport import Transport
 
 #: Author of what a check finds.
 CHECKER = "health check"
+CHECK = BoardUse(CHECKER, kind="check")
 #: Number of earlier checks and changes of health to read.
 _EVENTS = 40
 #: No part of a board's history.
@@ -83,8 +86,9 @@ def check(
     *,
     hosted: Sequence[Board] | None = None,
     looked_through: bool = False,
+    use: BoardUse = CHECK,
 ) -> CheckResult:
-    """Check a board under its lease, and keep what was found.
+    """Check a board under its lease, and keep what was found; ``use`` names the job of which it is.
 
     A check cannot find what an untrusted recipe changed. It gives such a board no health unless the
     board was ``looked_through``.
@@ -94,8 +98,8 @@ def check(
     restart of that server, if the switches allow it. Decisions of people (maintenance, retired)
     stay. Raises BoardBusy, LeaseLost, ConfigError and HostError: they say nothing about the board.
     """
-    state = lab_state(lab)
-    looking = _Looking(lab, board, connect, observer, state)
+    looking = _Looking(lab, board, connect, observer, use)
+    state = looking.state
     verdict, climb = looking.look(), None
     if verdict.finding is Finding.FAILING or looking.server_may_be_restarted:
         if fault := find_host_fault(lab, board, connect, state, hosted):
@@ -142,9 +146,11 @@ def check_if_due(
     observer: Observer,
     *,
     hosted: Sequence[Board] | None = None,
+    use: BoardUse = CHECK,
 ) -> CheckResult | None:
-    """Check a board if a check is due. Return None if not, or if somebody uses the board.
+    """Check a board, as :func:`check`, if a check is due.
 
+    Return None if not, or if somebody uses the board.
     Raises ConfigError, HostError.
     """
     reason = next((one.reason for one in due(lab) if one.board == board.name), None)
@@ -152,7 +158,7 @@ def check_if_due(
         return None
     observer.note(f"health check of {board.name}: {reason}")
     try:
-        return check(lab, board, connect, observer, hosted=hosted)
+        return check(lab, board, connect, observer, hosted=hosted, use=use)
     except (BoardBusy, LeaseLost) as error:
         observer.note(f"note: {board.name} is not checked: {error.message}")
         return None
@@ -166,9 +172,15 @@ class _Looking:
     """The part of a check that asks the board."""
 
     def __init__(
-        self, lab: LabFile, board: Board, connect: Connect, observer: Observer, state: LabState
+        self,
+        lab: LabFile,
+        board: Board,
+        connect: Connect,
+        observer: Observer,
+        use: BoardUse,
     ):
-        self.lab, self.board, self.state = lab, board, state
+        self._use = use
+        self.lab, self.board, self.state = lab, board, lab_state(lab)
         self._connect, self._observer = connect, observer
         self.probes: list[BoardProbe] = []
         #: True if the last look found no board that answers.
@@ -188,7 +200,7 @@ class _Looking:
                 self._observer.note("note: slower than before: measured once more")
             if recipe is not None and (
                 fault := run_health_recipe(
-                    self.lab, self.board, self._connect, self._observer, recipe
+                    self.lab, self.board, self._connect, self._observer, recipe, use=self._use
                 )
             ):
                 return Verdict(Finding.FAILING, fault, {"recipe": recipe})
@@ -207,7 +219,14 @@ class _Looking:
 
     def recover(self, why: str, look: Callable[[], str | None]) -> Climb:
         return recover(
-            self.lab, self.board, self._connect, self._observer, why=why, by=CHECKER, look=look
+            self.lab,
+            self.board,
+            self._connect,
+            self._observer,
+            why=why,
+            by=CHECKER,
+            look=look,
+            use=self._use,
         )
 
     def _measured(self) -> Verdict | None:
@@ -218,6 +237,7 @@ class _Looking:
             lambda: self._connect(self.board),
             self._observer,
             models=[Path(model) for model in settings.models],
+            use=self._use,
         )
         self.probes.append(probe)
         return judge(self.probes, self._earlier(probe), settings)
@@ -281,8 +301,8 @@ def checks_before_jobs(
     note: Callable[[str], None],
     *,
     hosted: Sequence[Board] | None = None,
-) -> Callable[[str], None]:
-    """Return a function that checks a board's health if a check is due.
+) -> Callable[[FarmJob, str], None]:
+    """Return a function that checks a board's health before a job, if a check is due.
 
     It does nothing in a lab without health checks. ``hosted`` are the boards of this host; None:
     all of the lab.
@@ -292,13 +312,15 @@ def checks_before_jobs(
         if isinstance(event, Note):
             note(event.text)
 
-    def look(board: str) -> None:
+    def look(job: FarmJob, board: str) -> None:
+        queued = job.id if job.submitter else None
+        use = replace(CHECK, job=queued, attempt=job.attempt)
         try:
-            check_if_due(lab, lab.board(board), connect, Observer(show), hosted=hosted)
+            check_if_due(lab, lab.board(board), connect, Observer(show), hosted=hosted, use=use)
         except LabctlError as error:  # this says nothing about the board: its jobs continue
             note(f"the health of {board} cannot be checked: {error.message}")
 
-    return look if "health" in lab.lab.model_fields_set else lambda _board: None
+    return look if "health" in lab.lab.model_fields_set else lambda _job, _board: None
 
 
 def require_health(
@@ -307,17 +329,16 @@ def require_health(
     note: Callable[[str], None],
     *,
     hosted: Sequence[Board] | None = None,
-) -> Callable[[str, str | None], None]:
-    """Return a function that checks a board for a user if a check is due.
+) -> Callable[[FarmJob, str], None]:
+    """Return a function that checks a board for a job if a check is due.
 
     ``hosted`` are the boards of this host; None: all of the lab. It raises BoardOutOfService if the
-    board is sick, unless the user (``USER@HOST``; None: who runs this process) holds it, and
-    BoardBusy while an untrusted recipe has it.
+    board is sick, unless the job's user holds it, and BoardBusy while an untrusted recipe has it.
     """
     look, state = checks_before_jobs(lab, connect, note, hosted=hosted), lab_state(lab)
 
-    def ready(board: str, by: str | None) -> None:
-        look(board)
-        state.health.require_work(board, by or this_user())
+    def ready(job: FarmJob, board: str) -> None:
+        look(job, board)
+        state.health.require_work(board, job.submitter or this_user())
 
     return ready

@@ -6,7 +6,7 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import find_recipe
 from labctl.errors import JobError
 from labctl.index import Filter
-from labctl.runs import Observer, RunRequest, read_recipe, run_recipe
+from labctl.runs import BoardUse, Observer, RunRequest, read_recipe, run_recipe
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 from labctl.transport import Transport
@@ -21,8 +21,12 @@ def run_health_recipe(
     connect: Callable[[Board], Transport],
     observer: Observer,
     recipe: str,
+    *,
+    use: BoardUse,
 ) -> str | None:
-    """Run a recipe. Return the reason to blame the board; None if the board is not to blame.
+    """Run a recipe, as a part of a board's ``use``.
+
+    Return the reason to blame the board; None if the board is not to blame.
 
     A failing program blames the board only if the same program passed there before, with the same
     recipe, models and files. Otherwise the recipe is to blame. Raises what
@@ -34,7 +38,8 @@ def run_health_recipe(
         Filter(recipe=wanted.name, board=board.name, verdict="passed"), limit=_EARLIER_RUNS
     )
     try:
-        outcome = run_recipe(RunRequest(wanted, board, lab), connect, observer)
+        request = RunRequest(wanted, board, lab, job=use.job, attempt=use.attempt, kind=use.kind)
+        outcome = run_recipe(request, connect, observer)
     except JobError as error:  # before anything ran on the board
         observer.note(f"note: recipe {wanted.name} cannot run: {error.message}")
         return None

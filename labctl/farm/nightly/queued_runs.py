@@ -31,7 +31,6 @@ from labctl.errors import (
     LabctlError,
     ProgramFailed,
 )
-from labctl.farm.expected import longest_seconds
 from labctl.farm.nightly.executor import Built
 from labctl.farm.queue_engine import wake_workers
 from labctl.farm.queue_ledger import share_inputs
@@ -40,6 +39,7 @@ from labctl.farm.run_content import RunContent
 from labctl.farm.store import lab_store
 from labctl.records.night import NightRow
 from labctl.retry import retry_infra
+from labctl.runs.planning.time_limits import longest_seconds
 from labctl.runs.record.directory import RunDirectory
 from labctl.state import Job, NewJob, lab_state
 from labctl.state.events import this_user

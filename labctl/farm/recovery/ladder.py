@@ -30,6 +30,7 @@ from labctl.errors import (
 )
 from labctl.http import Unreachable, read_body, request
 from labctl.retry import retry_infra
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.session import hold_board
 from labctl.runs.observer import Observer
 from labctl.state import StateLease, lab_state
@@ -106,6 +107,7 @@ _NO_CONTACT = (LinkError, BoardError)
 #: Time (s) to contact the board before anything is switched; less if its switches have less.
 _RECONNECT_SECONDS = 10.0
 
+RECOVERY = BoardUse("recovery", kind="recovery")
 Connect = Callable[[Board], Transport]
 
 
@@ -169,8 +171,11 @@ def recover(
     by: str,
     look: Callable[[], str | None] | None = None,
     reconnect_seconds: float = _RECONNECT_SECONDS,
+    use: BoardUse = RECOVERY,
 ) -> Climb:
     """Recover a failing board under the lab's lease; return the steps tried.
+
+    ``use`` names the job of which the recovery is a part.
 
     ``look`` returns what is wrong with a board that answers; it is called without the lease.
     Without it, a board that answers is well. Raises BoardBusy (somebody uses it), LeaseLost,
@@ -191,7 +196,12 @@ def recover(
             observer.measuring(f"recovery: {rung.name}")
             began = time.monotonic()
             lease = lease or state.leases.acquire(
-                board.name, purpose=f"recovery: {why}", seconds=rung.wait + _MARGIN_SECONDS
+                board.name,
+                purpose=f"recovery: {why}",
+                kind="recovery",
+                job=use.job,
+                attempt=use.attempt,
+                seconds=rung.wait + _MARGIN_SECONDS,
             )
             lease, reason = _take(rung, lab, board, connect, lease)
             seconds = time.monotonic() - began

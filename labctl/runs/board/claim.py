@@ -141,6 +141,8 @@ class BoardClaim:
         self._saw(before.lease if before else None)
         if before is not None and not (ours and ours(before.lease)):
             self._refuse_conflict(before, orphans=orphans)
+        elif before is None and self.in_lab is not None:
+            self.in_lab.saw_idle()
 
     def _lease_status(self) -> LeaseStatus | None:
         """Return the lease as it was when the facts were asked, unless its holder lived then."""
@@ -153,13 +155,18 @@ class BoardClaim:
         lease = before.lease
         given = self.in_lab is not None and self.in_lab.gave(lease)
         is_over = given or is_own_token(lease.token)  # this host or the lab's state gave it
-        if is_over and not orphans:
+        left = self.in_lab.left_run(lease) if self.in_lab is not None else None
+        if is_over and not orphans and left is None:
             return  # its holder is dead: the lock is ours
         if before.alive and not is_over:
             why = f"it gave a sign of life {before.silent_seconds:.0f} s ago"
         elif self._has_running_jobs():
+            if left is not None:
+                raise left
             why = "a job runs there"
         else:
+            if self.in_lab is not None:
+                self.in_lab.saw_idle()
             return
         if lease.lab != self.lab.name:
             why += "; that is another lab's lease"
@@ -233,6 +240,10 @@ class BoardClaim:
         """
         if self.in_lab is not None:
             before = self.leases.read()
+            left = self.in_lab.left_run(before)
+            if left is not None and self._has_running_jobs():
+                raise left
+            self.in_lab.saw_idle()
             self._take_in_lab(new_own_token(), minimum_epoch=before.epoch + 1 if before else 0)
 
     def _take_in_lab(self, token: str, *, minimum_epoch: int = 0, keep_epoch: int = 0) -> int:

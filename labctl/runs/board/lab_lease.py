@@ -15,12 +15,13 @@ from weakref import WeakValueDictionary
 from labctl.board import Lease
 from labctl.config.lab import Board, LabFile
 from labctl.database import patience
-from labctl.errors import ConfigError, HostError, LeaseLost
+from labctl.errors import BoardBusy, ConfigError, HostError, LeaseLost
 from labctl.records import BoardFacts, Execution
 from labctl.runs.board.own_tokens import is_own_token
-from labctl.state import BoardLeases, LabState, StateLease, lab_state
-from labctl.state.leases import steady_seconds
+from labctl.state import BoardLeases, LabState, StateLease, lab_state, this_user
+from labctl.state.leases import Wish, steady_seconds
 from labctl.state.reservations import Reservation, other_keeps
+from labctl.state.uses import UseKind
 
 #: Time to wait for a database that does not answer while a board is released.
 _LEAVE_SECONDS = 10.0
@@ -36,8 +37,12 @@ class BoardUse:
     max_seconds: float = 0.0
     #: ``USER@HOST`` for whom it is; None: who runs this process.
     holder: str | None = None
-    #: Id of the queue's job; None outside the queue.
+    #: Id of the job that has claimed the board, and its attempt; None: a new one begins with it.
     job: str | None = None
+    attempt: int | None = None
+    kind: UseKind = "run"
+    #: The run that it is for.
+    run: str | None = None
 
 
 class Kept(Protocol):
@@ -152,6 +157,8 @@ class LabLease:
         self._kept_for_another: Reservation | None = None
         #: Held while the lease is changed: an older answer never replaces a newer one.
         self._changing = threading.Lock()
+        #: No program of the last holder's is on the board.
+        self._is_idle = False
 
     @property
     def leases(self) -> BoardLeases:
@@ -176,13 +183,39 @@ class LabLease:
         return self._lease
 
     def refuse_if_taken(self) -> None:
-        """Raise BoardBusy while another has the board, or it is kept for another."""
-        self.leases.refuse_if_taken(
+        """Raise what :meth:`take` would, as far as it is known without the board."""
+        self.leases.refuse_if_taken(self._wish(""))
+
+    def left_run(self, lease: Lease | None) -> BoardBusy | None:
+        """Return that a run whose process died may be on the board, of which ``lease`` is.
+
+        None: there is none, or it is this use's own.
+        """
+        left = None
+        if lease is not None and lease.state == self.identity:
+            left = self.leases.left_run(self._wish(lease.token))
+        self._is_idle = left is None
+        return left
+
+    def saw_idle(self) -> None:
+        """Take note that no program of the last holder's is on the board."""
+        self._is_idle = True
+
+    def _wish(self, token: str) -> Wish:
+        use = self._use
+        return Wish(
             self._board,
-            holder=self._use.holder,
-            planned_seconds=self._use.max_seconds,
+            use.purpose,
+            use.kind,
+            use.holder or this_user(),
+            planned_seconds=use.max_seconds,
+            job=use.job,
+            attempt=use.attempt,
+            run=use.run,
             hardware=self._hardware,
             is_dead=is_own_token,
+            is_idle=self._is_idle,
+            token=token,
         )
 
     def gave(self, lease: Lease) -> bool:
@@ -206,17 +239,8 @@ class LabLease:
             if not keep_epoch:
                 self.raise_epoch(max(minimum_epoch, self.now.epoch + 1))
             return self.now.epoch
-        self._lease = self.leases.acquire(
-            self._board,
-            purpose=self._use.purpose,
-            holder=self._use.holder,
-            job=self._use.job,
-            planned_seconds=self._use.max_seconds,
-            minimum_epoch=minimum_epoch,
-            keep_epoch=keep_epoch,
-            hardware=self._hardware,
-            token=token,
-            is_dead=is_own_token,
+        self._lease = self.leases.take(
+            self._wish(token), minimum_epoch=minimum_epoch, keep_epoch=keep_epoch
         )
         self._keep()
         return self._lease.epoch

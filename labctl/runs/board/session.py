@@ -219,6 +219,9 @@ def _recorded(lab: LabFile, board: Board, use: BoardUse | None) -> Iterator[None
     try:
         yield
     except LinkError as error:
+        if lab.lab.is_anywhere(board.name):  # another host may reach it
+            error.of_host()
+            raise
         # The board's own error counts, and is not kept waiting for a database.
         with suppress(ConfigError, HostError), patience(0.0):
             lab_state(lab).health.contacted(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
 from labctl.config.recipe_parts import Variant
 from labctl.errors import ConfigError, ProgramTimeout
@@ -24,6 +25,11 @@ from labctl.units import duration
 if TYPE_CHECKING:
     from labctl.runs.planning.forecast import Forecast
     from labctl.runs.planning.trials import PlannedTrial
+
+
+def longest_seconds(recipe: Recipe, pool: Sequence[Board]) -> float:
+    """Return the longest time (s) that a run may take on one of these boards."""
+    return max(min(recipe.max_time, board.limits.max_time or math.inf) for board in pool)
 
 
 #: Minimum of the limits that labctl chooses.

@@ -1,0 +1,79 @@
+"""Boards that may be attached to any host: a worker serves those that it reached lately.
+
+A contact from a host that does not reach a board is no attempt at a job, and says nothing about the
+board.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection
+
+from labctl.config.lab import Board, LabFile
+from labctl.errors import LabctlError
+from labctl.runs.board.session import hold_board
+from labctl.transport import Transport
+
+#: A board that was reached is not contacted again within this time (s).
+LATELY_SECONDS = 60.0
+#: One that was not reached is contacted again after this time (s).
+AGAIN_SECONDS = 15.0
+
+
+class Reach:
+    """Which of some boards this host reaches.
+
+    ``contact`` contacts a board, in a thread of its own. Raises LabctlError if it does not answer.
+    """
+
+    def __init__(
+        self,
+        boards: Collection[str],
+        contact: Callable[[str], None],
+        *,
+        lately_seconds: float = LATELY_SECONDS,
+        again_seconds: float = AGAIN_SECONDS,
+    ):
+        self._boards = boards
+        self._contact = contact
+        self._lately_seconds, self._again_seconds = lately_seconds, again_seconds
+        #: Board -> whether it answered, and until when that counts, by the monotonic clock.
+        self._known: dict[str, tuple[bool, float]] = {}
+        self._asking: set[str] = set()
+        self._lock = threading.Lock()
+
+    def reaches(self, board: str) -> bool | None:
+        """Return whether this host reaches a board; None if it does not know yet, and is asking."""
+        if board not in self._boards:
+            return True
+        with self._lock:
+            answered, until = self._known.get(board, (None, 0.0))
+            if time.monotonic() < until:
+                return answered
+            if board not in self._asking:
+                self._asking.add(board)
+                threading.Thread(target=self._ask, args=(board,), name=f"contact {board}").start()
+        return None
+
+    def _ask(self, board: str) -> None:
+        try:
+            self._contact(board)
+        except LabctlError:
+            found = (False, time.monotonic() + self._again_seconds)
+        else:
+            found = (True, time.monotonic() + self._lately_seconds)
+        with self._lock:
+            self._asking.discard(board)
+            self._known[board] = found
+
+
+def host_reach(
+    lab: LabFile, boards: Collection[str], connect: Callable[[Board], Transport]
+) -> Reach:
+    """Return which of a worker's boards its host reaches: those that any host may have."""
+
+    def contact(name: str) -> None:
+        board = lab.board(name)
+        with connect(board) as link, hold_board(board, link, lab, None):
+            pass
+
+    return Reach({name for name in boards if lab.lab.is_anywhere(name)}, contact)
