@@ -84,7 +84,8 @@ def test_nobody_gets_the_board_between_two_jobs_of_a_unit(state: LabState) -> No
     assert "kept for b" in str(get(state, "first").reason)
     assert claim(state, "rk1") == [("b", "rk1")]
     state.jobs.finish(get(state, "b"), 0)
-    assert claim(state, "rk1") == [("first", "rk1")]
+    assert claim(state, "rk1") == []
+    assert "reserved for carl" in str(get(state, "first").reason)
 
 
 def test_a_unit_needs_the_time_of_all_its_jobs_before_a_reservation(state: LabState) -> None:
