@@ -12,12 +12,20 @@ from pathlib import Path
 
 from labctl import interrupts
 from labctl.database import patience
-from labctl.errors import BoardBusy, ConfigError, ExitStatus, HostError, LabctlError, LeaseLost
+from labctl.errors import (
+    BoardBusy,
+    BoardOutOfService,
+    ConfigError,
+    ExitStatus,
+    HostError,
+    LabctlError,
+    LeaseLost,
+)
 from labctl.runs.record.directory import RunDirectory, run_directories
 from labctl.runs.resume import last_board
 from labctl.state import Job, LabState, NewJob
-from labctl.state.job import worker_name
-from labctl.state.leases import busy, claimed_by, steady_seconds
+from labctl.state.job import claimed_by, worker_name
+from labctl.state.leases import busy, steady_seconds
 
 LOOK_SECONDS = 2.0
 #: A board that refused is retried after this time (s): a holder from outside this lab is seen only
@@ -125,6 +133,13 @@ class Turn:
 
     def _refusal(self, job: Job) -> BoardBusy:
         """Return why a job does not get a board now."""
+        for board in job.boards:
+            try:
+                self._state.health.require_work(board, job.submitter)
+            except BoardBusy as error:  # for an untrusted recipe
+                return error
+            except BoardOutOfService:
+                pass
         for lease in self._state.leases.list():
             if lease.board in job.boards:
                 return busy(lease)

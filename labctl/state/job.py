@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from labctl.errors import Blame, ConfigError
+from labctl.errors import Blame, BoardBusy, ConfigError
 from labctl.files import user_name
 from labctl.state import sql
 from labctl.state.job_order import Waiting
@@ -128,6 +128,11 @@ class Job:
         own = () if self.board is None else (self.board,)
         return own if self.board in self.boards else (*own, *self.boards)
 
+    @property
+    def host(self) -> str:
+        """Host that runs it, or ran it last, as the lab names it."""
+        return str(self.worker).rsplit(":", 2)[0]
+
     @cached_property
     def content(self) -> Mapping[str, Any]:
         """The request."""
@@ -188,6 +193,17 @@ def begin(
     }
     update(connection, job.id, **changes)
     return replace(job, **changes)
+
+
+def claimed_by(job: Job) -> BoardBusy:
+    """Return the error for a board that a job has claimed, and may not have taken yet."""
+    from labctl.units import local_time
+
+    return BoardBusy(
+        f"board {job.board} is in use by {job.submitter} since {local_time(job.started_at or 0.0)}:"
+        f" job {job.id} ({job.name}) on {job.host}",
+        hint="`labctl queue` shows who waits for what",
+    )
 
 
 def worker_name(host: str | None = None) -> str:

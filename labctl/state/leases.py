@@ -31,6 +31,7 @@ from labctl.state.job import (
     NewJob,
     add,
     begin,
+    claimed_by,
     job_in,
     jobs_of,
     new_job_id,
@@ -203,7 +204,7 @@ class BoardLeases:
                 epoch=keep_epoch if keep_epoch >= max(last, 1) else max(minimum_epoch, last + 1),
                 token=wish.token,
                 holder=wish.holder,
-                host=host_of(job),
+                host=job.host,
                 pid=os.getpid(),
                 kind=wish.kind,
                 purpose=short_line(wish.purpose) or "",
@@ -366,7 +367,7 @@ class Decision:
                 continue
             if lease is not before or lease.damaged or not is_own:
                 raise busy(lease, wish.board)
-        self._refuse_claimed(is_dead=is_own)
+        self._check_claims()
         if not wish.is_idle:
             for lease in (before, *self._others):
                 if lease is not None and (left := left_run(self._ask, self._now, lease, wish)):
@@ -386,11 +387,10 @@ class Decision:
     def _has_claimed(self) -> bool:
         return self._job is not None and self._job.board == self._wish.board
 
-    def _refuse_claimed(self, *, is_dead: bool) -> None:
-        """Raise LeaseLost if the wish's job lost its attempt, BoardBusy if another has the board.
+    def _check_claims(self) -> None:
+        """Raise LeaseLost if the wish's job lost its attempt, BoardBusy beside a claim of another.
 
-        The claim of a dead holder is over, unless it is a worker's, which counts as alive for its
-        time. A job whose run moves takes the other board as all do.
+        A job whose run moves takes the other board as all do.
         """
         wish, job = self._wish, self._job
         if wish.job is not None:
@@ -398,15 +398,13 @@ class Decision:
             is_there = job is not None and (self._has_claimed or job.runner == "process")
             if job is None or job.state != "running" or not is_same or not is_there:
                 raise LeaseLost(f"the attempt at job {wish.job} on board {wish.board} was lost")
-        names = {wish.board, *(lease.board for lease in self._others)}
-        question = "SELECT id FROM job WHERE state = 'running' AND board IN"
-        found = {job for (job,) in sql.rows_of(self._ask, question, names)}
-        for other in jobs_of(self._ask, found - {wish.job, wish.new_job}).values():
-            is_over = (other.expires or 0.0) < self._now
-            if is_dead and self.before and other.id == self.before.job:
-                is_over |= other.runner != "worker"
-            if not other.damaged and not is_over:
-                raise claimed_by(other)
+        if USES[wish.kind].alone:
+            names = {wish.board, *(lease.board for lease in self._others)}
+            question = "SELECT id FROM job WHERE state = 'running' AND board IN"
+            found = {job for (job,) in sql.rows_of(self._ask, question, names)}
+            for other in jobs_of(self._ask, found - {wish.job, wish.new_job}).values():
+                if (other.expires or 0.0) >= self._now:
+                    raise claimed_by(other)
 
     def _wanted(self) -> Waiting:
         wish, uses = self._wish, self._job.uses if self._job else ()
@@ -449,22 +447,6 @@ class Decision:
         if wish.run is not None and wish.run != job.run:
             update(connection, job.id, run=wish.run)
         return job
-
-
-def claimed_by(job: Job) -> BoardBusy:
-    """Return the error for a board that a job has claimed, and may not have taken yet."""
-    from labctl.units import local_time
-
-    return BoardBusy(
-        f"board {job.board} is in use by {job.submitter} since {local_time(job.started_at or 0.0)}:"
-        f" job {job.id} ({job.name}) on {host_of(job)}",
-        hint="`labctl queue` shows who waits for what",
-    )
-
-
-def host_of(job: Job) -> str:
-    """Return the host of a running job, as the lab names it."""
-    return str(job.worker).rsplit(":", 2)[0]
 
 
 def left_run(

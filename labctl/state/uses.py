@@ -44,6 +44,8 @@ class Use:
     #: What a program on the board means to it whose run's process died: it is ``refused`` until the
     #: program ends, ``continues`` it if it is its own run's, or ``ends`` it.
     left_program: Literal["refused", "continues", "ends"] = "refused"
+    #: True if it needs nobody beside it: not even a job that has claimed the board and gets ready.
+    alone: bool = False
 
 
 USES: Mapping[UseKind, Use] = {
@@ -56,7 +58,7 @@ USES: Mapping[UseKind, Use] = {
     "store": Use(),
     "check": Use(counts=False),
     "inspection": Use(counts=False, left_program="ends"),
-    "recovery": Use(counts=False, limits=False),
+    "recovery": Use(counts=False, limits=False, alone=True),
 }
 #: Kinds that do not count.
 UNCOUNTED: tuple[UseKind, ...] = tuple(kind for kind, use in USES.items() if not use.counts)

@@ -11,6 +11,7 @@ from records_made import run as made_run
 from labctl.config.lab import Board, Lab, LabFile
 from labctl.errors import Blame, JobError
 from labctl.farm.health import recipe as module
+from labctl.farm.health.checking import CHECK
 from labctl.records import Failure, PlanRecord, RunEnd
 from labctl.runs import Observer
 from labctl.runs.record.directory import RunDirectory
@@ -93,4 +94,6 @@ def test_a_recipe_that_cannot_begin_says_nothing(
 def run(root: Path) -> str | None:
     board = Board(target="rk3568", transport=LocalConfig(), workdir="/tmp/w")
     lab = LabFile(root, Lab(boards={"b0": board}))
-    return module.run_health_recipe(lab, lab.board("b0"), connect, Observer(), "health_check")
+    return module.run_health_recipe(
+        lab, lab.board("b0"), connect, Observer(), "health_check", use=CHECK
+    )

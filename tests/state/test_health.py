@@ -188,7 +188,7 @@ def test_a_board_that_an_untrusted_recipe_of_another_host_has_is_waited_for_whil
     with pytest.raises(BoardBusy):  # it was told now
         state.health.require_work("rk1", this_user())
     later = lab_state(replace(lab, lease_seconds=-1.0))
-    lease = state.leases.acquire("rk1", purpose="run")
+    lease = state.leases.acquire("rk1", purpose="run", kind="untrusted")
     with pytest.raises(BoardBusy):
         later.health.require_work("rk1", this_user())
     state.leases.release(lease)
