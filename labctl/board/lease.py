@@ -28,7 +28,8 @@ from datetime import UTC, datetime
 
 from labctl.board.facts import SECTION, sections
 from labctl.board.job import Survivor, refusal
-from labctl.errors import BoardError, LeaseLost
+from labctl.checked import LONGEST_LINE
+from labctl.errors import BoardError, LeaseLost, printable_line
 from labctl.transport import CommandResult, Transport, last_object, remote_words, require
 from labctl.virtual.marks import BOOT_ID
 
@@ -235,10 +236,10 @@ class BoardLease:
         try:
             fields = read_json(text)
             return Lease(
-                lab=str(fields["lab"]),
+                lab=_shown(fields["lab"]),
                 epoch=_epoch(fields["epoch"]),
-                host=str(fields["host"]),
-                utc=str(fields["utc"]),
+                host=_shown(fields["host"]),
+                utc=_shown(fields["utc"]),
                 token=str(fields.get("token", "")),
                 state=str(fields.get("state", "")),
             )
@@ -387,6 +388,11 @@ class BoardLease:
 
     def _run(self, script: str) -> str:
         return require(self._transport.run(script, timeout=self._timeout), self._unreadable).text
+
+
+def _shown(value: object) -> str:
+    """Return a text of the board that messages show: bounded, safe for a terminal."""
+    return printable_line(str(value))[:LONGEST_LINE]
 
 
 def _epoch(value: object) -> int:

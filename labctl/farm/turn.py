@@ -14,7 +14,7 @@ from labctl import interrupts
 from labctl.database import patience
 from labctl.errors import ConfigError, ExitStatus, HostError, LabctlError, LeaseLost
 from labctl.runs.record.directory import RunDirectory, run_directories
-from labctl.runs.resume import last_board
+from labctl.runs.record.under_way import last_board
 from labctl.state import Job, LabState, NewJob
 from labctl.state.job import worker_name
 from labctl.state.leases import steady_seconds

@@ -7,6 +7,7 @@ live; those of this host are known again by the tokens of their leases.
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
@@ -24,7 +25,9 @@ from labctl.config.lab import Board, LabFile
 from labctl.deploy.plan import agents_in
 from labctl.errors import BoardBusy, HostTimeout, InfraError
 from labctl.files import locked, state_dir, write_atomic
-from labctl.runs.board.lab_lease import LabLease
+from labctl.records import BoardFacts
+from labctl.runs.board.in_use import BoardUser, locked_by_another, naming_run
+from labctl.runs.board.lab_lease import BoardUse, LabLease, hardware_of, lab_lease
 from labctl.runs.board.own_tokens import is_own_token, new_own_token
 from labctl.transport import CommandResult, Transport
 
@@ -36,29 +39,36 @@ def board_state(way: str, board: Board) -> Path:
 
 
 @contextmanager
-def lock_board(board: Board, lock: Path) -> Iterator[None]:
-    """Keep other processes of this host out of a board. Raises BoardBusy."""
+def lock_board(board: Board, lock: Path, user: BoardUser) -> Iterator[None]:
+    """Lock a board against other processes of this host, for a user. Raises BoardBusy."""
     held = False
     try:
-        with locked(lock, timeout=0, holder="another labctl"):
+        with locked(lock, timeout=0) as file:
             held = True
+            user.write(file)
             yield
     except HostTimeout as error:
         if held:
             raise
-        raise BoardBusy(
-            f"board {board.name} is in use: {error.message}", hint=error.hint
-        ) from error
+        raise locked_by_another(lock, board.name) from error
 
 
 class BoardClaim:
-    """The hold of this process on a board, from its taking to the end of the context.
+    """The claim of this process to a board, from its first lock to the end of the context.
 
-    ``state`` is what this host remembers of the board; a suffix says what. Methods raise LinkError
+    ``state`` is what this host remembers of the board; a suffix says what. Without a ``use`` the
+    lab's state is not asked: its lease is the caller's, or none is taken. Methods raise LinkError
     and BoardError.
     """
 
-    def __init__(self, board: Board, lab: LabFile, transport: Transport, state: Path):
+    def __init__(
+        self,
+        board: Board,
+        lab: LabFile,
+        transport: Transport,
+        state: Path,
+        use: BoardUse | None = None,
+    ):
         self.board = board
         self.lab = lab
         self.transport = transport
@@ -70,16 +80,16 @@ class BoardClaim:
         #: Whether an earlier process took it: a job that it began may be under way.
         self.is_inherited = False
         #: In the lab's state; None for a board that is in no lab.
-        self.in_lab: LabLease | None = None
+        self.in_lab: LabLease | None = lab_lease(lab, board, use)
+        #: The lease on the board as it was last seen, whoever has it; None: there was none.
+        self.seen: LeaseStatus | None = None
         #: File that keeps the last epoch that this host had of the board.
         self.epoch_file = state.with_suffix(".epoch")
+        self._use = use
+        self._user = BoardUser.this_process(lab, board, use)
         self._lock_file = state.with_suffix(".lock")
         #: It was taken by this process, and no trial has begun under it.
         self._is_new = False
-        self._has_looked = False
-        self._seen: LeaseStatus | None = None
-        #: How it answered to the first question for its lease, until that is wanted.
-        self._answers: Mapping[str, str] | None = None
         self._ending = ExitStack()
         self._locks = self._ending.enter_context(ExitStack())
         self._ending.callback(self._release)
@@ -95,58 +105,53 @@ class BoardClaim:
         self._ending.close()
 
     def lock(self) -> None:
-        """Keep others of this host out, by this address. Raises BoardBusy."""
-        self._locks.enter_context(lock_board(self.board, self._lock_file))
+        """Lock the board against others of this host, by this address.
+
+        The board is not contacted. Raises BoardBusy; also if another host has it in the lab.
+        """
+        self._locks.enter_context(lock_board(self.board, self._lock_file, self._user))
+        self._refuse_if_taken_in_lab()
 
     def lock_boot(self, boot_id: str) -> None:
-        """Keep others of this host out in this boot, by whatever address. Raises BoardBusy."""
+        """Lock the board against others of this host, by whatever address. Raises BoardBusy."""
         lock = board_state(boot_id, self.board).with_suffix(".lock")
-        self._locks.enter_context(lock_board(self.board, lock))
+        self._locks.enter_context(lock_board(self.board, lock, self._user))
 
-    def met(self, answers: Mapping[str, str], in_lab: LabLease | None) -> None:
-        """Take note of what the board answered to :func:`labctl.board.lease.lease_question`.
+    def met(self, facts: BoardFacts, answers: Mapping[str, str]) -> None:
+        """Recognise the board by its facts, under each of its names.
 
-        ``in_lab`` is the lease to take in the lab; None for none.
+        ``answers`` are those to :func:`labctl.board.lease.lease_question`. Raises BoardBusy.
         """
-        self._answers, self.in_lab = answers, in_lab
+        self.in_lab = lab_lease(self.lab, self.board, self._use, hardware_of(self.board, facts))
+        self.see(self.leases.status_in(answers))
+        self.lock_boot(facts.boot_id)
 
-    def look(self) -> None:
-        """See whose epoch is on the board, unless that was seen."""
-        if not self._has_looked:
-            self.read()
+    def see(self, status: LeaseStatus | None) -> None:
+        """Note the lease that is on the board; nothing is changed there under a newer one."""
+        self.seen = status
+        self.fence.epoch = status.lease.epoch if status else 0
 
-    def read(self) -> Lease | None:
-        """Read the lease on the board, whoever has it."""
-        before = self.leases.read()
-        self._saw(before)
-        return before
-
-    def _saw(self, lease: Lease | None) -> None:
-        """Let nothing be changed on the board once a newer lease than this one is there."""
-        self._has_looked = True
-        if self.lease is None:
-            self.fence.epoch = lease.epoch if lease else 0
+    @property
+    def on_board(self) -> Lease | None:
+        """The lease on the board as it was last seen."""
+        return None if self.seen is None else self.seen.lease
 
     def refuse_if_taken(
-        self, *, ours: Callable[[Lease], bool] | None = None, orphans: bool = False
+        self, *, ours: Mapping[str, object] | None = None, orphans: bool = False
     ) -> None:
-        """Raise BoardBusy while another controller measures there; nothing is sent to find out.
+        """Raise BoardBusy while another controller has the board, by its lease as last seen.
 
-        A lease that is ``ours`` is none of another's. With ``orphans`` a job of this host's whose
-        controller died keeps the board as well: a resumed run takes it over.
+        ``ours``: the last lease of the run that goes on, as its journal has it. With ``orphans`` a
+        job of this host whose controller died keeps the board as well: a resumed run takes it over.
         """
-        if self.in_lab is not None:
-            self.in_lab.refuse_if_taken()
-        before = self._seen = self._lease_status()
-        self._saw(before.lease if before else None)
-        if before is not None and not (ours and ours(before.lease)):
-            self._refuse_conflict(before, orphans=orphans)
+        self._refuse_if_taken_in_lab()
+        if self.seen is not None and asdict(self.seen.lease) != ours:
+            self._refuse_conflict(self.seen, orphans=orphans)
 
-    def _lease_status(self) -> LeaseStatus | None:
-        """Return the lease as it was when the facts were asked, unless its holder lived then."""
-        answers, self._answers = self._answers, None
-        seen = self.leases.status_in(answers) if answers is not None else None
-        return self.leases.status() if answers is None or (seen and seen.alive) else seen
+    def _refuse_if_taken_in_lab(self) -> None:
+        if self.in_lab is not None:
+            with naming_run(self.lab, self.board.name):
+                self.in_lab.refuse_if_taken()
 
     def _refuse_conflict(self, before: LeaseStatus, *, orphans: bool = False) -> None:
         """Raise BoardBusy rather than drive out a controller that is alive, or whose job runs."""
@@ -204,7 +209,7 @@ class BoardClaim:
             minimum_epoch=above,
             token=token,
             state=given,
-            seen=self._seen,
+            seen=self.seen,
             on_conflict=self._refuse_conflict,
             also=also,
             on_answers=on_answers,
@@ -232,21 +237,21 @@ class BoardClaim:
         Raises BoardBusy, HostError.
         """
         if self.in_lab is not None:
-            before = self.leases.read()
-            self._take_in_lab(new_own_token(), minimum_epoch=before.epoch + 1 if before else 0)
+            self._take_in_lab(new_own_token(), minimum_epoch=self.fence.epoch + 1)
 
     def _take_in_lab(self, token: str, *, minimum_epoch: int = 0, keep_epoch: int = 0) -> int:
         """Have the lab's lease; from then on nothing is sent without it. Return its epoch."""
         assert self.in_lab is not None
         was_taken = self.in_lab.is_taken
-        epoch = self.in_lab.take(token, minimum_epoch=minimum_epoch, keep_epoch=keep_epoch)
+        with naming_run(self.lab, self.board.name):
+            epoch = self.in_lab.take(token, minimum_epoch=minimum_epoch, keep_epoch=keep_epoch)
         if not was_taken:
             self._locks.enter_context(self.transport.only_while(self.in_lab.check))
         return epoch
 
     def _have(self, lease: Lease) -> None:
-        self.lease, self.is_inherited, self._seen = lease, False, None
-        self.fence.epoch = lease.epoch
+        self.lease, self.is_inherited = lease, False
+        self.see(LeaseStatus(lease, 0.0))
 
     def require(self) -> None:
         """Raise LeaseLost once the lab's lease is over: nothing is recorded without it."""
