@@ -15,7 +15,7 @@ from labctl.results.telemetry import LOUD
 from labctl.runs.board.compute_benchmark import benchmark_files, compute_rate
 from labctl.runs.board.deploy_preview import take_and_send
 from labctl.runs.board.lab_lease import BoardUse
-from labctl.runs.board.opening import ReadyBoard, way_to_board
+from labctl.runs.board.opening import ReadyBoard, WayToBoard
 from labctl.runs.board.state_changes import BoardChanges
 from labctl.runs.observer import Observer
 from labctl.transport import Transport
@@ -39,11 +39,11 @@ def probe_board(
     ``models`` are small GGUF files of this host: each is run, for the rate of the board's
     arithmetic with its quantization. The probe is compared with the last ones of its execution.
     What the board refuses to have measured is a note of it. Raises ConfigError (a model or its
-    program is missing, an earlier probe is of a newer labctl), what :func:`way_to_board` raises,
+    program is missing, an earlier probe is of a newer labctl), what :class:`WayToBoard` raises,
     LinkError, LeaseLost, HostError.
     """
     files = [benchmark_files(path, board, lab) for path in models]
-    with way_to_board(board, files, connect, observer, lab, use=BoardUse("probe")) as way:
+    with WayToBoard(board, files, connect, observer, lab, use=BoardUse("probe")) as way:
         ready = way.prepare(way.look())
         # Before minutes are measured: one of a newer labctl is refused.
         earlier = last_probes(lab.root, board.name, ready.held.facts.execution)

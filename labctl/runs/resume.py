@@ -26,7 +26,7 @@ from labctl.records import SCHEMA_VERSION, BoardFacts, Execution, PlanRecord, Ru
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.deploy_preview import send_observed, take_and_send
 from labctl.runs.board.lab_lease import BoardUse
-from labctl.runs.board.opening import ReadyBoard, way_to_board
+from labctl.runs.board.opening import ReadyBoard, WayToBoard
 from labctl.runs.board.session import BoardSession, differences, differences_in_kind
 from labctl.runs.context import RunContext, artifact_identities, program_sha256
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles, find_files
@@ -179,13 +179,13 @@ def resume_recorded(
     files = find_files(_recipe(run), board, lab.root)
     _refuse(run, [*_other_texts(plan, files)])
 
-    with way_to_board(
+    with WayToBoard(
         board,
         [files],
         connect,
         observer,
         lab,
-        use=BoardUse(f"run {run.recipe} (resumed)", plan.max_seconds, request.holder, request.job),
+        BoardUse(f"run {run.recipe} (resumed)", plan.max_seconds, request.holder, request.job),
         ours=Journal(directory.path, run.id).lease,
         build=request.build,
     ) as way:

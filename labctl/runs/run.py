@@ -11,7 +11,7 @@ from labctl.records import BoardFacts
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.deploy_preview import take_and_send
 from labctl.runs.board.lab_lease import BoardUse
-from labctl.runs.board.opening import way_to_board
+from labctl.runs.board.opening import WayToBoard
 from labctl.runs.board.session import BoardSession
 from labctl.runs.context import RunContext, plan_record, program_sha256, run_record
 from labctl.runs.inputs.prepare import find_files
@@ -93,17 +93,14 @@ def run_recorded(
     files = find_files(recipe, board, lab.root, untrusted=request.untrusted)
     directory = RunDirectory(lab.root / "runs" / new_run_id(recipe.name))
 
-    with way_to_board(
-        board, [files], connect, observer, lab, use=request.use, build=request.build
-    ) as way:
+    use, check = request.use, request.check_board
+    with WayToBoard(board, [files], connect, observer, lab, use, check, build=request.build) as way:
         held = way.look()
-        request.check_board(held.facts)
         directory.begin()
         session.contact(directory, recipe.name, board, held.facts.execution)
         observer.note(f"run directory: {directory.path}")
         ready = way.prepare(held)
         held, (prepared,) = ready.held, ready.prepared
-        request.check_board(held.facts)  # while models are fetched, it may become another
         # Planned before gigabytes are sent: what does not fit is refused at once.
         forecast = make_forecast(prepared, held.facts, held.rates)
         plan = plan_trials(recipe, forecast, max_seconds)

@@ -17,7 +17,7 @@ from tiny_gguf import write_tiny_gguf
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
 from labctl.runs.board.claim import board_state, lock_board
-from labctl.runs.board.in_use import BoardUser
+from labctl.runs.board.in_use import note_of_use
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.transport.registry import TRANSPORTS
 
@@ -82,7 +82,7 @@ def in_use(lab: Path, places: dict[str, str]) -> AbstractContextManager[object]:
     found = find_lab(lab, TRANSPORTS)
     board = found.board("rk1")
     lock = board_state(f"hdc tcp {places['closed']}", board).with_suffix(".lock")
-    return lock_board(board, lock, BoardUser.this_process(found, board, BoardUse("run q2")))
+    return lock_board(board, lock, note_of_use(found, board, BoardUse("run q2")))
 
 
 def prepare(case: dict[str, Any], lab: Path) -> None:

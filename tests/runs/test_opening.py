@@ -15,7 +15,7 @@ from labctl.config.recipe import Recipe
 from labctl.errors import BoardBusy, BoardNoSpace
 from labctl.runs import Observer, Outcome, RunRequest, run_recipe
 from labctl.runs.board.claim import board_state, lock_board
-from labctl.runs.board.in_use import BoardUser
+from labctl.runs.board.in_use import note_of_use
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.state import lab_state, this_user
 from labctl.transport import CommandResult, Transport
@@ -103,10 +103,10 @@ def asked(tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def locked_by(asked: Asked, holder: str) -> AbstractContextManager[None]:
     """Lock the board, as another process of this host does."""
-    user = BoardUser.this_process(asked.lab, asked.board, BoardUse("run q2", 0, holder))
+    note = note_of_use(asked.lab, asked.board, BoardUse("run q2", 0, holder))
     with asked.board.transport.open() as link:
         lock = board_state(link.label, asked.board).with_suffix(".lock")
-    return lock_board(asked.board, lock, user)
+    return lock_board(asked.board, lock, note)
 
 
 def kinds(commands: list[str]) -> list[str]:
@@ -130,10 +130,7 @@ def test_the_board_is_looked_at_for_what_is_missing_here_and_claimed_once(asked:
 
     class Steps(Observer):
         def step(self, step: str, done: float, total: float | None) -> None:
-            lock = board_state("this host", asked.board).with_suffix(".lock")
-            with lock_board(
-                asked.board, lock, BoardUser.this_process(asked.lab, asked.board, None)
-            ):
+            with locked_by(asked, "ann@desk"):
                 seen.append(step)
 
     asked.run(Steps())

@@ -5,7 +5,7 @@ live; those of this host are known again by the tokens of their leases.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +26,7 @@ from labctl.deploy.plan import agents_in
 from labctl.errors import BoardBusy, HostTimeout, InfraError
 from labctl.files import locked, state_dir, write_atomic
 from labctl.records import BoardFacts
-from labctl.runs.board.in_use import BoardUser, locked_by_another, naming_run
+from labctl.runs.board.in_use import locked_by_another, naming_run, note_of_use
 from labctl.runs.board.lab_lease import BoardUse, LabLease, hardware_of, lab_lease
 from labctl.runs.board.own_tokens import is_own_token, new_own_token
 from labctl.transport import CommandResult, Transport
@@ -39,18 +39,17 @@ def board_state(way: str, board: Board) -> Path:
 
 
 @contextmanager
-def lock_board(board: Board, lock: Path, user: BoardUser) -> Iterator[None]:
-    """Lock a board against other processes of this host, for a user. Raises BoardBusy."""
-    held = False
-    try:
-        with locked(lock, timeout=0) as file:
-            held = True
-            user.write(file)
-            yield
-    except HostTimeout as error:
-        if held:
-            raise
-        raise locked_by_another(lock, board.name) from error
+def lock_board(board: Board, lock: Path, note: str) -> Iterator[None]:
+    """Lock a board against other processes of this host. Raises BoardBusy.
+
+    ``note`` is that of :func:`labctl.runs.board.in_use.note_of_use`.
+    """
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(lock, timeout=0, note=note))
+        except HostTimeout as error:
+            raise locked_by_another(lock, board.name) from error
+        yield
 
 
 class BoardClaim:
@@ -86,7 +85,7 @@ class BoardClaim:
         #: File that keeps the last epoch that this host had of the board.
         self.epoch_file = state.with_suffix(".epoch")
         self._use = use
-        self._user = BoardUser.this_process(lab, board, use)
+        self._note = note_of_use(lab, board, use)
         self._lock_file = state.with_suffix(".lock")
         #: It was taken by this process, and no trial has begun under it.
         self._is_new = False
@@ -109,13 +108,13 @@ class BoardClaim:
 
         The board is not contacted. Raises BoardBusy; also if another host has it in the lab.
         """
-        self._locks.enter_context(lock_board(self.board, self._lock_file, self._user))
+        self._locks.enter_context(lock_board(self.board, self._lock_file, self._note))
         self._refuse_if_taken_in_lab()
 
     def lock_boot(self, boot_id: str) -> None:
         """Lock the board against others of this host, by whatever address. Raises BoardBusy."""
         lock = board_state(boot_id, self.board).with_suffix(".lock")
-        self._locks.enter_context(lock_board(self.board, lock, self._user))
+        self._locks.enter_context(lock_board(self.board, lock, self._note))
 
     def met(self, facts: BoardFacts, answers: Mapping[str, str]) -> None:
         """Recognise the board by its facts, under each of its names.
@@ -187,18 +186,14 @@ class BoardClaim:
         agent = BoardAgent(self.transport, path, workdir)
         return bool(running_jobs(self.transport, workdir, agent).jobs)
 
-    def take(
-        self,
-        *,
-        also: str = "",
-        on_answers: Callable[[Mapping[str, str]], None] = lambda _answers: None,
-    ) -> Lease:
+    def take(self, also: str) -> tuple[Lease, Mapping[str, str]]:
         """Take the board to measure on it: in the lab, then on itself.
 
-        The epoch is above every one that this host has ever had of the board, and the lab. ``also``
-        and ``on_answers`` are those of :meth:`BoardLease.acquire`. Raises BoardBusy while another
-        controller measures there, and what that raises.
+        The epoch is above every one that this host has ever had of the board, and the lab. Returns
+        the sections that ``also`` prints, as for :meth:`BoardLease.acquire`. Raises BoardBusy while
+        another controller measures there, and what that raises.
         """
+        answers: dict[str, str] = {}
         token = new_own_token()
         above, given = self._last_epoch, None
         if self.in_lab is not None:
@@ -212,14 +207,14 @@ class BoardClaim:
             seen=self.seen,
             on_conflict=self._refuse_conflict,
             also=also,
-            on_answers=on_answers,
+            on_answers=answers.update,
         )
         if self.in_lab is not None:
             self.in_lab.raise_epoch(taken.epoch)
         self._have(taken)
         self._is_new = True
         write_atomic(self.epoch_file, f"{taken.epoch}\n")
-        return taken
+        return taken, answers
 
     def keep(self, lease: Lease) -> None:
         """Have the board under a lease that an earlier process took.

@@ -209,10 +209,7 @@ def objects_of(prepared: Prepared) -> list[Object]:
         for file in prepared.models.values()
     ]
     own = [] if prepared.program is None else [prepared.program]
-    others = [
-        item for item in (*models, *prepared.files.values()) if item.sha256 not in _hashes(own)
-    ]
-    return [*own, *others]
+    return [*own, *models, *prepared.files.values()]
 
 
 def program_path(prepared: Prepared, paths: Mapping[str, str]) -> str:
@@ -224,10 +221,6 @@ def _size(model: ModelIdentity) -> int:
     """Return the size of a file that is here or expected; only an imported run knows none."""
     assert model.size_bytes is not None
     return model.size_bytes
-
-
-def _hashes(items: Sequence[Object]) -> set[str]:
-    return {item.sha256 for item in items}
 
 
 def sending(observer: Observer) -> OnProgress:

@@ -5,8 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
 from pathlib import Path
 
 from labctl.config.lab import Board, LabFile
@@ -17,46 +16,29 @@ from labctl.state import lab_state, this_user
 from labctl.state.tables import short_line
 from labctl.units import local_time
 
-#: Far above what :meth:`BoardUser.write` writes.
+#: Far above the length of a note.
 _MOST_BYTES = 16_000
 
 
-@dataclass(frozen=True)
-class BoardUser:
-    """A process of this host that has a board, as the file of its lock tells others.
+def note_of_use(lab: LabFile, board: Board, use: BoardUse | None) -> str:
+    """Return the note by which :func:`locked_by_another` knows that this process uses a board.
 
-    ``board`` is the board's name in the lab whose folder is ``lab``; ``since`` is in s since 1970.
+    Without a ``use`` the process brings the board back.
     """
-
-    pid: int
-    holder: str
-    purpose: str
-    since: float
-    board: str
-    lab: str
-
-    @classmethod
-    def this_process(cls, lab: LabFile, board: Board, use: BoardUse | None) -> "BoardUser":
-        """Return this process; without a ``use`` it brings the board back."""
-        holder, purpose = (use.holder, use.purpose) if use else (None, "recovery")
-        root = str(lab.root.absolute())
-        return cls(os.getpid(), holder or this_user(), purpose, time.time(), board.name, root)
-
-    def write(self, file: int) -> None:
-        """Write it to a lock's file; a full disk takes nobody's lock away."""
-        with suppress(OSError):
-            os.ftruncate(file, 0)
-            os.write(file, json.dumps(asdict(self)).encode())
+    holder, purpose = (use.holder, use.purpose) if use else (None, "recovery")
+    note = {"holder": holder or this_user(), "purpose": purpose, "since": time.time()}
+    run = {"runs": str(lab.root.absolute() / "runs"), "board": board.name, "pid": os.getpid()}
+    return json.dumps(note | run)
 
 
 def locked_by_another(lock: Path, board: str) -> BoardBusy:
     """Return the error for a board whose lock another process of this host has."""
     try:
         with lock.open("rb") as file:
-            user = BoardUser(**json.loads(file.read(_MOST_BYTES)))
-        run = run_under_way(Path(user.lab) / "runs", user.board, user.pid)
-        return _in_use(board, user.holder, user.since, user.purpose, run)
-    except (OSError, ValueError, TypeError):  # it was locked a moment ago
+            told = json.loads(file.read(_MOST_BYTES))
+        run = run_under_way(Path(told["runs"]), told["board"], told["pid"])
+        return _in_use(board, told["holder"], told["since"], told["purpose"], run)
+    except (OSError, ValueError, TypeError, KeyError):  # it was locked a moment ago
         return BoardBusy(f"board {board} is in use by another labctl of this host")
 
 

@@ -7,14 +7,17 @@ Where all is here already, the look and the claim are one contact.
 What a deploy would send is worked out before the first byte is sent.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
 
 from labctl.build import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.deploy import DeployPlan, refuse
 from labctl.errors import ConfigError, HostError, LabctlError, speaks_against_board
+from labctl.records import BoardFacts
 from labctl.runs.board.deploy_preview import memory_fits, missing_on, sending, warnings
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.session import BoardSession, hold_board
@@ -39,12 +42,18 @@ class ReadyBoard:
     warned: Sequence[str]
 
 
-@dataclass(frozen=True)
+@dataclass
 class WayToBoard:
-    """The way to one board for some recipes. Each step raises what :func:`way_to_board` says.
+    """The way to one board for some recipes; the board is let go at the end of the context.
 
-    ``ours`` is the last lease of a run that goes on, by its journal: it keeps nobody out. ``build``
-    makes the agent for the board's machine if that is missing here; None: nothing is built.
+    ``check`` may refuse the board by its facts, whenever it is looked at: while models are fetched,
+    it may become another. ``ours`` is the last lease of a run that goes on, by its journal: it
+    keeps nobody out. ``build`` makes the agent for the board's machine if that is missing here;
+    None: nothing is built.
+
+    Each step raises BoardBusy and what else :func:`labctl.runs.board.session.hold_board` raises,
+    what :func:`labctl.models.resolve` raises, and all problems of :func:`labctl.deploy.refuse` as
+    soon as they are known. A board that breaks the work off is to be checked before the next job.
     """
 
     board: Board
@@ -53,9 +62,23 @@ class WayToBoard:
     observer: Observer
     lab: LabFile
     use: BoardUse
-    ours: Mapping[str, object] | None
-    build: Callable[[BuildRequest], object] | None
-    _hold: ExitStack
+    check: Callable[[BoardFacts], None] = lambda _facts: None
+    ours: Mapping[str, object] | None = None
+    build: Callable[[BuildRequest], object] | None = None
+    _hold: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._hold.__exit__(kind, error, trace)
+        if isinstance(error, LabctlError) and speaks_against_board(error):
+            self._want_check(f"{self.use.purpose} broke off there: {error.message}")
 
     def look(self) -> BoardSession:
         """Contact the board if nobody has it; this host's lock is kept until it is let go."""
@@ -64,16 +87,19 @@ class WayToBoard:
         held = self._hold.enter_context(hold_board(self.board, transport, self.lab, self.use))
         held.survivors.note = self.observer.note
         held.claim.refuse_if_taken(ours=self.ours)
+        self.check(held.facts)
         for one in self.files:
             as_scheduled(one.recipe, held.facts)  # raises for CPUs that it does not have
         return held
 
     def prepare(self, held: BoardSession) -> ReadyBoard:
         """Fetch and build what is missing on this host, with no board held, and look again."""
-        if self.build is not None and (agent := self._missing_agent(held)):
-            self._hold.close()
-            self.build(agent)
-            held = self.look()
+        if self.build is not None:
+            machine, root = held.facts.machine, self.lab.root
+            if agent := missing_agent(machine, held.target, root, with_stale=True):
+                self._hold.close()
+                self.build(agent)
+                held = self.look()
         warned: list[str] = []
         is_ready = all(one.models_are_ready for one in self.files)
         if not is_ready:
@@ -92,44 +118,13 @@ class WayToBoard:
         held.bring_agent(sending(self.observer))
         return ReadyBoard(held, prepared, missing, warned)
 
-    def _missing_agent(self, held: BoardSession) -> BuildRequest | None:
-        return missing_agent(held.facts.machine, held.target, self.lab.root, with_stale=True)
-
-
-@contextmanager
-def way_to_board(
-    board: Board,
-    files: Sequence[RecipeFiles],
-    connect: Callable[[], Transport],
-    observer: Observer,
-    lab: LabFile,
-    *,
-    use: BoardUse,
-    ours: Mapping[str, object] | None = None,
-    build: Callable[[BuildRequest], object] | None = None,
-) -> Iterator[WayToBoard]:
-    """Let a board be looked at, and what it is to get be prepared; it is let go at the end.
-
-    Raises BoardBusy and what else :func:`labctl.runs.board.session.hold_board` raises, what
-    :func:`labctl.models.resolve` raises, and all problems of :func:`labctl.deploy.refuse` as soon
-    as they are known. A board that breaks the work off is to be checked before the next job.
-    """
-    with _blaming_board(board, lab, use, observer), ExitStack() as hold:
-        yield WayToBoard(board, files, connect, observer, lab, use, ours, build, hold)
-
-
-@contextmanager
-def _blaming_board(board: Board, lab: LabFile, use: BoardUse, observer: Observer) -> Iterator[None]:
-    """Ask for a health check of a board of the lab when it, or the way to it, breaks work off."""
-    try:
-        yield
-    except LabctlError as error:
-        if speaks_against_board(error) and lab.path.is_file() and board.name in lab.lab.boards:
-            reason = f"{use.purpose} broke off there: {error.message}"
+    def _want_check(self, reason: str) -> None:
+        """Ask for a health check of a board of the lab."""
+        name = self.board.name
+        if self.lab.path.is_file() and name in self.lab.lab.boards:
             try:
-                lab_state(lab).health.want_check(board.name, reason)
+                lab_state(self.lab).health.want_check(name, reason)
             except (ConfigError, HostError) as away:
-                observer.note(
-                    f"note: cannot record that board {board.name} needs a check: {away.message}"
+                self.observer.note(
+                    f"note: cannot record that board {name} needs a check: {away.message}"
                 )
-        raise

@@ -192,8 +192,7 @@ class BoardSession:
         if plan.missing:
             space = f"section space; df -P -k {remote_words(self.board.workdir)} 2>/dev/null"
             script.insert(0, space)
-        answers: dict[str, str] = {}
-        taken = self.claim.take(also="\n".join(script), on_answers=answers.update)
+        taken, answers = self.claim.take("\n".join(script))
         self.survivors.name(self.claim.leases.survivors)
         self.has_changes = bool(answers.get("changes", "unknown").strip())
         absent = {item.sha256 for item in self.store.missing_in(answers.get("store", ""), wanted)}
