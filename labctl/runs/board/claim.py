@@ -186,14 +186,13 @@ class BoardClaim:
         agent = BoardAgent(self.transport, path, workdir)
         return bool(running_jobs(self.transport, workdir, agent).jobs)
 
-    def take(self, also: str) -> tuple[Lease, Mapping[str, str]]:
+    def take(self, also: str) -> Lease:
         """Take the board to measure on it: in the lab, then on itself.
 
-        The epoch is above every one that this host has ever had of the board, and the lab. Returns
-        the sections that ``also`` prints, as for :meth:`BoardLease.acquire`. Raises BoardBusy while
-        another controller measures there, and what that raises.
+        The epoch is above every one that this host has ever had of the board, and the lab. ``also``
+        is that of :meth:`BoardLease.acquire`. Raises BoardBusy while another controller measures
+        there, and what that raises.
         """
-        answers: dict[str, str] = {}
         token = new_own_token()
         above, given = self._last_epoch, None
         if self.in_lab is not None:
@@ -207,14 +206,13 @@ class BoardClaim:
             seen=self.seen,
             on_conflict=self._refuse_conflict,
             also=also,
-            on_answers=answers.update,
         )
         if self.in_lab is not None:
             self.in_lab.raise_epoch(taken.epoch)
         self._have(taken)
         self._is_new = True
         write_atomic(self.epoch_file, f"{taken.epoch}\n")
-        return taken, answers
+        return taken
 
     def keep(self, lease: Lease) -> None:
         """Have the board under a lease that an earlier process took.

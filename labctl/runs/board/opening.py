@@ -10,8 +10,7 @@ What a deploy would send is worked out before the first byte is sent.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from labctl.build import BuildRequest
 from labctl.config.lab import Board, LabFile
@@ -70,13 +69,9 @@ class WayToBoard:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._hold.__exit__(kind, error, trace)
+    def __exit__(self, *raised: Any) -> None:
+        self._hold.__exit__(*raised)
+        _, error, _ = raised
         if isinstance(error, LabctlError) and speaks_against_board(error):
             self._want_check(f"{self.use.purpose} broke off there: {error.message}")
 

@@ -192,14 +192,15 @@ class BoardSession:
         if plan.missing:
             space = f"section space; df -P -k {remote_words(self.board.workdir)} 2>/dev/null"
             script.insert(0, space)
-        taken, answers = self.claim.take("\n".join(script))
+        taken = self.claim.take("\n".join(script))
+        answers = self.claim.leases.answers
         self.survivors.name(self.claim.leases.survivors)
         self.has_changes = bool(answers.get("changes", "unknown").strip())
         absent = {item.sha256 for item in self.store.missing_in(answers.get("store", ""), wanted)}
         free = free_bytes(answers.get("space", ""))
         is_room = free is None or free >= plan.bytes_to_send + SPARE_BYTES
         is_same = absent == {item.sha256 for item in plan.missing}
-        return taken, is_room and is_same and answers["boot"].strip() == self.facts.boot_id
+        return taken, is_room and is_same and answers.get("boot", "").strip() == self.facts.boot_id
 
     def hold_to_send(self) -> None:
         """Keep other controllers out while something is sent, until the context ends.
