@@ -16,8 +16,7 @@ from tiny_gguf import write_tiny_gguf
 
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
-from labctl.runs.board.claim import board_state, lock_board
-from labctl.runs.board.in_use import note_of_use
+from labctl.runs.board.claim import board_state, lock_board, note_of_use
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.transport.registry import TRANSPORTS
 

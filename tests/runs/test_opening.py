@@ -14,8 +14,7 @@ from labctl.config.lab import Board, LabFile, find_lab
 from labctl.config.recipe import Recipe
 from labctl.errors import BoardBusy, BoardNoSpace
 from labctl.runs import Observer, Outcome, RunRequest, run_recipe
-from labctl.runs.board.claim import board_state, lock_board
-from labctl.runs.board.in_use import note_of_use
+from labctl.runs.board.claim import board_state, lock_board, note_of_use
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.state import lab_state, this_user
 from labctl.transport import CommandResult, Transport
