@@ -265,12 +265,18 @@ def sha256_file(path: Path, progress: BytesDone | None = None) -> str:
 
 @contextmanager
 def locked(
-    path: Path, *, timeout: float, holder: str = "another labctl", make_folder: bool = True
+    path: Path,
+    *,
+    timeout: float,
+    holder: str = "another labctl",
+    make_folder: bool = True,
+    note: str = "",
 ) -> Iterator[int]:
     """Hold an exclusive lock between processes of this host; the kernel frees it on any death.
 
     Gives the lock's file descriptor: a program that inherits it holds the lock too, until the block
     ends.
+    ``note`` is written to the file for others; by default the process id.
     Raises HostTimeout when it is not free within ``timeout`` seconds; the message says whose it is.
     Without ``make_folder`` raises ConfigError if its folder is gone, also if it went meanwhile.
     """
@@ -303,10 +309,10 @@ def locked(
             )
         if not make_folder and not path.exists():
             raise gone
-        # For people only; a full disk takes nobody's lock away.
+        # To be read only; a full disk takes nobody's lock away.
         with suppress(OSError):
             os.ftruncate(file.fileno(), 0)
-            os.write(file.fileno(), f"{os.getpid()}\n".encode())
+            os.write(file.fileno(), f"{note or os.getpid()}\n".encode())
         try:
             yield file.fileno()
         finally:

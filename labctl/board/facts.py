@@ -143,7 +143,7 @@ def facts_in(answers: Mapping[str, str], transport: Transport, workdir: str) -> 
         memory_available_bytes=memory.get("MemAvailable"),
         serial=_line(answers, "serial"),
         compatible=_names(answers.get("compatible", "")) if sandbox is None else (),
-        storage_free_bytes=_free_bytes(answers.get("space", "")),
+        storage_free_bytes=free_bytes(answers.get("space", "")),
         storage_kind=_file_system(files, _line(answers, "directory") or workdir),
     )
 
@@ -239,7 +239,7 @@ def _cpu_list(status: str) -> str | None:
         return None
 
 
-def _free_bytes(text: str) -> int | None:
+def free_bytes(text: str) -> int | None:
     """Return the fourth column of ``df -P -k`` (POSIX) in bytes: what this user may still write.
 
     toybox counts what is reserved for root when root asks, coreutils does not.

@@ -28,7 +28,8 @@ from datetime import UTC, datetime
 
 from labctl.board.facts import SECTION, sections
 from labctl.board.job import Survivor, refusal
-from labctl.errors import BoardError, LeaseLost
+from labctl.checked import LONGEST_LINE
+from labctl.errors import BoardError, LeaseLost, printable_line
 from labctl.transport import CommandResult, Transport, last_object, remote_words, require
 from labctl.virtual.marks import BOOT_ID
 
@@ -197,6 +198,7 @@ class BoardLease:
         self._alive_seconds = alive_seconds
         self._fence = fence or Fence(transport, workdir)
         self.survivors: tuple[Survivor, ...] = ()
+        self.answers: Mapping[str, str] = {}
         self.path = self._fence.lease
 
     def read(self) -> Lease | None:
@@ -235,10 +237,10 @@ class BoardLease:
         try:
             fields = read_json(text)
             return Lease(
-                lab=str(fields["lab"]),
+                lab=_shown(fields["lab"]),
                 epoch=_epoch(fields["epoch"]),
-                host=str(fields["host"]),
-                utc=str(fields["utc"]),
+                host=_shown(fields["host"]),
+                utc=_shown(fields["utc"]),
                 token=str(fields.get("token", "")),
                 state=str(fields.get("state", "")),
             )
@@ -259,7 +261,6 @@ class BoardLease:
         seen: LeaseStatus | None = None,
         on_conflict: Callable[[LeaseStatus], None] = lambda _before: None,
         also: str = "",
-        on_answers: Callable[[Mapping[str, str]], None] = lambda _answers: None,
     ) -> Lease:
         """Take the board with an epoch above the board's and above ``minimum_epoch``.
 
@@ -268,7 +269,7 @@ class BoardLease:
         answer is lost. ``state`` names the lab's state that gave the board to the caller. A
         recently ``seen`` status is read again only if the lease has changed. All jobs on the board
         are ended first, and what outlived their supervisors: ``survivors``. ``also`` is a script
-        that prints sections in the same command, under the new lease; ``on_answers`` gets them.
+        that prints sections in the same command, under the new lease: ``answers``.
         Raises LinkError, BoardError, and LeaseLost if another controller was faster.
         """
         wanted = Lease(
@@ -282,19 +283,13 @@ class BoardLease:
         if seen is not None:
             on_conflict(seen)
             with suppress(LeaseLost):
-                return self._take(wanted, seen, also, on_answers)
+                return self._take(wanted, seen, also)
         before = self.status()
         if before is not None:
             on_conflict(before)
-        return self._take(wanted, before, also, on_answers)
+        return self._take(wanted, before, also)
 
-    def _take(
-        self,
-        wanted: Lease,
-        before: LeaseStatus | None,
-        also: str,
-        on_answers: Callable[[Mapping[str, str]], None],
-    ) -> Lease:
+    def _take(self, wanted: Lease, before: LeaseStatus | None, also: str) -> Lease:
         """Replace a lease by one of a greater epoch; raise LeaseLost if it has changed."""
         agent, seen = self._fence.agent, before.lease.epoch if before else 0
         lease = replace(wanted, epoch=max(wanted.epoch, seen + 1))
@@ -318,7 +313,7 @@ class BoardLease:
         text = require(result, what).text
         taken = last_object(text.partition("\n")[0]) or {}
         self.survivors = tuple(map(Survivor.model_validate, taken.get("survivors", ())))
-        on_answers(sections(text))
+        self.answers = sections(text)
         return lease
 
     def check(self, lease: Lease) -> None:
@@ -387,6 +382,11 @@ class BoardLease:
 
     def _run(self, script: str) -> str:
         return require(self._transport.run(script, timeout=self._timeout), self._unreadable).text
+
+
+def _shown(value: object) -> str:
+    """Return a text of the board that messages show: bounded, safe for a terminal."""
+    return printable_line(str(value))[:LONGEST_LINE]
 
 
 def _epoch(value: object) -> int:

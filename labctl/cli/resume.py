@@ -17,7 +17,7 @@ from labctl.errors import LabctlError
 from labctl.runs import Observer, ResumeRequest
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.lookup import find_run, find_unfinished
-from labctl.runs.resume import last_board
+from labctl.runs.record.under_way import last_board
 from labctl.runs.resume import resume as resume_run
 from labctl.state import lab_state, this_user
 

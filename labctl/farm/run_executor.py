@@ -22,7 +22,8 @@ from labctl.records.events import AnyEvent, Contact, Trial
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
-from labctl.runs.resume import ResumeRequest, last_board, resume
+from labctl.runs.record.under_way import last_board
+from labctl.runs.resume import ResumeRequest, resume
 from labctl.runs.run import RunRequest, run_recipe
 from labctl.runs.runner import Outcome
 from labctl.transport import Transport

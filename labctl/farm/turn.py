@@ -22,7 +22,7 @@ from labctl.errors import (
     LeaseLost,
 )
 from labctl.runs.record.directory import RunDirectory, run_directories
-from labctl.runs.resume import last_board
+from labctl.runs.record.under_way import last_board
 from labctl.state import Job, LabState, NewJob
 from labctl.state.job import claimed_by, worker_name
 from labctl.state.leases import busy, steady_seconds

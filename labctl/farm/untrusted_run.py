@@ -29,7 +29,7 @@ from labctl.config.recipe import Recipe
 from labctl.errors import BoardBusy, ConfigError, JobError, LabctlError, LeaseLost
 from labctl.farm.health.checking import check
 from labctl.files import host_reads, host_writes
-from labctl.records import Execution
+from labctl.records import BoardFacts, Execution
 from labctl.records.events import AnyEvent, Contact
 from labctl.removal import remove_tree
 from labctl.runs import (
@@ -132,10 +132,10 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
         lab_state(request.lab).health.get(board.name).require_work()
     look = _Look(request.lab, board, connect, observer, use)
 
-    def require_real(held: BoardSession) -> None:
-        if held.facts.execution is not Execution.BOARD:
+    def require_real(facts: BoardFacts) -> None:
+        if facts.execution is not Execution.BOARD:
             raise ConfigError(
-                f"board {board.name} is not real hardware ({held.facts.execution}): an"
+                f"board {board.name} is not real hardware ({facts.execution}): an"
                 " untrusted recipe would run its programs on the host of its emulator",
                 hint="choose a real board",
             )

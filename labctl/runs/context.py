@@ -20,7 +20,7 @@ from pydantic import JsonValue
 from labctl.board import LINK_LOSSES, BoardAgent, JobState
 from labctl.board.meter import Meter
 from labctl.build.source import run_git
-from labctl.errors import BoardError, BoardRebooted, InfraError, SurvivingProcess
+from labctl.errors import BoardRebooted, InfraError, SurvivingProcess
 from labctl.files import work_trees
 from labctl.records import (
     ArtifactIdentity,
@@ -43,9 +43,6 @@ from labctl.runs.planning.trials import Plan, PlannedTrial
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Attempt, Journal
 from labctl.transport import remote_words
-
-#: Pages that the kernel keeps for itself differ a little from boot to boot.
-_MEMORY_TOLERANCE = 0.02
 
 #: Reading it takes longer than planning a run.
 _installed_version = functools.cache(importlib.metadata.version)
@@ -84,12 +81,8 @@ class RunContext:
     lost: InfraError | None = None
 
     def __post_init__(self) -> None:
-        self.conditions = BoardConditions(
-            self.held.transport,
-            self.held.fence,
-            self.prepared.recipe.conditions,
-            self.observer.note,
-        )
+        wanted = self.prepared.recipe.conditions
+        self.conditions = self.held.conditions(wanted, self.observer.note)
 
     @property
     def agent(self) -> BoardAgent:
@@ -157,10 +150,7 @@ class RunContext:
         Raises LinkError (it does not answer), LeaseLost, BoardError (it is another board now, or
         another labctl of this host was faster).
         """
-        if (
-            renew_board(self.held, lambda: self.retry(self.held.look_again))
-            or self.held.claim.is_inherited
-        ):
+        if self.held.renew(self.retry) or self.held.claim.is_inherited:
             self.take_lease()
 
     def is_begun(self, attempt: Attempt) -> bool:
@@ -209,47 +199,6 @@ class RunContext:
             pass  # a board that restarted has no such job, but its files
         with suppress(InfraError):
             self.agent.remove(directory)
-
-
-def renew_board(held: BoardSession, look_again: Callable[[], BoardFacts]) -> bool:
-    """Wait until a held board answers again; True if it restarted, and its lease is to be renewed.
-
-    ``look_again`` returns its facts once it answers. Raises what that raises, LeaseLost, and
-    BoardError (it is another board now, or another labctl of this host was faster).
-    """
-    found, before = look_again(), held.facts
-    if differing := differences(before, found):
-        raise BoardError(f"board {held.board.name} is not the same any more: {differing[0]}")
-    held.facts = found
-    has_restarted = found.boot_id != before.boot_id
-    if has_restarted:
-        held.claim.lock_boot(found.boot_id)
-    return has_restarted
-
-
-def differences(before: BoardFacts, now: BoardFacts) -> list[str]:
-    """List what tells two looks at a board apart so that their numbers must not be put together.
-
-    How much is free, and which boot it is, may differ.
-    """
-    other = before.serial and now.serial and before.serial != now.serial
-    changed = [f"its serial number was {before.serial}, now it is {now.serial}"] if other else []
-    return changed + differences_in_kind(before, now)
-
-
-def differences_in_kind(before: BoardFacts, now: BoardFacts) -> list[str]:
-    """List what tells boards apart that are not of one kind and one system."""
-    found = []
-    for name in ("execution", "machine", "kernel", "os_version", "storage_kind", "emulator"):
-        was, is_now = getattr(before, name), getattr(now, name)
-        if was != is_now:
-            found.append(f"its {name.replace('_', ' ')} was {was}, now it is {is_now}")
-    if before.cpus != now.cpus:
-        found.append("its CPUs are others")
-    was, is_now = before.memory_total_bytes or 0, now.memory_total_bytes or 0
-    if abs(was - is_now) > _MEMORY_TOLERANCE * max(was, is_now):
-        found.append(f"its memory was {was} bytes, now it is {is_now}")
-    return found
 
 
 _HASH_SECONDS = 60.0

@@ -6,7 +6,8 @@ from functools import partial
 from labctl.config.lab import Board
 from labctl.errors import BoardError, ConfigError, LinkError
 from labctl.runs.observer import Observer, RunSession
-from labctl.runs.resume import ResumeRequest, last_board, resume_recorded
+from labctl.runs.record.under_way import last_board
+from labctl.runs.resume import ResumeRequest, resume_recorded
 from labctl.runs.run import RunRequest, run_recorded
 from labctl.runs.runner import Judge, Outcome, usual_status
 from labctl.transport import Transport

@@ -12,6 +12,7 @@ from labctl.deploy.plan import check_machine
 from labctl.errors import ConfigError
 from labctl.performance.prediction import board_rates, rates_of
 from labctl.records import BoardFacts, CpuFacts, Execution, TrialPrediction
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.session import hold_board
 from labctl.runs.inputs.prepare import Prepared, prepare, recipe_files
 from labctl.runs.inputs.programs import agent_notes
@@ -158,7 +159,10 @@ def preview_run(
     target = load_target(board.target, root)
     known = None if ask else last_seen(root, board.name)
     if known is None:
-        with connect() as transport, hold_board(board, transport, request.lab, request.use) as held:
+        with (
+            connect() as transport,
+            hold_board(board, transport, request.lab, BoardUse("plan")) as held,
+        ):
             known = SeenBoard(held.facts, "the board as it is now")
     else:
         check_machine(target, known.facts)

@@ -13,8 +13,9 @@ from labctl.performance.prediction import NEAR
 from labctl.records import BoardProbe, Execution, named_zones
 from labctl.results.telemetry import LOUD
 from labctl.runs.board.compute_benchmark import benchmark_files, compute_rate
+from labctl.runs.board.deploy_preview import take_and_send
 from labctl.runs.board.lab_lease import BoardUse
-from labctl.runs.board.opening import Opened, open_board
+from labctl.runs.board.opening import ReadyBoard, WayToBoard
 from labctl.runs.board.state_changes import BoardChanges
 from labctl.runs.observer import Observer
 from labctl.transport import Transport
@@ -40,22 +41,23 @@ def probe_board(
     ``models`` are small GGUF files of this host: each is run, for the rate of the board's
     arithmetic with its quantization. The probe is compared with the last ones of its execution.
     What the board refuses to have measured is a note of it. Raises ConfigError (a model or its
-    program is missing, an earlier probe is of a newer labctl), what :func:`open_board` raises,
+    program is missing, an earlier probe is of a newer labctl), what :class:`WayToBoard` raises,
     LinkError, LeaseLost, HostError.
     """
     files = [benchmark_files(path, board, lab) for path in models]
-    with open_board(board, files, connect, observer, lab, use=use) as opened:
+    with WayToBoard(board, files, connect, observer, lab, use) as way:
+        ready = way.prepare(way.look())
         # Before minutes are measured: one of a newer labctl is refused.
-        earlier = last_probes(lab.root, board.name, opened.held.facts.execution)
-        probe = _measured(opened, full=full)
+        earlier = last_probes(lab.root, board.name, ready.held.facts.execution)
+        probe = _measured(ready, observer, full=full)
     probe = compare_probes(probe, earlier)
     return probe, save_probe(lab.root, probe)
 
 
-def _measured(opened: Opened, *, full: bool) -> BoardProbe:
-    held, observer = opened.held, opened.observer
+def _measured(ready: ReadyBoard, observer: Observer, *, full: bool) -> BoardProbe:
+    held = ready.held
     effort = FULL if full else QUICK
-    _, paths = opened.take()
+    _, paths = take_and_send(held, ready.missing, observer)
     measuring = Measuring(
         held.transport,
         held.agent,
@@ -103,7 +105,7 @@ def _measured(opened: Opened, *, full: bool) -> BoardProbe:
     except JobError as error:
         notes.append(f"storage: {_not_measured(error)}")
     rates = []
-    for prepared in opened.prepared:
+    for prepared in ready.prepared:
         (model,) = prepared.models.values()
         observer.measuring(f"measure arithmetic, {model.path.name}")
         try:
@@ -111,7 +113,7 @@ def _measured(opened: Opened, *, full: bool) -> BoardProbe:
         except (ConfigError, JobError) as error:
             notes.append(f"arithmetic, {model.path.name}: {_not_measured(error)}")
     found["compute"] = tuple(rates)
-    if not opened.prepared:
+    if not ready.prepared:
         notes.append("arithmetic: no model was named (--model)")
     if not clocks:
         notes.append("frequencies and governors: the board does not report them")

@@ -24,17 +24,11 @@ from labctl.config.recipe import Recipe
 from labctl.errors import Blame, BoardError, ConfigError, LeaseLost
 from labctl.records import SCHEMA_VERSION, BoardFacts, Execution, PlanRecord, RunRecord, TrialRecord
 from labctl.results.gates import CompareGates, leave_open
-from labctl.runs.board.conditions import BoardConditions
+from labctl.runs.board.deploy_preview import send_observed, take_and_send
 from labctl.runs.board.lab_lease import BoardUse
-from labctl.runs.board.opening import Opened, open_board
-from labctl.runs.board.session import BoardSession
-from labctl.runs.context import (
-    RunContext,
-    artifact_identities,
-    differences,
-    differences_in_kind,
-    program_sha256,
-)
+from labctl.runs.board.opening import ReadyBoard, WayToBoard
+from labctl.runs.board.session import BoardSession, differences, differences_in_kind
+from labctl.runs.context import RunContext, artifact_identities, program_sha256
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles, find_files
 from labctl.runs.observer import Observer, RunSession
 from labctl.runs.planning.forecast import make_forecast
@@ -78,17 +72,15 @@ def _rate_text(rate: int | None) -> str:
     return "at a rate that was not measured" if rate is None else f"{size(rate)}/s"
 
 
-def _try_board(opened: Opened, prepared: Prepared) -> dict[str, str]:
+def _try_board(ready: ReadyBoard, observer: Observer) -> dict[str, str]:
     """Send a run's files to a board that it moves to; their paths there, by SHA-256.
 
     Raises ConfigError when the board cannot be as the recipe strictly wants it, and what
-    :meth:`Opened.take` raises. Nothing of the run is changed by then.
+    :func:`take_and_send` raises. Nothing of the run is changed by then.
     """
-    held = opened.held
-    _, paths = opened.take()
-    wanted = prepared.recipe.conditions
-    conditions = BoardConditions(held.transport, held.fence, wanted, opened.observer.note)
-    with conditions.held(held.claim.check):
+    held, (prepared,) = ready.held, ready.prepared
+    _, paths = take_and_send(held, ready.missing, observer)
+    with held.conditions(prepared.recipe.conditions, observer.note).held(held.claim.check):
         return paths
 
 
@@ -144,12 +136,6 @@ class ResumeRequest:
     attempt: int | None = None
 
 
-def last_board(directory: RunDirectory) -> str:
-    """Return the name of the last board of a run. Raises ConfigError."""
-    run = directory.run()
-    return Journal(directory.path, run.id).board or run.board
-
-
 def resume(
     request: ResumeRequest,
     connect: Callable[[], Transport],
@@ -195,21 +181,13 @@ def resume_recorded(
     files = find_files(_recipe(run), board, lab.root)
     _refuse(run, [*_other_texts(plan, files)])
 
-    def journal_now() -> Journal:  # until contact, another controller may go on with it
-        return Journal(directory.path, run.id)
-
-    def begin(held: BoardSession) -> None:
-        again = journal_now().resumptions + 1
-        session.contact(directory, run.recipe, board, held.facts.execution, resumed=again)
-        observer.note(f"run directory: {directory.path}")
-
-    with open_board(
+    with WayToBoard(
         board,
         [files],
         connect,
         observer,
         lab,
-        use=BoardUse(
+        BoardUse(
             f"run {run.recipe} (resumed)",
             plan.max_seconds,
             request.holder,
@@ -218,11 +196,17 @@ def resume_recorded(
             "resume",
             run.id,
         ),
-        ours=lambda lease: journal_now().holds(lease),
-        on_contact=begin,
+        ours=Journal(directory.path, run.id).lease,
         build=request.build,
-    ) as opened:
-        held, (prepared,), journal = opened.held, opened.prepared, journal_now()
+    ) as way:
+        held = way.look()
+        session.begin(directory)
+        journal = Journal(directory.path, run.id)  # until now another controller may have it
+        again = journal.resumptions + 1
+        session.contact(directory, run.recipe, board, held.facts.execution, resumed=again)
+        observer.note(f"run directory: {directory.path}")
+        ready = way.prepare(held)
+        held, (prepared,) = ready.held, ready.prepared
         changed = [*_other_models(run, prepared), *_other_board(run, held)]
         changed += _other_programs(run, held, prepared)
         _refuse(run, changed)
@@ -236,7 +220,7 @@ def resume_recorded(
         clock = RunClock(plan.max_seconds, plan.limits, forecast.of)
         moves = board.name != (journal.board or run.board)
         # A board that refuses the run leaves it as it was: that comes first.
-        sent = _try_board(opened, prepared) if moves else None
+        sent = _try_board(ready, observer) if moves else None
         done = _done(directory)
         if moves:
             done = leave_board(directory, journal, trials, done, board=board.name, clock=clock)
@@ -253,7 +237,7 @@ def resume_recorded(
             journal=journal,
             clock=clock,
             observer=observer,
-            paths=opened.send() if sent is None else sent,
+            paths=send_observed(held, ready.missing, observer) if sent is None else sent,
             program_sha256=program,
             compare=request.compare,
             meter=working_meter(board, observer),
@@ -357,7 +341,7 @@ def _take_over(
     for under the lease that it was started with, if that is on the board still; the controller that
     took it is dead, because its lock on this host is ours now.
     """
-    before = held.claim.leases.read()
+    before = held.claim.on_board
     still_ours, lost = journal.holds(before), None
     if undone is not None and (attempt := journal.attempt(undone.number)).open:
         if before is not None and still_ours and before.host == platform.node():

@@ -7,9 +7,11 @@ from functools import partial
 from labctl.build import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
+from labctl.records import BoardFacts
 from labctl.results.gates import CompareGates, leave_open
+from labctl.runs.board.deploy_preview import take_and_send
 from labctl.runs.board.lab_lease import BoardUse
-from labctl.runs.board.opening import open_board
+from labctl.runs.board.opening import WayToBoard
 from labctl.runs.board.session import BoardSession
 from labctl.runs.context import RunContext, plan_record, program_sha256, run_record
 from labctl.runs.inputs.prepare import find_files
@@ -31,8 +33,8 @@ class RunRequest:
 
     ``build`` builds the agent once the board has told its machine; None: nothing is built.
     ``compare`` judges the gates against other runs. ``untrusted``: nobody vouches for the recipe.
-    ``check_board`` may refuse the board whenever it is held; ``before_use`` gets it under the run's
-    lease, before anything of the recipe is sent, and may refuse it too. The board is taken for
+    ``check_board`` may refuse the board whenever it was looked at; ``before_use`` gets it under the
+    run's lease, before anything of the recipe is sent, and may refuse it too. The board is used for
     ``holder`` (``USER@HOST``; None: who runs this process) and the ``attempt`` at the ``job`` that
     has claimed it. A run of another ``kind`` is a part of that job, not its result.
     """
@@ -43,7 +45,7 @@ class RunRequest:
     build: Callable[[BuildRequest], object] | None = None
     compare: CompareGates = leave_open
     untrusted: bool = False
-    check_board: Callable[[BoardSession], None] = lambda _held: None
+    check_board: Callable[[BoardFacts], None] = lambda _facts: None
     before_use: Callable[[BoardSession], None] = lambda _held: None
     holder: str | None = None
     job: str | None = None
@@ -97,23 +99,14 @@ def run_recorded(
     files = find_files(recipe, board, lab.root, untrusted=request.untrusted)
     directory = RunDirectory(lab.root / "runs" / new_run_id(recipe.name))
 
-    def begin(held: BoardSession) -> None:
+    use, check = replace(request.use, run=directory.path.name), request.check_board
+    with WayToBoard(board, [files], connect, observer, lab, use, check, build=request.build) as way:
+        held = way.look()
         directory.begin()
         session.contact(directory, recipe.name, board, held.facts.execution)
         observer.note(f"run directory: {directory.path}")
-
-    with open_board(
-        board,
-        [files],
-        connect,
-        observer,
-        lab,
-        use=replace(request.use, run=directory.path.name),
-        check=request.check_board,
-        on_contact=begin,
-        build=request.build,
-    ) as opened:
-        held, (prepared,) = opened.held, opened.prepared
+        ready = way.prepare(held)
+        held, (prepared,) = ready.held, ready.prepared
         # Planned before gigabytes are sent: what does not fit is refused at once.
         forecast = make_forecast(prepared, held.facts, held.rates)
         plan = plan_trials(recipe, forecast, max_seconds)
@@ -125,9 +118,9 @@ def run_recorded(
             *plan.notes,
             *forecast.warnings,
         ]
-        for note in (note for note in notes if note not in opened.warned):
+        for note in (note for note in notes if note not in ready.warned):
             observer.note(f"note: {note}")
-        lease, paths = opened.take(request.before_use)
+        lease, paths = take_and_send(held, ready.missing, observer, request.before_use)
         notes += held.survivors.named
         program, meter = program_sha256(held, prepared), working_meter(board, observer)
         run = run_record(

@@ -214,19 +214,29 @@ def test_a_script_runs_in_the_command_that_takes_the_lease(
     transport: Transport, workdir: str
 ) -> None:
     lease = native_leases(transport, workdir)
-    answers: dict[str, str] = {}
     also = f"section now; cat {remote_words(lease.path)}\nsection next; exit 0"
-    mine = lease.acquire("lab", also=also, on_answers=answers.update)
-    assert json.loads(answers["now"])["token"] == mine.token
-    assert answers["next"] == ""
-    answers.clear()
+    mine = lease.acquire("lab", also=also)
+    assert json.loads(lease.answers["now"])["token"] == mine.token
+    assert lease.answers["next"] == ""
+    lease.answers = {}
 
     def refuse(_before: LeaseStatus) -> None:
         raise BoardError("in use")
 
     with pytest.raises(BoardError, match="in use"):
-        lease.acquire("other", also=also, on_answers=answers.update, on_conflict=refuse)
-    assert answers == {}
+        lease.acquire("other", also=also, on_conflict=refuse)
+    assert lease.answers == {}
+
+
+def test_what_a_lease_names_is_short_and_safe_for_terminals(
+    transport: Transport, workdir: str
+) -> None:
+    lease = native_leases(transport, workdir)
+    told = {"lab": "\x1b[2J", "epoch": 3, "host": "h" * 9000, "utc": "now\nthen", "token": "t"}
+    Path(lease.path).parent.mkdir(exist_ok=True)
+    Path(lease.path).write_text(json.dumps(told))
+    found = lease.read() or pytest.fail("there is no lease")
+    assert (found.lab, found.utc, len(found.host)) == ("\\x1b[2J", "now\\x0athen", 500)
 
 
 def test_who_respects_the_holder_takes_nothing(transport: Transport, workdir: str) -> None:

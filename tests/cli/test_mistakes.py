@@ -16,7 +16,8 @@ from tiny_gguf import write_tiny_gguf
 
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
-from labctl.runs.board.claim import board_state, lock_board
+from labctl.runs.board.claim import board_state, lock_board, note_of_use
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.transport.registry import TRANSPORTS
 
 MISTAKES: list[dict[str, Any]] = yaml.safe_load(
@@ -77,9 +78,10 @@ def places() -> Iterator[dict[str, str]]:
 
 def in_use(lab: Path, places: dict[str, str]) -> AbstractContextManager[object]:
     """Hold the board as another labctl of this host does."""
-    board = find_lab(lab, TRANSPORTS).board("rk1")
+    found = find_lab(lab, TRANSPORTS)
+    board = found.board("rk1")
     lock = board_state(f"hdc tcp {places['closed']}", board).with_suffix(".lock")
-    return lock_board(board, lock)
+    return lock_board(board, lock, note_of_use(found, board, BoardUse("run q2")))
 
 
 def prepare(case: dict[str, Any], lab: Path) -> None:

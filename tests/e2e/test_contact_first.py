@@ -17,7 +17,7 @@ from labctl.errors import ConfigError
 from labctl.files import cache_dir
 from labctl.records.events import Fetch
 from labctl.runs import BoardUse, Observer, ResumeRequest, find_files, hold_board, read_recipe
-from labctl.runs.board.opening import open_board
+from labctl.runs.board.opening import WayToBoard
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS, EventReader
 from labctl.runs.resume import resume
@@ -185,9 +185,9 @@ def test_it_is_everybodys_while_a_local_model_is_hashed(lab: LabUnderTest) -> No
                     seen.append((step, held.board.name))
 
     files = find_files(recipe, board, lab.root)
-    with open_board(board, [files], link, Looks(), found, use=use) as opened:
+    with WayToBoard(board, [files], link, Looks(), found, use=use) as way:
+        (prepared,) = way.prepare(way.look()).prepared
         assert seen
-        (prepared,) = opened.prepared
         content = (lab.root / "models" / "tiny.gguf").read_bytes()
         assert prepared.models["tiny"].identity.sha256 == hashlib.sha256(content).hexdigest()
 

@@ -1,7 +1,6 @@
 """`labctl deploy` on a board that somebody else uses: it waits, and sends nothing meanwhile."""
 
 import json
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from labs import TALKING, LabUnderTest, RunningLabctl, blamed, give_talker, said
 
 from labctl.config.lab import find_lab
 from labctl.runs import BoardUse, hold_board
+from labctl.state import this_user
 from labctl.transport import HdcTcpConfig, Transport
 from labctl.transport.registry import TRANSPORTS
 
@@ -82,7 +82,7 @@ def sent(lab: LabUnderTest, running: RunningLabctl) -> None:
 def test_it_waits_for_another_labctl_of_this_host(lab: LabUnderTest) -> None:
     with held(lab):
         blamed(lab.run("deploy", "--no-wait"), 3, "infra", "board vb is in use")
-        with waiting(lab, f"process {os.getpid()}") as running:
+        with waiting(lab, f"{this_user()} since", ": test") as running:
             pass
     sent(lab, running)
 
@@ -92,7 +92,7 @@ def test_verify_and_prune_wait_as_well(lab: LabUnderTest, command: str) -> None:
     words = ("store", command)
     with held(lab):
         blamed(lab.run(*words, "--no-wait"), 3, "infra", "board vb is in use")
-        with waiting(lab, f"process {os.getpid()}", words=words) as running:
+        with waiting(lab, f"{this_user()} since", ": test", words=words) as running:
             pass
     done = running.finish()
     assert done.exit_status == 0, (lab.root / "said").read_text()
@@ -109,7 +109,7 @@ def test_it_is_interrupted_while_it_waits(lab: LabUnderTest) -> None:
 def test_it_waits_for_another_deploy_and_no_longer_when_that_one_dies(lab: LabUnderTest) -> None:
     first = lab.start("deploy", "tiny", "--limit-rate", "100kB/s")
     first.waiting_for(lambda: any(Path(lab.board.workdir).glob("store/*.part*")))
-    with waiting(lab, f"process {first.process.pid}", quiet=False) as running:
+    with waiting(lab, ": deploy", quiet=False) as running:
         first.process.kill()
         first.finish()
     sent(lab, running)
@@ -120,7 +120,7 @@ def test_it_waits_for_a_run_and_sends_nothing_during_its_trials(lab: LabUnderTes
     measuring = lab.start("run", "talking")
     measuring.waiting_for(lambda: lab.is_under_way(1))
     before = brought(lab)
-    with waiting(lab, f"process {measuring.process.pid}") as running:
+    with waiting(lab, ": run talking (", ", trial 1 of") as running:
         assert measuring.finish().exit_status == 0
     sent(lab, running)
     (end,) = lab.root.glob("runs/*/end.json")

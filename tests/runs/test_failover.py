@@ -21,7 +21,8 @@ from labctl.farm.health import due
 from labctl.runs import Observer, RunRequest, run_with_failover
 from labctl.runs.board.conditions import BoardConditions
 from labctl.runs.record.directory import run_directories
-from labctl.runs.resume import ResumeRequest, last_board, resume
+from labctl.runs.record.under_way import last_board
+from labctl.runs.resume import ResumeRequest, resume
 from labctl.state import lab_state
 from labctl.state.health import Healths
 from labctl.transport import LocalConfig, Transport

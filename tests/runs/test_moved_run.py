@@ -19,7 +19,7 @@ from labctl.records import (
     PlanRecord,
     StorageRate,
 )
-from labctl.runs.context import differences, differences_in_kind
+from labctl.runs.board.session import differences, differences_in_kind
 from labctl.runs.planning.time_limits import Amount, RunClock
 from labctl.runs.planning.trials import Order, PlannedTrial, make_plan
 from labctl.runs.record.directory import RunDirectory

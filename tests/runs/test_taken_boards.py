@@ -4,15 +4,18 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import agent_builds
 import pytest
 
-from labctl.board import BoardAgent, BoardLease, StoredObject
+from labctl import process
+from labctl.board import BoardAgent, BoardLease
 from labctl.config.lab import Board, Lab, LabFile
 from labctl.config.target import load_target
-from labctl.deploy import describe
+from labctl.deploy import DeployPlan, Object, describe
 from labctl.deploy.plan import plan
 from labctl.deploy.send import deploy
 from labctl.errors import BoardBusy, BoardError, DeviceLost, LeaseLost
@@ -46,7 +49,9 @@ def meet(
     board = Board.model_validate(
         {"target": "host-x86_64", "workdir": str(workdir), "transport": LocalConfig()}
     )
-    facts = BoardFacts(execution=Execution.NATIVE_HOST, machine="m", kernel="k", boot_id="b")
+    facts = BoardFacts(
+        execution=Execution.NATIVE_HOST, machine="m", kernel="k", boot_id=process.boot_id()
+    )
     lab, target = LabFile(tmp_path, Lab(lab="lab", boards={})), load_target("host-x86_64")
     with LocalConfig().open() as link:
 
@@ -76,6 +81,12 @@ def with_agent(met: BoardSession, workdir: Path) -> BoardSession:
     return met
 
 
+def refuse_if_taken(met: BoardSession, *, orphans: bool = False) -> None:
+    """Look at the lease as it is now."""
+    met.claim.see(met.claim.leases.status())
+    met.claim.refuse_if_taken(orphans=orphans)
+
+
 def a_job_runs(workdir: Path) -> Path:
     """Leave a job that runs as long as a file is there, which is returned."""
     job = workdir / "jobs" / "1"
@@ -99,10 +110,10 @@ def silent_for(workdir: Path, seconds: float) -> None:
 def test_a_free_board_is_taken_and_left(
     met: BoardSession, held: BoardSession, workdir: Path
 ) -> None:
-    met.claim.refuse_if_taken()
+    refuse_if_taken(met)
     taken = held.take_lease()
     assert (workdir / "lease.alive").exists()
-    met.claim.refuse_if_taken()  # it is ours
+    refuse_if_taken(met)  # it is ours
     held.claim.give_up()
     assert not (workdir / "lease.alive").exists()
     assert json.loads((workdir / "lease").read_text())["epoch"] == taken.epoch
@@ -124,14 +135,32 @@ def test_what_is_wanted_is_looked_at_with_the_lease(
 ) -> None:
     agent_in_store(met, workdir)
     (good,) = held.store.contents()
-    torn = StoredObject("0" * 64, 5)
+    torn, absent = (Object(digit * 64, 5, workdir / "x", "x") for digit in "01")
     (workdir / "store" / torn.sha256).write_text("half")
     stamp = workdir / "store" / f"{good.sha256}.stamp"
     os.utime(stamp, (0, 0))
-    held.take_lease([good, torn, StoredObject("1" * 64, 5)])
+    agent = Object(good.sha256, good.size_bytes, workdir / "agent", "agent")
+    planned = DeployPlan((agent, torn, absent), (torn, absent))
+    assert held.take_for(planned)[1]
     assert stamp.stat().st_mtime > 0
     assert not (workdir / "store" / torn.sha256).exists()
     assert held.store.missing([good]) == []
+
+
+def test_a_plan_is_an_old_one_once_store_boot_or_space_changed(
+    met: BoardSession, held: BoardSession, workdir: Path
+) -> None:
+    agent_in_store(met, workdir)
+    (good,) = held.store.contents()
+    agent = Object(good.sha256, good.size_bytes, workdir / "agent", "agent")
+    large = replace(agent, sha256="1" * 64, size_bytes=1 << 60)
+    small = replace(large, size_bytes=5)
+    assert held.take_for(DeployPlan((agent, small), (small,)))[1]
+    assert not held.take_for(DeployPlan((agent,), (agent,)))[1]  # somebody sent it
+    assert not held.take_for(DeployPlan((agent, small), ()))[1]  # somebody removed it
+    assert not held.take_for(DeployPlan((agent, large), (large,)))[1]
+    held.facts = held.facts.model_copy(update={"boot_id": "the boot before"})
+    assert not held.take_for(DeployPlan((agent,), ()))[1]
 
 
 def test_a_lease_that_was_taken_over_is_left_as_well(held: BoardSession, workdir: Path) -> None:
@@ -142,7 +171,7 @@ def test_a_lease_that_was_taken_over_is_left_as_well(held: BoardSession, workdir
 
 def test_another_controller_is_not_driven_out(met: BoardSession, held: BoardSession) -> None:
     theirs = held.claim.leases.acquire("nightly")
-    for take in (met.claim.refuse_if_taken, held.take_lease):
+    for take in (partial(refuse_if_taken, met), held.take_lease):
         with pytest.raises(BoardBusy, match=r"is in use by nightly .*: it gave a sign of life"):
             take()
     held.claim.give_up()
@@ -166,12 +195,12 @@ def test_a_silent_one_whose_job_runs_is_alive(
     runs = a_job_runs(workdir)
     with pytest.raises(BoardBusy, match="a job runs there"):
         held.take_lease()
-    met.claim.refuse_if_taken()  # without an agent in the store nobody has started a job
+    refuse_if_taken(met)  # without an agent in the store nobody has started a job
     agent_in_store(met, workdir)
     with pytest.raises(BoardBusy, match="a job runs there"):
-        met.claim.refuse_if_taken()
+        refuse_if_taken(met)
     runs.unlink()
-    met.claim.refuse_if_taken()
+    refuse_if_taken(met)
     held.take_lease()
 
 
@@ -182,11 +211,11 @@ def test_a_job_of_a_dead_controller_of_this_host_is_measured_undisturbed(
     agent_in_store(met, workdir)
     held.take_lease()
     runs = a_job_runs(workdir)
-    met.claim.refuse_if_taken()
+    refuse_if_taken(met)
     with pytest.raises(BoardBusy, match="a job runs there"):
-        met.claim.refuse_if_taken(orphans=True)
+        refuse_if_taken(met, orphans=True)
     runs.unlink()
-    met.claim.refuse_if_taken(orphans=True)
+    refuse_if_taken(met, orphans=True)
 
 
 def test_who_sends_under_a_lease_of_this_host_leaves_it_to_the_run_whose_job_is_there(

@@ -29,6 +29,7 @@ from labctl.records import (
     TrialRecord,
 )
 from labctl.results.gates import CompareGates, leave_open
+from labctl.runs.board.session import BoardSession
 from labctl.runs.context import RunContext
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.observer import Observer
@@ -210,8 +211,10 @@ class PlayedBoard:
     def take_lease(self) -> Lease:
         return Lease("lab", self.claim.epoch, "host", "2026-11-21T00:00:00+00:00", "0123")
 
-    def lock_boot(self, boot_id: str) -> None:
-        """Nobody else is there."""
+    renew = BoardSession.renew
+
+    def conditions(self, *_wanted: object) -> "PlayedConditions":
+        return PlayedConditions(self.setting)
 
     def look_again(self) -> BoardFacts:
         self.setting.renewals += 1

@@ -10,6 +10,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from labctl.board import LINK_LOSSES, probe
@@ -18,7 +19,7 @@ from labctl.config.models import ModelSource
 from labctl.config.recipe import EngineChoice
 from labctl.config.recipe_parts import Scalar
 from labctl.config.target import load_target
-from labctl.deploy import DeployOptions, Stopwatch, refuse
+from labctl.deploy import refuse
 from labctl.engines import EngineParameters, Inputs
 from labctl.engines.server_lifecycle import Server, ServerHost, serve
 from labctl.engines.this_host import ThisHost
@@ -27,11 +28,10 @@ from labctl.files import host_writes
 from labctl.performance.prediction import ModelWorkload, Rates
 from labctl.records import ArtifactIdentity, BoardFacts, EndpointRecord, ModelIdentity
 from labctl.retry import RETRY_SECONDS, retry_infra
-from labctl.runs.board.deploy_preview import missing_objects, send, sending, wanted_on
+from labctl.runs.board.deploy_preview import missing_objects, sending, take_and_send
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.server_host import BoardServers
 from labctl.runs.board.session import BoardSession, hold_board
-from labctl.runs.context import renew_board
 from labctl.runs.inputs.servers import ServerFiles, find_server
 from labctl.runs.observer import Observer
 from labctl.runs.planning.memory_fit import MemoryFit
@@ -186,10 +186,7 @@ def _served_by_board(
     held.bring_agent(sending(observer))
     _fitting(request, files, held.facts, held.rates)  # before gigabytes are sent
     held.survivors.note = observer.note
-    held.take_lease(wanted_on(held, missing))
-    options = DeployOptions(progress=sending(observer), on_loss=observer.link_lost)
-    with Stopwatch().noted(held.rate_file) as watch:
-        paths = send(held, missing, options, watch, has_asked=True)
+    _, paths = take_and_send(held, missing, observer)
     program = files.program.file
     inputs = Inputs(
         files.program.tool.name if program is None else paths[program.sha256],
@@ -208,15 +205,10 @@ def _served_by_board(
         return servers
 
     def renew() -> None:
-        renew_board(
-            held,
-            lambda: retry_infra(
-                held.look_again,
-                on=LINK_LOSSES,
-                timeout=RETRY_SECONDS,
-                on_retry=observer.link_lost,
-            ),
+        retry = partial(
+            retry_infra, on=LINK_LOSSES, timeout=RETRY_SECONDS, on_retry=observer.link_lost
         )
+        held.renew(retry)
         held.take_lease()  # this ends a server that may still run
 
     machine = _Machine(held.facts, inputs, host, renew, held.rates)

@@ -1,12 +1,18 @@
 """A claim to one board: the lock of this host, the lease of the lab, the lease on the board.
 
 All that it took is given up in one place. Controllers of other hosts are not driven out while they
-live; those of this host are known again by the tokens of their leases.
+live; those of this host are known again by the tokens of their leases. Others are told the user of
+a board, the run, and how far the run is.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
@@ -24,9 +30,17 @@ from labctl.config.lab import Board, LabFile
 from labctl.deploy.plan import agents_in
 from labctl.errors import BoardBusy, HostTimeout, InfraError
 from labctl.files import locked, state_dir, write_atomic
-from labctl.runs.board.lab_lease import LabLease
+from labctl.records import BoardFacts
+from labctl.runs.board.lab_lease import BoardUse, LabLease, hardware_of, lab_lease
 from labctl.runs.board.own_tokens import is_own_token, new_own_token
+from labctl.runs.record.under_way import run_under_way
+from labctl.state import lab_state, this_user
+from labctl.state.tables import short_line
 from labctl.transport import CommandResult, Transport
+from labctl.units import local_time
+
+#: Far above the length of a note.
+_MOST_BYTES = 16_000
 
 
 def board_state(way: str, board: Board) -> Path:
@@ -35,30 +49,89 @@ def board_state(way: str, board: Board) -> Path:
     return state_dir() / "boards" / key
 
 
-@contextmanager
-def lock_board(board: Board, lock: Path) -> Iterator[None]:
-    """Keep other processes of this host out of a board. Raises BoardBusy."""
-    held = False
+def note_of_use(lab: LabFile, board: Board, use: BoardUse | None) -> str:
+    """Return the note by which :func:`locked_by_another` knows that this process uses a board.
+
+    Without a ``use`` the process brings the board back.
+    """
+    holder, purpose = (use.holder, use.purpose) if use else (None, "recovery")
+    note = {"holder": holder or this_user(), "purpose": purpose, "since": time.time()}
+    run = {"runs": str(lab.root.absolute() / "runs"), "board": board.name, "pid": os.getpid()}
+    return json.dumps(note | run)
+
+
+def locked_by_another(lock: Path, board: str) -> BoardBusy:
+    """Return the error for a board whose lock another process of this host has."""
     try:
-        with locked(lock, timeout=0, holder="another labctl"):
-            held = True
-            yield
-    except HostTimeout as error:
-        if held:
+        with lock.open("rb") as file:
+            told = json.loads(file.read(_MOST_BYTES))
+        run = run_under_way(Path(told["runs"]), told["board"], told["pid"])
+        return _in_use(board, told["holder"], told["since"], told["purpose"], run)
+    except (OSError, ValueError, TypeError, KeyError):  # it was locked a moment ago
+        return BoardBusy(f"board {board} is in use by another labctl of this host")
+
+
+@contextmanager
+def naming_run(lab: LabFile, board: str) -> Iterator[None]:
+    """Name the run too, where the lab's state raises BoardBusy because another has the board.
+
+    How far a run of another host is, its host alone knows.
+    """
+    try:
+        yield
+    except BoardBusy as error:
+        state = lab_state(lab)
+        lease = state.leases.get(board)
+        if lease is None or lease.damaged:
             raise
-        raise BoardBusy(
-            f"board {board.name} is in use: {error.message}", hint=error.hint
-        ) from error
+        if lease.host == socket.gethostname():
+            run = run_under_way(lab.root / "runs", board, lease.pid)
+            if run is None:
+                raise
+        else:
+            job = state.jobs.get(lease.job) if lease.job else None
+            run = job.run if job else None
+        what = f"{lease.purpose} on {lease.host}"
+        named = _in_use(board, lease.holder, lease.since, what, run)
+        named.hint = error.hint
+        raise named from error
+
+
+def _in_use(board: str, holder: str, since: float, purpose: str, run: str | None) -> BoardBusy:
+    told = f"{holder} since {local_time(since)}: {purpose}" + (f" ({run})" if run else "")
+    return BoardBusy(f"board {board} is in use by {short_line(told)}")
+
+
+@contextmanager
+def lock_board(board: Board, lock: Path, note: str) -> Iterator[None]:
+    """Lock a board against other processes of this host. Raises BoardBusy.
+
+    ``note`` is that of :func:`note_of_use`.
+    """
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(lock, timeout=0, note=note))
+        except HostTimeout as error:
+            raise locked_by_another(lock, board.name) from error
+        yield
 
 
 class BoardClaim:
-    """The hold of this process on a board, from its taking to the end of the context.
+    """The claim of this process to a board, from its first lock to the end of the context.
 
-    ``state`` is what this host remembers of the board; a suffix says what. Methods raise LinkError
+    ``state`` is what this host remembers of the board; a suffix says what. Without a ``use`` the
+    lab's state is not asked: its lease is the caller's, or none is taken. Methods raise LinkError
     and BoardError.
     """
 
-    def __init__(self, board: Board, lab: LabFile, transport: Transport, state: Path):
+    def __init__(
+        self,
+        board: Board,
+        lab: LabFile,
+        transport: Transport,
+        state: Path,
+        use: BoardUse | None = None,
+    ):
         self.board = board
         self.lab = lab
         self.transport = transport
@@ -70,16 +143,16 @@ class BoardClaim:
         #: Whether an earlier process took it: a job that it began may be under way.
         self.is_inherited = False
         #: In the lab's state; None for a board that is in no lab.
-        self.in_lab: LabLease | None = None
+        self.in_lab: LabLease | None = lab_lease(lab, board, use)
+        #: The lease on the board as it was last seen, whoever has it; None: there was none.
+        self.seen: LeaseStatus | None = None
         #: File that keeps the last epoch that this host had of the board.
         self.epoch_file = state.with_suffix(".epoch")
+        self._use = use
+        self._note = note_of_use(lab, board, use)
         self._lock_file = state.with_suffix(".lock")
         #: It was taken by this process, and no trial has begun under it.
         self._is_new = False
-        self._has_looked = False
-        self._seen: LeaseStatus | None = None
-        #: How it answered to the first question for its lease, until that is wanted.
-        self._answers: Mapping[str, str] | None = None
         self._ending = ExitStack()
         self._locks = self._ending.enter_context(ExitStack())
         self._ending.callback(self._release)
@@ -95,60 +168,56 @@ class BoardClaim:
         self._ending.close()
 
     def lock(self) -> None:
-        """Keep others of this host out, by this address. Raises BoardBusy."""
-        self._locks.enter_context(lock_board(self.board, self._lock_file))
+        """Lock the board against others of this host, by this address.
+
+        The board is not contacted. Raises BoardBusy; also if another host has it in the lab.
+        """
+        self._locks.enter_context(lock_board(self.board, self._lock_file, self._note))
+        self._refuse_if_taken_in_lab()
 
     def lock_boot(self, boot_id: str) -> None:
-        """Keep others of this host out in this boot, by whatever address. Raises BoardBusy."""
+        """Lock the board against others of this host, by whatever address. Raises BoardBusy."""
         lock = board_state(boot_id, self.board).with_suffix(".lock")
-        self._locks.enter_context(lock_board(self.board, lock))
+        self._locks.enter_context(lock_board(self.board, lock, self._note))
 
-    def met(self, answers: Mapping[str, str], in_lab: LabLease | None) -> None:
-        """Take note of what the board answered to :func:`labctl.board.lease.lease_question`.
+    def met(self, facts: BoardFacts, answers: Mapping[str, str]) -> None:
+        """Recognise the board by its facts, under each of its names.
 
-        ``in_lab`` is the lease to take in the lab; None for none.
+        ``answers`` are those to :func:`labctl.board.lease.lease_question`. Raises BoardBusy.
         """
-        self._answers, self.in_lab = answers, in_lab
+        self.in_lab = lab_lease(self.lab, self.board, self._use, hardware_of(self.board, facts))
+        self.see(self.leases.status_in(answers))
+        self.lock_boot(facts.boot_id)
 
-    def look(self) -> None:
-        """See whose epoch is on the board, unless that was seen."""
-        if not self._has_looked:
-            self.read()
+    def see(self, status: LeaseStatus | None) -> None:
+        """Note the lease that is on the board; nothing is changed there under a newer one."""
+        self.seen = status
+        self.fence.epoch = status.lease.epoch if status else 0
 
-    def read(self) -> Lease | None:
-        """Read the lease on the board, whoever has it."""
-        before = self.leases.read()
-        self._saw(before)
-        return before
-
-    def _saw(self, lease: Lease | None) -> None:
-        """Let nothing be changed on the board once a newer lease than this one is there."""
-        self._has_looked = True
-        if self.lease is None:
-            self.fence.epoch = lease.epoch if lease else 0
+    @property
+    def on_board(self) -> Lease | None:
+        """The lease on the board as it was last seen."""
+        return None if self.seen is None else self.seen.lease
 
     def refuse_if_taken(
-        self, *, ours: Callable[[Lease], bool] | None = None, orphans: bool = False
+        self, *, ours: Mapping[str, object] | None = None, orphans: bool = False
     ) -> None:
-        """Raise BoardBusy while another controller measures there; nothing is sent to find out.
+        """Raise BoardBusy while another controller has the board, by its lease as last seen.
 
-        A lease that is ``ours`` is none of another's. With ``orphans`` a job of this host's whose
-        controller died keeps the board as well: a resumed run takes it over.
+        ``ours``: the last lease of the run that goes on, as its journal has it. With ``orphans`` a
+        job of this host whose controller died keeps the board as well: a resumed run takes it over.
         """
-        if self.in_lab is not None:
-            self.in_lab.refuse_if_taken()
-        before = self._seen = self._lease_status()
-        self._saw(before.lease if before else None)
-        if before is not None and not (ours and ours(before.lease)):
+        self._refuse_if_taken_in_lab()
+        before = self.seen
+        if before is not None and asdict(before.lease) != ours:
             self._refuse_conflict(before, orphans=orphans)
         elif before is None and self.in_lab is not None:
             self.in_lab.saw_idle()
 
-    def _lease_status(self) -> LeaseStatus | None:
-        """Return the lease as it was when the facts were asked, unless its holder lived then."""
-        answers, self._answers = self._answers, None
-        seen = self.leases.status_in(answers) if answers is not None else None
-        return self.leases.status() if answers is None or (seen and seen.alive) else seen
+    def _refuse_if_taken_in_lab(self) -> None:
+        if self.in_lab is not None:
+            with naming_run(self.lab, self.board.name):
+                self.in_lab.refuse_if_taken()
 
     def _refuse_conflict(self, before: LeaseStatus, *, orphans: bool = False) -> None:
         """Raise BoardBusy rather than drive out a controller that is alive, or whose job runs."""
@@ -189,17 +258,12 @@ class BoardClaim:
         agent = BoardAgent(self.transport, path, workdir)
         return bool(running_jobs(self.transport, workdir, agent).jobs)
 
-    def take(
-        self,
-        *,
-        also: str = "",
-        on_answers: Callable[[Mapping[str, str]], None] = lambda _answers: None,
-    ) -> Lease:
+    def take(self, also: str) -> Lease:
         """Take the board to measure on it: in the lab, then on itself.
 
         The epoch is above every one that this host has ever had of the board, and the lab. ``also``
-        and ``on_answers`` are those of :meth:`BoardLease.acquire`. Raises BoardBusy while another
-        controller measures there, and what that raises.
+        is that of :meth:`BoardLease.acquire`. Raises BoardBusy while another controller measures
+        there, and what that raises.
         """
         token = new_own_token()
         above, given = self._last_epoch, None
@@ -211,10 +275,9 @@ class BoardClaim:
             minimum_epoch=above,
             token=token,
             state=given,
-            seen=self._seen,
+            seen=self.seen,
             on_conflict=self._refuse_conflict,
             also=also,
-            on_answers=on_answers,
         )
         if self.in_lab is not None:
             self.in_lab.raise_epoch(taken.epoch)
@@ -239,25 +302,25 @@ class BoardClaim:
         Raises BoardBusy, HostError.
         """
         if self.in_lab is not None:
-            before = self.leases.read()
-            left = self.in_lab.left_run(before)
+            left = self.in_lab.left_run(self.on_board)
             if left is not None and self._has_running_jobs():
                 raise left
             self.in_lab.saw_idle()
-            self._take_in_lab(new_own_token(), minimum_epoch=before.epoch + 1 if before else 0)
+            self._take_in_lab(new_own_token(), minimum_epoch=self.fence.epoch + 1)
 
     def _take_in_lab(self, token: str, *, minimum_epoch: int = 0, keep_epoch: int = 0) -> int:
         """Have the lab's lease; from then on nothing is sent without it. Return its epoch."""
         assert self.in_lab is not None
         was_taken = self.in_lab.is_taken
-        epoch = self.in_lab.take(token, minimum_epoch=minimum_epoch, keep_epoch=keep_epoch)
+        with naming_run(self.lab, self.board.name):
+            epoch = self.in_lab.take(token, minimum_epoch=minimum_epoch, keep_epoch=keep_epoch)
         if not was_taken:
             self._locks.enter_context(self.transport.only_while(self.in_lab.check))
         return epoch
 
     def _have(self, lease: Lease) -> None:
-        self.lease, self.is_inherited, self._seen = lease, False, None
-        self.fence.epoch = lease.epoch
+        self.lease, self.is_inherited = lease, False
+        self.see(LeaseStatus(lease, 0.0))
 
     def require(self) -> None:
         """Raise LeaseLost once the lab's lease is over: nothing is recorded without it."""

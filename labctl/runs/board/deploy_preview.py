@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from labctl.board import StoredObject, survey
+from labctl.board import Lease, survey
 from labctl.config.lab import Board
 from labctl.deploy import (
     DeployOptions,
@@ -15,6 +15,7 @@ from labctl.deploy import (
     Stopwatch,
     known_rate,
     problems,
+    refuse,
 )
 from labctl.deploy.send import deploy
 from labctl.errors import ConfigError, LabctlError, LinkError
@@ -124,14 +125,38 @@ def missing_objects(
     return replace(wanted, arrived_bytes=arrived), found
 
 
-def wanted_on(held: BoardSession, plan: DeployPlan) -> list[StoredObject]:
-    """Return what a plan wants in a board's store, the agent included."""
-    return [*(item.stored for item in plan.objects), held.agent_object.stored]
+def take_and_send(
+    held: BoardSession,
+    plan: DeployPlan,
+    observer: Observer,
+    before_use: Callable[[BoardSession], None] = lambda _held: None,
+) -> tuple[Lease, dict[str, str]]:
+    """Take a board's lease, and send what it lacks; the lease, and the paths by SHA-256.
+
+    ``before_use`` gets the board between the two: it is ours, and nothing was sent. A board that is
+    no longer as it was planned for is looked at again. Raises what that,
+    :meth:`BoardSession.take_for` and :func:`send` raise.
+    """
+    plan = replace(plan, objects=(*plan.objects, held.agent_object))
+    lease, is_as_planned = held.take_for(plan)
+    before_use(held)
+    if not is_as_planned:
+        held.renew(lambda look: look())
+    return lease, send_observed(held, plan, observer, has_asked=is_as_planned)
+
+
+def send_observed(
+    held: BoardSession, plan: DeployPlan, observer: Observer, *, has_asked: bool = False
+) -> dict[str, str]:
+    """Send what the board lacks as :func:`send` does; an observer sees how far it is."""
+    options = DeployOptions(progress=sending(observer), on_loss=observer.link_lost)
+    with Stopwatch().noted(held.rate_file) as watch:
+        return send(held, plan, options, watch, has_asked=has_asked)
 
 
 def send(
     held: BoardSession,
-    wanted: DeployPlan,
+    plan: DeployPlan,
     options: DeployOptions,
     watch: Stopwatch | None = None,
     *,
@@ -140,11 +165,13 @@ def send(
     """Carry out a plan under the board's lease; the paths by SHA-256.
 
     ``watch`` counts what is sent. ``has_asked``: the store was asked for it with the lease. Raises
-    what :func:`labctl.deploy.send.deploy` raises, LeaseLost.
+    what :func:`missing_objects` and :func:`labctl.deploy.send.deploy` raise, LeaseLost, and all
+    reasons why the board cannot take the files.
     """
     # What is there is noted as wanted, by the agent; what is torn goes, to make room for its like.
     if not has_asked:
-        held.store.missing(wanted_on(held, wanted))
+        plan, found = missing_objects(held, (*plan.objects, held.agent_object))
+        refuse(found, held.board.name)
     sign = signs_of_life(held)
 
     def pace(count: int) -> None:
@@ -153,7 +180,7 @@ def send(
         if watch:
             watch(count)
 
-    return deploy(held.store, wanted, replace(options, pace=pace))
+    return deploy(held.store, plan, replace(options, pace=pace))
 
 
 def signs_of_life(held: BoardSession, every: float = SIGN_SECONDS) -> Callable[[int], None]:
@@ -182,10 +209,7 @@ def objects_of(prepared: Prepared) -> list[Object]:
         for file in prepared.models.values()
     ]
     own = [] if prepared.program is None else [prepared.program]
-    others = [
-        item for item in (*models, *prepared.files.values()) if item.sha256 not in _hashes(own)
-    ]
-    return [*own, *others]
+    return [*own, *models, *prepared.files.values()]
 
 
 def program_path(prepared: Prepared, paths: Mapping[str, str]) -> str:
@@ -197,10 +221,6 @@ def _size(model: ModelIdentity) -> int:
     """Return the size of a file that is here or expected; only an imported run knows none."""
     assert model.size_bytes is not None
     return model.size_bytes
-
-
-def _hashes(items: Sequence[Object]) -> set[str]:
-    return {item.sha256 for item in items}
 
 
 def sending(observer: Observer) -> OnProgress:

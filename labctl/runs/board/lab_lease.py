@@ -9,7 +9,6 @@ them.
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 from weakref import WeakValueDictionary
 
 from labctl.board import Lease
@@ -45,23 +44,6 @@ class BoardUse:
     run: str | None = None
 
 
-class Kept(Protocol):
-    """Lease that is renewed. All methods are called by the thread that renews."""
-
-    @property
-    def held(self) -> StateLease:
-        """The lease as it was last known."""
-
-    def renewed(self, now: StateLease | LeaseLost) -> None:
-        """Take note of the lease as it is now."""
-
-    def kept_for_another(self, by: Reservation | None) -> None:
-        """Take note of what keeps the board for somebody else now."""
-
-    def unanswered(self, error: HostError | ConfigError) -> None:
-        """Take note that the lease was not renewed; the database may answer before it is over."""
-
-
 class LeaseRenewer:
     """Renews the leases that it has; the thread lives as long as there are any.
 
@@ -71,13 +53,13 @@ class LeaseRenewer:
     def __init__(self, leases: BoardLeases, *, renewals: int = _RENEWALS):
         self._leases = leases
         self._renewals = renewals
-        self._kept: list[Kept] = []
+        self._kept: list[LabLease] = []
         self._changed = threading.Condition()
         #: Held during a transaction, and until all have its result.
         self._renewing = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def add(self, lease: Kept) -> None:
+    def add(self, lease: "LabLease") -> None:
         """Renew a lease that was just taken."""
         with self._changed:
             self._kept.append(lease)
@@ -85,7 +67,7 @@ class LeaseRenewer:
                 self._thread = threading.Thread(target=self._keep, name="leases", daemon=True)
                 self._thread.start()
 
-    def remove(self, lease: Kept) -> None:
+    def remove(self, lease: "LabLease") -> None:
         """Renew a lease no more; a renewal under way is waited for."""
         self._forget(lease)
         if self._renewing.acquire(timeout=_LEAVE_SECONDS):
@@ -104,7 +86,7 @@ class LeaseRenewer:
                     kept = list(self._kept)
                 self._renew(kept)
 
-    def _renew(self, kept: Sequence[Kept]) -> None:
+    def _renew(self, kept: Sequence["LabLease"]) -> None:
         held = [one.held for one in kept]
         try:
             for one, now in zip(kept, self._leases.renew_all(held), strict=True):
@@ -119,7 +101,7 @@ class LeaseRenewer:
         for one, lease in zip(kept, held, strict=True):
             one.kept_for_another(others.get(lease.board))
 
-    def _forget(self, lease: Kept) -> None:
+    def _forget(self, lease: "LabLease") -> None:
         with self._changed:
             if lease in self._kept:
                 self._kept.remove(lease)

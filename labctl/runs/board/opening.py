@@ -1,33 +1,23 @@
-"""The beginning of every run: contact first, fetch later.
+"""The way of a run to its board: look, prepare, claim once.
 
 A loose cable, a board of another target or one that is taken shows in seconds, not after gigabytes
 were downloaded, quantized or hashed. While they are, the board is let go: nobody waits for that.
+Where all is here already, the look and the claim are one contact.
 
 What a deploy would send is worked out before the first byte is sent.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Self
 
-from labctl.board import Lease
 from labctl.build import BuildRequest
 from labctl.config.lab import Board, LabFile
-from labctl.deploy import (
-    DeployOptions,
-    DeployPlan,
-    Stopwatch,
-    refuse,
-)
+from labctl.deploy import DeployPlan, refuse
 from labctl.errors import ConfigError, HostError, LabctlError, speaks_against_board
-from labctl.runs.board.deploy_preview import (
-    memory_fits,
-    missing_on,
-    send,
-    sending,
-    wanted_on,
-    warnings,
-)
+from labctl.records import BoardFacts
+from labctl.runs.board.deploy_preview import memory_fits, missing_on, sending, warnings
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.session import BoardSession, hold_board
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles
@@ -39,111 +29,97 @@ from labctl.transport import Transport
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A board that is ours until the context ends, and recipes that nothing of is missing here."""
+class ReadyBoard:
+    """A board that can be claimed for recipes of which nothing is missing on this host.
+
+    ``missing`` is what it lacks. ``warned``: warnings that were shown before models were fetched.
+    """
 
     held: BoardSession
     prepared: Sequence[Prepared]
     missing: DeployPlan
-    observer: Observer
-    #: Warnings that were shown already, before models were fetched.
-    warned: Sequence[str] = ()
-
-    def take(
-        self, before_use: Callable[[BoardSession], None] = lambda _held: None
-    ) -> tuple[Lease, dict[str, str]]:
-        """Take the board's lease, and send what it lacks; the lease, and the paths by SHA-256.
-
-        ``before_use`` gets the board between the two: it is ours, and nothing was sent. Raises what
-        that, :meth:`BoardSession.take_lease` and :meth:`send` raise.
-        """
-        lease = self.held.take_lease(wanted_on(self.held, self.missing))
-        before_use(self.held)
-        return lease, self.send(has_asked=True)
-
-    def send(self, *, has_asked: bool = False) -> dict[str, str]:
-        """Send what the board lacks, under its lease; the paths there by SHA-256.
-
-        Raises what :func:`labctl.deploy.send.deploy` raises, LeaseLost.
-        """
-        options = DeployOptions(progress=sending(self.observer), on_loss=self.observer.link_lost)
-        with Stopwatch().noted(self.held.rate_file) as watch:
-            return send(self.held, self.missing, options, watch, has_asked=has_asked)
+    warned: Sequence[str]
 
 
-@contextmanager
-def open_board(
-    board: Board,
-    files: Sequence[RecipeFiles],
-    connect: Callable[[], Transport],
-    observer: Observer,
-    lab: LabFile,
-    *,
-    use: BoardUse,
-    ours: Callable[[Lease], bool] | None = None,
-    check: Callable[[BoardSession], None] = lambda _held: None,
-    on_contact: Callable[[BoardSession], None] = lambda _held: None,
-    build: Callable[[BuildRequest], object] | None = None,
-) -> Iterator[Opened]:
-    """Hold a board, see what it can take, fetch the models, and look again before it is used.
+@dataclass
+class WayToBoard:
+    """The way to one board for some recipes; the board is let go at the end of the context.
 
-    A lease that is ``ours`` is no conflict. ``check`` may refuse the board whenever it is held:
-    while models are fetched, it may become another. ``on_contact`` gets the board when it has
-    answered and is free, before anything is fetched; ``build`` then makes the agent for its
-    machine, unless that is here. Raises BoardBusy and what else
-    :func:`labctl.runs.board.session.hold_board` raises, what :func:`labctl.models.resolve`
-    raises, and all problems of :func:`labctl.deploy.refuse` as soon as they are known. A board that
-    breaks the work off is to be checked before the next job.
+    ``check`` may refuse the board by its facts, whenever it is looked at: while models are fetched,
+    it may become another. ``ours`` is the last lease of a run that goes on, by its journal: it
+    keeps nobody out. ``build`` makes the agent for the board's machine if that is missing here;
+    None: nothing is built.
+
+    Each step raises BoardBusy and what else :func:`labctl.runs.board.session.hold_board` raises,
+    what :func:`labctl.models.resolve` raises, and all problems of :func:`labctl.deploy.refuse` as
+    soon as they are known. A board that breaks the work off is to be checked before the next job.
     """
-    with _blaming_board(board, lab, use, observer), ExitStack() as ending:
 
-        def hold() -> BoardSession:
-            transport = ending.enter_context(connect())
-            held = ending.enter_context(hold_board(board, transport, lab, use))
-            held.survivors.note = observer.note
-            held.claim.refuse_if_taken(ours=ours)
-            check(held)
-            for one in files:
-                as_scheduled(one.recipe, held.facts)  # raises for CPUs that it does not have
-            return held
+    board: Board
+    files: Sequence[RecipeFiles]
+    connect: Callable[[], Transport]
+    observer: Observer
+    lab: LabFile
+    use: BoardUse
+    check: Callable[[BoardFacts], None] = lambda _facts: None
+    ours: Mapping[str, object] | None = None
+    build: Callable[[BuildRequest], object] | None = None
+    _hold: ExitStack = field(default_factory=ExitStack)
 
-        held = hold()
-        on_contact(held)
-        if build is not None and (
-            agent := missing_agent(held.facts.machine, held.target, lab.root, with_stale=True)
-        ):
-            build(agent)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._hold.__exit__(*raised)
+        _, error, _ = raised
+        if isinstance(error, LabctlError) and speaks_against_board(error):
+            self._want_check(f"{self.use.purpose} broke off there: {error.message}")
+
+    def look(self) -> BoardSession:
+        """Contact the board if nobody has it; this host's lock is kept until it is let go."""
+        self._hold.close()
+        transport = self._hold.enter_context(self.connect())
+        held = self._hold.enter_context(hold_board(self.board, transport, self.lab, self.use))
+        held.survivors.note = self.observer.note
+        held.claim.refuse_if_taken(ours=self.ours)
+        self.check(held.facts)
+        for one in self.files:
+            as_scheduled(one.recipe, held.facts)  # raises for CPUs that it does not have
+        return held
+
+    def prepare(self, held: BoardSession) -> ReadyBoard:
+        """Fetch and build what is missing on this host, with no board held, and look again."""
+        if self.build is not None:
+            machine, root = held.facts.machine, self.lab.root
+            if agent := missing_agent(machine, held.target, root, with_stale=True):
+                self._hold.close()
+                self.build(agent)
+                held = self.look()
         warned: list[str] = []
-        ready = all(one.models_are_ready for one in files)
-        if not ready:
-            expected = [one.expected(observer.step) for one in files]
-            refuse(missing_on(held, expected)[1], board.name)
-            held.bring_agent(sending(observer))  # whose facts count, and which may be missing here
-            warned = warnings([*memory_fits(held, expected)])
+        is_ready = all(one.models_are_ready for one in self.files)
+        if not is_ready:
+            expected = [one.expected(self.observer.step) for one in self.files]
+            refuse(missing_on(held, expected)[1], self.board.name)
+            held.bring_agent(sending(self.observer))  # whose facts count; it may be missing here
+            warned = warnings(memory_fits(held, expected))
             for warning in warned:
-                observer.note(f"note: before anything is fetched: {warning}")
-            ending.close()
-        prepared = [one.with_models(observer.step) for one in files]
-        if not ready:
-            held = hold()
+                self.observer.note(f"note: before anything is fetched: {warning}")
+            self._hold.close()
+        prepared = [one.with_models(self.observer.step) for one in self.files]
+        if not is_ready:
+            held = self.look()
         missing, problems = missing_on(held, prepared)
-        refuse(problems, board.name)
-        held.bring_agent(sending(observer))
-        yield Opened(held, prepared, missing, observer, warned)
+        refuse(problems, self.board.name)
+        held.bring_agent(sending(self.observer))
+        return ReadyBoard(held, prepared, missing, warned)
 
-
-@contextmanager
-def _blaming_board(board: Board, lab: LabFile, use: BoardUse, observer: Observer) -> Iterator[None]:
-    """Ask for a health check of a board of the lab when it, or the way to it, breaks work off."""
-    try:
-        yield
-    except LabctlError as error:
-        if speaks_against_board(error) and lab.path.is_file() and board.name in lab.lab.boards:
-            reason = f"{use.purpose} broke off there: {error.message}"
+    def _want_check(self, reason: str) -> None:
+        """Ask for a health check of a board of the lab."""
+        name = self.board.name
+        if self.lab.path.is_file() and name in self.lab.lab.boards:
             try:
-                lab_state(lab).health.want_check(board.name, reason)
+                lab_state(self.lab).health.want_check(name, reason)
             except (ConfigError, HostError) as away:
-                observer.note(
-                    f"note: cannot record that board {board.name} needs a check: {away.message}"
+                self.observer.note(
+                    f"note: cannot record that board {name} needs a check: {away.message}"
                 )
-        raise

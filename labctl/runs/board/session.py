@@ -1,6 +1,6 @@
 """A session with one board: its facts, its agent, its store, under a claim to it."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +10,6 @@ from labctl.board import (
     BoardAgent,
     BoardStore,
     Lease,
-    StoredObject,
     probe,
 )
 from labctl.board.facts import (
@@ -18,6 +17,7 @@ from labctl.board.facts import (
     ask,
     explaining_full_storage,
     facts_in,
+    free_bytes,
     question,
     tells_facts,
 )
@@ -25,11 +25,13 @@ from labctl.board.lease import lease_question
 from labctl.board.running_jobs import Survivors
 from labctl.build import Artifact
 from labctl.config.lab import Board, LabFile
+from labctl.config.recipe_parts import Conditions
 from labctl.config.target import Target, load_target
 from labctl.database import patience
 from labctl.deploy import DeployOptions, Object, OnProgress, agent_object
 from labctl.deploy.plan import (
     AGENT_PRODUCT,
+    SPARE_BYTES,
     DeployPlan,
     agent_artifact,
     check_features,
@@ -37,18 +39,22 @@ from labctl.deploy.plan import (
     plan,
 )
 from labctl.deploy.send import deploy
-from labctl.errors import ConfigError, HostError, LinkError
+from labctl.errors import BoardError, ConfigError, HostError, LinkError
 from labctl.performance.prediction import Rates, board_rates
 from labctl.records import BoardFacts
 from labctl.runs.board.claim import BoardClaim, board_state
-from labctl.runs.board.lab_lease import BoardUse, hardware_of, lab_lease
+from labctl.runs.board.conditions import BoardConditions
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.own_tokens import is_own_token
 from labctl.runs.board.state_changes import BoardChanges
 from labctl.state import lab_state, this_user
-from labctl.transport import BoardHash, Transport
+from labctl.transport import BoardHash, Transport, remote_words
 from labctl.transport import board_state as link_state
+from labctl.virtual.marks import BOOT_ID
 
 PROBE_SECONDS = 20.0
+#: Pages that the kernel keeps for itself differ a little from boot to boot.
+_MEMORY_TOLERANCE = 0.02
 
 
 @dataclass
@@ -65,8 +71,6 @@ class BoardSession:
     #: Settings that an earlier controller changed may still be so.
     has_changes: bool = True
     _agent: BoardAgent | None = None
-    #: What it lacks of the agent, and what the agent told then, once that was asked.
-    _agent_plan: tuple[DeployPlan, str] | None = None
 
     def __post_init__(self) -> None:
         self.board = self.claim.board
@@ -86,6 +90,10 @@ class BoardSession:
         words = ("sha256sum",) if self._agent is None else (self._agent.path, "hash")
         return BoardStore(self.transport, self.board.workdir, hash_command=words, fence=self.fence)
 
+    def conditions(self, wanted: Conditions, note: Callable[[str], None]) -> BoardConditions:
+        """Return the conditions that a recipe wants of the board; ``note`` reports lines."""
+        return BoardConditions(self.transport, self.fence, wanted, note)
+
     @property
     def rates(self) -> Rates | None:
         """Rates of the board: of its last probe, else of its target; None if neither has any."""
@@ -102,7 +110,7 @@ class BoardSession:
         return agent_object(self.facts, lambda _machine: self.agent_artifact.tool(AGENT_PRODUCT))
 
     def plan(self, wanted: Collection[Object]) -> DeployPlan:
-        """Ask which files are missing on the board; an agent that is there gives its facts, too.
+        """Ask which files are missing on the board; an agent that is there is used from then on.
 
         Raises LinkError, BoardError, ConfigError: CPUs without the target's instructions.
         """
@@ -112,37 +120,34 @@ class BoardSession:
             agent = None  # it is to be built; else `bring_agent` says so
         if agent is None:
             return plan(self.store, wanted)
-        path = self.store.path(agent.sha256)
-        ask, answers = agent_question(path), dict[str, str]()
+        path, answers = self.store.path(agent.sha256), dict[str, str]()
+        ask = agent_question(path)
         found = plan(self.store, [*wanted, agent], also=ask, on_answers=answers.update)
-        self._agent_plan = found.of([agent]), (facts := answers.get("facts", ""))
-        if tells_facts(facts):
-            self._refine(BoardAgent(self.transport, path, self.board.workdir), facts)
+        if tells_facts(facts := answers.get("facts", "")) and not found.of([agent]).missing:
+            self._use_agent(path, facts)
         return found.of(wanted)
-
-    def _refine(self, agent: BoardAgent, told: str) -> None:
-        """Take the agent's facts, which know more than the shell's. Raises ConfigError."""
-        self.facts = agent.refine(self.facts, told)
-        check_features(self.target, self.facts)
 
     def bring_agent(self, on_sent: OnProgress, *, anew: bool = False) -> None:
         """Put the agent on the board; it tells the facts and makes all changes from then on.
 
-        ``anew``: the one that is there is damaged. Raises ConfigError (agent not built, CPUs
+        ``anew``: an agent that is there is damaged. Raises ConfigError (agent not built, CPUs
         without the target's instructions), and what deploying and :meth:`BoardAgent.refine` raise.
         """
         wanted = self.agent_object
-        self.claim.look()
-        asked, self._agent_plan = self._agent_plan, None
-        if anew or asked is None:
-            asked = (DeployPlan((wanted,), (wanted,)) if anew else plan(self.store, [wanted])), ""
-        missing, told = asked
+        if self._agent is not None and not anew:
+            return
+        missing = DeployPlan((wanted,), (wanted,)) if anew else plan(self.store, [wanted])
         paths = deploy(self.store, missing, DeployOptions(progress=on_sent))
-        self.fence.agent, self.fence.is_old = paths[wanted.sha256], False
-        self._agent = BoardAgent(self.transport, self.fence.agent, self.board.workdir, self.fence)
+        self._use_agent(paths[wanted.sha256])
+
+    def _use_agent(self, path: str, facts: str = "") -> None:
+        """Use the agent; its ``facts`` count, unless it told none yet. Raises ConfigError."""
+        self.fence.agent, self.fence.is_old = path, False
+        self._agent = BoardAgent(self.transport, path, self.board.workdir, self.fence)
         self._agent.on_survivors = self.survivors.name
-        self.transport.use_hash(BoardHash("sha256", (self._agent.path, "hash")))
-        self._refine(self._agent, told)
+        self.transport.use_hash(BoardHash("sha256", (path, "hash")))
+        self.facts = self._agent.refine(self.facts, facts)
+        check_features(self.target, self.facts)
 
     def look_again(self) -> BoardFacts:
         """Ask for its facts again. Raises LeaseLost as well."""
@@ -151,21 +156,51 @@ class BoardSession:
         self.claim.check()
         return found
 
-    def take_lease(self, wanted: Sequence[StoredObject] = ()) -> Lease:
-        """Take the board to measure on it; with the same command look at its store and settings.
+    def renew(self, retry: Callable[[Callable[[], BoardFacts]], BoardFacts]) -> bool:
+        """Wait until the board answers again; True if it restarted: its lease is to be renewed.
 
-        What is ``wanted`` of the store is looked at as by :meth:`BoardStore.missing`. Raises what
-        :meth:`BoardClaim.take` and that raise.
+        ``retry`` calls its argument until the board answers. Raises what that raises, LeaseLost,
+        and BoardError (it is another board now, or another labctl of this host was faster).
         """
-        answers: dict[str, str] = {}
-        changes, store = BoardChanges(self.fence).question, self.store.question(wanted)
-        taken = self.claim.take(
-            also=f"section changes; {changes}\nsection store; {store}", on_answers=answers.update
-        )
+        found, before = retry(self.look_again), self.facts
+        if differing := differences(before, found):
+            raise BoardError(f"board {self.board.name} is not the same any more: {differing[0]}")
+        self.facts = found
+        has_restarted = found.boot_id != before.boot_id
+        if has_restarted:
+            self.claim.lock_boot(found.boot_id)
+        return has_restarted
+
+    def take_lease(self) -> Lease:
+        """Take the board to measure on it. Raises what :meth:`BoardClaim.take` raises."""
+        return self.take_for(DeployPlan((), ()))[0]
+
+    def take_for(self, plan: DeployPlan) -> tuple[Lease, bool]:
+        """Take the board to measure on it; with the same command ask whether ``plan`` still holds.
+
+        Returns False with the lease if the board restarted since it was looked at, or its store or
+        free space changed so that the plan is an old one. Files of the plan that are there are
+        looked at as by :meth:`BoardStore.missing`. Raises what :meth:`BoardClaim.take` and that
+        raise.
+        """
+        wanted = [item.stored for item in plan.objects]
+        script = [
+            f"section changes; {BoardChanges(self.fence).question}",
+            f'section boot; echo "{BOOT_ID}"',
+            f"section store; {self.store.question(wanted)}",
+        ]
+        if plan.missing:
+            space = f"section space; df -P -k {remote_words(self.board.workdir)} 2>/dev/null"
+            script.insert(0, space)
+        taken = self.claim.take("\n".join(script))
+        answers = self.claim.leases.answers
         self.survivors.name(self.claim.leases.survivors)
         self.has_changes = bool(answers.get("changes", "unknown").strip())
-        self.store.missing_in(answers.get("store", ""), wanted)
-        return taken
+        absent = {item.sha256 for item in self.store.missing_in(answers.get("store", ""), wanted)}
+        free = free_bytes(answers.get("space", ""))
+        is_room = free is None or free >= plan.bytes_to_send + SPARE_BYTES
+        is_same = absent == {item.sha256 for item in plan.missing}
+        return taken, is_room and is_same and answers.get("boot", "").strip() == self.facts.boot_id
 
     def hold_to_send(self) -> None:
         """Keep other controllers out while something is sent, until the context ends.
@@ -173,7 +208,7 @@ class BoardSession:
         A lease of this host's under which a job was left is kept, not replaced: a run that is
         resumed knows its trial by it. Raises as :meth:`take_lease` does.
         """
-        before = self.claim.read()
+        before = self.claim.on_board
         if before is not None and is_own_token(before.token) and self.agent.has_jobs():
             self.claim.keep(before)
             self.claim.check()
@@ -181,27 +216,52 @@ class BoardSession:
             self.take_lease()
 
 
+def differences(before: BoardFacts, now: BoardFacts) -> list[str]:
+    """List what tells two looks at a board apart so that their numbers must not be put together.
+
+    How much is free, and which boot it is, may differ.
+    """
+    other = before.serial and now.serial and before.serial != now.serial
+    changed = [f"its serial number was {before.serial}, now it is {now.serial}"] if other else []
+    return changed + differences_in_kind(before, now)
+
+
+def differences_in_kind(before: BoardFacts, now: BoardFacts) -> list[str]:
+    """List what tells boards apart that are not of one kind and one system."""
+    found = []
+    for name in ("execution", "machine", "kernel", "os_version", "storage_kind", "emulator"):
+        was, is_now = getattr(before, name), getattr(now, name)
+        if was != is_now:
+            found.append(f"its {name.replace('_', ' ')} was {was}, now it is {is_now}")
+    if before.cpus != now.cpus:
+        found.append("its CPUs are others")
+    was, is_now = before.memory_total_bytes or 0, now.memory_total_bytes or 0
+    if abs(was - is_now) > _MEMORY_TOLERANCE * max(was, is_now):
+        found.append(f"its memory was {was} bytes, now it is {is_now}")
+    return found
+
+
 @contextmanager
 def hold_board(
     board: Board, transport: Transport, lab: LabFile, use: BoardUse | None
 ) -> Iterator[BoardSession]:
-    """Lock a board and ask for its facts. Other hosts are kept out by leases alone.
+    """Lock a board that nobody has in the lab, and ask for its facts and its lease.
 
     Without a ``use`` the lab's state is not asked: its lease is the caller's, or none is taken.
-    Raises BoardBusy (another labctl of this host has it), ConfigError (target and board do not
-    fit), and what probing raises. A board on which a process stays is put aside.
+    Raises BoardBusy (another labctl of this host has it, or the lab's state says who; then nothing
+    was sent to the board), ConfigError (target and board do not fit), and what probing raises. A
+    board on which a process stays is put aside.
     """
     target = load_target(board.target, lab.root)
     state = board_state(transport.label, board)
-    with BoardClaim(board, lab, transport, state) as claim:
+    with BoardClaim(board, lab, transport, state, use) as claim:
         claim.lock()
         with explaining_full_storage(transport, board.workdir):
             script = f"{question(board.workdir)}{lease_question(board.workdir)}"
             with _recorded(lab, board, use):
                 answers = ask(transport, script, timeout=PROBE_SECONDS)
             facts = facts_in(answers, transport, board.workdir)
-            claim.met(answers, lab_lease(lab, board, use, hardware_of(board, facts)))
-            claim.lock_boot(facts.boot_id)
+            claim.met(facts, answers)
             check_machine(target, facts)
             if facts.machine == target.machine:  # to a 32-bit shell the kernel tells other features
                 check_features(target, facts)

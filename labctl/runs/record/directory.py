@@ -175,9 +175,14 @@ class RunDirectory:
         with locked(self.path / LOCK, timeout=_LOOK_SECONDS, holder=holder, make_folder=False):
             yield
 
-    def is_held(self) -> bool:
-        """Return True if a controller of this host drives the run now."""
-        return is_locked(self.path / LOCK)
+    def is_held(self, by: int | None = None) -> bool:
+        """Return True if a controller of this host drives the run now: the process ``by``, or any.
+
+        Raises ConfigError if this user may not read that.
+        """
+        lock = self.path / LOCK
+        with host_reads(lock):
+            return is_locked(lock) and (by is None or lock.read_bytes().strip() == b"%d" % by)
 
     def trial_path(self, number: int, slug: str) -> Path:
         """Return the folder of one trial's raw files and record."""
