@@ -162,7 +162,7 @@ class BoardClaim:
             why = f"it gave a sign of life {before.silent_seconds:.0f} s ago"
         elif self._has_running_jobs():
             if left is not None:
-                raise left
+                raise BoardBusy(f"{left.message}: a job runs there", hint=left.hint)
             why = "a job runs there"
         else:
             if self.in_lab is not None:
@@ -242,7 +242,7 @@ class BoardClaim:
             before = self.leases.read()
             left = self.in_lab.left_run(before)
             if left is not None and self._has_running_jobs():
-                raise left
+                raise BoardBusy(f"{left.message}: a job runs there", hint=left.hint)
             self.in_lab.saw_idle()
             self._take_in_lab(new_own_token(), minimum_epoch=before.epoch + 1 if before else 0)
 
