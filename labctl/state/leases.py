@@ -128,10 +128,7 @@ class BoardLeases:
         self._state.asking(check)
 
     def left_run(self, wish: "Wish") -> BoardBusy | None:
-        """Return that a run whose process died may be on a board, under the wish's token.
-
-        None: there is none, or it is what the wish continues, or ends.
-        """
+        """Return that a run whose process died may be on the board that has the wish's token."""
 
         def answer(ask: "Ask") -> BoardBusy | None:
             now, lease = ask(f"SELECT {self._state.now}", {}), find(ask, wish.board)
@@ -162,8 +159,9 @@ class BoardLeases:
         **more: Any,
     ) -> StateLease:
         """Take a board as :meth:`take` does; ``more`` are fields of the wish."""
-        wish = Wish(board, purpose, token=token or secrets.token_hex(16), **more)
-        return self.take(wish, seconds=seconds, minimum_epoch=minimum_epoch, keep_epoch=keep_epoch)
+        more["token"] = token or secrets.token_hex(16)
+        epochs = {"minimum_epoch": minimum_epoch, "keep_epoch": keep_epoch}
+        return self.take(Wish(board, purpose, **more), seconds=seconds, **epochs)
 
     def take(
         self,
@@ -193,11 +191,11 @@ class BoardLeases:
             decision = Decision(sql.asker(connection), now, self._state, wish)
             decision.check()
             before, last = decision.before, decision.before.epoch if decision.before else 0
-            if before is not None and before.expires is not None and before.token != wish.token:
+            if before is not None and before.expires is not None and not decision.is_again:
                 is_dead = before.is_live(now)
                 why = "its holder died" if is_dead else "its holder did not renew it"
-                at = min(before.expires, now)
-                _note_end(connection, before, at, before.holder, why, is_dead=is_dead)
+                at, by = min(before.expires, now), before.holder
+                _note_end(connection, before, at, by, why, is_dead=is_dead)
             job = decision.begin(connection, lasting)
             lease = StateLease(
                 board=board,
@@ -215,9 +213,8 @@ class BoardLeases:
                 stop_before=began + _USABLE * lasting,
             )
             _replace(connection, lease)
-            facts = {"kind": lease.kind, "job": job.id}
-            by, what = lease.holder, lease.purpose
-            set_state(connection, now, board, "leased", by=by, reason=what, details=facts)
+            facts, by = {"kind": lease.kind, "job": job.id}, lease.holder
+            set_state(connection, now, board, "leased", by=by, reason=lease.purpose, details=facts)
             return lease
 
         lease = self._state.change(take, backup=False)
@@ -361,7 +358,7 @@ class Decision:
     def check(self) -> None:
         """Raise BoardBusy, BoardOutOfService or LeaseLost unless it is granted."""
         wish, before = self._wish, self.before
-        is_own = before is not None and before.is_live(self._now) and self._is_over(before)
+        is_own = before is not None and before.is_live(self._now) and self._is_own(before)
         for lease in (before, *self._others):
             if lease is None or not lease.is_live(self._now):
                 continue
@@ -380,7 +377,14 @@ class Decision:
         else:
             admission.check(wanted, wish.board)
 
-    def _is_over(self, lease: StateLease) -> bool:
+    @property
+    def is_again(self) -> bool:
+        """True if the last lease is what this wish was granted before."""
+        wish, before = self._wish, self.before
+        own = (wish.job, wish.new_job)
+        return before is not None and before.token == wish.token and before.job in own
+
+    def _is_own(self, lease: StateLease) -> bool:
         return lease.token == self._wish.token or self._wish.is_dead(lease.token)
 
     @property
@@ -388,10 +392,7 @@ class Decision:
         return self._job is not None and self._job.board == self._wish.board
 
     def _check_claims(self) -> None:
-        """Raise LeaseLost if the wish's job lost its attempt, BoardBusy beside a claim of another.
-
-        A job whose run moves takes the other board as all do.
-        """
+        """Raise LeaseLost if the wish's attempt was lost, BoardBusy if it has to be alone."""
         wish, job = self._wish, self._job
         if wish.job is not None:
             is_same = job is not None and wish.attempt in (None, job.attempts)
@@ -408,17 +409,16 @@ class Decision:
 
     def _wanted(self) -> Waiting:
         wish, uses = self._wish, self._job.uses if self._job else ()
-        name, seconds = short_line(wish.purpose) or "", wish.planned_seconds
         return Waiting(
             wish.job or wish.new_job,
             (wish.board,),
             0,
             0.0,
             wish.holder,
-            max_seconds=seconds,
+            max_seconds=wish.planned_seconds,
             kind=wish.kind,
             uses=uses,
-            name=name,
+            name=short_line(wish.purpose) or "",
         )
 
     def begin(self, connection: "Connection", seconds: float) -> Job:

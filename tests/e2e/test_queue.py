@@ -212,3 +212,29 @@ def test_wrong_options_are_refused(farm: LabUnderTest) -> None:
         assert done.exit_status == 2, said(done)
         assert reason in said(done)
     assert not (farm.root / "worker.log").exists()
+
+
+def test_after_a_death_the_board_is_for_resume_alone_until_its_program_ends(
+    farm: LabUnderTest,
+) -> None:
+    first = farm.start("run", "sleeping", "-b", "b-1", *ENDLESS)
+    first.waiting_for(lambda: farm.is_under_way(1))
+    first.process.kill()
+    first.finish()
+    (run,) = (path.name for path in farm.root.glob("runs/*-sleeping-*"))
+    for words in (("boards", "probe", "b-1"), ("store", "prune", "-b", "b-1", "--no-wait")):
+        refused = farm.run(*words)
+        blamed(refused, 3, "infra", f"board b-1 is in use by run {run} of ")
+        assert f"`labctl resume {run}` continues it" in said(refused)
+    assert farm.is_under_way(1)
+    let_go(farm.root)
+    done = farm.run("resume", run)
+    assert done.exit_status == 0, said(done)
+    assert len(farm.finished_trials()) == 1
+    kinds = {
+        job["kind"]: job
+        for job in json.loads(farm.run("queue", "list", "--ended", "9", "--json").text)
+    }
+    assert (kinds["run"]["state"], kinds["run"]["reason"]) == ("cancelled", "its holder died")
+    assert (kinds["resume"]["state"], kinds["resume"]["run"]) == ("done", run)
+    assert farm.run("run", "sleeping", "-b", "b-1", "--no-wait", *seconds(0.1)).exit_status == 0

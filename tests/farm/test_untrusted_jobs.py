@@ -20,7 +20,7 @@ from labctl.config.yaml.document import load
 from labctl.errors import ConfigError, InfraError, JobError, LabctlError
 from labctl.farm import untrusted_run
 from labctl.farm.batch_plan import BatchPlan, PlannedBatch, plan_batch
-from labctl.farm.job import QUEUED_KINDS, FarmJob
+from labctl.farm.job import FarmJob
 from labctl.farm.queue_ledger import QueueLedger, share_inputs
 from labctl.farm.run_content import RunContent
 from labctl.farm.run_executor import RunExecutor
@@ -32,6 +32,7 @@ from labctl.runs import Observer, read_recipe
 from labctl.runs.inputs.untrusted_recipe import Workspace
 from labctl.state import NewJob, lab_state
 from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED, Health, untrusted_use
+from labctl.state.uses import QUEUED_KINDS
 from labctl.transport.registry import TRANSPORTS
 
 RECIPE = """\

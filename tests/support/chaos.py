@@ -88,7 +88,7 @@ class Host:
             **os.environ,
             **self.clock.environment,
             "LABCTL_STATE": str(self.root.parent / f"{self.name}-state"),
-            "PYTHONPATH": str(Path(__file__).parent),
+            "PYTHONPATH": os.pathsep.join((str(Path(__file__).parent), *sys.path)),
         }
         script = str(Path(__file__).parent / "chaos_host.py")
         words = [sys.executable, script, str(self.root), self.name, str(self.seconds), *BOARDS]

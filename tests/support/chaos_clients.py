@@ -108,7 +108,8 @@ class Clients:
         """See that all that was made is there once, each job with one number of its own."""
         numbers = [_number(job) for job in self.jobs.values()]
         assert len(numbers) == len(set(numbers))
-        rows = self.state.ask("SELECT id, request FROM job", {})
+        question = "SELECT id, content FROM job JOIN job_content ON sha256 = request"
+        rows = self.state.ask(f"{question} WHERE runner = 'worker'", {})
         there = [(name, request) for name, request in rows if name in self.jobs]
         assert len(there) == len(self.jobs)
         every = [_number_of(json.loads(request)) for _, request in rows]

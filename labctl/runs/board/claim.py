@@ -231,7 +231,7 @@ class BoardClaim:
             why = f"it gave a sign of life {before.silent_seconds:.0f} s ago"
         elif self._has_running_jobs():
             if left is not None:
-                raise left
+                raise BoardBusy(f"{left.message}: a job runs there", hint=left.hint)
             why = "a job runs there"
         else:
             if self.in_lab is not None:
@@ -304,7 +304,7 @@ class BoardClaim:
         if self.in_lab is not None:
             left = self.in_lab.left_run(self.on_board)
             if left is not None and self._has_running_jobs():
-                raise left
+                raise BoardBusy(f"{left.message}: a job runs there", hint=left.hint)
             self.in_lab.saw_idle()
             self._take_in_lab(new_own_token(), minimum_epoch=self.fence.epoch + 1)
 
