@@ -7,6 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from labctl.state import Health, LabState, NewJob
+from labctl.state.groups import NewGroup
 from labctl.state.tables import COLUMNS
 
 USER, OTHER, WORKER = "ann@desk", "bob@desk", "desk:1:worker"
@@ -47,11 +48,14 @@ def fill(state: LabState) -> None:
     state.holds.hold("rk2", by=USER, reason="look at the fan", seconds=3600.0)
     state.health.set("rk3", Health.BAD, reason="crashes", by=USER, evidence={"runs": [RUN]})
     state.workers.give_sign(WORKER, "desk", ["rk4"], "1.0")
-    state.jobs.submit(NewJob("tiny", {"recipe": "tiny"}, ("rk4",), submitter=USER, id="a" * 12))
-    (job,) = state.jobs.claim(["rk4"], WORKER)
+    state.groups.own(NewGroup("b" * 12, "batch", "night", USER), WORKER)
+    of_group = {"group_id": "b" * 12, "unit": f"{'b' * 12}.ab"}
+    job = NewJob("tiny", {"recipe": "tiny"}, ("rk4",), submitter=USER, id="a" * 12, **of_group)
+    state.jobs.submit(job)
+    (claimed,) = state.jobs.claim(["rk4"], WORKER)
     state.stored_runs.set(RUN, "0" * 64, "desk")
     state.tokens.add("ann", "run", by=USER, seconds=3600.0)
-    assert job.board == "rk4"
+    assert claimed.board == "rk4"
 
 
 Rows = dict[str, list[dict[str, Any]]]
