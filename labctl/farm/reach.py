@@ -20,7 +20,7 @@ AGAIN_SECONDS = 15.0
 
 
 class Reach:
-    """Which of some boards this host reaches.
+    """Knowledge which of some boards this host reaches.
 
     ``contact`` contacts a board, in a thread of its own. Raises LabctlError if it does not answer.
     """

@@ -44,7 +44,7 @@ class NewGroup:
 
 @dataclass(frozen=True)
 class GroupJob:
-    """How far a job of a group is. Times are seconds since 1970 by the database's clock."""
+    """Progress of a job of a group. Times are seconds since 1970 by the database's clock."""
 
     id: str
     state: str

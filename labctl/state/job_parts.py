@@ -1,4 +1,4 @@
-"""What jobs share: their contents, and the lists of the boards on which they may run.
+"""Parts that jobs share: their contents, and the lists of the boards on which they may run.
 
 Both are stored once, by their SHA-256, however many jobs have them.
 """

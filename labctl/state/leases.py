@@ -342,7 +342,7 @@ class Wish:
 
 
 class Decision:
-    """Whether a wish is granted at one moment, and the job that has the board then."""
+    """The answer to a wish at one moment, and the job that has the board then."""
 
     def __init__(self, ask: "Ask", now: float, state: "StateDatabase", wish: Wish):
         self._ask, self._now, self._state, self._wish = ask, now, state, wish

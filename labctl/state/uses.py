@@ -1,6 +1,6 @@
 """Uses of a lab's boards: the rules by which each kind gets a board.
 
-Each is a job while it lasts. docs/queue.md has the same table for people, and
+Each is a job while it lasts. docs/queue-reference.md has the same table for people, and
 :mod:`labctl.state.admission` decides by it.
 """
 

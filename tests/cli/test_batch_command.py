@@ -113,7 +113,7 @@ def test_the_queue_is_told_as_json_without_the_requests(
     assert run_cli(["--lab", str(tmp_path), "queue", "--json"]) == 0
     (job,) = json.loads(capsys.readouterr().out)
     assert list(job) == [
-        *("id", "kind", "name", "boards", "tried", "priority", "position", "submitter"),
+        *("id", "kind", "runner", "name", "boards", "tried", "priority", "position", "submitter"),
         *("submitted_at", "expected_seconds", "max_seconds", "state", "board", "worker"),
         *("attempts", "failures", "expires", "stop", "run", "started_at", "ended_at"),
         *("exit_status", "blame", "reason", "broken", "uses", "group_id", "unit", "damaged"),

@@ -89,6 +89,6 @@ def test_what_programs_say_at_length_is_cut_and_stored(lab: Path) -> None:
     state.health.set("rk1", Health.BAD, reason=f"{LONG}\x1b[2J", by="check")
     assert state.health.get("rk1").damaged is None
     assert len(str(state.health.get("rk1").reason)) == 500
-    lease = state.leases.acquire("rk1", purpose=f"\x1b[2J{LONG}", holder="ann")
+    lease = state.leases.acquire("rk1", purpose=f"\x1b[2J{LONG}", holder="ann", kind="probe")
     assert len(lease.purpose) == 500
     assert state.leases.list()[0].damaged is None

@@ -20,7 +20,7 @@ GOAL = 0.7 * BEFORE
 #: More is a step back. Seen were 124 and 125: progress is read only when a look at the board
 #: catches some. Signals, encodings of streams, bounded JSON and contacts with boards came last;
 #: then the lab's queue with 13: each run is a job of its own process.
-MOST = 139
+MOST = 140
 #: A module has one job; no length is demanded below this.
 MOST_LINES = 600
 

@@ -18,7 +18,7 @@ from labctl.state.leases import StateLease, Wish
 from labctl.state.uses import QUEUED_KINDS, USE_KINDS, USES, Use, UseKind
 from labctl.transport import LocalConfig
 
-DOCS = Path(__file__).parents[2] / "docs" / "queue.md"
+DOCS = Path(__file__).parents[2] / "docs" / "queue-reference.md"
 WORDS: dict[str, dict[str, object]] = {
     "queues": {"waits": True, "fails": False},
     "counts": {"counts": True, "no": False},
@@ -34,8 +34,8 @@ kinds = pytest.mark.parametrize("kind", USE_KINDS)
 
 
 def documented() -> dict[str, Use]:
-    section = DOCS.read_text().partition("## What uses a board")[2].partition("\n## ")[0]
-    rows = [re.split(r"\s*\|\s*", line)[1:-1] for line in section.splitlines() if "| `" in line]
+    lines = DOCS.read_text().splitlines()
+    rows = [re.split(r"\s*\|\s*", line)[1:-1] for line in lines if line.startswith("| `")]
     return {
         row[0].strip("`"): Use(
             **{
