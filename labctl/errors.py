@@ -304,6 +304,14 @@ def lack_of_host(error: LabctlError) -> str | None:
     return None
 
 
+def passes_by_itself(error: LabctlError) -> bool:
+    """Return True for an error of this host that needs nobody, as of a store that does not answer.
+
+    A tool or a build has to be installed by somebody.
+    """
+    return isinstance(error, HostError) and not isinstance(error, ToolMissing)
+
+
 class IntegrityError(InfraError):
     """A transfer ended, but its hash or size is not that of the source."""
 

@@ -49,6 +49,8 @@ def host_worker(
         None if lab.database is None or group is not None else QueueEngine(lab),
         understands=ledger.understands,
         lacks=ledger.lacks,
+        is_prepared=ledger.is_prepared,
+        prepare=ledger.prepare,
         builds=builds_stamp,
         note=note,
         log=note if group is None else lambda _line: None,

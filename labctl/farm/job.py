@@ -1,4 +1,4 @@
-"""Jobs of a dispatcher, their results, and the interface that runs them."""
+"""Jobs as an executor gets them, their results, and the interface that runs them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -8,11 +8,11 @@ from labctl.errors import (
     BoardBusy,
     BoardOutOfService,
     ExitStatus,
-    HostError,
     LabctlError,
     LeaseLost,
     ToolMissing,
     lack_of_host,
+    passes_by_itself,
     speaks_against_board,
 )
 
@@ -107,7 +107,7 @@ class JobResult:
                 Blame.INFRA,
                 lack,
                 is_host_lacking=True,
-                is_passing=isinstance(error, HostError) and not isinstance(error, ToolMissing),
+                is_passing=passes_by_itself(error),
                 lacks_program=error.program if isinstance(error, ToolMissing) else None,
                 seconds=seconds,
             )

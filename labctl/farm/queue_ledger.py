@@ -31,7 +31,9 @@ from labctl.farm.run_content import RunContent
 from labctl.farm.store import SharedStore
 from labctl.files import host_reads, locked
 from labctl.models import are_ready, find_quantizer
+from labctl.progress import silent
 from labctl.retry import retry_infra
+from labctl.runs.inputs.prepare import recipe_files
 from labctl.runs.inputs.programs import derives_models
 from labctl.runs.record.directory import ORIGIN, RUN, RunDirectory, all_directories
 from labctl.runs.record.repository import RunRepository
@@ -123,9 +125,38 @@ class QueueLedger:
         """Record the attempt that begins now on a board."""
         self._attempts[job.id, board] = job
 
+    def is_prepared(self, job: Job) -> bool:
+        """Return True if nothing has to be fetched, made or hashed on this host for a job.
+
+        What cannot be read here counts as prepared: the attempt reports it.
+        """
+        root = self._lab.root
+        try:
+            content = RunContent.read(job.content)
+            recipe = content.recipe
+            has_files = all((root / name).exists() for name in content.files)
+            is_built = content.build is None or is_installed(content.build)
+            return (
+                has_files and is_built and are_ready(recipe.models, recipe.measured_models(), root)
+            )
+        except LabctlError:
+            return True
+
+    def prepare(self, job: Job) -> None:
+        """Bring all that a job needs to this host; no board is used.
+
+        Raises what :meth:`content` raises, and what :func:`labctl.models.resolve` raises.
+        """
+        content = self._brought(job)
+        files = recipe_files(content.recipe, self._lab.root, untrusted=job.kind == "untrusted")
+        files.with_models(silent)
+
     def content(self, job: FarmJob) -> RunContent:
         """Return the content of a job; fetch files missing on this host from the shared store."""
-        content = RunContent.read(self._found(job).content)
+        return self._brought(self._found(job))
+
+    def _brought(self, job: Job) -> RunContent:
+        content = RunContent.read(job.content)
         for name, digest in content.files.items() if not self._is_alone else ():
             self._fetch(name, digest)
         if content.build is not None and not is_installed(content.build):

@@ -9,9 +9,10 @@ import importlib.metadata
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from queue import Empty, SimpleQueue
 
 from labctl import interrupts
@@ -21,12 +22,13 @@ from labctl.errors import Blame, ExitStatus, HostError, InfraError, LabctlError,
 from labctl.farm.host_lacks import HostLacks
 from labctl.farm.interrupts import on_interrupt, raise_first
 from labctl.farm.job import Executor, FarmJob, JobResult
+from labctl.farm.preparing import Preparing
 from labctl.farm.queue_engine import QueueEngine
 from labctl.retry import retry_infra
 from labctl.state import Job, LabState
 from labctl.state.health import BoardHealth
 from labctl.state.job import worker_name
-from labctl.state.job_order import Suits, Waiting
+from labctl.state.job_order import Suits, Waiting, in_order
 from labctl.state.leases import steady_seconds
 from labctl.state.uses import QUEUED_KINDS, UseKind
 
@@ -47,6 +49,8 @@ class Worker:
             a worker of another version.
         lacks: returns what is missing on this host for a job; the job stays in the queue until that
             is there.
+        is_prepared: returns True if this host has all that a job needs; else it stays in the queue.
+        prepare: brings that here, in a thread of its own.
         builds: returns a value that changes with each build on this host.
         note: gets lines for people.
         log: gets a line for each attempt that begins or ends.
@@ -67,6 +71,8 @@ class Worker:
     engine: QueueEngine | None = None
     understands: Callable[[Job], bool] = lambda _job: True
     lacks: Callable[[Job], str | None] = lambda _job: None
+    is_prepared: Callable[[Job], bool] = lambda _job: True
+    prepare: Callable[[Job], None] = lambda _job: None
     builds: Callable[[], object] = lambda: None
     note: Callable[[str], None] = lambda _line: None
     log: Callable[[str], None] = lambda _line: None
@@ -105,6 +111,11 @@ class Worker:
         """Begin with nothing missing."""
         self._lacking = HostLacks(self.builds)
         self.name = self.name or worker_name(self.host)
+
+    @cached_property
+    def _preparing(self) -> Preparing:
+        on_end = partial(self._woken.put, None)
+        return Preparing(self.is_prepared, self.prepare, self.note, on_end)
 
     def run(self, *, until_empty: bool = False) -> None:
         """Serve until SIGTERM or Ctrl-C, or until no job waits that this worker could run.
@@ -250,7 +261,7 @@ class Worker:
         if not fit:
             return True
         suits = self._suits()
-        return not any(
+        return not self._preparing.is_busy and not any(
             (board, job.kind) in fit and suits(job, board)
             for job in self.state.jobs.waiting(self.boards)
             for board in job.boards
@@ -269,9 +280,12 @@ class Worker:
         def suits(job: Waiting, _board: str) -> bool:
             if job.is_foreground:
                 return True  # its board is kept free for it
-            if self.group is not None and job.group != self.group:
-                return False
-            return job.id not in here and (job.kind, job.content) not in left and is_here(job)
+            return (
+                self._is_mine(job)
+                and job.id not in here
+                and (job.kind, job.content) not in left
+                and is_here(job)
+            )
 
         def is_here(job: Waiting) -> bool:
             return not self._lacking.jobs([job.id])
@@ -280,7 +294,7 @@ class Worker:
 
     def _left_to_others(self) -> set[tuple[str, str]]:
         """Return contents that this labctl or this host cannot run; say so once."""
-        waiting = self.state.jobs.waiting_contents()
+        waiting = self.state.jobs.waiting_contents(self.boards)
         for one in self._contents.keys() - waiting.keys():
             del self._contents[one]
         for one in waiting.keys() - self._contents.keys():
@@ -298,7 +312,35 @@ class Worker:
                 if what not in self._reported_lacks:
                     self.note(f"job {job.id} ({job.name}) and others that need it wait: {what}")
                 self._reported_lacks.add(what)
-        return left
+        here = {one: job for one, job in self._contents.items() if one not in left}
+        if unready := self._preparing.unready(here.items()):
+            self._prepare({one: here[one] for one in unready})
+        return left | unready
+
+    def _prepare(self, contents: Mapping[tuple[str, str], Job]) -> None:
+        """Prepare contents, those of the next jobs first, unless another host is free before."""
+        own = {*self.boards} - self._served_by_others()
+        waiting = in_order(self.state.jobs.waiting(sorted(own)), {})
+        due = [
+            (job.kind, job.content)
+            for job in waiting
+            if (job.kind, job.content) in contents and self._is_mine(job)
+            if self._is_first(job, own)
+        ]
+        self._preparing.begin((one, contents[one]) for one in dict.fromkeys(due))
+
+    def _is_mine(self, job: Waiting) -> bool:
+        return not job.is_foreground and self.group in (None, job.group)
+
+    def _is_first(self, job: Waiting, own: set[str]) -> bool:
+        """Return True if a board of this host is free before those of others for a job."""
+        alive = (one for one in self.state.workers.list() if one.is_alive)
+        others = {board for one in alive for board in one.boards if one.name != self.name} - own
+        if others.isdisjoint(job.boards):
+            return True
+        left = self.state.jobs.remaining()
+        mine = min(left.get(board, 0.0) for board in own.intersection(job.boards))
+        return mine <= min(left.get(board, 0.0) for board in others.intersection(job.boards))
 
     def _work(self, attempt: "_Attempt") -> None:
         """Carry out an attempt and report its end; runs in the attempt's thread."""

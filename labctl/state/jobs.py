@@ -260,6 +260,20 @@ class Jobs:
         """Return the jobs that may begin on some of these boards."""
         return [one for one, _ in self._state.asking(self._waiting_for(boards))]
 
+    def remaining(self) -> Mapping[str, float]:
+        """Return the boards on which jobs run -> the time (s) until each is expected to end."""
+        names = "board, started_at, expected_seconds"
+        rows = self._state.ask(
+            f"SELECT {self._state.now}, {names} FROM job WHERE state = 'running'", {}
+        )
+        found = {}
+        for now, *row in rows:
+            one, damaged = read("job", names.split(", "), row)
+            if damaged is None and one["board"] and one["started_at"] is not None:
+                ends = one["started_at"] + (one["expected_seconds"] or 0.0)
+                found[one["board"]] = max(0.0, ends - float(now))
+        return found
+
     def follows(self, job: Job) -> bool:
         """Return True if a job of the same unit has ended on the job's board."""
         ended = "state = 'done' AND unit = :unit AND board = :board"
@@ -272,16 +286,32 @@ class Jobs:
     ) -> Callable[["Ask"], Sequence[tuple[Waiting, str | None]]]:
         return lambda ask: waiting_for(ask, self._asked_now(ask), boards)
 
-    def waiting_contents(self) -> Mapping[tuple[str, str], str]:
-        """Return kind and SHA-256 of each content that waits for a worker -> a job that has it."""
-        question = (
-            "SELECT kind, request, MIN(id) FROM job"
-            f" WHERE state = 'waiting' AND runner = 'worker' AND"
-            f" {IN_FORCE.replace(':now', self._state.now)} GROUP BY kind, request"
-        )
-        rows = self._state.ask(question, {})
-        found = [read("job", ("kind", "request", "id"), row) for row in rows]
-        return {(one["kind"], one["request"]): one["id"] for one, damaged in found if not damaged}
+    def waiting_contents(self, boards: Sequence[str]) -> Mapping[tuple[str, str], str]:
+        """Return kind and SHA-256 of each content that waits for a worker -> a job that has it.
+
+        Only jobs that may run on some of these boards.
+        """
+        names = ("kind", "request", "boards", "id")
+
+        def found(ask: "Ask") -> Mapping[tuple[str, str], str]:
+            named = sql.rows_of(
+                ask, "SELECT DISTINCT sha256 FROM board_list WHERE board IN", boards
+            )
+            wanted = {digest for (digest,) in named}
+            question = (
+                "SELECT kind, request, boards, MIN(id) FROM job"
+                f" WHERE state = 'waiting' AND runner = 'worker' AND {IN_FORCE}"
+                " GROUP BY kind, request, boards"
+            )
+            rows = ask(question, {"now": self._asked_now(ask)}) if wanted else []
+            read_rows = [read("job", names, row) for row in rows]
+            return {
+                (one["kind"], one["request"]): one["id"]
+                for one, damaged in read_rows
+                if not damaged and one["boards"] in wanted
+            }
+
+        return self._state.asking(found)
 
     def to_stop(self, worker: str) -> Sequence[Job]:
         """Return the running jobs of a worker that have to stop."""

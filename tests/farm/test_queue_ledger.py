@@ -24,6 +24,7 @@ from labctl.farm.queue_ledger import QueueLedger, share_inputs
 from labctl.farm.run_content import RunContent
 from labctl.farm.run_executor import RunExecutor
 from labctl.farm.store import SharedStore
+from labctl.retry import wait_until
 from labctl.runs import read_recipe
 from labctl.runs.inputs.prepare import recipe_files
 from labctl.state import NewJob, lab_state
@@ -84,6 +85,25 @@ def test_a_host_fetches_the_files_of_a_job(labs: tuple[LabFile, LabFile], tmp_pa
     content.check(host.root)
     assert (host.root / "models" / "any.bin").read_bytes() == bytes(1000)
     assert (host.root / "tools" / "sleeper").read_text() == "#!/bin/sh\nsleep $1\n"
+
+
+def test_a_host_prepares_a_job_before_it_has_a_board(
+    labs: tuple[LabFile, LabFile], tmp_path: Path
+) -> None:
+    desk, host = labs
+    store = SharedStore(str(tmp_path / "store"))
+    share_inputs(desk, store, _submitted(desk))
+    state = lab_state(host)
+    ledger, job = QueueLedger(host, state, store, print), state.jobs.find("a")
+    assert not ledger.is_prepared(job)
+
+    def prepared() -> bool:
+        ledger.prepare(job)  # the hash of a file that has just changed is not remembered
+        return ledger.is_prepared(job)
+
+    assert wait_until(prepared, timeout=60, interval=0.5)
+    (host.root / "tools" / "sleeper").unlink()
+    assert not ledger.is_prepared(job)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
