@@ -143,7 +143,7 @@ class Worker:
     def _serve(self, *, until_empty: bool) -> None:
         """Serve as one worker of the lab's list, from its first to its last sign of life."""
         errors: list[BaseException] = []
-        self._give_sign()
+        self._show_life()
         with self._signs_of_life():
             try:
                 with self._wakes():
@@ -178,7 +178,8 @@ class Worker:
                 with patience(note=self.note, stopping=self._stopping):
                     self._mend()
                     self._begin()
-                    if until_empty and not self._running and self._is_empty():
+                    is_idle = self.group is not None or not self._running
+                    if until_empty and is_idle and self._is_empty():
                         return
                 said = ""
             except (DamagedDatabase, UnwritableDatabase):

@@ -5,7 +5,7 @@ owner is gone, nothing new of the group begins, until another owner takes it ove
 workers alone. Only the database's clock counts.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +14,8 @@ from labctl.state import sql
 from labctl.state.attempts import wait_again
 from labctl.state.events import clock
 from labctl.state.job import end, jobs_where
+from labctl.state.job_parts import boards_of
+from labctl.state.sql import rows_of
 from labctl.state.tables import insert, read, short_line
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ class GroupJob:
     ended_at: float | None
     started_at: float | None
     attempts: int
+    #: Why its row cannot be read; None: it can.
+    damaged: str | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -119,18 +123,50 @@ class Groups:
 
         self._state.change(change)
 
-    def jobs(self, group: str, since: float = 0.0) -> Sequence[GroupJob]:
-        """Return the jobs of a group that have not ended, and those that ended ``since`` then."""
+    def jobs(self, jobs: Collection[str]) -> Sequence[GroupJob]:
+        """Return those of some jobs, by their ids, that exist."""
+        question = f"SELECT {_COLUMNS} FROM job WHERE id IN"
+        return self._state.asking(lambda ask: [*map(_group_job, rows_of(ask, question, jobs))])
 
-        def found(ask: "Ask") -> Sequence[GroupJob]:
+    def news(self, group: str, since: float) -> tuple[Sequence[GroupJob], int]:
+        """Return the jobs of a group that run, were interrupted, or ended ``since`` then.
+
+        With them, the number of those that have not ended.
+        """
+
+        def found(ask: "Ask") -> tuple[Sequence[GroupJob], int]:
+            asked = {"group": group, "since": since}
+            left = "SELECT COUNT(*) FROM job WHERE group_id = :group AND ended_at IS NULL"
             question = (
-                f"SELECT {_COLUMNS} FROM job WHERE group_id = :group"
-                " AND (ended_at IS NULL OR ended_at >= :since) ORDER BY ended_at, id"
+                f"SELECT {_COLUMNS} FROM job WHERE group_id = :group AND (ended_at >= :since"
+                " OR (ended_at IS NULL AND (state <> 'waiting' OR failures > 0)))"
+                " ORDER BY ended_at, id"
             )
-            rows = ask(question, {"group": group, "since": since})
-            return [_group_job(row) for row in rows]
+            counted = ask(left, asked)
+            rows = ask(question, asked)
+            return [*map(_group_job, rows)], int(counted[0][0]) if counted else 0
 
         return self._state.asking(found)
+
+    def waiting(self, group: str) -> Mapping[tuple[str, ...], Sequence[str]]:
+        """Return the waiting jobs of a group by the boards on which they may run."""
+
+        def found(ask: "Ask") -> Mapping[tuple[str, ...], Sequence[str]]:
+            question = "SELECT id, boards FROM job WHERE group_id = :group AND state = 'waiting'"
+            rows = [(str(job), str(digest)) for job, digest in ask(question, {"group": group})]
+            lists = boards_of(ask, {digest for _, digest in rows})
+            jobs: dict[tuple[str, ...], list[str]] = {}
+            for job, digest in rows:
+                jobs.setdefault(lists.get(digest, ()), []).append(job)
+            return jobs
+
+        return self._state.asking(found)
+
+    def damaged(self, group: str) -> Mapping[str, str]:
+        """Return the damaged jobs of a group that have not ended, with what is wrong."""
+        where = "group_id = :group AND ended_at IS NULL"
+        found = self._state.asking(lambda ask: jobs_where(ask, where, {"group": group}))
+        return {job.id: job.damaged for job in found if job.damaged}
 
     def give_up(self, jobs: Collection[str], reason: str, *, blame: Blame = Blame.INFRA) -> None:
         """End jobs that wait, since no board is left for them."""
@@ -146,8 +182,9 @@ class Groups:
 
 
 def _group_job(row: "Row") -> GroupJob:
-    values, _ = read("job", _COLUMNS.split(", "), row)
-    return GroupJob(**{**values, "blame": Blame(values["blame"]) if values["blame"] else None})
+    values, damaged = read("job", _COLUMNS.split(", "), row)
+    blame = Blame(values["blame"]) if values["blame"] else None
+    return GroupJob(**{**values, "blame": blame}, damaged=damaged)
 
 
 def _free(connection: "Connection", worker: str, now: float) -> None:

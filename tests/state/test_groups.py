@@ -197,10 +197,13 @@ def test_a_group_tells_how_far_its_jobs_are(state: LabState) -> None:
     before = state.jobs.now()
     state.jobs.finish(get(state, "a"), 1, blame=None, reason="it crashed")
     state.groups.give_up(["b", "a"], "no board is left")
-    found = {one.id: one for one in state.groups.jobs("g", before)}
+    news, left = state.groups.news("g", before)
+    found = {one.id: one for one in news}
+    assert left == 0
     assert (found["a"].exit_status, found["a"].reason) == (1, "it crashed")
     assert (found["b"].exit_status, found["b"].blame) == (3, "infra")
-    assert [one.id for one in state.groups.jobs("g", state.jobs.now() + 1)] == []
+    assert state.groups.news("g", state.jobs.now() + 1) == ([], 0)
+    assert [one.id for one in state.groups.jobs(["b", "nothing"])] == ["b"]
 
 
 def test_users_and_groups_take_turns(state: LabState) -> None:
