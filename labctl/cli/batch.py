@@ -118,7 +118,7 @@ def _run(lab: LabFile, current: Batch, jobs: BatchJobs, own: Sequence[str]) -> N
     state = lab_state(lab)
     # This host's lock of the batch is ours: who had it here before is dead.
     this_host = f"{socket.gethostname()}:"
-    state.groups.own(jobs.group, worker.name, lambda owner: owner.startswith(this_host))
+    state.groups.own(jobs.group, worker.name, lambda owner: owner.startswith(this_host), boards=own)
     try:
         _submit(lab, current, jobs)
         worker.run(until_empty=True)

@@ -16,7 +16,7 @@ from labctl.state.events import clock
 from labctl.state.job import end, jobs_where
 from labctl.state.job_parts import boards_of
 from labctl.state.sql import rows_of
-from labctl.state.tables import insert, read, short_line
+from labctl.state.tables import insert, read, short_line, stored_names
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -76,11 +76,17 @@ class Groups:
         self._state = state
 
     def own(
-        self, group: NewGroup, owner: str | None, is_dead: Callable[[str], bool] = lambda _: False
+        self,
+        group: NewGroup,
+        owner: str | None,
+        is_dead: Callable[[str], bool] = lambda _: False,
+        *,
+        boards: Collection[str] = (),
     ) -> None:
         """Begin a group, or take it over; without an owner its jobs need nobody but workers.
 
         ``is_dead`` returns True for an owner known to be gone: its attempts wait again at once.
+        On ``boards`` the owner runs the group's jobs itself, where no living worker does.
         Raises HostTimeout while another owner is alive.
         """
 
@@ -92,6 +98,7 @@ class Groups:
                 "name": short_line(group.name) or "",
                 "submitter": group.submitter,
                 "restarts": int(group.restarts),
+                "boards": stored_names(()),
                 "made_at": now,
             }
             insert(connection, "job_group", values, "ON CONFLICT DO NOTHING")
@@ -109,8 +116,10 @@ class Groups:
                         f" {self._state.lease_seconds:.0f} s",
                     )
             expires = None if owner is None else now + self._state.lease_seconds
-            changed = "UPDATE job_group SET owner = :owner, expires = :expires WHERE id = :id"
-            sql.run(connection, changed, {"id": group.id, "owner": owner, "expires": expires})
+            changed = "owner = :owner, boards = :boards, expires = :expires"
+            values = {"id": group.id, "owner": owner, "expires": expires}
+            values["boards"] = stored_names(boards)
+            sql.run(connection, f"UPDATE job_group SET {changed} WHERE id = :id", values)
 
         self._state.change(change)
 

@@ -1,6 +1,9 @@
 """The jobs of a batch in the lab's table: what becomes of them, and how the batch ends."""
 
+import time
+from itertools import groupby
 from pathlib import Path
+from threading import Thread
 from unittest.mock import MagicMock
 
 import pytest
@@ -62,10 +65,12 @@ class Night:
     def _tell(self, job: FarmJob, _board: str, end: JobResult, ended: int | None) -> None:
         self.told.append((job.id, end.reason, ended))
 
-    def worker(self, executor: Recorded, name: str = "lab1:1:me") -> Worker:
+    def worker(
+        self, executor: Recorded, name: str = "lab1:1:me", look_seconds: float = 0.05
+    ) -> Worker:
         """The worker of this batch, which owns it."""
         state = lab_state(self.lab)
-        state.groups.own(self.jobs.group, name)
+        state.groups.own(self.jobs.group, name, boards=self.boards)
         return Worker(
             state,
             "lab1",
@@ -74,7 +79,7 @@ class Night:
             group=self.batch.group,
             is_over=self.jobs.look,
             name=name,
-            look_seconds=0.05,
+            look_seconds=look_seconds,
         )
 
 
@@ -220,3 +225,26 @@ def test_the_files_of_untrusted_jobs_that_were_cancelled_are_removed(
     state.jobs.cancel(first, "not needed")
     night.jobs.look()
     assert [path.name for path in (untrusting.root / "untrusted").iterdir()] == [second]
+
+
+def test_two_batches_of_one_host_take_turns(lab: LabFile, state: LabState) -> None:
+    plans = [plan(lab, "boards: [one], times: 4", name) for name in ("a-night", "b-night")]
+    first, second = (Night(lab, text) for text in plans)
+    ran = list[str]()
+
+    class Short(Recorded):
+        def run(self, job: FarmJob, board: str) -> JobResult:
+            ran.append(job.id.partition(".")[0])
+            time.sleep(0.2)
+            return super().run(job, board)
+
+    workers = [first.worker(Short(), "lab1:1:a", 1.0), second.worker(Short(), "lab1:2:b", 1.0)]
+    for night in (first, second):
+        night.jobs.submit()
+    threads = [Thread(target=one.run, kwargs={"until_empty": True}) for one in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(ran) == 8
+    assert max(len(list(same)) for _, same in groupby(ran)) <= 2
