@@ -1,6 +1,7 @@
 """``labctl batch``."""
 
 import json
+import shlex
 import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -87,7 +88,8 @@ def batch(
     with current.held():
         if detach:
             return _detach(lab, current, jobs)
-        with way_on(f"finished jobs are kept; to continue: labctl batch {plan}"):
+        again = shlex.join(["labctl", "batch", *["--untrusted"] * untrusted, str(plan)])
+        with way_on(f"finished jobs are kept; to continue: {again}"):
             _run(lab, current, jobs, own)
         with way_on(f"all jobs have ended; they are in {current.path}"):
             _show_results(current.finish(jobs.results), jobs, as_json=as_json)

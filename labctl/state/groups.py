@@ -132,6 +132,13 @@ class Groups:
 
         self._state.change(change)
 
+    def stopped(self) -> Mapping[str, str]:
+        """Return the groups whose owner is gone, with kind and name: nothing new of them begins."""
+        gone = f"owner IS NOT NULL AND expires < {self._state.now}"
+        rows = self._state.ask(f"SELECT id, kind, name FROM job_group WHERE {gone}", {})
+        found = (read("job_group", ("id", "kind", "name"), row)[0] for row in rows)
+        return {one["id"]: f"{one['kind']} {one['name']}" for one in found}
+
     def jobs(self, jobs: Collection[str]) -> Sequence[GroupJob]:
         """Return those of some jobs, by their ids, that exist."""
         question = f"SELECT {_COLUMNS} FROM job WHERE id IN"

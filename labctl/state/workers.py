@@ -45,7 +45,7 @@ class Worker:
         return self.damaged is None and abs(self.silent_seconds) <= ALIVE_SECONDS
 
     def document(self) -> dict[str, object]:
-        """Return it as JSON, without what it leaves to others: `labctl queue` shows those jobs."""
+        """Return it as JSON, without the jobs that it leaves to others."""
         document = {**asdict(self), "is_alive": self.is_alive}
         del document["leaves"]
         return document
