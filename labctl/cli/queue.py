@@ -106,8 +106,8 @@ def _list(invocation: Invocation, ended: int, *, as_json: bool) -> None:
     for job in jobs:
         is_stopped = job.waits and job.group_id in stopped
         place += job.waits and not is_stopped
-        at = "damaged" if job.damaged else "stopped" if is_stopped else job.state
-        at = f"{place}." if job.waits and not is_stopped else at
+        waits = "stopped" if is_stopped else f"{place}."
+        at = waits if job.waits else "damaged" if job.damaged else job.state
         facts = _facts(job)
         if is_stopped:
             facts.append(f"{stopped[str(job.group_id)]} is stopped: its command continues it")

@@ -173,3 +173,13 @@ def test_a_place_counts_no_job_of_a_batch_that_is_stopped(
     state.groups.leave("g", "me")
     place = place_of(state, tmp_path, own)
     assert (place.number, place.of) == (1, 1)
+
+
+def test_a_batch_bears_its_hosts_name_in_the_lab(
+    tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_night(tmp_path, monkeypatch, "times: 1")
+    words = ["--lab", str(tmp_path), "batch", str(tmp_path / "night.yaml"), "--host", "lab2"]
+    assert run_cli(words) == 2
+    (job,) = lab_state(find_lab(tmp_path, TRANSPORTS)).jobs.list(ended=9)
+    assert job.host == "lab2"
