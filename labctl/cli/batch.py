@@ -104,9 +104,7 @@ def _own_boards(lab: LabFile, host: str, current: Batch) -> list[str]:
     return [name for name in names if is_alone or lab.board(name).host in (None, host)]
 
 
-def _run(
-    lab: LabFile, current: Batch, jobs: BatchJobs, own: Sequence[str], this_host: str
-) -> None:
+def _run(lab: LabFile, current: Batch, jobs: BatchJobs, own: Sequence[str], this_host: str) -> None:
     """Run the jobs on boards of this host that no worker serves, and wait for all."""
     from labctl.farm.host_setup import host_worker
 
