@@ -1,9 +1,10 @@
 """``labctl batch``."""
 
 import json
+import shlex
 import socket
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -82,13 +83,15 @@ def batch(
         note(f"note: board {name} is left out: {error.message}; remedy: {error.hint}")
     current = _current(lab, planned, new=new)
     del planned  # may be thousands of recipes; the batch has them on disk
-    own = _own_boards(lab, host or socket.gethostname(), current)
+    this_host = host or socket.gethostname()
+    own = _own_boards(lab, this_host, current)
     jobs = BatchJobs(lab, current, own, lacking, partial(_tell, current))
     with current.held():
         if detach:
-            return _detach(lab, current, jobs)
-        with way_on(f"finished jobs are kept; to continue: labctl batch {plan}"):
-            _run(lab, current, jobs, own)
+            return _detach(lab, current, jobs, this_host)
+        again = shlex.join(["labctl", "batch", *["--untrusted"] * untrusted, str(plan)])
+        with way_on(f"finished jobs are kept; to continue: {again}"):
+            _run(lab, current, jobs, own, this_host)
         with way_on(f"all jobs have ended; they are in {current.path}"):
             _show_results(current.finish(jobs.results), jobs, as_json=as_json)
     return _status(jobs)
@@ -101,13 +104,13 @@ def _own_boards(lab: LabFile, host: str, current: Batch) -> list[str]:
     return [name for name in names if is_alone or lab.board(name).host in (None, host)]
 
 
-def _run(lab: LabFile, current: Batch, jobs: BatchJobs, own: Sequence[str]) -> None:
+def _run(lab: LabFile, current: Batch, jobs: BatchJobs, own: Sequence[str], this_host: str) -> None:
     """Run the jobs on boards of this host that no worker serves, and wait for all."""
     from labctl.farm.host_setup import host_worker
 
     worker = host_worker(
         lab,
-        socket.gethostname(),
+        this_host,
         own,
         connect=connect_board,
         compare=comparing_with(lab),
@@ -116,9 +119,7 @@ def _run(lab: LabFile, current: Batch, jobs: BatchJobs, own: Sequence[str]) -> N
         is_over=jobs.look,
     )
     state = lab_state(lab)
-    # This host's lock of the batch is ours: who had it here before is dead.
-    this_host = f"{socket.gethostname()}:"
-    state.groups.own(jobs.group, worker.name, lambda owner: owner.startswith(this_host))
+    state.groups.own(jobs.group, worker.name, _dead_on(this_host), boards=own)
     try:
         _submit(lab, current, jobs)
         worker.run(until_empty=True)
@@ -135,11 +136,15 @@ def _submit(lab: LabFile, current: Batch, jobs: BatchJobs) -> None:
     wake_workers(lab, sorted({board for one in current.jobs for board in one.job.boards}))
 
 
-def _detach(lab: LabFile, current: Batch, jobs: BatchJobs) -> int:
+def _dead_on(host: str) -> Callable[[str], bool]:
+    """Return a function: True for owners of this host. They are dead: the batch's lock is ours."""
+    return lambda owner: owner.startswith(f"{host}:")
+
+
+def _detach(lab: LabFile, current: Batch, jobs: BatchJobs, this_host: str) -> int:
     from labctl.cli.run_detached import serve_if_nobody_does
 
-    this_host = f"{socket.gethostname()}:"
-    lab_state(lab).groups.own(jobs.group, None, lambda owner: owner.startswith(this_host))
+    lab_state(lab).groups.own(jobs.group, None, _dead_on(this_host))
     _submit(lab, current, jobs)
     click.echo(current.path.name)
     note("follow it: the same command without --detach; `labctl queue` shows its jobs")

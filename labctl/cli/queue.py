@@ -102,15 +102,26 @@ def _list(invocation: Invocation, ended: int, *, as_json: bool) -> None:
         return
     if not jobs:
         note("no job waits or runs")
-    place = 0
+    stopped, place = state.groups.stopped(), 0
     for job in jobs:
-        place += job.waits
-        at = f"{place}." if job.waits else "damaged" if job.damaged else job.state
-        click.echo(printable_line("  ".join([job.id, f"{at:9}", *_facts(job)])))
+        is_stopped = job.waits and job.group_id in stopped
+        place += job.waits and not is_stopped
+        waits = "stopped" if is_stopped else f"{place}."
+        at = waits if job.waits else "damaged" if job.damaged else job.state
+        facts = _facts(job)
+        if is_stopped:
+            facts.append(f"{stopped[str(job.group_id)]} is stopped: its command continues it")
+        click.echo(printable_line("  ".join([job.id, f"{at:9}", *facts])))
     served = any(worker.is_alive for worker in state.workers.list())
-    if not served and any(job.kind == "run" and job.waits for job in jobs):
+    owned = {*stopped, *state.workers.of_groups()}
+    if not served and any(_needs_worker(job) and job.group_id not in owned for job in jobs):
         several = any(board.host for board in lab.lab.boards.values())
         note(f"nobody serves the queue: start `labctl worker`{' on each lab host' * several}")
+
+
+def _needs_worker(job: Job) -> bool:
+    """Return True if a job waits that only a worker runs."""
+    return job.waits and job.runner == "worker"
 
 
 def _facts(job: Job) -> list[str]:

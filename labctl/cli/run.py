@@ -23,6 +23,7 @@ from labctl.results.gates import CompareGates, Parameters, comparing_gates
 from labctl.runs import (
     Observer,
     RunRequest,
+    find_files,
     read_recipe,
     run_recipe,
 )
@@ -147,6 +148,12 @@ def run(
         return run_and_tell(request, left, result_format, output, ci, build=build)
 
     note_missing(lab, wanted, pool[0].name)
+    if not build:  # else its program may not be there yet
+        try:
+            find_files(wanted, pool[0], lab.root, untrusted=untrusted)
+        except LabctlError as error:  # nothing waits for a board that is wrong here
+            ci.write_failed(error, None, wanted, pool[0].name)
+            raise
     from labctl.cli.run_in_turn import run_in_turn
 
     return run_in_turn(lab, wanted, pool, priority, run_on, untrusted=untrusted, waits=not no_wait)

@@ -7,6 +7,7 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import BoardBusy
 from labctl.farm.turn import Place, Turn
+from labctl.runs.board.claim import naming_run
 from labctl.runs.planning.time_limits import longest_seconds
 from labctl.state import Job, NewJob, lab_state
 from labctl.units import duration
@@ -56,7 +57,13 @@ def run_in_turn(
         return expected_seconds(lab, recipe, tuple(names), untrusted=untrusted)
 
     turn = Turn(lab_state(lab), lab.root, job, tell, note, expected=expected)
-    return turn.take(lambda job: run_on(names[str(job.board)], job), BoardBusy, waits=waits)
+    try:
+        return turn.take(lambda job: run_on(names[str(job.board)], job), BoardBusy, waits=waits)
+    except BoardBusy as error:
+        if error.run is not None:
+            raise
+        with naming_run(lab, pool[0].name):
+            raise
 
 
 def _without_table(board: Board, run_on: RunOn, *, waits: bool) -> int:

@@ -7,7 +7,7 @@ lost, the run directories tell which jobs have finished runs, and those are not 
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ _DAMAGED = "`labctl batch PLAN --new` begins another batch; finished runs stay"
 _AT_ONCE = 200
 #: A board counts as lost without a worker of its host for this time (s): it may be restarting.
 _WORKER_AWAY_SECONDS = 180.0
+#: While nothing of a batch runs, damaged jobs are looked for at this interval (s).
+_DAMAGE_SECONDS = 60.0
 
 
 class Batch:
@@ -145,7 +147,11 @@ class BatchJobs:
         self._of = {batch.job_id(one.job): one for one in batch.jobs}
         #: Results by the job's id in the plan.
         self.results: dict[str, JobResult] = {}
+        #: Ends from then on are news, by the database's clock.
         self._since = 0.0
+        #: Jobs whose row in the table cannot be read, when they were last looked for.
+        self._damaged: set[str] = set()
+        self._damage_due = 0.0
         #: Job -> the number of its interruptions that were told.
         self._told: dict[str, int] = {}
         #: Board -> when a worker for it was first missing, by the monotonic clock.
@@ -158,15 +164,18 @@ class BatchJobs:
 
     def submit(self) -> int:
         """Put the jobs into the table that are not there; return how many have ended before."""
-        known = self._state.groups.jobs(self._batch.group)
-        there = {one.id for one in known}
-        for one in known:
-            if one.has_ended:
-                self.results[self._of[one.id].job.id] = _result(one)
-                self._since = max(self._since, one.ended_at or 0.0)
-        ended, waiting = len(self.results), list[NewJob]()
+        there = self._state.groups.jobs(self._of)
+        for one in there:
+            self._note_end(one)
+        ended = len(self.results)
+        self._add(self._of.keys() - {one.id for one in there})
+        return ended
+
+    def _add(self, absent: Collection[str]) -> None:
+        """Put jobs into the table, in the order of the plan."""
+        waiting = list[NewJob]()
         for job_id, planned in self._of.items():
-            if job_id in there:
+            if job_id not in absent or planned.job.id in self.results:
                 continue
             boards = tuple(name for name in planned.job.boards if name not in self._lacking)
             if not boards:
@@ -179,7 +188,6 @@ class BatchJobs:
                 waiting.clear()
         if waiting:
             self._state.jobs.submit(*waiting)
-        return ended
 
     def _new(self, job_id: str, planned: PlannedJob, boards: tuple[str, ...]) -> NewJob:
         job, document = planned.job, self._batch.content(planned)
@@ -211,41 +219,75 @@ class BatchJobs:
     def look(self) -> bool:
         """Tell what has ended since the last look; return True once all have.
 
-        Jobs for which no board is left are given up when nothing else of the batch runs.
+        Jobs for which no board is left, and damaged ones, are given up when nothing else of the
+        batch runs. A job that the table lost, as by the restore of a backup, is put there again.
         """
-        found = self._state.groups.jobs(self._batch.group, self._since)
-        for one in found:
+        news, left = self._state.groups.news(self._batch.group, self._since)
+        self._tell(news)
+        if left != len(self._of) - len(self.results) + len(self._damaged):
+            unknown = [name for name, one in self._of.items() if one.job.id not in self.results]
+            there = self._state.groups.jobs(unknown)
+            self._tell(there)  # ends that the clock, which was set back, has in the past
+            self._add({*unknown} - {one.id for one in there})
+        runs = any(one.state == "running" and one.damaged is None for one in news)
+        if not runs and len(self.results) < len(self._of):
+            self._give_up_damaged()
+            self._give_up_stranded()
+        return len(self.results) == len(self._of)
+
+    def _tell(self, jobs: Iterable[GroupJob]) -> None:
+        """Tell of jobs that ended, or wait again."""
+        for one in jobs:
+            if one.id not in self._of:
+                continue  # its id is damaged
             job = self._of[one.id].job
-            if one.has_ended:
-                self._since = max(self._since, one.ended_at or 0.0)
-                if job.id not in self.results:
-                    self.results[job.id] = _result(one)
-                    self._on_end(job, one.board or "no board", _result(one), len(self.results))
+            if self._note_end(one):
+                self._on_end(job, one.board or "no board", self.results[job.id], len(self.results))
             elif one.state == "waiting" and one.failures > self._told.get(one.id, 0):
                 self._told[one.id] = one.failures
                 again = JobResult(ExitStatus.INFRA, one.run, Blame.INFRA, one.reason)
                 self._on_end(job, "a board", again, None)
-        left = [one for one in found if not one.has_ended]
-        if left and all(one.state == "waiting" for one in left):
-            self._give_up_stranded(left)
-        return len(self.results) == len(self._batch.jobs)
 
-    def _give_up_stranded(self, jobs: Collection[GroupJob]) -> None:
-        planned = {one.id: self._of[one.id].job for one in jobs}
-        wanted = {board for job in planned.values() for board in job.boards}
-        lost = self._lost(wanted, untrusted=any(job.untrusted for job in planned.values()))
-        for job_id, job in planned.items():
-            if lost.keys() >= {*job.boards}:
-                reason = f"no board is left to run it on: {lost[job.boards[0]]}"
-                self._state.groups.give_up([job_id], reason)
+    def _note_end(self, one: GroupJob) -> bool:
+        """Keep the result of a job; return True if it has ended, and that is new."""
+        job = self._of[one.id].job
+        if not one.has_ended:
+            return False
+        self._since = max(self._since, one.ended_at or 0.0)
+        is_new = job.id not in self.results
+        if is_new:
+            self.results[job.id] = _result(one)
+            if job.untrusted:  # it may have ended elsewhere, or without an attempt
+                from labctl.farm.untrusted_run import discard_files
 
-    def _lost(self, boards: Collection[str], *, untrusted: bool) -> Mapping[str, str]:
+                discard_files(self._lab.root, one.id)
+        return is_new
+
+    def _give_up_damaged(self) -> None:
+        """Give up jobs whose rows in the table nobody can read; the rows stay for people."""
+        if time.monotonic() < self._damage_due:
+            return
+        self._damage_due = time.monotonic() + _DAMAGE_SECONDS
+        for name, why in self._state.groups.damaged(self._batch.group).items():
+            if name in self._of and self._of[name].job.id not in self.results:
+                self._damaged.add(name)
+                self._give_up(self._of[name].job, f"its entry in the queue is {why}")
+
+    def _give_up_stranded(self) -> None:
+        waiting = self._state.groups.waiting(self._batch.group)
+        lost = self._lost({board for boards in waiting for board in boards})
+        for boards, jobs in waiting.items():
+            if boards and lost.keys() >= {*boards}:
+                reason = f"no board is left to run it on: {lost[boards[0]]}"
+                self._state.groups.give_up(jobs, reason)
+
+    def _lost(self, boards: Collection[str]) -> Mapping[str, str]:
         """Return the boards on which nothing of the batch can run, with the reason."""
         served = {
             board for one in self._state.workers.list() if one.is_alive for board in one.boards
         }
         lost = {name: error.message for name, error in self._lacking.items()}
-        now = time.monotonic()
+        now, untrusted = time.monotonic(), any(one.job.untrusted for one in self._batch.jobs)
         for name in boards:
             try:
                 self._state.health.working([name], this_user(), untrusted=untrusted)

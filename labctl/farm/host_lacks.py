@@ -53,6 +53,11 @@ class HostLacks:
         """Return which of these jobs are left to other hosts."""
         return self._still(self._of_jobs, names)
 
+    @property
+    def left(self) -> set[str]:
+        """All jobs that are left to other hosts."""
+        return self._still(self._of_jobs, [*self._of_jobs])
+
     def pauses(self, board: str) -> bool:
         """Return True if no job of a board is tried for now."""
         return bool(self._still(self._of_boards, [board]))

@@ -137,12 +137,6 @@ class JobResult:
         return self.blame is not Blame.INFRA and self.exit_status != ExitStatus.INTERRUPTED
 
     @property
-    def needs_pause(self) -> bool:
-        """True if the board is retried later: somebody has it, or infrastructure failed."""
-        broke = self.is_board_broken or (not self.is_final and self.is_counted)
-        return broke or self.is_board_taken
-
-    @property
     def is_counted(self) -> bool:
         """True if the attempt counts: it was not stopped, and the board was free and in service."""
         was_kept_out = self.is_board_taken or self.is_board_out

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Collection
 
 from labctl.config.lab import Board, LabFile
-from labctl.errors import LabctlError
+from labctl.errors import BoardBusy, HostError, LabctlError, LinkError
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.session import hold_board
 from labctl.transport import Transport
 
@@ -17,12 +18,15 @@ from labctl.transport import Transport
 LATELY_SECONDS = 60.0
 #: One that was not reached is contacted again after this time (s).
 AGAIN_SECONDS = 15.0
+_LOOK = BoardUse("see if this host reaches it", kind="check")
 
 
 class Reach:
     """Knowledge which of some boards this host reaches.
 
-    ``contact`` contacts a board, in a thread of its own. Raises LabctlError if it does not answer.
+    ``contact`` contacts a board that nobody has, in a thread of its own. Raises LinkError or
+    HostError if it does not answer, BoardBusy if somebody has it, any other LabctlError if it
+    answers, and is not as it should be.
     """
 
     def __init__(
@@ -37,12 +41,21 @@ class Reach:
         self._contact = contact
         self._lately_seconds, self._again_seconds = lately_seconds, again_seconds
         #: Board -> whether it answered, and until when that counts, by the monotonic clock.
-        self._known: dict[str, tuple[bool, float]] = {}
+        self._known: dict[str, tuple[bool | None, float]] = {}
         self._asking: set[str] = set()
         self._lock = threading.Lock()
 
+    @property
+    def asking(self) -> Collection[str]:
+        """Boards that are contacted now."""
+        with self._lock:
+            return frozenset(self._asking)
+
     def reaches(self, board: str) -> bool | None:
-        """Return whether this host reaches a board; None if it does not know yet, and is asking."""
+        """Return whether this host reaches a board; None if it does not know.
+
+        It is then contacted, unless somebody had it a moment ago.
+        """
         if board not in self._boards:
             return True
         with self._lock:
@@ -55,15 +68,25 @@ class Reach:
         return None
 
     def _ask(self, board: str) -> None:
+        found, seconds = None, self._again_seconds
+        try:
+            found = self._answers(board)
+            seconds = self._lately_seconds if found else self._again_seconds
+        finally:
+            with self._lock:
+                self._asking.discard(board)
+                self._known[board] = found, time.monotonic() + seconds
+
+    def _answers(self, board: str) -> bool | None:
         try:
             self._contact(board)
-        except LabctlError:
-            found = (False, time.monotonic() + self._again_seconds)
-        else:
-            found = (True, time.monotonic() + self._lately_seconds)
-        with self._lock:
-            self._asking.discard(board)
-            self._known[board] = found
+        except BoardBusy:
+            return None
+        except (LinkError, HostError):
+            return False
+        except LabctlError:  # an attempt at a job reports it
+            return True
+        return True
 
 
 def host_reach(
@@ -73,7 +96,7 @@ def host_reach(
 
     def contact(name: str) -> None:
         board = lab.board(name)
-        with connect(board) as link, hold_board(board, link, lab, None):
+        with connect(board) as link, hold_board(board, link, lab, _LOOK):
             pass
 
     return Reach({name for name in boards if lab.lab.is_anywhere(name)}, contact)

@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -59,9 +58,7 @@ class RunExecutor:
     """Runs recipes on the boards of a lab; ``readying`` jobs at once get their boards ready.
 
     Before each job ``before_job`` gets it and its board; it raises BoardOutOfService if the
-    board may not work, and is retried while the database is away. ``after_job`` gets the board of
-    each finished job, and the event that is set when all jobs stop: then it may raise
-    KeyboardInterrupt.
+    board may not work, and is retried while the database is away.
     """
 
     def __init__(
@@ -71,18 +68,14 @@ class RunExecutor:
         connect: Connect,
         *,
         compare: CompareGates = leave_open,
-        on_event: Callable[[FarmJob, str, AnyEvent], None] = lambda _job, _board, _event: None,
         before_job: Callable[[FarmJob, str], None] = lambda _job, _board: None,
-        after_job: Callable[[str, threading.Event], None] = lambda _board, _stopping: None,
         readying: int = READY_AT_ONCE,
     ):
         self._lab = lab
         self._ledger = ledger
         self._connect = connect
         self._compare = compare
-        self._on_event = on_event
         self._before_job = before_job
-        self._after_job = after_job
         self._readying = threading.Semaphore(readying)
         #: Set when all running jobs must end.
         self.stopping = threading.Event()
@@ -105,8 +98,6 @@ class RunExecutor:
             from labctl.farm.untrusted_run import discard_files
 
             discard_files(self._lab.root, job.id)
-        with suppress(KeyboardInterrupt):  # the job has ended
-            self._after_job(board, self.stopping)
         return result
 
     def _attempt(self, job: FarmJob, board: str) -> JobResult:
@@ -214,7 +205,6 @@ class RunExecutor:
     def _heard(self, job: FarmJob, board: str, event: AnyEvent) -> None:
         if isinstance(event, Contact):
             self._ledger.note_run(job, board, event.run)
-        self._on_event(job, board, event)
 
     def _is_to_stop(self, job: FarmJob) -> bool:
         return self.stopping.is_set() or job.id in self._stopped

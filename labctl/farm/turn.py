@@ -203,8 +203,12 @@ class Turn:
 
 def place_of(state: LabState, lab_root: Path, job: Job) -> Place:
     """Return the place of a waiting job among those that wait for its boards."""
-    boards, jobs = set(job.boards), state.jobs.list()
-    waiting = [one for one in jobs if one.waits and boards & set(one.boards)]
+    boards, jobs, stopped = set(job.boards), state.jobs.list(), state.groups.stopped()
+    waiting = [
+        one
+        for one in jobs
+        if one.waits and one.group_id not in stopped and boards & set(one.boards)
+    ]
     ahead = [one.id for one in waiting].index(job.id) if job.id in {w.id for w in waiting} else 0
     left = [_remaining(state, lab_root, jobs, board) for board in job.boards]
     before = [one.expected_seconds for one in waiting[:ahead]]

@@ -60,8 +60,10 @@ _SUBMITTING_SECONDS = 3600.0
 def take_files(recipe: Recipe, lab_root: Path, job: str) -> Recipe:
     """Copy the files of a recipe within its workspace into the lab; return it with the copies.
 
-    Raises HostError, ConfigError.
+    What an earlier process copied for the job, and did not submit, is replaced. Raises HostError,
+    ConfigError.
     """
+    discard_files(lab_root, job)
     numbers = count()
 
     def taken(text: str) -> str:

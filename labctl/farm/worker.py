@@ -33,6 +33,8 @@ from labctl.state.leases import steady_seconds
 from labctl.state.uses import QUEUED_KINDS, UseKind
 
 _DATABASE_AWAY_SECONDS = 7 * 86_400.0
+#: Of the jobs that a worker leaves to others, it tells this number.
+_MOST_LEAVES = 1000
 
 
 @dataclass
@@ -106,6 +108,9 @@ class Worker:
     _strange: set[tuple[str, str]] = field(default_factory=set)
     _lacking: HostLacks = field(init=False)
     _reported_lacks: set[str] = field(default_factory=set)
+    #: Kind and SHA-256 of contents that it leaves to others now, and all that others were told.
+    _left: set[tuple[str, str]] = field(default_factory=set)
+    _leaves: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Begin with nothing missing."""
@@ -154,7 +159,7 @@ class Worker:
     def _serve(self, *, until_empty: bool) -> None:
         """Serve as one worker of the lab's list, from its first to its last sign of life."""
         errors: list[BaseException] = []
-        self._give_sign()
+        self._show_life()
         with self._signs_of_life():
             try:
                 with self._wakes():
@@ -189,7 +194,9 @@ class Worker:
                 with patience(note=self.note, stopping=self._stopping):
                     self._mend()
                     self._begin()
-                    if until_empty and not self._running and self._is_empty():
+                    self._tell_leaves()
+                    is_idle = self.group is not None or not self._running
+                    if until_empty and is_idle and self._is_empty():
                         return
                 said = ""
             except (DamagedDatabase, UnwritableDatabase):
@@ -228,11 +235,21 @@ class Worker:
         free -= {lease.board for lease in self.state.leases.list()}
         if free := {board for board in free if self.reaches(board)}:
             suits = self._suits()
-            claimed = self.state.jobs.claim(sorted(free), self.name, suits=lambda: suits)
+            claimed = self.state.jobs.claim(
+                sorted(free), self.name, suits=lambda: suits, group=self.group
+            )
             # They change jobs one after the other, as they end.
             for job in sorted(claimed, key=lambda one: one.expected_seconds or 0.0):
                 attempt = self._running[str(job.board)] = _Attempt(job)
                 threading.Thread(target=self._work, args=(attempt,), name=f"job {job.id}").start()
+
+    def _tell_leaves(self) -> None:
+        """Tell others at once which jobs this worker does not run: those need not wait for it."""
+        leaves = sorted({content for _kind, content in self._left} | self._lacking.left)
+        told = tuple(leaves[:_MOST_LEAVES])
+        if told != self._leaves:
+            self._leaves = told
+            self._give_sign()
 
     def _served_by_others(self) -> set[str]:
         """Return the boards that a group leaves to living workers."""
@@ -273,19 +290,17 @@ class Worker:
 
     def _suits(self) -> Suits:
         """Return a function: False for jobs that this worker does not run."""
-        left = self._left_to_others()
+        left = self._left = self._left_to_others()
+        groups = {} if self.group is None else self.state.workers.of_groups()
         # One that runs here counted as dead while this process stood still.
         here = {attempt.job.id for attempt in self._running.values()}
 
-        def suits(job: Waiting, _board: str) -> bool:
+        def suits(job: Waiting, board: str) -> bool:
             if job.is_foreground:
                 return True  # its board is kept free for it
-            return (
-                self._is_mine(job)
-                and job.id not in here
-                and (job.kind, job.content) not in left
-                and is_here(job)
-            )
+            if not self._is_mine(job):
+                return board in groups.get(job.group or "", ())  # so is one of another group
+            return job.id not in here and (job.kind, job.content) not in left and is_here(job)
 
         def is_here(job: Waiting) -> bool:
             return not self._lacking.jobs([job.id])
@@ -307,7 +322,8 @@ class Worker:
                 self.note(f"job {job.id} ({job.name}) waits for a worker of a newer labctl")
         left = set(self._strange)
         for one, job in self._contents.items():
-            if one not in left and (what := self.lacks(job)):
+            # A group's job is tried: it ends with what is missing, which nobody may ever bring.
+            if self.group is None and one not in left and (what := self.lacks(job)):
                 left.add(one)
                 if what not in self._reported_lacks:
                     self.note(f"job {job.id} ({job.name}) and others that need it wait: {what}")
@@ -461,7 +477,9 @@ class Worker:
     def _give_sign(self) -> None:
         version, now = importlib.metadata.version("labctl"), steady_seconds()
         if self.group is None:
-            self.state.workers.give_sign(self.name, self.host, list(self.boards), version)
+            self.state.workers.give_sign(
+                self.name, self.host, list(self.boards), version, leaves=self._leaves
+            )
         self._sign_due = now + self.state.lease_seconds / 2
 
     def _look_through(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from labctl.errors import BoardBusy, BoardOutOfService
 from labctl.state.health import out_of_service
 from labctl.state.job import waiting_for
-from labctl.state.job_order import Suits, Waiting, hand_out
+from labctl.state.job_order import Source, Suits, Waiting, hand_out
 from labctl.state.quotas import COUNTS, QuotaCheck
 from labctl.state.reservations import Reservation, other_keeps, reservations_from
 from labctl.state.shared_limits import LimitCheck
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from labctl.database.base import Ask
     from labctl.state.sql import StateDatabase
 
+#: Of so many free boards it is asked who had them last.
+_MOST_LAST = 16
 _KEPT = (
     "SELECT board, unit, name FROM job"
     " WHERE state = 'waiting' AND board IS NOT NULL AND expires >= :now"
@@ -60,7 +62,8 @@ def hand_out_now(
         admission.took(job, board)
         return True
 
-    given = list(hand_out([job for job, _ in waiting], counts, boards, may_have))
+    last = _last_of(ask, boards)
+    given = list(hand_out([job for job, _ in waiting], counts, boards, may_have, last))
     reasons = {}
     for job, reason in waiting:
         if job.id not in admission.refused or any(admission.admits(job, one) for one in job.boards):
@@ -68,6 +71,16 @@ def hand_out_now(
         if (why := short_line(admission.refused[job.id])) != reason:
             reasons[job.id] = why or ""
     return HandOut(given, reasons)
+
+
+def _last_of(ask: "Ask", boards: Sequence[str]) -> set[Source]:
+    """Return whose jobs ended last on some boards; many boards are shared without that."""
+    question = (
+        "SELECT submitter, group_id FROM job WHERE board = :board AND ended_at IS NOT NULL"
+        f" AND {COUNTS} ORDER BY ended_at DESC LIMIT 1"
+    )
+    found = [ask(question, {"board": board}) for board in boards[:_MOST_LAST]]
+    return {(user, group) for rows in found for user, group in rows}
 
 
 class Admission:

@@ -31,7 +31,10 @@ _MOST_REASONS = 100
 
 
 class Claim:
-    """One claim of some boards by a worker; with ``own``, of one board by the process of a job."""
+    """One claim of some boards by a worker; with ``own``, of one board by the process of a job.
+
+    With a ``group`` only its jobs are claimed; the board of any other that suits is kept free.
+    """
 
     def __init__(
         self,
@@ -39,13 +42,16 @@ class Claim:
         boards: Sequence[str],
         worker: str,
         suits: Callable[[], Suits],
+        *,
         own: str | None = None,
+        group: str | None = None,
     ):
         self._state = state
         self._boards = boards
         self._worker = worker
         self._suits = suits
         self._own = own
+        self._group = group
 
     def jobs(self) -> Sequence[Job]:
         """Return the claimed jobs, now running. Raises LeaseLost if ``own`` does not wait."""
@@ -135,7 +141,9 @@ class Claim:
 
     def _takes(self, job: Waiting) -> bool:
         """Return True if this process runs a job; for others their boards are kept free."""
-        return not job.is_foreground if self._own is None else job.id == self._own
+        if self._own is not None:
+            return job.id == self._own
+        return not job.is_foreground and self._group in (None, job.group)
 
     def _free(self, ask: "Ask") -> Sequence[str]:
         """Return the boards on which no job runs: it may hold no lease yet."""

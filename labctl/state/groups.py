@@ -5,7 +5,7 @@ owner is gone, nothing new of the group begins, until another owner takes it ove
 workers alone. Only the database's clock counts.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -14,7 +14,9 @@ from labctl.state import sql
 from labctl.state.attempts import wait_again
 from labctl.state.events import clock
 from labctl.state.job import end, jobs_where
-from labctl.state.tables import insert, read, short_line
+from labctl.state.job_parts import boards_of
+from labctl.state.sql import rows_of
+from labctl.state.tables import insert, read, short_line, stored_names
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -58,6 +60,8 @@ class GroupJob:
     ended_at: float | None
     started_at: float | None
     attempts: int
+    #: Why its row cannot be read; None: it can.
+    damaged: str | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -72,11 +76,17 @@ class Groups:
         self._state = state
 
     def own(
-        self, group: NewGroup, owner: str | None, is_dead: Callable[[str], bool] = lambda _: False
+        self,
+        group: NewGroup,
+        owner: str | None,
+        is_dead: Callable[[str], bool] = lambda _: False,
+        *,
+        boards: Collection[str] = (),
     ) -> None:
         """Begin a group, or take it over; without an owner its jobs need nobody but workers.
 
         ``is_dead`` returns True for an owner known to be gone: its attempts wait again at once.
+        On ``boards`` the owner runs the group's jobs itself, where no living worker does.
         Raises HostTimeout while another owner is alive.
         """
 
@@ -88,6 +98,7 @@ class Groups:
                 "name": short_line(group.name) or "",
                 "submitter": group.submitter,
                 "restarts": int(group.restarts),
+                "boards": stored_names(()),
                 "made_at": now,
             }
             insert(connection, "job_group", values, "ON CONFLICT DO NOTHING")
@@ -105,8 +116,10 @@ class Groups:
                         f" {self._state.lease_seconds:.0f} s",
                     )
             expires = None if owner is None else now + self._state.lease_seconds
-            changed = "UPDATE job_group SET owner = :owner, expires = :expires WHERE id = :id"
-            sql.run(connection, changed, {"id": group.id, "owner": owner, "expires": expires})
+            changed = "owner = :owner, boards = :boards, expires = :expires"
+            values = {"id": group.id, "owner": owner, "expires": expires}
+            values["boards"] = stored_names(boards)
+            sql.run(connection, f"UPDATE job_group SET {changed} WHERE id = :id", values)
 
         self._state.change(change)
 
@@ -119,18 +132,57 @@ class Groups:
 
         self._state.change(change)
 
-    def jobs(self, group: str, since: float = 0.0) -> Sequence[GroupJob]:
-        """Return the jobs of a group that have not ended, and those that ended ``since`` then."""
+    def stopped(self) -> Mapping[str, str]:
+        """Return the groups whose owner is gone, with kind and name: nothing new of them begins."""
+        gone = f"owner IS NOT NULL AND expires < {self._state.now}"
+        rows = self._state.ask(f"SELECT id, kind, name FROM job_group WHERE {gone}", {})
+        found = (read("job_group", ("id", "kind", "name"), row)[0] for row in rows)
+        return {one["id"]: f"{one['kind']} {one['name']}" for one in found}
 
-        def found(ask: "Ask") -> Sequence[GroupJob]:
+    def jobs(self, jobs: Collection[str]) -> Sequence[GroupJob]:
+        """Return those of some jobs, by their ids, that exist."""
+        question = f"SELECT {_COLUMNS} FROM job WHERE id IN"
+        return self._state.asking(lambda ask: [*map(_group_job, rows_of(ask, question, jobs))])
+
+    def news(self, group: str, since: float) -> tuple[Sequence[GroupJob], int]:
+        """Return the jobs of a group that run, were interrupted, or ended ``since`` then.
+
+        With them, the number of those that have not ended.
+        """
+
+        def found(ask: "Ask") -> tuple[Sequence[GroupJob], int]:
+            asked = {"group": group, "since": since}
+            left = "SELECT COUNT(*) FROM job WHERE group_id = :group AND ended_at IS NULL"
             question = (
-                f"SELECT {_COLUMNS} FROM job WHERE group_id = :group"
-                " AND (ended_at IS NULL OR ended_at >= :since) ORDER BY ended_at, id"
+                f"SELECT {_COLUMNS} FROM job WHERE group_id = :group AND (ended_at >= :since"
+                " OR (ended_at IS NULL AND (state <> 'waiting' OR failures > 0)))"
+                " ORDER BY ended_at, id"
             )
-            rows = ask(question, {"group": group, "since": since})
-            return [_group_job(row) for row in rows]
+            counted = ask(left, asked)
+            rows = ask(question, asked)
+            return [*map(_group_job, rows)], int(counted[0][0]) if counted else 0
 
         return self._state.asking(found)
+
+    def waiting(self, group: str) -> Mapping[tuple[str, ...], Sequence[str]]:
+        """Return the waiting jobs of a group by the boards on which they may run."""
+
+        def found(ask: "Ask") -> Mapping[tuple[str, ...], Sequence[str]]:
+            question = "SELECT id, boards FROM job WHERE group_id = :group AND state = 'waiting'"
+            rows = [(str(job), str(digest)) for job, digest in ask(question, {"group": group})]
+            lists = boards_of(ask, {digest for _, digest in rows})
+            jobs: dict[tuple[str, ...], list[str]] = {}
+            for job, digest in rows:
+                jobs.setdefault(lists.get(digest, ()), []).append(job)
+            return jobs
+
+        return self._state.asking(found)
+
+    def damaged(self, group: str) -> Mapping[str, str]:
+        """Return the damaged jobs of a group that have not ended, with what is wrong."""
+        where = "group_id = :group AND ended_at IS NULL"
+        found = self._state.asking(lambda ask: jobs_where(ask, where, {"group": group}))
+        return {job.id: job.damaged for job in found if job.damaged}
 
     def give_up(self, jobs: Collection[str], reason: str, *, blame: Blame = Blame.INFRA) -> None:
         """End jobs that wait, since no board is left for them."""
@@ -146,8 +198,9 @@ class Groups:
 
 
 def _group_job(row: "Row") -> GroupJob:
-    values, _ = read("job", _COLUMNS.split(", "), row)
-    return GroupJob(**{**values, "blame": Blame(values["blame"]) if values["blame"] else None})
+    values, damaged = read("job", _COLUMNS.split(", "), row)
+    blame = Blame(values["blame"]) if values["blame"] else None
+    return GroupJob(**{**values, "blame": blame}, damaged=damaged)
 
 
 def _free(connection: "Connection", worker: str, now: float) -> None:

@@ -4,7 +4,8 @@
 2. Jobs that somebody moved to the front, the last moved first.
 3. Greater priority before smaller.
 4. Within a priority, the user with the fewest running jobs; of one user's jobs and groups, the one
-   with the fewest running jobs. What is handed out counts at once, so that they take turns.
+   with the fewest running jobs. What is handed out counts at once, so that they take turns; where
+   they have equally many, who had the free board last comes after the others.
 5. Of jobs in no group the one that stands first, as submitted. Of a group's, see
    :func:`longest_first`.
 """
@@ -16,8 +17,10 @@ from dataclasses import dataclass
 
 from labctl.state.uses import UseKind
 
+#: User and group of a job.
+Source = tuple[str, str | None]
 #: Number of running jobs by user and group.
-Running = Mapping[tuple[str, str | None], int]
+Running = Mapping[Source, int]
 #: If more boards than this are free at once, a group gives them jobs of many lengths.
 MIXED_ABOVE = 16
 #: A job this many times as long as its group's mean is far longer, and is not mixed with others.
@@ -73,15 +76,16 @@ def hand_out(
     running: Running,
     boards: Sequence[str],
     suits: Suits = lambda _job, _board: True,
+    last: Collection[Source] = (),
 ) -> Iterator[tuple[Waiting, str]]:
-    """Yield jobs with the free board that each gets.
+    """Yield jobs with the free board that each gets; ``last``: who had these boards last.
 
     That is the first of its boards that suits it; for a job of a group the one that the fewest
     waiting jobs can use.
     """
     free, counts = set(boards), Counter(dict(running))
     wanted = Counter(board for job in waiting for board in free.intersection(job.boards))
-    for job in _turns(waiting, counts, free):
+    for job in _turns(waiting, counts, free, last):
         if not free:
             return
         choice: Iterable[str] = job.boards
@@ -96,24 +100,28 @@ def hand_out(
 
 
 def _turns(
-    waiting: Sequence[Waiting], counts: Counter[tuple[str, str | None]], free: Collection[str]
+    waiting: Sequence[Waiting],
+    counts: Counter[Source],
+    free: Collection[str],
+    last: Collection[Source] = (),
 ) -> Iterator[Waiting]:
     """Yield all jobs; ``counts`` and ``free`` may change between two of them."""
     yield from sorted((job for job in waiting if job.kept), key=_place)
     yield from sorted((job for job in waiting if job.position < 0 and not job.kept), key=_place)
-    levels: dict[int, dict[tuple[str, str | None], list[Waiting]]] = {}
+    levels: dict[int, dict[Source, list[Waiting]]] = {}
     for job in waiting:
         if job.position >= 0 and not job.kept:
             sources = levels.setdefault(-job.priority, {})
             sources.setdefault((job.submitter, job.group), []).append(job)
     for _, sources in sorted(levels.items()):
-        yield from _in_turn(sources, counts, free)
+        yield from _in_turn(sources, counts, free, last)
 
 
 def _in_turn(
-    sources: Mapping[tuple[str, str | None], Sequence[Waiting]],
-    counts: Counter[tuple[str, str | None]],
+    sources: Mapping[Source, Sequence[Waiting]],
+    counts: Counter[Source],
     free: Collection[str],
+    last: Collection[Source],
 ) -> Iterator[Waiting]:
     """Yield jobs of one priority: users take turns, and each user's groups."""
     queues = {
@@ -125,9 +133,15 @@ def _in_turn(
     users = Counter[str]()
     for (user, _), count in counts.items():
         users[user] += count
+    had = {user for user, _ in last}
+
+    def turn(one: Source) -> tuple[object, ...]:
+        user = one[0]
+        return users[user], user in had, counts[one], one in last, _place(heads[one])
+
     while heads:
         before = counts.total()
-        source = min(heads, key=lambda one: (users[one[0]], counts[one], _place(heads[one])))
+        source = min(heads, key=turn)
         yield heads[source]
         users[source[0]] += counts.total() - before
         following = next(queued[source], None)

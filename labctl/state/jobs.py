@@ -6,7 +6,7 @@ clock counts. The order of jobs: :mod:`labctl.state.job_order`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -207,18 +207,20 @@ class Jobs:
         worker: str,
         *,
         suits: Callable[[], Suits] = lambda: _always,
+        group: str | None = None,
     ) -> Sequence[Job]:
         """Give free boards to the next jobs; return the jobs of this worker, now running.
 
         ``suits`` is called at the begin of each try, for its function may count what it admits.
 
         Before that, jobs of lost workers wait again. A board whose next job waits in the foreground
-        is kept free for it. A job is skipped if its user may not have the board for the job's
-        maximum duration; its ``reason`` then says why.
+        is kept free for it, and so is one whose next job is of another than the given ``group``. A
+        job is skipped if its user may not have the board for the job's maximum duration; its
+        ``reason`` then says why.
         """
         from labctl.state.claims import Claim
 
-        return Claim(self._state, boards, worker, suits).jobs() if boards else []
+        return Claim(self._state, boards, worker, suits, group=group).jobs() if boards else []
 
     def claim_own(self, job: str, boards: Sequence[str], worker: str) -> Job | None:
         """Give a free board to a job of this process, if it is its turn.
@@ -229,16 +231,26 @@ class Jobs:
         """
         from labctl.state.claims import Claim
 
-        claimed = Claim(self._state, boards, worker, self._run_by_somebody, job).jobs()
+        claimed = Claim(self._state, boards, worker, self._run_by_somebody, own=job).jobs()
         return claimed[0] if claimed else None
 
     def _run_by_somebody(self) -> Suits:
-        """Return a function: False for jobs on boards that nobody serves."""
-        workers = Workers(self._state).list()
-        served = {board for one in workers if one.is_alive for board in one.boards}
-        owned = self._state.ask("SELECT id FROM job_group WHERE owner IS NOT NULL", {})
-        groups = {group for (group,) in owned}
-        return lambda job, board: job.is_foreground or board in served or job.group in groups
+        """Return a function: False for jobs that nobody runs on a board."""
+        left: dict[str, list[Collection[str]]] = {}
+        workers = Workers(self._state)
+        for worker in workers.list():
+            for board in worker.boards if worker.is_alive else ():
+                left.setdefault(board, []).append(worker.leaves)
+        groups = workers.of_groups()
+
+        def suits(job: Waiting, board: str) -> bool:
+            if job.is_foreground or board in groups.get(job.group or "", ()):
+                return True
+            return any(
+                job.id not in leaves and job.content not in leaves for leaves in left.get(board, ())
+            )
+
+        return suits
 
     def renew(self, worker: str) -> Sequence[Job]:
         """Record a sign of life of a worker; return its jobs that have to stop."""

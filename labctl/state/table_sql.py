@@ -131,6 +131,7 @@ FARM = (
         submitter TEXT NOT NULL,
         restarts INTEGER NOT NULL, -- 1: a unit that is broken off between its jobs is cancelled
         owner TEXT,
+        boards TEXT NOT NULL, -- on which its owner runs its jobs, where no worker does
         expires DOUBLE PRECISION,
         made_at DOUBLE PRECISION NOT NULL
     )
@@ -155,6 +156,7 @@ FARM = (
         name TEXT PRIMARY KEY,
         host TEXT NOT NULL,
         boards TEXT NOT NULL,
+        leaves TEXT NOT NULL, -- jobs and contents that it cannot run
         version TEXT NOT NULL,
         started_at DOUBLE PRECISION NOT NULL,
         alive_at DOUBLE PRECISION NOT NULL
@@ -198,7 +200,7 @@ FARM = (
     "CREATE INDEX job_by_expiry ON job (expires)",
     "CREATE INDEX job_by_position ON job (position)",
     "CREATE INDEX job_by_end ON job (ended_at)",
-    "CREATE INDEX job_by_board ON job (board)",
+    "CREATE INDEX job_by_board ON job (board, ended_at)",
     "CREATE INDEX job_by_group ON job (group_id, ended_at)",
     "CREATE INDEX job_by_unit ON job (unit)",
     "CREATE INDEX job_kept ON job (board) WHERE state = 'waiting' AND board IS NOT NULL",

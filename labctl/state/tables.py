@@ -206,13 +206,14 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
     },
     "job_group": {
         "id": _LINE, "kind": _one_of("batch", "nightly"), "name": _LINE, "submitter": _LINE,
-        "restarts": _COUNT, "owner": _LINE_0, "expires": _MOMENT_0, "made_at": _MOMENT,
+        "restarts": _COUNT, "owner": _LINE_0, "boards": _NAMES, "expires": _MOMENT_0,
+        "made_at": _MOMENT,
     },
     "job_content": {"sha256": _SHA256, "content": Column(_json_object, "{}")},
     "board_list": {"sha256": _SHA256, "place": _COUNT, "board": _LINE},
     "worker": {
-        "name": _LINE, "host": _LINE, "boards": _NAMES, "version": _LINE, "started_at": _MOMENT,
-        "alive_at": _MOMENT,
+        "name": _LINE, "host": _LINE, "boards": _NAMES, "leaves": _NAMES, "version": _LINE,
+        "started_at": _MOMENT, "alive_at": _MOMENT,
     },
     "stored_run": {"run": _LINE, "sha256": _SHA256, "host": _LINE, "stored_at": _MOMENT},
     "audit": {

@@ -1,7 +1,7 @@
 """Workers: the processes of lab hosts that run jobs, and their last signs of life."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ALIVE_SECONDS = 60.0
 #: The record of a dead worker is kept for this time (s).
 _KEPT_SECONDS = 7 * 86_400.0
-_COLUMNS = "name, host, boards, version, started_at, alive_at"
+_COLUMNS = "name, host, boards, leaves, version, started_at, alive_at"
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class Worker:
     name: str
     host: str
     boards: tuple[str, ...]
+    #: Jobs, and contents of jobs by their SHA-256, that it leaves to others: it cannot run them.
+    leaves: tuple[str, ...]
     #: Version of labctl.
     version: str
     started_at: float
@@ -43,8 +45,10 @@ class Worker:
         return self.damaged is None and abs(self.silent_seconds) <= ALIVE_SECONDS
 
     def document(self) -> dict[str, object]:
-        """Return it as JSON."""
-        return {**asdict(self), "is_alive": self.is_alive}
+        """Return it as JSON, without the jobs that it leaves to others."""
+        document = {**asdict(self), "is_alive": self.is_alive}
+        del document["leaves"]
+        return document
 
 
 class Workers:
@@ -62,7 +66,15 @@ class Workers:
             found.append(Worker(**values, silent_seconds=now - values["alive_at"], damaged=why))
         return found
 
-    def give_sign(self, name: str, host: str, boards: Sequence[str], version: str) -> None:
+    def give_sign(
+        self,
+        name: str,
+        host: str,
+        boards: Sequence[str],
+        version: str,
+        *,
+        leaves: Sequence[str] = (),
+    ) -> None:
         """Record a sign of life of a worker; remove workers that died long ago."""
 
         def change(connection: "Connection") -> None:
@@ -71,16 +83,27 @@ class Workers:
                 "name": name,
                 "host": host,
                 "boards": json.dumps(list(boards)),
+                "leaves": json.dumps(list(leaves)),
                 "version": version,
                 "started_at": now,
                 "alive_at": now,
             }
-            again = "ON CONFLICT (name) DO UPDATE SET alive_at = excluded.alive_at"
+            again = (
+                "ON CONFLICT (name) DO UPDATE"
+                " SET alive_at = excluded.alive_at, leaves = excluded.leaves"
+            )
             insert(connection, "worker", row, again)
             dead = "DELETE FROM worker WHERE alive_at BETWEEN 0 AND :before"
             sql.run(connection, dead, {"before": now - _KEPT_SECONDS})
 
         self._state.change(change)
+
+    def of_groups(self) -> Mapping[str, Collection[str]]:
+        """Return the boards on which the living owner of a group runs its jobs, by group."""
+        alive = f"owner IS NOT NULL AND expires >= {self._state.now}"
+        rows = self._state.ask(f"SELECT id, boards FROM job_group WHERE {alive}", {})
+        found = [read("job_group", ("id", "boards"), row)[0] for row in rows]
+        return {one["id"]: frozenset(one["boards"]) for one in found}
 
     def remove(self, name: str) -> None:
         """Remove a worker that ended."""

@@ -15,7 +15,9 @@ from labctl.database import DatabaseAway, UnwritableDatabase
 from labctl.database.base import patiently
 from labctl.errors import ConfigError
 from labctl.farm import run_executor
+from labctl.farm.turn import place_of
 from labctl.state import NewJob, lab_state
+from labctl.state.groups import NewGroup
 from labctl.state.health import Healths
 from labctl.transport.registry import TRANSPORTS
 
@@ -133,3 +135,51 @@ def test_a_detached_run_without_an_agent_is_refused_before_it_waits(
     assert f"no agent (current) is built for target {agent_builds.HOST}" in capsys.readouterr().err
     assert not (tmp_path / "worker.log").exists()
     assert lab_state(find_lab(tmp_path, TRANSPORTS)).jobs.list(ended=9) == []
+
+
+def test_the_queue_asks_for_a_worker_only_where_a_job_needs_one(
+    tmp_path: Path, private_state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_farm(tmp_path, [{"name": "b-1", "address": "127.0.0.1:1", "workdir": "/w"}])
+    state = lab_state(find_lab(tmp_path, TRANSPORTS))
+    night = NewGroup("g", "batch", "night", "ann@pc")
+    state.groups.own(night, "me", boards=["b-1"])
+    state.jobs.submit(
+        NewJob("sleeping", {}, ("b-1",), id="own", runner="process"),
+        NewJob("sleeping", {}, ("b-1",), id="g.1", group_id="g"),
+    )
+    words = ["--lab", str(tmp_path), "queue"]
+    assert run_cli(words) == 0
+    assert "nobody serves the queue" not in capsys.readouterr().err
+    state.groups.leave("g", "me")
+    assert run_cli(words) == 0
+    told = capsys.readouterr()
+    assert "g.1  stopped " in told.out
+    assert "batch night is stopped: its command continues it" in told.out
+    assert "nobody serves the queue" not in told.err
+    state.jobs.submit(NewJob("pull", {}, ("b-1",), "untrusted", id="pull"))
+    assert run_cli(words) == 0
+    assert "nobody serves the queue" in capsys.readouterr().err
+
+
+def test_a_place_counts_no_job_of_a_batch_that_is_stopped(
+    tmp_path: Path, private_state: Path
+) -> None:
+    write_farm(tmp_path, [{"name": "b-1", "address": "127.0.0.1:1", "workdir": "/w"}])
+    state = lab_state(find_lab(tmp_path, TRANSPORTS))
+    state.groups.own(NewGroup("g", "batch", "night", "ann@pc"), "me")
+    state.jobs.submit(*(NewJob("q8", {}, ("b-1",), id=f"g.{n}", group_id="g") for n in range(9)))
+    (own,) = state.jobs.submit(NewJob("q8", {}, ("b-1",), runner="process"))
+    state.groups.leave("g", "me")
+    place = place_of(state, tmp_path, own)
+    assert (place.number, place.of) == (1, 1)
+
+
+def test_a_batch_bears_its_hosts_name_in_the_lab(
+    tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_night(tmp_path, monkeypatch, "times: 1")
+    words = ["--lab", str(tmp_path), "batch", str(tmp_path / "night.yaml"), "--host", "lab2"]
+    assert run_cli(words) == 2
+    (job,) = lab_state(find_lab(tmp_path, TRANSPORTS)).jobs.list(ended=9)
+    assert job.host == "lab2"

@@ -8,7 +8,7 @@ from workers_made import Recorded, Started, made_worker, start
 
 from labctl.cli.worker import served_boards
 from labctl.config.lab import Board, Lab, LabFile
-from labctl.errors import ConfigError, DeviceLost, LinkError
+from labctl.errors import BoardBusy, ConfigError, DeviceLost, LinkError
 from labctl.farm.reach import Reach, host_reach
 from labctl.retry import wait_until
 from labctl.runs import BoardUse, hold_board
@@ -115,3 +115,55 @@ def test_a_failed_contact_from_here_is_no_mark_against_a_board_of_any_host(
         assert raised.value.is_of_host is is_of_host
         assert lab_state(mixed).health.get(name).contact == contact
     assert host_reach(mixed, ["one", "any"], connect).reaches("one") is True
+
+
+def test_a_board_that_somebody_has_is_no_board_that_is_not_reached() -> None:
+    asked = list[str]()
+
+    def contact(name: str) -> None:
+        asked.append(name)
+        raise BoardBusy("run q8 has it")
+
+    reach = Reach({"any"}, contact, again_seconds=600.0)
+    assert reach.reaches("any") is None
+    assert wait_until(lambda: not reach.asking, timeout=20, interval=0.01)
+    assert reach.reaches("any") is None
+    assert asked == ["any"]
+
+
+def test_a_board_that_answers_wrongly_is_reached() -> None:
+    """The attempt says what is wrong; left to others, its job would wait for ever."""
+
+    def contact(_name: str) -> None:
+        raise ConfigError("the board is a rk3588")
+
+    reach = Reach({"any"}, contact)
+    assert reach.reaches("any") is None
+    assert wait_until(lambda: reach.reaches("any") is True, timeout=20, interval=0.01)
+
+
+def test_a_board_in_use_in_the_lab_is_not_contacted(mixed: LabFile, private_state: Path) -> None:
+    lab_state(mixed).leases.acquire("any", purpose="run q8", holder="ann@pc", token="0" * 80)
+    contacted = list[str]()
+
+    def connect(one: Board) -> Transport:
+        class Link:
+            label = "link"
+
+            def __enter__(self) -> "Link":
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                """Nothing was opened."""
+
+            def __getattr__(self, name: str) -> object:
+                contacted.append(name)
+                raise DeviceLost("cable")
+
+        return Link()  # type: ignore[return-value]
+
+    reach = host_reach(mixed, ["one", "any"], connect)
+    assert reach.reaches("any") is None
+    assert wait_until(lambda: not reach.asking, timeout=20, interval=0.01)
+    assert reach.reaches("any") is None
+    assert contacted == []

@@ -143,29 +143,11 @@ def test_an_attempt_whose_run_goes_on_elsewhere_is_none_and_waits_for_its_end(
     executor = RunExecutor(lab, Noted(record.id), _connect)
     with made.held():
         refused = executor.run(JOBS[0], "b-1")
-    assert (refused.is_board_taken, refused.is_counted, refused.needs_pause) == (True, False, True)
+    assert (refused.is_board_taken, refused.is_counted) == (True, False)
     assert "is active in another process" in (refused.reason or "")
     made.add(trial(1))
     made.finish(RunEnd.model_validate({"state": "finished", "finished": trial(1).finished}))
     assert executor.run(JOBS[0], "b-1").exit_status is ExitStatus.OK
-
-
-def test_a_job_that_ended_is_told_in_its_own_thread(lab: LabFile) -> None:
-    ledger, told = Ledger(), list[str]()
-    ledger.go.set()
-
-    def after(board: str, stopping: threading.Event) -> None:
-        told.append(board)
-        if len(told) == 2:
-            executor.stop()
-        if stopping.is_set():
-            raise KeyboardInterrupt
-
-    executor = RunExecutor(lab, ledger, _connect, after_job=after)
-    for _ in range(2):
-        ended = executor.run(JOBS[0], "b-1")
-        assert (ended.is_final, ended.reason) == (True, "job 0 runs nothing")
-    assert told == ["b-1"] * 2
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])

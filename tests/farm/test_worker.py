@@ -13,13 +13,21 @@ from workers_made import Recorded, Started, looks_of, made_worker, new_job, star
 from labctl.config.lab import Board, LabFile
 from labctl.database import DatabaseAway
 from labctl.database.base import patiently
-from labctl.errors import Blame, BoardOutOfService, ConfigError, ExitStatus, HostError
+from labctl.errors import (
+    Blame,
+    BoardOutOfService,
+    ConfigError,
+    ExitStatus,
+    HostError,
+    ToolMissing,
+)
 from labctl.farm import worker as worker_module
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_executor import RunExecutor, RunLedger
 from labctl.farm.worker import Worker
 from labctl.retry import wait_until
 from labctl.state import Health, LabState, NewJob, lab_state, leases, sql
+from labctl.state.groups import NewGroup
 from labctl.state.health import Healths
 from labctl.state.jobs import Jobs
 from labctl.transport import Transport
@@ -459,3 +467,32 @@ def test_a_job_whose_process_stood_still_is_not_begun_twice_by_it(
     assert wait_until(lambda: len(looks) > 8, timeout=60, interval=0.05)
     assert executor.ran == [("a", "rk1")]
     go_on.set()
+
+
+def test_what_a_worker_lacks_is_told_to_who_waits_in_the_foreground(
+    lab: LabFile, state: LabState, started: Started
+) -> None:
+    state.jobs.submit(new_job("lacking", "rk1"), new_job("mine", "rk1", runner="process"))
+    worker = made_worker(lab, Recorded(), "rk1")
+    worker.lacks = lambda _job: "no llama-quantize"
+    start(started, worker)
+    assert wait_until(
+        lambda: state.jobs.claim_own("mine", ["rk1"], "process") is not None,
+        timeout=20,
+        interval=0.1,
+    )
+
+
+def test_a_job_of_a_group_that_lacks_something_here_ends_with_that(
+    lab: LabFile, state: LabState
+) -> None:
+    group = NewGroup("g", "batch", "night", "ann@pc")
+    state.groups.own(group, "me", boards=["rk1"])
+    state.jobs.submit(new_job("a", "rk1", group_id="g"))
+    missing = JobResult.of(ToolMissing("no llama-quantize"))
+    worker = made_worker(lab, Recorded({"a": [missing]}), "rk1")
+    worker.group, worker.name = "g", "me"
+    worker.lacks = lambda _job: "no llama-quantize"
+    worker.is_over = lambda: state.jobs.find("a").state == "done"
+    worker.run(until_empty=True)
+    assert "no llama-quantize" in str(state.jobs.find("a").reason)

@@ -16,6 +16,7 @@ from labctl.config.quotas import Quota
 from labctl.state import Health, Job, LabState, NewJob, lab_state, sql
 from labctl.state.admission import Admission, HandOut
 from labctl.state.claims import Claim
+from labctl.state.groups import NewGroup
 from labctl.state.job import waiting_of
 from labctl.state.job_order import Waiting, hand_out
 from labctl.transport import LocalConfig
@@ -94,6 +95,10 @@ def under_one_lock(state: LabState, boards: Sequence[str]) -> list[tuple[str, st
     waiting = [waiting_of(one) for one in jobs if one.waits]
     free = [board for board in boards if board not in {one.board for one in running}]
     counts = {(user, None): sum(one.submitter == user for one in running) for user in USERS}
+    ended = [one for one in state.jobs.list(ended=99) if one.ended_at is not None]
+    last = {}
+    for one in sorted(ended, key=lambda one: one.ended_at or 0.0):
+        last[one.board] = (one.submitter, one.group_id)
     now = state.jobs.now()
     with state.changing() as connection:
         admission = Admission(sql.asker(connection), now, state)
@@ -103,7 +108,8 @@ def under_one_lock(state: LabState, boards: Sequence[str]) -> list[tuple[str, st
                 admission.took(one, board)
             return admitted
 
-        given = list(hand_out(waiting, counts, boards=free, suits=may_have))
+        had = {source for board, source in last.items() if board in free}
+        given = list(hand_out(waiting, counts, boards=free, suits=may_have, last=had))
     return [(one.id, board) for one, board in given if not one.is_foreground]
 
 
@@ -283,3 +289,16 @@ def test_a_damaged_board_of_a_list_keeps_no_job_from_the_others(state: LabState)
     assert names(state.jobs.claim(["rk1", "rk3"], "w")) == ["a", "b"]
     (again,) = state.jobs.submit(job("c", "rk1", "rk2", "rk3"))
     assert again.boards == ("rk1", "rk2", "rk3")
+
+
+def test_who_had_a_board_last_lets_others_pass(state: LabState) -> None:
+    """With one board nobody has a running job when it is handed out."""
+    state.groups.own(NewGroup("g", "batch", "night", "ann@pc"), None)
+    state.jobs.submit(*(job(f"g{n}", "rk1", group_id="g") for n in range(9)))
+    state.jobs.submit(job("own", "rk1"), job("bob", "rk1", submitter="bob@pc"))
+    ran = []
+    for _ in range(5):
+        (one,) = state.jobs.claim(["rk1"], "w")
+        state.jobs.finish(one, 0)
+        ran.append(one.name)
+    assert ran == ["g0", "bob", "g1", "own", "g2"]

@@ -60,7 +60,7 @@ READS: tuple[Callable[[LabState], Any], ...] = (
     lambda state: state.jobs.list(ended=10),
     lambda state: sorted(state.jobs.wanted_boards()),
     lambda state: state.jobs.to_stop(WORKER),
-    lambda state: state.groups.jobs("b" * 12),
+    lambda state: state.groups.news("b" * 12, 0.0),
     lambda state: state.jobs.waiting(["rk1", "rk4"]),
     lambda state: state.workers.list(),
     lambda state: state.stored_runs.list(),

@@ -197,10 +197,13 @@ def test_a_group_tells_how_far_its_jobs_are(state: LabState) -> None:
     before = state.jobs.now()
     state.jobs.finish(get(state, "a"), 1, blame=None, reason="it crashed")
     state.groups.give_up(["b", "a"], "no board is left")
-    found = {one.id: one for one in state.groups.jobs("g", before)}
+    news, left = state.groups.news("g", before)
+    found = {one.id: one for one in news}
+    assert left == 0
     assert (found["a"].exit_status, found["a"].reason) == (1, "it crashed")
     assert (found["b"].exit_status, found["b"].blame) == (3, "infra")
-    assert [one.id for one in state.groups.jobs("g", state.jobs.now() + 1)] == []
+    assert state.groups.news("g", state.jobs.now() + 1) == ([], 0)
+    assert [one.id for one in state.groups.jobs(["b", "nothing"])] == ["b"]
 
 
 def test_users_and_groups_take_turns(state: LabState) -> None:
@@ -216,6 +219,34 @@ def test_a_job_that_nobody_would_run_keeps_no_other_from_its_board(state: LabSta
     state.jobs.submit(job("next", "rk2", runner="process"))
     state.workers.give_sign("lab1:1:aa", "lab1", ["rk2"], "1")
     assert state.jobs.claim_own("next", ["rk2"], "process") is None
-    state.groups.own(NewGroup("g", "batch", "night", "ann@pc"), "me")
+    group = NewGroup("g", "batch", "night", "ann@pc")
+    state.groups.own(group, "me", boards=["rk1", "rk3"])
     state.jobs.submit(job("a", "rk3", group_id="g"), job("last", "rk3", runner="process"))
     assert state.jobs.claim_own("last", ["rk3"], "process") is None
+    state.groups.own(group, "me", boards=["rk1"])  # nobody is there who would run it
+    assert state.jobs.claim_own("last", ["rk3"], "process") is not None
+
+
+def test_a_job_that_its_worker_leaves_to_others_keeps_nobody_waiting(state: LabState) -> None:
+    state.jobs.submit(job("lacking", "rk1"), job("mine", "rk1", runner="process"))
+    for leaves, claimed in (((), None), (("lacking",), "mine")):
+        state.workers.give_sign("lab1:1:aa", "lab1", ["rk1"], "1", leaves=leaves)
+        found = state.jobs.claim_own("mine", ["rk1"], "process")
+        assert (found and found.id) == claimed
+
+
+def test_of_two_groups_each_leaves_the_others_board_free_in_its_turn(state: LabState) -> None:
+    for name in ("g", "h"):
+        state.groups.own(NewGroup(name, "batch", "night", "ann@pc"), f"by {name}", boards=["rk1"])
+        state.jobs.submit(*(job(f"{name}{n}", "rk1", group_id=name) for n in range(2)))
+
+    def begun(name: str) -> list[str]:
+        return [one.id for one in state.jobs.claim(["rk1"], f"by {name}", group=name)]
+
+    assert begun("h") == []
+    assert begun("g") == ["g0"]
+    state.jobs.submit(job("other", "rk2", group_id="g"))
+    state.jobs.claim(["rk2"], "by g", group="g")
+    state.jobs.finish(get(state, "g0"), 0)
+    assert begun("g") == []
+    assert begun("h") == ["h0"]
