@@ -68,7 +68,8 @@ class Preparing:
         for content, job in jobs:
             with self._lock:
                 is_due = time.monotonic() >= self._again.get(content, 0.0)
-                if len(self._running) >= AT_ONCE or content in self._running or not is_due:
+                is_known = content in self._running or content in self._ready
+                if is_known or not is_due or len(self._running) >= AT_ONCE:
                     continue
                 self._running.add(content)
             # What it has fetched stays: nobody waits for it when the worker ends.

@@ -149,7 +149,7 @@ def test_the_board_is_in_use_by_another_labctl(lab: LabUnderTest) -> None:
     (run,) = (path.name for path in lab.root.glob("runs/2*"))
     for command in ("run", "deploy"):
         done = lab.run(command, "--no-wait", lab.recipe())
-        blamed(done, 3, "infra", "board vb is in use by", f": run talking ({run}, trial 2 of")
+        blamed(done, 3, "infra", "board vb is in use by", ": run talking", f"({run}, trial 2 of")
     running.process.send_signal(signal.SIGINT)
     assert running.finish().exit_status == 130
 
