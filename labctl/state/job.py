@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from labctl.errors import Blame, BoardBusy, ConfigError
 from labctl.files import user_name
 from labctl.state import sql
+from labctl.state.dealing import deal
 from labctl.state.job_order import Waiting
 from labctl.state.job_parts import boards_of, contents_of, store_boards, store_content
 from labctl.state.tables import checked, insert, read, short_line, stored_names
@@ -27,12 +28,12 @@ JobState = Literal["waiting", "running", "done", "cancelled"]
 COLUMNS = (
     "id, kind, runner, name, request, boards, tried, priority, position, submitter, submitted_at,"
     " expected_seconds, max_seconds, state, board, worker, attempts, failures, expires, stop, run,"
-    " started_at, ended_at, exit_status, blame, reason, broken, uses, group_id, unit"
+    " started_at, ended_at, exit_status, blame, reason, broken, uses, group_id, unit, home"
 )
 NAMES = COLUMNS.split(", ")
 _WAITING = (
     "id, name, boards, tried, uses, priority, position, submitter, kind, runner, max_seconds,"
-    " expected_seconds, failures, group_id, unit, board, request, reason"
+    " expected_seconds, failures, group_id, unit, board, request, reason, home"
 )
 _WAITING_NAMES = _WAITING.split(", ")
 
@@ -112,6 +113,8 @@ class Job:
     uses: tuple[str, ...]
     group_id: str | None
     unit: str | None
+    #: The board to which it was dealt; see :mod:`labctl.state.dealing`.
+    home: str | None
     #: Why its row cannot be read: nobody runs it, and its board counts as taken. None: it can.
     damaged: str | None = None
 
@@ -146,8 +149,38 @@ class Job:
         return document
 
 
+def homes_of(jobs: Sequence[NewJob]) -> Mapping[str, str]:
+    """Deal jobs that are submitted together: return the home of each that has one."""
+    groups: dict[str, dict[str, list[NewJob]]] = {}
+    for job in jobs:
+        if job.group_id is not None:
+            groups.setdefault(job.group_id, {}).setdefault(job.unit or job.id, []).append(job)
+    found: dict[str, str] = {}
+    for units in groups.values():
+        whole = [
+            Waiting(
+                unit,
+                members[0].boards,
+                members[0].priority,
+                0.0,
+                members[0].submitter,
+                expected_seconds=sum(job.expected_seconds or 0.0 for job in members),
+            )
+            for unit, members in units.items()
+        ]
+        for unit, home in deal(whole).items():
+            found |= {job.id: home for job in units[unit]}
+    return found
+
+
 def add(
-    connection: "Connection", job: NewJob, now: float, position: float, expires: float | None
+    connection: "Connection",
+    job: NewJob,
+    now: float,
+    position: float,
+    expires: float | None,
+    *,
+    home: str | None = None,
 ) -> None:
     """Store a job that waits, unless there is one of its id. Raises ConfigError."""
     if not job.boards:
@@ -164,6 +197,7 @@ def add(
         "uses": stored_names(job.uses),
         "group_id": job.group_id,
         "unit": job.unit,
+        "home": home,
         "priority": job.priority,
         "position": position,
         "submitter": job.submitter,
@@ -354,6 +388,18 @@ def waiting_for(
     return [*ready, *map(_whole_unit, units_left.values())]
 
 
+def remaining(ask: "Ask", now: float) -> Mapping[str, float]:
+    """Return the boards on which jobs run -> the time (s) until each is expected to end."""
+    names = "board, started_at, expected_seconds"
+    found = {}
+    for row in ask(f"SELECT {names} FROM job WHERE state = 'running'", {}):
+        one, damaged = read("job", names.split(", "), row)
+        if damaged is None and one["board"] and one["started_at"] is not None:
+            ends = one["started_at"] + (one["expected_seconds"] or 0.0)
+            found[one["board"]] = max(0.0, ends - now)
+    return found
+
+
 #: True of jobs in no group, and of groups that have no owner or one that is alive at ``:now``.
 IN_FORCE = (
     "(group_id IS NULL OR group_id NOT IN"
@@ -396,4 +442,5 @@ def _waiting(values: Mapping[str, Any], boards: tuple[str, ...]) -> Waiting:
         unit=values["unit"],
         kept=kept,
         content=values["request"],
+        home=values["home"],
     )

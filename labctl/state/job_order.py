@@ -7,7 +7,7 @@
    with the fewest running jobs. What is handed out counts at once, so that they take turns; where
    they have equally many, who had the free board last comes after the others.
 5. Of jobs in no group the one that stands first, as submitted. Of a group's, see
-   :func:`longest_first`.
+   :func:`longest_first`, and for groups of many boards :mod:`labctl.state.dealing`.
 """
 
 import heapq
@@ -15,16 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from labctl.state.dealing import next_of_shares
 from labctl.state.uses import UseKind
 
 #: User and group of a job.
 Source = tuple[str, str | None]
 #: Number of running jobs by user and group.
 Running = Mapping[Source, int]
-#: If more boards than this are free at once, a group gives them jobs of many lengths.
-MIXED_ABOVE = 16
-#: A job this many times as long as its group's mean is far longer, and is not mixed with others.
-_FAR_LONGER = 2
 
 
 @dataclass(frozen=True)
@@ -57,6 +54,8 @@ class Waiting:
     kept: str | None = None
     #: SHA-256 of its content.
     content: str = ""
+    #: The board to which a job of a large group was dealt.
+    home: str | None = None
 
 
 #: True if a job may have a board.
@@ -66,7 +65,7 @@ Suits = Callable[[Waiting, str], bool]
 def in_order(waiting: Sequence[Waiting], running: Running) -> Iterator[Waiting]:
     """Yield all jobs in the order in which they would begin."""
     counts = Counter(dict(running))
-    for job in _turns(waiting, counts, ()):
+    for job, _ in _turns(waiting, counts, ()):
         counts[job.submitter, job.group] += 1
         yield job
 
@@ -77,20 +76,25 @@ def hand_out(
     boards: Sequence[str],
     suits: Suits = lambda _job, _board: True,
     last: Collection[Source] = (),
+    *,
+    busy: Mapping[str, float] | None = None,
 ) -> Iterator[tuple[Waiting, str]]:
-    """Yield jobs with the free board that each gets; ``last``: who had these boards last.
+    """Yield jobs with the free board that each gets.
 
     That is the first of its boards that suits it; for a job of a group the one that the fewest
-    waiting jobs can use.
+    waiting jobs can use, unless it is dealt to another. ``last``: who had these boards last;
+    ``busy``: other boards -> the time (s) until the job of each is expected to end.
     """
     free, counts = set(boards), Counter(dict(running))
     wanted = Counter(board for job in waiting for board in free.intersection(job.boards))
-    for job in _turns(waiting, counts, free, last):
+    for job, own in _turns(waiting, counts, free, last, busy or {}):
         if not free:
             return
         choice: Iterable[str] = job.boards
         if job.group is not None:
-            choice = sorted(free.intersection(job.boards), key=lambda one: (wanted[one], one))
+            choice = sorted(
+                free.intersection(job.boards), key=lambda one: (one != own, wanted[one], one)
+            )
         board = next((one for one in choice if one in free and suits(job, one)), None)
         wanted.subtract(job.boards)
         if board is not None:
@@ -104,30 +108,48 @@ def _turns(
     counts: Counter[Source],
     free: Collection[str],
     last: Collection[Source] = (),
-) -> Iterator[Waiting]:
-    """Yield all jobs; ``counts`` and ``free`` may change between two of them."""
-    yield from sorted((job for job in waiting if job.kept), key=_place)
-    yield from sorted((job for job in waiting if job.position < 0 and not job.kept), key=_place)
+    busy: Mapping[str, float] | None = None,
+) -> Iterator[tuple[Waiting, str | None]]:
+    """Yield all jobs, some with a board of their own; ``counts`` may change between two of them."""
+    kept = (job for job in waiting if job.kept)
+    moved = (job for job in waiting if job.position < 0 and not job.kept)
+    yield from ((job, None) for job in (*sorted(kept, key=_place), *sorted(moved, key=_place)))
     levels: dict[int, dict[Source, list[Waiting]]] = {}
     for job in waiting:
         if job.position >= 0 and not job.kept:
             sources = levels.setdefault(-job.priority, {})
             sources.setdefault((job.submitter, job.group), []).append(job)
     for _, sources in sorted(levels.items()):
-        yield from _in_turn(sources, counts, free, last)
+        queues = {
+            source: [(job, None) for job in sorted(jobs, key=_place)]
+            if source[1] is None
+            else _of_group(jobs, sorted(free), busy or {})
+            for source, jobs in sources.items()
+        }
+        yield from _in_turn(queues, counts, last)
+
+
+def _of_group(
+    jobs: Sequence[Waiting], free: Sequence[str], busy: Mapping[str, float]
+) -> Sequence[tuple[Waiting, str | None]]:
+    """Return a group's jobs in their order: what is not dealt comes before the boards' shares."""
+    dealt = [job for job in jobs if job.home in job.boards and job.failures == 0]
+    if not dealt:
+        return [(job, None) for job in longest_first(jobs)]
+    known = {job.id for job in dealt}
+    first = longest_first([job for job in jobs if job.id not in known and job.failures <= 1])
+    given = [*next_of_shares(dealt, free, busy)]
+    known = {job.id for job, _ in given} | {job.id for job in first}
+    rest = longest_first([job for job in jobs if job.id not in known])
+    return [*((job, None) for job in first), *given, *((job, None) for job in rest)]
 
 
 def _in_turn(
-    sources: Mapping[Source, Sequence[Waiting]],
+    queues: Mapping[Source, Sequence[tuple[Waiting, str | None]]],
     counts: Counter[Source],
-    free: Collection[str],
     last: Collection[Source],
-) -> Iterator[Waiting]:
+) -> Iterator[tuple[Waiting, str | None]]:
     """Yield jobs of one priority: users take turns, and each user's groups."""
-    queues = {
-        source: sorted(jobs, key=_place) if source[1] is None else longest_first(jobs, len(free))
-        for source, jobs in sources.items()
-    }
     queued = {source: iter(jobs) for source, jobs in queues.items()}
     heads = {source: next(jobs) for source, jobs in queued.items()}
     users = Counter[str]()
@@ -137,7 +159,7 @@ def _in_turn(
 
     def turn(one: Source) -> tuple[object, ...]:
         user = one[0]
-        return users[user], user in had, counts[one], one in last, _place(heads[one])
+        return users[user], user in had, counts[one], one in last, _place(heads[one][0])
 
     while heads:
         before = counts.total()
@@ -151,19 +173,15 @@ def _in_turn(
             heads[source] = following
 
 
-def longest_first(jobs: Sequence[Waiting], free: int = 0) -> Sequence[Waiting]:
+def longest_first(jobs: Sequence[Waiting]) -> Sequence[Waiting]:
     """Return a group's jobs in their order: all boards are to end at about the same time.
 
     Longest first: equal boards then take at most 4/3 of the least time (Graham 1969). Where jobs
-    may use different boards, those of the set of boards with the most work for each come first. If
-    many boards are ``free`` and all began with the longest jobs, they would change jobs in the same
-    second, and wait for their host: then each gets a job of another length. A job that was broken
-    off twice comes last: other jobs first show if its boards are well.
+    may use different boards, those of the set of boards with the most work for each come first. A
+    job that was broken off twice comes last: other jobs first show if its boards are well.
     """
     doubtful = [job for job in jobs if job.failures > 1]
-    found = [*_by_load([job for job in jobs if job.failures <= 1])]
-    if MIXED_ABOVE < free <= len(found) / 2:
-        found = _mixed(found, free)
+    found = _by_load([job for job in jobs if job.failures <= 1])
     return [*found, *sorted(doubtful, key=_length)]
 
 
@@ -197,17 +215,6 @@ def _by_load(jobs: Sequence[Waiting]) -> Iterator[Waiting]:
         else:
             heapq.heappop(heap)
         yield job
-
-
-def _mixed(jobs: Sequence[Waiting], free: int) -> list[Waiting]:
-    """Return jobs, first as many of all lengths as boards are free, after those far longer."""
-    limit = _FAR_LONGER * sum(job.expected_seconds for job in jobs) / len(jobs)
-    far = [job for job in jobs if job.expected_seconds >= limit > 0]
-    others = [job for job in jobs if not job.expected_seconds >= limit > 0]
-    by_length, count = sorted(others, key=_length), max(1, free - len(far))
-    first = [by_length[len(by_length) * number // count] for number in range(count)]
-    chosen = {job.id for job in first}
-    return [*far, *first, *(job for job in others if job.id not in chosen)]
 
 
 def _length(job: Waiting) -> tuple[float, float, str]:

@@ -26,9 +26,11 @@ from labctl.state.job import (
     NewJob,
     add,
     end,
+    homes_of,
     job_in,
     jobs_of,
     jobs_where,
+    remaining,
     update,
     waiting_for,
     waiting_of,
@@ -69,9 +71,10 @@ class Jobs:
             now, seconds = self._now(connection), self._state.lease_seconds
             question = f"SELECT MAX(position) AS last FROM job WHERE {_SOUND_PLACE}"
             last = sql.rows(connection, question)[0]["last"] or 0.0
+            homes = homes_of(jobs)
             for number, job in enumerate(jobs, 1):
                 expires = now + seconds if job.runner == "process" else None
-                add(connection, job, now, max(last, 0.0) + number, expires)
+                add(connection, job, now, max(last, 0.0) + number, expires, home=homes.get(job.id))
             remove_old(connection, now)
             stored = jobs_of(sql.asker(connection), {job.id for job in jobs})
             return [stored[job.id] for job in jobs]
@@ -274,17 +277,7 @@ class Jobs:
 
     def remaining(self) -> Mapping[str, float]:
         """Return the boards on which jobs run -> the time (s) until each is expected to end."""
-        names = "board, started_at, expected_seconds"
-        rows = self._state.ask(
-            f"SELECT {self._state.now}, {names} FROM job WHERE state = 'running'", {}
-        )
-        found = {}
-        for now, *row in rows:
-            one, damaged = read("job", names.split(", "), row)
-            if damaged is None and one["board"] and one["started_at"] is not None:
-                ends = one["started_at"] + (one["expected_seconds"] or 0.0)
-                found[one["board"]] = max(0.0, ends - float(now))
-        return found
+        return self._state.asking(lambda ask: remaining(ask, self._asked_now(ask)))
 
     def follows(self, job: Job) -> bool:
         """Return True if a job of the same unit has ended on the job's board."""

@@ -119,7 +119,8 @@ FARM = (
         blame TEXT,
         reason TEXT,
         group_id TEXT,
-        unit TEXT
+        unit TEXT,
+        home TEXT
     )
     """,
     # Without an owner its jobs need nobody; else none begins once the owner has expired.

@@ -202,7 +202,7 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
         "stop": _LINE_0, "run": _LINE_0, "started_at": _MOMENT_0, "ended_at": _MOMENT_0,
         "exit_status": _or_null(Column(partial(_whole, low=-255, high=255))),
         "blame": _or_null(_one_of("infra", "job", "config")), "reason": _LINE_0,
-        "group_id": _LINE_0, "unit": _LINE_0,
+        "group_id": _LINE_0, "unit": _LINE_0, "home": _LINE_0,
     },
     "job_group": {
         "id": _LINE, "kind": _one_of("batch", "nightly"), "name": _LINE, "submitter": _LINE,

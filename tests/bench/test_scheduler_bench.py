@@ -4,9 +4,11 @@ import heapq
 import random
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
+from labctl.state.dealing import deal
 from labctl.state.job_order import Waiting, hand_out
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]
@@ -23,11 +25,14 @@ def test_two_thousand_jobs_are_spread_over_two_hundred_boards() -> None:
         f"j{n}": Waiting(f"j{n}", boards, 0, float(n), "ann", expected_seconds=one, group="g")
         for n, one in enumerate(lengths)
     }
+    homes = deal([*waiting.values()])
+    waiting = {name: replace(job, home=homes[name]) for name, job in waiting.items()}
     free, running, now, looks = set(boards), list[tuple[float, str]](), 0.0, 0
     began = time.process_time()
     while waiting or running:
         looks += 1
-        for job, board in list(hand_out([*waiting.values()], {}, sorted(free))):
+        busy = {board: end - now for end, board in running}
+        for job, board in list(hand_out([*waiting.values()], {}, sorted(free), busy=busy)):
             del waiting[job.id]
             free.remove(board)
             heapq.heappush(running, (now + job.expected_seconds, board))
