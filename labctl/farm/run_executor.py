@@ -68,6 +68,7 @@ class RunExecutor:
         connect: Connect,
         *,
         compare: CompareGates = leave_open,
+        build: Callable[[BuildRequest], object] | None = None,
         before_job: Callable[[FarmJob, str], None] = lambda _job, _board: None,
         readying: int = READY_AT_ONCE,
     ):
@@ -75,6 +76,7 @@ class RunExecutor:
         self._ledger = ledger
         self._connect = connect
         self._compare = compare
+        self._build = build
         self._before_job = before_job
         self._readying = threading.Semaphore(readying)
         #: Set when all running jobs must end.
@@ -153,6 +155,7 @@ class RunExecutor:
                     board,
                     self._lab,
                     compare=self._compare,
+                    build=self._build,
                     holder=job.submitter,
                     job=queued,
                     attempt=job.attempt,
@@ -193,6 +196,7 @@ class RunExecutor:
             board,
             self._lab,
             compare=self._compare,
+            build=None if job.untrusted else self._build,
             untrusted=job.untrusted,
             holder=job.submitter,
             job=job.id if job.submitter else None,

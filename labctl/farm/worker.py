@@ -140,6 +140,28 @@ class Worker:
                 if self._stopping.is_set() or not until_empty or self._is_empty():
                     return
 
+    @contextmanager
+    def beside(self) -> Iterator[Callable[[], None]]:
+        """Serve in a thread of its own; at the end of the context interrupt what still runs.
+
+        Yields a function that raises what ended the thread early, as a damaged database.
+        """
+        errors: list[BaseException] = []
+
+        def serve() -> None:
+            try:
+                self._serve(until_empty=False)
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=serve, name="jobs of a group")
+        thread.start()
+        try:
+            yield lambda: raise_first(errors)
+        finally:
+            self.stop()
+            thread.join()
+
     def stop(self) -> None:
         """End after the jobs that run now; called again, interrupt them."""
         if self._stopping.is_set() or self.group is not None:

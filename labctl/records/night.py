@@ -85,10 +85,9 @@ class NightEntry(FileRecord):
     """A line of ``night.jsonl``: each step is recorded before it is acted on.
 
     ``built``, ``unbuilt``: a side of a build exists, or cannot; a side is ``good``, ``head`` or a
-    commit. ``queued``: a run on a board of another host gets a job, which is put into the queue
-    next. ``running``: the board has answered, and a run of a row begins, with its id. ``measured``,
-    ``failed``: its end. ``parted``: somebody used the board between both runs of a pair, which
-    begins again; ``whole``: nobody did. ``moved``: the row goes to another board. ``confirming``:
+    commit. ``queued``: a run gets a job, which is put into the queue next. ``running``: the board has answered, and a run of a row begins, with its id. ``measured``,
+    ``failed``: its end. ``parted``: both runs of a pair were cut off from each other; it begins
+    again. ``moved``: the row goes to another board. ``confirming``:
     the screening is over, and ``count`` variants continue. ``gave-up``: the row or the bisection
     cannot continue.
     """
@@ -101,7 +100,6 @@ class NightEntry(FileRecord):
         "measured",
         "failed",
         "parted",
-        "whole",
         "moved",
         "confirming",
         "gave-up",

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from labctl.errors import Blame, ConfigError, InfraError, JobError, LabctlError
 from labctl.farm.nightly.budget import LOOKS
-from labctl.farm.nightly.executor import GOOD, HEAD, Built, Executor
+from labctl.farm.nightly.executor import GOOD, HEAD, Built, Executor, PairCut
 from labctl.farm.nightly.judge import decided_look, excludes, finding, is_wild, slower
 from labctl.farm.nightly.refusals import (
     Refusal,
@@ -240,28 +240,22 @@ class Night:
         board = state.board
         order = sides if number % 2 == 0 else sides[::-1]
         places = [(stage, number, side) for side in order]
-        if state.is_whole(places):
-            return True
-        try:
-            while not state.is_whole(places):
-                if len(state.partings) >= MOST_FAILURES:
-                    self._leave(state, kept_apart(state), stage)
-                    return False
-                if all(place in state.done for place in places):
-                    why = self.executor.parted([state.done[one].job or "" for one in places])
-                    event = "parted" if why else "whole"
-                    self._step(state, event, stage=stage, pair=number, reason=why)
-                    continue
-                if not self._has_time(state, places, keep):
-                    return False
-                if trouble := self.executor.trouble(board):
-                    failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=trouble)
-                    self._leave(state, failure, stage)
-                    return False
+        while not all(place in state.done for place in places):
+            if len(state.partings) >= MOST_FAILURES:
+                self._leave(state, kept_apart(state), stage)
+                return False
+            if not self._has_time(state, places, keep):
+                return False
+            if trouble := self.executor.trouble(board):
+                failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=trouble)
+                self._leave(state, failure, stage)
+                return False
+            try:
                 if not all(self._measure(state, place, order) for place in places):
+                    self.executor.withdraw(tuple(state.jobs.values()))
                     return False
-        finally:
-            self.executor.withdraw(board, tuple(state.jobs.values()))
+            except PairCut as cut:
+                self._step(state, "parted", stage=stage, pair=number, reason=cut.message)
         return True
 
     def _has_time(self, state: RowState, places: Sequence[Place], keep: float) -> bool:
@@ -270,22 +264,21 @@ class Night:
             place
             for place in places
             if place not in state.done
-            and (place not in state.jobs or not self._is_queued(state, state.jobs[place]))
+            and (place not in state.jobs or not self._is_queued(state.jobs[place]))
         ]
         seconds = len(missing) * state.pair_seconds / len(places)
         if len(missing) == len(places):
             seconds += keep
         return not missing or self.executor.now(state.board) + seconds <= self.record.deadline
 
-    def _is_queued(self, state: RowState, job: str) -> bool:
+    def _is_queued(self, job: str) -> bool:
         """Return True if the night still waits for a job: it did not withdraw it."""
-        return self.executor.job(state.board, job) == job
+        return self.executor.job(job) == job
 
     def withdraw(self) -> None:
-        """Remove this night's jobs from the queue, and release boards of other hosts."""
-        for board, states in by_board(self.state.rows.values()).items():
-            jobs = [job for state in states for job in state.jobs.values()]
-            self.executor.withdraw(board, jobs)
+        """Remove this night's jobs from the queue."""
+        rows = self.state.rows.values()
+        self.executor.withdraw([job for state in rows for job in state.jobs.values()])
 
     def _step(self, state: RowState, event: str, **facts: object) -> None:
         now = self.executor.now(state.board)
@@ -293,19 +286,14 @@ class Night:
         self.state.add(NightEntry.model_validate(step))
 
     def _queued(self, state: RowState, stage: Stage, number: int, order: Sequence[str]) -> Jobs:
-        """Return the jobs of the next runs; the journal has them by then.
-
-        There are none for a board of this host.
-        """
+        """Return the jobs of the next runs; the journal has them by then."""
         jobs: Jobs = {}
         for side in order:
             place = (stage, number, side)
             if place in state.done:
                 continue
             known = state.jobs.get(place)
-            job = self.executor.job(state.board, known)
-            if job is None:
-                return {}
+            job = self.executor.job(known)
             if job != known:
                 self._step(state, "queued", stage=stage, pair=number, side=side, job=job)
             jobs[job] = self.state.built[state.row.build, side]
@@ -329,7 +317,6 @@ class Night:
                 if all(self._measure(state, check, (GOOD,)) for check in checks):
                     self._leave_suspected(state, stage)
                 return False
-            left = state.open.get(place)
             try:
                 queued = self._queued(state, stage, number, order)
                 found = self.executor.measure(
@@ -337,9 +324,10 @@ class Night:
                     board,
                     built,
                     began=lambda run: self._step(state, "running", run=run, **where),
-                    left=left,
                     queued=queued,
                 )
+            except PairCut:
+                raise
             except (InfraError, JobError, ConfigError) as error:
                 failure = Failure.of(error)
                 self._step(state, "failed", failure=failure, **where)
@@ -364,7 +352,7 @@ class Night:
 
         A search ends where it is: what was confirmed on this board stays so.
         """
-        self.executor.withdraw(state.board, tuple(state.jobs.values()))
+        self.executor.withdraw(tuple(state.jobs.values()))
         now, name = self.executor.now(state.board), state.row.name
         if stage in SEARCHING:
             build, reason = state.row.build, failure.message
