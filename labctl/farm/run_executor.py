@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from labctl.build import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.database import patience
 from labctl.errors import Blame, BoardBusy, ConfigError, ExitStatus, LabctlError

@@ -85,11 +85,11 @@ class NightEntry(FileRecord):
     """A line of ``night.jsonl``: each step is recorded before it is acted on.
 
     ``built``, ``unbuilt``: a side of a build exists, or cannot; a side is ``good``, ``head`` or a
-    commit. ``queued``: a run gets a job, which is put into the queue next. ``running``: the board has answered, and a run of a row begins, with its id. ``measured``,
-    ``failed``: its end. ``parted``: both runs of a pair were cut off from each other; it begins
-    again. ``moved``: the row goes to another board. ``confirming``:
-    the screening is over, and ``count`` variants continue. ``gave-up``: the row or the bisection
-    cannot continue.
+    commit. ``queued``: a run gets a job, which is put into the queue next. ``running``: the board
+    has answered, and a run of a row begins, with its id. ``measured``, ``failed``: its end.
+    ``parted``: both runs of a pair were cut off from each other; it begins again. ``moved``: the
+    row goes to another board. ``confirming``: the screening is over, and ``count`` variants
+    continue. ``gave-up``: the row or the bisection cannot continue.
     """
 
     event: Literal[
