@@ -89,6 +89,9 @@ class SimulatedFarm:
     def job(self, known: str | None) -> str:
         return known or f"job{self.chance_of_jobs.getrandbits(64):x}"
 
+    def has_begun(self, job: str) -> bool:
+        return False
+
     def withdraw(self, jobs: Sequence[str]) -> None:
         """Nothing waits here."""
 

@@ -63,6 +63,9 @@ class Executor(Protocol):
     def job(self, known: str | None) -> str:
         """Return the job of a run: ``known``, or a new one."""
 
+    def has_begun(self, job: str) -> bool:
+        """Return True if a job runs or has ended: it takes no further time to wait for it."""
+
     def withdraw(self, jobs: Sequence[str]) -> None:
         """Take jobs out of the queue."""
 

@@ -102,6 +102,10 @@ class LabExecutor:
         """Return the job of a run: ``known``, or a new one."""
         return self.jobs.job(known)
 
+    def has_begun(self, job: str) -> bool:
+        """Return True if a job runs or has ended."""
+        return self.jobs.has_begun(job)
+
     def withdraw(self, jobs: Sequence[str]) -> None:
         """Take jobs out of the queue."""
         self.jobs.withdraw(jobs)

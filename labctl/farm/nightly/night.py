@@ -245,6 +245,7 @@ class Night:
                 self._leave(state, kept_apart(state), stage)
                 return False
             if not self._has_time(state, places, keep):
+                self.executor.withdraw(tuple(state.jobs.values()))
                 return False
             if trouble := self.executor.trouble(board):
                 failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=trouble)
@@ -259,21 +260,17 @@ class Night:
         return True
 
     def _has_time(self, state: RowState, places: Sequence[Place], keep: float) -> bool:
-        """Return True if the runs of a pair may begin that are neither done nor in the queue."""
+        """Return True if the runs of a pair may begin that have not begun."""
         missing = [
             place
             for place in places
             if place not in state.done
-            and (place not in state.jobs or not self._is_queued(state.jobs[place]))
+            and (place not in state.jobs or not self.executor.has_begun(state.jobs[place]))
         ]
         seconds = len(missing) * state.pair_seconds / len(places)
         if len(missing) == len(places):
             seconds += keep
         return not missing or self.executor.now(state.board) + seconds <= self.record.deadline
-
-    def _is_queued(self, job: str) -> bool:
-        """Return True if the night still waits for a job: it did not withdraw it."""
-        return self.executor.job(job) == job
 
     def withdraw(self) -> None:
         """Remove this night's jobs from the queue."""

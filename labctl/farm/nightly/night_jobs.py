@@ -130,6 +130,11 @@ class NightJobs:
             pass  # its run would be mistaken for this one's
         return new
 
+    def has_begun(self, job: str) -> bool:
+        """Return True if a job runs or has ended."""
+        found = self._get(job)
+        return found is not None and found.state != "waiting"
+
     def run(
         self, row: NightRow, board: str, queued: Mapping[str, Built], began: Callable[[str], None]
     ) -> tuple[RunDirectory, float]:
