@@ -7,9 +7,10 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import BoardBusy
 from labctl.farm.turn import Place, Turn
-from labctl.runs.board.claim import naming_run
+from labctl.runs.board.claim import in_use_by
 from labctl.runs.planning.time_limits import longest_seconds
-from labctl.state import Job, NewJob, lab_state
+from labctl.state import Job, NewJob, StateLease, lab_state
+from labctl.state.leases import busy
 from labctl.units import duration
 
 #: Gets the board, and the job that has claimed it; None for a board that is in no lab.
@@ -56,14 +57,12 @@ def run_in_turn(
 
         return expected_seconds(lab, recipe, tuple(names), untrusted=untrusted)
 
-    turn = Turn(lab_state(lab), lab.root, job, tell, note, expected=expected)
-    try:
-        return turn.take(lambda job: run_on(names[str(job.board)], job), BoardBusy, waits=waits)
-    except BoardBusy as error:
-        if error.run is not None:
-            raise
-        with naming_run(lab, pool[0].name):
-            raise
+    def in_use(lease: StateLease) -> BoardBusy:
+        return in_use_by(lab, lease.board, lease) or busy(lease)
+
+    state = lab_state(lab)
+    turn = Turn(state, lab.root, job, tell, note, expected=expected, in_use=in_use)
+    return turn.take(lambda job: run_on(names[str(job.board)], job), BoardBusy, waits=waits)
 
 
 def _without_table(board: Board, run_on: RunOn, *, waits: bool) -> int:

@@ -51,7 +51,7 @@ def host_worker(
         None if lab.database is None or group is not None else QueueEngine(lab),
         understands=ledger.understands,
         lacks=ledger.lacks,
-        is_prepared=ledger.is_prepared,
+        inputs=ledger.inputs,
         prepare=ledger.prepare,
         builds=builds_stamp,
         note=note,

@@ -8,7 +8,7 @@ missing keeps its place, and lets others pass.
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from labctl.errors import LabctlError, lack_of_host, passes_by_itself
@@ -18,60 +18,86 @@ from labctl.state import Job
 AT_ONCE = 2
 #: A preparation that failed is tried again after this time (s).
 _AGAIN_SECONDS = 15.0
+#: A missing input is looked for again after this time (s).
+_LOOK_SECONDS = 15.0
 #: Kind and SHA-256 of a job's content.
 Content = tuple[str, str]
+#: Name of each input -> returns True if it is here. Equal names are one input.
+Inputs = Mapping[str, Callable[[], bool]]
 
 
 @dataclass
 class Preparing:
-    """The contents of waiting jobs, and how far they are here.
+    """The inputs of waiting jobs, and which of them are here.
 
     Args:
-        is_prepared: returns True if this host has all that a job needs.
+        inputs: returns what a job needs on this host.
         prepare: brings it here.
         note: gets lines for people.
         on_end: called when a preparation has ended.
     """
 
-    is_prepared: Callable[[Job], bool]
+    inputs: Callable[[Job], Inputs]
     prepare: Callable[[Job], None]
     note: Callable[[str], None]
     on_end: Callable[[], None]
-    #: Contents of which nothing more is to be prepared: an attempt finds what is still missing.
-    _ready: set[Content] = field(default_factory=set)
-    _running: set[Content] = field(default_factory=set)
-    #: Content -> when it was last found to be missing, by the monotonic clock.
-    _missing: dict[Content, float] = field(default_factory=dict)
+    #: Waiting content -> its inputs.
+    _needs: dict[Content, Inputs] = field(default_factory=dict)
+    #: Inputs that were found or brought: an attempt finds what has gone since.
+    _here: set[str] = field(default_factory=set)
+    #: Input -> when it was last looked for in vain, by the monotonic clock.
+    _missing: dict[str, float] = field(default_factory=dict)
+    #: Contents that cannot be prepared: their attempts report why.
+    _wrong: set[Content] = field(default_factory=set)
+    #: Content that is prepared now -> its missing inputs.
+    _running: dict[Content, set[str]] = field(default_factory=dict)
     #: Content -> when it is tried again.
     _again: dict[Content, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def unready(self, jobs: Iterable[tuple[Content, Job]]) -> set[Content]:
-        """Return which contents, each with a job that has it, have to be prepared first."""
-        found, now = set(), time.monotonic()
-        for content, job in jobs:
-            with self._lock:
-                if content in self._ready:
+    def unready(self, jobs: Mapping[Content, Job]) -> set[Content]:
+        """Return which of all waiting contents, each with a job that has it, miss an input.
+
+        Each input is looked for once: jobs that miss the same become ready together, so that their
+        order stays.
+        """
+        known = self._needs
+        self._needs = {
+            content: known[content] if content in known else self.inputs(job)
+            for content, job in jobs.items()
+        }
+        with self._lock:
+            here, wrong = set(self._here), set(self._wrong)
+            for content in self._again.keys() - jobs.keys():
+                del self._again[content]
+        now = time.monotonic()
+        for needs in self._needs.values():
+            for name in needs.keys() - here:
+                if now - self._missing.get(name, -math.inf) < _LOOK_SECONDS:
                     continue
-            is_new = now - self._missing.get(content, -math.inf) > _AGAIN_SECONDS
-            if is_new and self.is_prepared(job):
-                with self._lock:
-                    self._ready.add(content)
-                continue
-            if is_new:
-                self._missing[content] = now
-            found.add(content)
-        return found
+                if needs[name]():
+                    here.add(name)
+                else:
+                    self._missing[name] = now
+        with self._lock:
+            self._here |= here
+        return {
+            one
+            for one, needs in self._needs.items()
+            if not needs.keys() <= here and one not in wrong
+        }
 
     def begin(self, jobs: Iterable[tuple[Content, Job]]) -> None:
         """Prepare the first of these unready contents, in threads of their own."""
         for content, job in jobs:
             with self._lock:
+                missing = self._needs[content].keys() - self._here
                 is_due = time.monotonic() >= self._again.get(content, 0.0)
-                is_known = content in self._running or content in self._ready
-                if is_known or not is_due or len(self._running) >= AT_ONCE:
+                is_known = any(missing & others for others in self._running.values())
+                is_over = not missing or content in self._wrong
+                if is_known or is_over or not is_due or len(self._running) >= AT_ONCE:
                     continue
-                self._running.add(content)
+                self._running[content] = missing
             # What it has fetched stays: nobody waits for it when the worker ends.
             work = threading.Thread(
                 target=self._work, args=(content, job), name=f"inputs of {job.id}", daemon=True
@@ -85,19 +111,22 @@ class Preparing:
             return bool(self._running or self._again)
 
     def _work(self, content: Content, job: Job) -> None:
-        again: float | None = None
+        again, is_brought = False, False
         try:
             self.prepare(job)
+            is_brought = True
         except LabctlError as error:
-            if lack_of_host(error) and passes_by_itself(error):
-                again = time.monotonic() + _AGAIN_SECONDS
+            again = lack_of_host(error) is not None and passes_by_itself(error)
+            if again:
                 self.note(f"the inputs of job {job.id} ({job.name}) are missing: {error.message}")
         finally:
             with self._lock:
-                self._running.discard(content)
-                if again is None:  # an error of another kind is the attempt's
-                    self._ready.add(content)
-                    self._again.pop(content, None)
+                missing = self._running.pop(content)
+                self._again.pop(content, None)
+                if again:
+                    self._again[content] = time.monotonic() + _AGAIN_SECONDS
+                elif is_brought:
+                    self._here |= missing
                 else:
-                    self._again[content] = again
+                    self._wrong.add(content)
             self.on_end()

@@ -26,11 +26,13 @@ from labctl.errors import (
     lack_of_host,
 )
 from labctl.farm.job import FarmJob
+from labctl.farm.preparing import Inputs
 from labctl.farm.run_archives import RunArchives, is_finished
 from labctl.farm.run_content import RunContent
 from labctl.farm.store import SharedStore
 from labctl.files import host_reads, locked
 from labctl.models import are_ready, find_quantizer
+from labctl.models.expected import origin
 from labctl.progress import silent
 from labctl.retry import retry_infra
 from labctl.runs.inputs.prepare import recipe_files
@@ -125,22 +127,27 @@ class QueueLedger:
         """Record the attempt that begins now on a board."""
         self._attempts[job.id, board] = job
 
-    def is_prepared(self, job: Job) -> bool:
-        """Return True if nothing has to be fetched, made or hashed on this host for a job.
+    def inputs(self, job: Job) -> Inputs:
+        """Return what has to be on this host for a job, each with a look whether it is there.
 
-        What cannot be read here counts as prepared: the attempt reports it.
+        What cannot be read here has no inputs: the attempt reports it.
         """
         root = self._lab.root
         try:
             content = RunContent.read(job.content)
             recipe = content.recipe
-            has_files = all((root / name).exists() for name in content.files)
-            is_built = content.build is None or is_installed(content.build)
-            return (
-                has_files and is_built and are_ready(recipe.models, recipe.measured_models(), root)
-            )
+            found: dict[str, Callable[[], bool]] = {
+                f"file {name}": (root / name).exists for name in content.files
+            }
+            if content.build is not None:
+                name = f"build {content.build.model_dump_json()}"
+                found[name] = partial(is_installed, content.build)
+            for key in recipe.measured_models():
+                name = f"model {origin(recipe.models, key, root)}"
+                found[name] = partial(are_ready, recipe.models, [key], root)
         except LabctlError:
-            return True
+            return {}
+        return {name: partial(_is_here, look) for name, look in found.items()}
 
     def prepare(self, job: Job) -> None:
         """Bring all that a job needs to this host; no board is used.
@@ -367,3 +374,10 @@ class RunsOfJobs:
                     job = json.loads(content).get("job")
             self._jobs[run] = job
         return self._jobs[run]
+
+
+def _is_here(look: Callable[[], bool]) -> bool:
+    try:
+        return look()
+    except LabctlError:
+        return True

@@ -23,7 +23,7 @@ from labctl.errors import (
 )
 from labctl.runs.record.directory import RunDirectory, run_directories
 from labctl.runs.record.under_way import last_board
-from labctl.state import Job, LabState, NewJob
+from labctl.state import Job, LabState, NewJob, StateLease
 from labctl.state.job import claimed_by, worker_name
 from labctl.state.leases import busy, steady_seconds
 
@@ -48,8 +48,8 @@ class Turn:
     """The use of the first of some equal boards that is free, by a job of this process.
 
     ``expected`` returns the time (s) that it will take, once others may want to know. ``on_place``
-    gets the place whenever it changes, ``note`` other lines for people. A database that is away is
-    waited for.
+    gets the place whenever it changes, ``note`` other lines for people. ``in_use`` returns the
+    error for a board that another has. A database that is away is waited for.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class Turn:
         note: Callable[[str], None],
         *,
         expected: Callable[[], float | None] = lambda: None,
+        in_use: Callable[[StateLease], BoardBusy] = busy,
         look_seconds: float = LOOK_SECONDS,
         again_seconds: float = AGAIN_SECONDS,
     ):
@@ -70,6 +71,7 @@ class Turn:
         self._on_place = on_place
         self._note = note
         self._expected = expected
+        self._in_use = in_use
         self._look_seconds, self._again_seconds = look_seconds, again_seconds
         self._worker = worker_name()
         self._reported: int | None = None
@@ -142,7 +144,7 @@ class Turn:
                 pass
         for lease in self._state.leases.list():
             if lease.board in job.boards:
-                return busy(lease)
+                return self._in_use(lease)
         for other in self._state.jobs.list():
             if other.state == "running" and other.board in job.boards:
                 return claimed_by(other)

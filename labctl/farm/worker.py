@@ -22,7 +22,7 @@ from labctl.errors import Blame, ExitStatus, HostError, InfraError, LabctlError,
 from labctl.farm.host_lacks import HostLacks
 from labctl.farm.interrupts import on_interrupt, raise_first
 from labctl.farm.job import Executor, FarmJob, JobResult
-from labctl.farm.preparing import Preparing
+from labctl.farm.preparing import Inputs, Preparing
 from labctl.farm.queue_engine import QueueEngine
 from labctl.retry import retry_infra
 from labctl.state import Job, LabState
@@ -51,7 +51,7 @@ class Worker:
             a worker of another version.
         lacks: returns what is missing on this host for a job; the job stays in the queue until that
             is there.
-        is_prepared: returns True if this host has all that a job needs; else it stays in the queue.
+        inputs: returns what a job needs on this host; without it, it stays in the queue.
         prepare: brings that here, in a thread of its own.
         builds: returns a value that changes with each build on this host.
         note: gets lines for people.
@@ -73,7 +73,7 @@ class Worker:
     engine: QueueEngine | None = None
     understands: Callable[[Job], bool] = lambda _job: True
     lacks: Callable[[Job], str | None] = lambda _job: None
-    is_prepared: Callable[[Job], bool] = lambda _job: True
+    inputs: Callable[[Job], Inputs] = lambda _job: {}
     prepare: Callable[[Job], None] = lambda _job: None
     builds: Callable[[], object] = lambda: None
     note: Callable[[str], None] = lambda _line: None
@@ -120,7 +120,7 @@ class Worker:
     @cached_property
     def _preparing(self) -> Preparing:
         on_end = partial(self._woken.put, None)
-        return Preparing(self.is_prepared, self.prepare, self.note, on_end)
+        return Preparing(self.inputs, self.prepare, self.note, on_end)
 
     def run(self, *, until_empty: bool = False) -> None:
         """Serve until SIGTERM or Ctrl-C, or until no job waits that this worker could run.
@@ -351,7 +351,7 @@ class Worker:
                     self.note(f"job {job.id} ({job.name}) and others that need it wait: {what}")
                 self._reported_lacks.add(what)
         here = {one: job for one, job in self._contents.items() if one not in left}
-        if unready := self._preparing.unready(here.items()):
+        if unready := self._preparing.unready(here):
             self._prepare({one: here[one] for one in unready})
         return left | unready
 

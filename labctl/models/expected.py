@@ -79,6 +79,12 @@ def _origins(
         yield from _origins(sources, source.derive.source, root, file)
 
 
+def origin(sources: Mapping[str, ModelSource], key: str, root: Path) -> str:
+    """Return a text that is equal for models of equal sources. Raises ConfigError."""
+    origins = _origins(sources, key, root)
+    return "\n".join(source.model_dump_json(exclude_none=True) for source, _ in origins)
+
+
 def are_here(sources: Mapping[str, ModelSource], keys: Iterable[str], root: Path) -> bool:
     """Return True if nothing must be fetched or made. Raises ConfigError."""
     return all(state_of(key, sources, root).path is not None for key in keys)

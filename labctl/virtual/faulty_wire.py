@@ -20,6 +20,7 @@ from labctl.virtual.fault_script import (
     Kind,
     Lie,
     Slow,
+    ThermalZone,
     Timed,
     Truncate,
 )
@@ -28,6 +29,8 @@ from labctl.virtual.storage import FaultyStorage
 
 #: Bytes queued here for a slow link before a writer must wait.
 _BACKLOG_BYTES = 1 << 20
+#: Faults that strike before a packet is handled: what it starts finds them there.
+_BEFORE = (Drop, Freeze, ThermalZone)
 
 
 class BoardFaults(Protocol):
@@ -67,7 +70,7 @@ class FaultyWire(Wire):
             return
         operation.move("in", len(data))
         matches = self._newly_due(operation)
-        first = [match for match in matches if isinstance(match.fault, Drop | Freeze)]
+        first = [match for match in matches if isinstance(match.fault, _BEFORE)]
         if self._cut_by(channel, first):
             return
         if not self._pretended(operation, channel, command):

@@ -311,6 +311,8 @@ def test_a_board_that_was_not_looked_through_takes_no_other_work(pull: PullReque
         env=os.environ,
     )
     (pull.lab / "recipe.yaml").write_text(RECIPE)
+    for name in ("tool", "any.bin"):
+        (pull.lab / name).write_bytes((pull.folder / name).read_bytes())
     try:
         assert wait_until(lambda: pull.health().health == "bad", timeout=120, interval=0.1)
         # While it runs the board is in use, also for the next untrusted recipe.

@@ -24,8 +24,9 @@ class Inputs:
         self.arrive, self.together, self.most = threading.Event(), 0, 0
         self._lock = threading.Lock()
 
-    def is_prepared(self, job: Job) -> bool:
-        return "large" not in job.content or job.content["large"] in self.here
+    def of(self, job: Job) -> preparing.Inputs:
+        large = job.content.get("large")
+        return {} if large is None else {f"file {large}": lambda: large in self.here}
 
     def prepare(self, job: Job) -> None:
         with self._lock:
@@ -44,7 +45,7 @@ def test_a_job_whose_inputs_are_missing_keeps_its_place_and_lets_others_pass(
     inputs, executor = Inputs(), Recorded()
     state.jobs.submit(large("big", "rk1"), new_job("a", "rk1"), new_job("b", "rk1"))
     worker = made_worker(lab, executor, "rk1")
-    worker.is_prepared, worker.prepare = inputs.is_prepared, inputs.prepare
+    worker.inputs, worker.prepare = inputs.of, inputs.prepare
     serving = threading.Thread(target=worker.run, kwargs={"until_empty": True})
     serving.start()
     try:
@@ -68,7 +69,7 @@ def test_few_contents_are_prepared_at_once_those_of_the_next_jobs_first(
     state.jobs.submit(large("again", "rk1", number=0))
     state.jobs.move("j4", first=True)
     worker = made_worker(lab, executor, "rk1")
-    worker.is_prepared, worker.prepare = inputs.is_prepared, inputs.prepare
+    worker.inputs, worker.prepare = inputs.of, inputs.prepare
     serving = threading.Thread(target=worker.run, kwargs={"until_empty": True})
     serving.start()
     assert wait_until(lambda: len(inputs.asked) == preparing.AT_ONCE, timeout=60, interval=0.02)
@@ -78,6 +79,42 @@ def test_few_contents_are_prepared_at_once_those_of_the_next_jobs_first(
     assert inputs.most == preparing.AT_ONCE
     assert len(inputs.asked) == 5  # one content, one preparation
     assert len(executor.ran) == 6
+
+
+def test_jobs_that_need_the_same_input_keep_their_order(lab: LabFile, state: LabState) -> None:
+    """They are contents of their own; prepared side by side, a later one was ready first."""
+    inputs, executor = Inputs(), Recorded()
+    jobs = [
+        NewJob(f"j{n}", {"version": 1, "large": 0, "n": n}, ("rk1",), id=f"j{n}") for n in range(3)
+    ]
+    state.jobs.submit(*jobs)
+    worker = made_worker(lab, executor, "rk1")
+    worker.inputs, worker.prepare = inputs.of, inputs.prepare
+    serving = threading.Thread(target=worker.run, kwargs={"until_empty": True})
+    serving.start()
+    assert wait_until(lambda: bool(inputs.asked), timeout=60, interval=0.02)
+    worker._woken.put(None)  # another look changes nothing
+    inputs.arrive.set()
+    serving.join(60)
+    assert (inputs.asked, inputs.most) == (["j0"], 1)
+    assert executor.ran == [(f"j{n}", "rk1") for n in range(3)]
+
+
+def test_an_input_that_arrives_meanwhile_lets_no_later_job_pass(
+    lab: LabFile, state: LabState
+) -> None:
+    """Another worker of this host brings it, after this one looked and before a job comes."""
+    inputs = Inputs()
+    worker = made_worker(lab, Recorded(), "rk1")
+    worker.inputs, worker.prepare = inputs.of, inputs.prepare
+    state.jobs.submit(large("first", "rk1"))
+    first = worker._left_to_others()
+    inputs.here.add(0)
+    later = NewJob("later", {"version": 1, "large": 0, "n": 1}, ("rk1",), id="later")
+    state.jobs.submit(later)
+    both = worker._left_to_others()
+    inputs.arrive.set()
+    assert (len(first), len(both)) == (1, 2)
 
 
 def test_a_store_that_does_not_answer_is_asked_again_and_costs_no_attempt(
@@ -95,7 +132,7 @@ def test_a_store_that_does_not_answer_is_asked_again_and_costs_no_attempt(
     monkeypatch.setattr(preparing, "_AGAIN_SECONDS", 0.1)
     state.jobs.submit(large("big", "rk1"))
     worker = made_worker(lab, executor, "rk1")
-    worker.is_prepared, worker.prepare, worker.note = inputs.is_prepared, prepare, said.append
+    worker.inputs, worker.prepare, worker.note = inputs.of, prepare, said.append
     worker.run(until_empty=True)
     assert len(tries) == 2
     assert "the store does not answer" in said[0]
@@ -109,7 +146,7 @@ def test_an_error_of_the_job_itself_is_found_by_its_attempt(lab: LabFile, state:
     executor = Recorded()
     state.jobs.submit(large("wrong", "rk1"))
     worker = made_worker(lab, executor, "rk1")
-    worker.is_prepared, worker.prepare = lambda _job: False, prepare
+    worker.inputs, worker.prepare = lambda _job: {"file": lambda: False}, prepare
     worker.run(until_empty=True)
     assert executor.ran == [("wrong", "rk1")]
 
@@ -123,7 +160,7 @@ def test_the_host_whose_board_is_free_first_prepares(lab: LabFile, state: LabSta
     state.jobs.claim(["rk2"], "lab2:1:aa")
     state.jobs.submit(large("both", "rk1", "rk2"), large("here", "rk1", number=1))
     worker = made_worker(lab, Recorded(), "rk1")
-    worker.is_prepared, worker.prepare = inputs.is_prepared, inputs.prepare
+    worker.inputs, worker.prepare = inputs.of, inputs.prepare
     worker._left_to_others()
     assert wait_until(lambda: bool(inputs.asked), timeout=60, interval=0.02)
     inputs.arrive.set()

@@ -41,7 +41,7 @@ class PostgresServer:
         """End it: fast by SIGINT; by SIGQUIT as if its machine failed."""
         self.process.send_signal(number)
         # A connection that said nothing yet lives until authentication_timeout.
-        self.process.wait(300)  # beside a busy neighbour
+        self.process.wait(120)
 
     def start(self) -> None:
         """Start it again from what is on its disk; it answers some time later."""

@@ -34,7 +34,7 @@ from labctl.records import BoardFacts
 from labctl.runs.board.lab_lease import BoardUse, LabLease, hardware_of, lab_lease
 from labctl.runs.board.own_tokens import is_own_token, new_own_token
 from labctl.runs.record.under_way import run_under_way
-from labctl.state import lab_state, this_user
+from labctl.state import StateLease, lab_state, this_user
 from labctl.state.tables import short_line
 from labctl.transport import CommandResult, Transport
 from labctl.units import local_time
@@ -80,21 +80,29 @@ def naming_run(lab: LabFile, board: str) -> Iterator[None]:
     try:
         yield
     except BoardBusy as error:
-        state = lab_state(lab)
-        lease = state.leases.get(board)
-        if lease is None or lease.damaged:
+        lease = lab_state(lab).leases.get(board)
+        named = None if lease is None else in_use_by(lab, board, lease)
+        if named is None:
             raise
-        if lease.host == socket.gethostname():
-            run = run_under_way(lab.root / "runs", board, lease.pid)
-            if run is None:
-                raise
-        else:
-            job = state.jobs.get(lease.job) if lease.job else None
-            run = job.run if job else None
-        what = f"{lease.purpose} on {lease.host}"
-        named = _in_use(board, lease.holder, lease.since, what, run)
         named.hint = error.hint
         raise named from error
+
+
+def in_use_by(lab: LabFile, board: str, lease: StateLease) -> BoardBusy | None:
+    """Return the error for a board of the lab that another has, which names the run.
+
+    None: the lease is damaged, or its process on this host has no run.
+    """
+    if lease.damaged:
+        return None
+    if lease.host == socket.gethostname():
+        run = run_under_way(lab.root / "runs", board, lease.pid)
+        if run is None:
+            return None
+    else:
+        job = lab_state(lab).jobs.get(lease.job) if lease.job else None
+        run = job.run if job else None
+    return _in_use(board, lease.holder, lease.since, f"{lease.purpose} on {lease.host}", run)
 
 
 def _in_use(board: str, holder: str, since: float, purpose: str, run: str | None) -> BoardBusy:
