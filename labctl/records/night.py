@@ -86,10 +86,10 @@ class NightEntry(FileRecord):
 
     ``built``, ``unbuilt``: a side of a build exists, or cannot; a side is ``good``, ``head`` or a
     commit. ``queued``: a run gets a job, which is put into the queue next. ``running``: the board
-    has answered, and a run of a row begins, with its id. ``measured``, ``failed``: its end.
-    ``parted``: both runs of a pair were cut off from each other; it begins again. ``moved``: the
-    row goes to another board. ``confirming``: the screening is over, and ``count`` variants
-    continue. ``gave-up``: the row or the bisection cannot continue.
+    has answered, and a run of a row begins, with its id. ``measured``, ``failed``: its end; after
+    ``failed`` both runs of its pair begin again. ``moved``: the row goes to another board.
+    ``confirming``: the screening is over, and ``count`` variants continue. ``gave-up``: the row or
+    the bisection cannot continue.
     """
 
     event: Literal[
@@ -99,7 +99,6 @@ class NightEntry(FileRecord):
         "running",
         "measured",
         "failed",
-        "parted",
         "moved",
         "confirming",
         "gave-up",

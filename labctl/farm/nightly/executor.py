@@ -4,14 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from labctl.errors import HostError
 from labctl.records.night import NightRow
 
 GOOD, HEAD = "good", "head"
-
-
-class PairCut(HostError):
-    """Both runs of a pair were not made one after the other: the pair begins again."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +51,7 @@ class Executor(Protocol):
     ) -> Measured:
         """Run the recipe of a row, as the first job of ``queued``; ``began`` gets the run's id.
 
-        Those are the next runs of its pair, which are all put into the queue at once. Raises
-        PairCut if nothing of them is made, for somebody came between.
+        Those are the next runs of its pair, which are all put into the queue at once.
         """
 
     def job(self, known: str | None) -> str:

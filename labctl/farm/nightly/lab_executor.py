@@ -4,9 +4,8 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
-from threading import Event
 
 from labctl.compare.figures import FIGURES, figures_of
 from labctl.compare.sides import is_good
@@ -35,8 +34,6 @@ class LabExecutor:
     jobs: NightJobs
     say: Callable[[str], None]
     figure: str | None = None
-    #: Set when the night is to end: no further run begins.
-    stopping: Event = field(default_factory=Event)
 
     def now(self, board: str | None = None) -> float:  # noqa: ARG002 - boards share this clock
         """Return the time by the host's clock."""
@@ -45,26 +42,25 @@ class LabExecutor:
     def each(self, work: Callable[[str], None], boards: Sequence[str]) -> None:
         """Do the work of all boards at once. Raises an error of theirs when all have ended.
 
-        After an error or Ctrl-C the runs in progress, one on each board, are finished. A single run
-        is interrupted.
+        After an error or a first Ctrl-C the runs in progress, one on each board, are finished.
         """
         if len(boards) == 1:
             work(boards[0])
             return
         errors: list[BaseException] = []
         with (
-            on_interrupt(self.stopping.set),
+            on_interrupt(self.jobs.stop),
             ThreadPoolExecutor(max_workers=max(1, len(boards))) as pool,
         ):
             try:
                 for done in as_completed([pool.submit(work, board) for board in boards]):
                     if error := done.exception():
                         errors.append(error)
-                        self.stopping.set()
+                        self.jobs.stop()
             except BaseException:
-                self.stopping.set()
+                self.jobs.break_off()
                 raise
-        if self.stopping.is_set():
+        if self.jobs.stopping.is_set():
             errors.append(KeyboardInterrupt())
         raise_first(errors)
 
@@ -89,9 +85,8 @@ class LabExecutor:
         Raises what :meth:`NightJobs.run` raises, and ProgramFailed for a variant whose program
         failed.
         """
-        if self.stopping.is_set():
-            raise KeyboardInterrupt
-        done, seconds = self.jobs.run(row, board, queued, began)
+        with on_interrupt(self.jobs.stop):
+            done, seconds = self.jobs.run(row, board, queued, began)
         trials, run = done.trials(), done.path.name
         values = run_values(row, run, trials, self.figure)
         shown = ", ".join(f"{name} {value / 1e6:.4g} ms" for name, value in values.items())
@@ -113,7 +108,7 @@ class LabExecutor:
     def trouble(self, board: str) -> str | None:
         """Return why the board is out of service or unreachable; None: it may work."""
         state = lab_state(self.lab)
-        with patience(note=self.say, stopping=self.stopping):
+        with patience(note=self.say, stopping=self.jobs.stopping):
             health = state.health.get(board)
         if not health.may_work:
             return f"board {board} is {health.health}: {health.reason}"
@@ -121,7 +116,7 @@ class LabExecutor:
 
     def suspicion(self, board: str) -> str | None:
         """Return the reasons in the last days not to trust the board; None: it is trusted."""
-        with patience(note=self.say, stopping=self.stopping):
+        with patience(note=self.say, stopping=self.jobs.stopping):
             return "; ".join(suspicion(lab_state(self.lab), board)) or None
 
     def suspect(self, board: str, reason: str) -> None:

@@ -1,8 +1,8 @@
 """Runs of a night: jobs of the lab's table, which are one group.
 
 Both runs of a pair are a unit: they are put into the table at once, wait for their turn like all
-jobs, and nobody else gets the board between them. A unit that is cut off between its runs is
-cancelled, and its pair begins again. The night runs its jobs on boards of this host that no worker
+jobs, and nobody else gets the board between them. If the unit is cut off between its runs, the
+second is cancelled, and the night begins the pair again. The night runs its jobs on boards of this host that no worker
 serves, and leaves the others to workers. Its journal has the jobs' ids: the same command waits for
 them again, or finds them ended.
 """
@@ -31,7 +31,7 @@ from labctl.errors import (
     LabctlError,
     ProgramFailed,
 )
-from labctl.farm.nightly.executor import Built, PairCut
+from labctl.farm.nightly.executor import Built
 from labctl.farm.queue_engine import wake_workers
 from labctl.farm.queue_ledger import share_inputs
 from labctl.farm.run_archives import RunArchives, is_finished
@@ -71,7 +71,7 @@ class NightJobs:
         say: gets a line for each step.
         recipe: function that returns the recipe of a row, with its program.
         deadline: end of the night, in seconds since 1970.
-        stopping: set when the night is to end.
+        stopping: set when the night is to end: no further run begins.
         busy_seconds: longest wait for a board that others use.
         away_seconds: longest wait for a missing worker: its host may be restarting.
     """
@@ -85,7 +85,8 @@ class NightJobs:
     stopping: Event = field(default_factory=Event)
     busy_seconds: float = BUSY_SECONDS
     away_seconds: float = 180.0
-    #: Raises what ended this night's own worker.
+    #: This night's own worker, and what raises the error that ended it early.
+    _worker: Worker | None = None
     _check_worker: Callable[[], None] = lambda: None
     #: Board -> when its worker was first missing, by the monotonic clock.
     _missed: dict[str, float] = field(default_factory=dict)
@@ -100,20 +101,41 @@ class NightJobs:
     def served(self, worker: Worker, name: str) -> Iterator[None]:
         """Own the night's group, and run its jobs by a worker of it, until the context ends.
 
-        After Ctrl-C or an error running jobs are interrupted; the next process of the night goes on
-        with them. ``name`` is that of the plan. Raises HostTimeout while another process has it.
+        Its jobs that wait then stay for the next process of the night, which goes on with those
+        that were broken off. ``name`` is that of the plan. Raises HostTimeout while another process
+        has it.
         """
-        host = worker.host
         group = NewGroup(self.night, "nightly", name, this_user(), restarts=True)
         # This host's lock of the plan is ours: who had it here before is dead.
-        self._state.groups.own(group, worker.name, lambda owner: owner.startswith(f"{host}:"))
+        self._state.groups.own(
+            group,
+            worker.name,
+            lambda owner: owner.startswith(f"{worker.host}:"),
+            boards=worker.boards,
+        )
         try:
             with worker.beside() as check:
-                self._check_worker = check
+                self._worker, self._check_worker = worker, check
                 yield
         finally:
-            with suppress(HostError, ConfigError), patience(0.0):  # it expires by itself soon
-                self._state.groups.leave(self.night, worker.name)
+            self._leave(worker)
+
+    def stop(self) -> None:
+        """Let nothing new of the night begin, on any host; what runs now comes to its end."""
+        self.stopping.set()
+        if (worker := self._worker) is not None:
+            worker.stop()
+            self._leave(worker)
+
+    def break_off(self) -> None:
+        """Let nothing new of the night begin, and interrupt what runs here."""
+        self.stopping.set()
+        if self._worker is not None:
+            self._worker.break_off()
+
+    def _leave(self, worker: Worker) -> None:
+        with suppress(HostError, ConfigError), patience(0.0):  # it expires by itself soon
+            self._state.groups.leave(self.night, worker.name)
 
     def job(self, known: str | None) -> str:
         """Return the job of a run: the one that is known, unless the night took it back.
@@ -140,13 +162,16 @@ class NightJobs:
     ) -> tuple[RunDirectory, float]:
         """Run the first of the jobs to its end; return its run, and how long it took (s).
 
-        Raises PairCut if its unit was cut off, BoardBusy where others keep the board, HostError
-        where no worker serves it or the run cannot be fetched, ConfigError, ProgramFailed.
+        Raises BoardBusy where others keep the board, HostError where no worker serves it, the job
+        was cancelled or the run cannot be fetched, ConfigError, ProgramFailed.
         """
+        if self.stopping.is_set():
+            raise KeyboardInterrupt
         job = self._ended(row, board, queued, began)
         if job.state == "cancelled":
-            what = f"job {job.id} was cancelled: {job.reason}"
-            raise PairCut(what) if len(queued) == 1 and job.unit != job.id else HostError(what)
+            what = f"job {job.id} on board {board} was cancelled: {job.reason}"
+            self.say(f"{what}; the night makes its pair of runs again")
+            raise HostError(what)
         directory = self._fetched(job)
         if directory is None:
             where = f"job {job.id} on board {board} of host {self._host_of(board)}"

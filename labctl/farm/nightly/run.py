@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from threading import Event
 
 from labctl.build import build as build_artifact
 from labctl.config.lab import Board, LabFile
@@ -85,7 +84,6 @@ def _night(
 ) -> tuple[Night, Sources, NightJobs]:
     record = planned.record
     sources = sources_of(request.lab, request.plan, planned)
-    stopping = Event()
     jobs = NightJobs(
         request.lab,
         record.id,
@@ -93,9 +91,8 @@ def _night(
         request.say,
         partial(recipe_with, request.lab, record.recipes),
         record.deadline,
-        stopping,
     )
-    executor = LabExecutor(request.lab, sources, jobs, request.say, request.plan.figure, stopping)
+    executor = LabExecutor(request.lab, sources, jobs, request.say, request.plan.figure)
     return Night(record, NightState(folder, record.rows), executor), sources, jobs
 
 

@@ -12,8 +12,7 @@ from labctl.records.night import NightEntry, NightRow, Stage
 from labctl.runs.record.journal import JournalLines
 
 JOURNAL = "night.jsonl"
-#: Failures in a row of one measurement on one board, or pairs in a row that somebody came between;
-#: then the row leaves the board.
+#: Failures in a row on one board; then the row leaves it.
 MOST_FAILURES = 3
 #: Failures of a program in a row, of which some may be chance.
 MOST_CRASHES = 3
@@ -34,8 +33,7 @@ class RowState:
     done: dict[Place, NightEntry] = field(default_factory=dict)
     #: Jobs of runs that have not ended, as far as known.
     jobs: dict[Place, str] = field(default_factory=dict)
-    #: Who came between both runs of a pair, each time since the last one that was whole.
-    partings: list[str] = field(default_factory=list)
+    #: Those of infrastructure, since the last pair that was whole.
     failures: list[Failure] = field(default_factory=list)
     #: By side, and whether it was while a commit was searched.
     crashes: dict[tuple[str, bool], list[Failure]] = field(default_factory=dict)
@@ -151,21 +149,12 @@ def _apply_to_row(state: RowState, entry: NightEntry) -> None:
         state.board = entry.board
         state.done.clear()
         state.jobs.clear()
-        state.partings.clear()
         state.failures.clear()
         state.crashes.clear()
         state.shaky = False
         return
     if entry.event == "gave-up":
         state.gave_up = entry
-        return
-    if entry.event == "parted":
-        state.partings.append(entry.reason or "")
-        for place in [one for one in state.jobs if one[:2] == (entry.stage, entry.pair)]:
-            del state.jobs[place]
-        for place in [one for one in state.done if one[:2] == (entry.stage, entry.pair)]:
-            if run := state.done.pop(place).run:
-                state.runs.remove(run)
         return
     if entry.stage is not None and entry.pair is not None and entry.side is not None:
         _apply_to_place(state, entry, (entry.stage, entry.pair, entry.side))
@@ -179,14 +168,17 @@ def _apply_to_place(state: RowState, entry: NightEntry, place: Place) -> None:
         case "measured":
             state.jobs.pop(place, None)
             state.done[place] = entry
-            if sum(one[:2] == place[:2] for one in state.done) > 1:
-                state.partings.clear()  # the pair is whole
-            state.failures.clear()
+            if stage is Stage.CHECK or sum(one[:2] == place[:2] for one in state.done) > 1:
+                state.failures.clear()
             state.crashes.pop((side, stage in SEARCHING), None)
             state.runs += [entry.run] if entry.run else []
             state.good_ran |= side == GOOD
         case "failed" if entry.failure:
-            state.jobs.pop(place, None)
+            for one in [one for one in state.jobs if one[:2] == place[:2]]:
+                del state.jobs[one]
+            for one in [one for one in state.done if one[:2] == place[:2]]:
+                if run := state.done.pop(one).run:
+                    state.runs.remove(run)
             if entry.failure.blame is Blame.JOB:
                 key = (side, stage in SEARCHING)
                 state.crashes.setdefault(key, []).append(entry.failure)
