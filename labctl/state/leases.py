@@ -419,6 +419,7 @@ class Decision:
             kind=wish.kind,
             uses=uses,
             name=short_line(wish.purpose) or "",
+            unit=self._job.unit if self._job else None,
         )
 
     def begin(self, connection: "Connection", seconds: float) -> Job:
