@@ -192,7 +192,7 @@ class NightJobs:
 
     def away(self, board: str) -> str | None:
         """Return that no worker serves a board, after a wait; None: one does, or may soon."""
-        if self.lab.database is None or self.lab.board(board).host in (None, self.host):
+        if self.lab.board(board).host in (None, self.host):
             return None  # the night itself serves it
         workers = self._retry_database(self._state.workers.list)
         serving = [worker for worker in workers if board in worker.boards]

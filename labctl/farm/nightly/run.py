@@ -102,7 +102,7 @@ def _worker(request: NightRequest, record: NightRecord) -> Worker:
     own = [
         name
         for name in dict.fromkeys(named)
-        if lab.database is None or lab.lab.boards[name].host in (None, request.own_host)
+        if lab.board(name).host in (None, request.own_host)
     ]
     return host_worker(
         lab,
