@@ -195,6 +195,13 @@ def begin(
     return replace(job, **changes)
 
 
+def follows(ask: "Ask", job: Job) -> bool:
+    """Return True if a job of the same unit has ended on the job's board."""
+    ended = "state = 'done' AND unit = :unit AND board = :board"
+    asked = {"unit": job.unit, "board": job.board}
+    return job.unit is not None and bool(ask(f"SELECT 1 FROM job WHERE {ended} LIMIT 1", asked))
+
+
 def claimed_by(job: Job) -> BoardBusy:
     """Return the error for a board that a job has claimed, and may not have taken yet."""
     from labctl.units import local_time

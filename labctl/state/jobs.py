@@ -26,6 +26,7 @@ from labctl.state.job import (
     NewJob,
     add,
     end,
+    follows,
     job_in,
     jobs_of,
     jobs_where,
@@ -288,10 +289,7 @@ class Jobs:
 
     def follows(self, job: Job) -> bool:
         """Return True if a job of the same unit has ended on the job's board."""
-        ended = "state = 'done' AND unit = :unit AND board = :board"
-        question = f"SELECT 1 FROM job WHERE {ended} LIMIT 1"
-        asked = {"unit": job.unit, "board": job.board}
-        return job.unit is not None and bool(self._state.ask(question, asked))
+        return self._state.asking(lambda ask: follows(ask, job))
 
     def _waiting_for(
         self, boards: Sequence[str]

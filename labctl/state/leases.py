@@ -32,6 +32,7 @@ from labctl.state.job import (
     add,
     begin,
     claimed_by,
+    follows,
     job_in,
     jobs_of,
     new_job_id,
@@ -372,10 +373,10 @@ class Decision:
         hardware = {wish.board: self.hardware}
         admission = Admission(self._ask, self._now, self._state, {wish.board}, hardware)
         wanted = self._wanted()
-        if self._has_claimed:
-            admission.check_kept(wanted, wish.board)
-        else:
+        if not self._has_claimed:
             admission.check(wanted, wish.board)
+        elif self._job is None or not follows(self._ask, self._job):
+            admission.check_kept(wanted, wish.board)
 
     @property
     def is_again(self) -> bool:
