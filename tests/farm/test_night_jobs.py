@@ -482,6 +482,23 @@ def test_a_board_that_others_keep_is_busy_and_nothing_runs_later(farm: Farm) -> 
     assert farm.states() == {"a": "cancelled"}
 
 
+def test_a_board_in_use_is_waited_for_until_the_night_ends_at_most(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [time.monotonic()]
+    clock = SimpleNamespace(time=time.time, monotonic=lambda: now[0])
+    monkeypatch.setattr(night_jobs, "time", clock)
+
+    def a_minute() -> None:
+        now[0] += 60
+
+    farm.state.leases.acquire("rk2", purpose="debugging", holder="ann@desk")
+    runs = farm.runs(*[a_minute] * 6, deadline=time.time() + 300)
+    with pytest.raises(BoardBusy, match="board rk2 is in use by ann@desk"):
+        runs.run(ROW, "rk2", {"a": GOOD}, farm.began.append)
+    assert len(runs.stopping.steps) == 1  # type: ignore[attr-defined]
+
+
 def test_a_run_that_its_worker_lost_after_long_waits_for_its_turn_anew(
     farm: Farm, monkeypatch: pytest.MonkeyPatch
 ) -> None:

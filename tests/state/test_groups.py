@@ -102,7 +102,9 @@ def test_nobody_gets_the_board_of_a_unit_at_once_either(state: LabState, is_betw
         state.jobs.finish(get(state, "a"), 0)
     kinds: tuple[UseKind, ...] = ("check", "probe", "store", "resume")
     for name, kind in ((name, kind) for name in ("rk1", "usb") for kind in kinds):
-        with pytest.raises(BoardBusy, match=f"board {name} is kept for {'b' if is_between else 'a'}"):
+        with pytest.raises(
+            BoardBusy, match=f"board {name} is kept for {'b' if is_between else 'a'}"
+        ):
             state.leases.acquire(name, purpose="theirs", kind=kind)
 
 

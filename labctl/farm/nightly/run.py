@@ -100,9 +100,7 @@ def _worker(request: NightRequest, record: NightRecord) -> Worker:
     """Return the worker of a night, for its boards of this host."""
     lab, named = request.lab, (name for row in record.rows for name in (row.board, *row.equals))
     own = [
-        name
-        for name in dict.fromkeys(named)
-        if lab.board(name).host in (None, request.own_host)
+        name for name in dict.fromkeys(named) if lab.board(name).host in (None, request.own_host)
     ]
     return host_worker(
         lab,
