@@ -150,6 +150,14 @@ class Admission:
 
     def check_kept(self, job: Waiting, board: str) -> None:
         """Raise BoardBusy if a board is kept for others before a job must have ended."""
+        ends = self._now + max(job.max_seconds, self._lease_seconds)
+        others = [
+            kept
+            for kept in self._kept_as(board)
+            if kept.is_between(self._now, ends) and not kept.lets_in(job.submitter)
+        ]
+        if damaged := [kept for kept in others if kept.damaged]:
+            raise other_keeps(damaged[0])
         for one in self._names.get(board, (board,)):
             unit, name = self._units.get(one, (job.unit, ""))
             if unit != job.unit:
@@ -158,10 +166,8 @@ class Admission:
                     " between them",
                     hint="wait; `labctl queue` shows it",
                 )
-        ends = self._now + max(job.max_seconds, self._lease_seconds)
-        for kept in self._kept_as(board):
-            if kept.is_between(self._now, ends) and not kept.lets_in(job.submitter):
-                raise other_keeps(kept)
+        if others:
+            raise other_keeps(others[0])
 
     def _kept_as(self, board: str) -> Iterator[Reservation]:
         for name in self._names.get(board, (board,)):

@@ -2,9 +2,9 @@
 
 Both runs of a pair are a unit: they are put into the table at once, wait for their turn like all
 jobs, and nobody else gets the board between them. If the unit is cut off between its runs, the
-second is cancelled, and the night begins the pair again. The night runs its jobs on boards of this host that no worker
-serves, and leaves the others to workers. Its journal has the jobs' ids: the same command waits for
-them again, or finds them ended.
+second is cancelled, and the night begins the pair again. The night runs its jobs on boards of this
+host that no worker serves, and leaves the others to workers. Its journal has the jobs' ids: the
+same command waits for them again, or finds them ended.
 """
 
 import math
