@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -66,8 +67,7 @@ def run_night(request: NightRequest) -> tuple[NightResult, Path]:
     Raises ConfigError for an invalid plan, HostTimeout if another labctl runs it, HostError if this
     host cannot save the findings.
     """
-    lock = request.lab.root / "nights" / f".{request.plan.name}.lock"
-    with locked(lock, timeout=0, holder="another night of this plan"):
+    with _alone(request):
         planned, folder = _planned(request)
         night, sources, jobs = _night(request, planned, folder)
         with jobs.served(_worker(request, planned.record), request.plan.name):
@@ -77,6 +77,20 @@ def run_night(request: NightRequest) -> tuple[NightResult, Path]:
             searches = search_commits(night) if planned.record.bisect else []
             night.withdraw()
         return _finish(request, night, folder, searches), folder
+
+
+def ready_night(request: NightRequest) -> Path:
+    """Begin a night, or find the interrupted one; return its folder. Nothing of it runs yet.
+
+    Raises as :func:`run_night` does.
+    """
+    with _alone(request):
+        return _planned(request)[1]
+
+
+def _alone(request: NightRequest) -> AbstractContextManager[object]:
+    lock = request.lab.root / "nights" / f".{request.plan.name}.lock"
+    return locked(lock, timeout=0, holder="another night of this plan")
 
 
 def _night(
