@@ -52,7 +52,7 @@ def test_a_good_head_becomes_the_last_good(lab: LabUnderTest) -> None:
 def test_a_night_goes_on_in_the_background(lab: LabUnderTest) -> None:
     (lab.root / "wrong.yaml").write_text(PLAN.replace("[vb]", "[vc]"))
     blamed(lab.run("nightly", "wrong.yaml", "--detach"), 2, "config", "no board 'vc'")
-    assert not (lab.root / "nights").exists()
+    assert not [*lab.root.glob("nights/2*")]
 
     done = lab.run("nightly", "plan.yaml", "--detach", "--junit", "junit.xml")
     assert done.exit_status == 0, said(done)
@@ -97,6 +97,28 @@ def test_ctrl_c_lets_the_run_end_and_the_same_command_makes_no_run_again(lab: La
     assert done.exit_status == 0, said(done)
     assert states().keys() == {"done"}
     assert states()["done"] == len([*lab.root.glob("runs/*-ticking-*")])
+
+
+def test_a_night_that_is_killed_makes_no_run_again(lab: LabUnderTest) -> None:
+    """Its own worker dies with it, in the first run of a pair."""
+    with forked.start(["nightly", "plan.yaml"], cwd=lab.root) as night:
+        started = lambda: any(lab.root.glob("runs/*/trials/*/started.json"))  # noqa: E731
+        assert wait_until(started, timeout=120, interval=0.01)
+        night.kill()
+        night.communicate()
+    (run,) = lab.root.glob("runs/*-ticking-*")
+    assert not (run / "end.json").exists()
+
+    done = lab.run("nightly", "plan.yaml")
+    assert done.exit_status == 0, said(done)
+    (journal,) = lab.root.glob("nights/*/night.jsonl")
+    steps = [json.loads(line) for line in journal.read_text().splitlines()]
+    measured = [one for one in steps if one["event"] == "measured"]
+    assert not [one for one in steps if one["event"] == "failed"]
+    assert measured[0]["run"] == run.name
+    runs = sorted(path.name for path in lab.root.glob("runs/*-ticking-*"))
+    assert sorted(one["run"] for one in measured) == runs
+    assert len({one["job"] for one in measured}) == len(runs)
 
 
 def test_a_job_that_somebody_cancels_is_told_and_its_pair_begins_again(lab: LabUnderTest) -> None:
