@@ -1,8 +1,10 @@
 """``labctl nightly``."""
 
 import json
+import shlex
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,7 +13,10 @@ from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.output import json_option, note, way_on
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
-from labctl.errors import ConfigError, LabctlError, printable_line
+from labctl.errors import ConfigError, ExitStatus, LabctlError, printable_line
+
+if TYPE_CHECKING:
+    from labctl.farm.nightly.run import NightRequest
 
 
 @click.command(epilog="Example: labctl nightly plan.yaml --dry-run")
@@ -23,6 +28,12 @@ from labctl.errors import ConfigError, LabctlError, printable_line
     " nothing.",
 )
 @click.option("--host", metavar="NAME", help="Name of this lab host; default: its own name.")
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Start the night in the background, print its id, and end; nights/ID/night.log tells how"
+    " it goes on.",
+)
 @click.option("--new", is_flag=True, help="Begin a new night even if the last one can continue.")
 @click.option(
     "--untrusted",
@@ -40,6 +51,7 @@ def nightly(
     *,
     dry_run: bool,
     host: str | None,
+    detach: bool,
     new: bool,
     untrusted: bool,
     as_json: bool,
@@ -72,6 +84,8 @@ def nightly(
             hint="measure a pull request with `labctl batch --untrusted PLAN` or `labctl run"
             " --untrusted RECIPE`",
         )
+    if detach and as_json:
+        raise click.UsageError("--detach prints no findings: nights/ID/result.json will have them")
     ci.check_cases_only()
     lab = lab_of(invocation)
     asked, document = read_plan(plan)
@@ -102,6 +116,8 @@ def nightly(
         ci.strict,
         host,
     )
+    if detach:
+        return _detach(request, plan, ci)
     with way_on(f"what was measured is kept; to continue: labctl nightly {plan}"):
         result, folder = run_night(request)
     ci.write_suite(suite_of(result, strict=ci.strict))
@@ -113,6 +129,25 @@ def nightly(
     if lab.lab.webhooks:
         _tell(lab, plan, result.exit_status, list(lines_of(result)))
     return result.exit_status
+
+
+def _detach(request: "NightRequest", plan: Path, ci: CiOutput) -> int:
+    """Start a night that is ready to run, or the rest of one, in the background."""
+    from labctl.cli.run_detached import start_in_background
+    from labctl.farm.nightly.run import ready_night
+
+    folder = ready_night(request)
+    log = folder / "night.log"
+    words = ["nightly", str(plan.absolute()), *["--strict"] * ci.strict]
+    words += ["--host", request.host] if request.host else []
+    for form, file in ci.files:
+        words += ["--write", f"{form}={file.absolute() if file else '-'}"]
+    pid = start_in_background(request.lab, words, log)
+    click.echo(folder.name)
+    note(f"process {pid} runs it; its log: {log}")
+    note(f"follow it: tail -f {shlex.quote(str(log))}; `labctl queue` shows its jobs")
+    note(f"stop it: kill {pid} lets its runs end; a second time breaks them off")
+    return ExitStatus.OK
 
 
 def _tell(lab: LabFile, plan: Path, status: int, lines: list[str]) -> None:

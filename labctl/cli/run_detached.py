@@ -110,13 +110,19 @@ def _is_served(state: LabState, boards: Sequence[str]) -> bool:
 def _serve(lab: LabFile) -> None:
     """Start a worker on this host that ends when the queue is empty."""
     log: Path = lab.root / _LOG
-    words = [sys.executable, "-P", "-m", "labctl", "--lab", str(lab.root), "worker"]
+    pid = start_in_background(lab, ["worker", "--until-empty"], log)
+    note(f"worker {pid} runs the queue until it is empty; its log: {log}")
+    note(f"stop it: kill {pid} lets its jobs end; a second time breaks them off")
+
+
+def start_in_background(lab: LabFile, words: Sequence[str], log: Path) -> int:
+    """Start ``labctl WORDS`` in the lab's folder, without an end of its own; return its id.
+
+    What it prints is appended to ``log``. Raises HostError.
+    """
+    argv = [sys.executable, "-P", "-m", "labctl", "--lab", str(lab.root), *words]
     with host_writes(log), log.open("ab") as output:
         started = process.start(
-            [*words, "--until-empty"],
-            cwd=lab.root,
-            stdout=output.fileno(),
-            stderr=subprocess.STDOUT,
+            argv, cwd=lab.root, stdout=output.fileno(), stderr=subprocess.STDOUT
         )
-    note(f"worker {started.pid} runs the queue until it is empty; its log: {log}")
-    note(f"stop it: kill {started.pid} lets its jobs end; a second time breaks them off")
+    return started.pid

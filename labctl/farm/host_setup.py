@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from labctl.build import BuildRequest
 from labctl.build.artifact import builds_stamp
 from labctl.config.lab import LabFile
 from labctl.config.target import load_target
@@ -30,17 +31,18 @@ def host_worker(
     note: Callable[[str], None],
     group: str | None = None,
     is_over: Callable[[], bool] = lambda: False,
+    build: Callable[[BuildRequest], object] | None = None,
 ) -> Worker:
     """Return the worker of a lab host, and upload what its last worker could not.
 
-    With a ``group`` it runs only that one's jobs, until it ``is_over``. Raises HostError,
-    ToolMissing.
+    With a ``group`` it runs only that one's jobs, until it ``is_over``. ``build`` makes agents that
+    are missing here; None: none is made. Raises HostError, ToolMissing.
     """
     state, hosted = lab_state(lab), [lab.board(name) for name in boards]
     ledger = QueueLedger(lab, state, lab_store(lab), note)
     ledger.share_missing()
     ready = require_health(lab, connect, note, hosted=hosted)
-    executor = RunExecutor(lab, ledger, connect, compare=compare, before_job=ready)
+    executor = RunExecutor(lab, ledger, connect, compare=compare, before_job=ready, build=build)
     return Worker(
         state,
         host,

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from labctl.build import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.database import patience
 from labctl.errors import Blame, BoardBusy, ConfigError, ExitStatus, LabctlError
@@ -68,6 +69,7 @@ class RunExecutor:
         connect: Connect,
         *,
         compare: CompareGates = leave_open,
+        build: Callable[[BuildRequest], object] | None = None,
         before_job: Callable[[FarmJob, str], None] = lambda _job, _board: None,
         readying: int = READY_AT_ONCE,
     ):
@@ -75,6 +77,7 @@ class RunExecutor:
         self._ledger = ledger
         self._connect = connect
         self._compare = compare
+        self._build = build
         self._before_job = before_job
         self._readying = threading.Semaphore(readying)
         #: Set when all running jobs must end.
@@ -153,6 +156,7 @@ class RunExecutor:
                     board,
                     self._lab,
                     compare=self._compare,
+                    build=self._build,
                     holder=job.submitter,
                     job=queued,
                     attempt=job.attempt,
@@ -193,6 +197,7 @@ class RunExecutor:
             board,
             self._lab,
             compare=self._compare,
+            build=None if job.untrusted else self._build,
             untrusted=job.untrusted,
             holder=job.submitter,
             job=job.id if job.submitter else None,

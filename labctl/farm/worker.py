@@ -28,9 +28,10 @@ from labctl.retry import retry_infra
 from labctl.state import Job, LabState
 from labctl.state.health import BoardHealth
 from labctl.state.job import worker_name
-from labctl.state.job_order import Suits, Waiting, in_order
+from labctl.state.job_order import Suits, in_order
 from labctl.state.leases import steady_seconds
 from labctl.state.uses import QUEUED_KINDS, UseKind
+from labctl.state.waiting import Waiting
 
 _DATABASE_AWAY_SECONDS = 7 * 86_400.0
 #: Of the jobs that a worker leaves to others, it tells this number.
@@ -131,7 +132,7 @@ class Worker:
         """
         if self.engine is not None:
             self.engine.prepare()
-        with on_interrupt(self.stop):
+        with on_interrupt(self.stop if self.group is None else self.break_off):
             while True:
                 self._serve(until_empty=until_empty)
                 # Now that this worker is not there, who submits a job starts another one.
@@ -140,21 +141,46 @@ class Worker:
                 if self._stopping.is_set() or not until_empty or self._is_empty():
                     return
 
+    @contextmanager
+    def beside(self) -> Iterator[Callable[[], None]]:
+        """Serve in a thread of its own; at the end of the context interrupt what still runs.
+
+        Yields a function that raises what ended the thread early, as a damaged database.
+        """
+        errors: list[BaseException] = []
+
+        def serve() -> None:
+            try:
+                self._serve(until_empty=False)
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=serve, name="jobs of a group")
+        thread.start()
+        try:
+            yield lambda: raise_first(errors)
+        finally:
+            self.break_off()
+            thread.join()
+
     def stop(self) -> None:
         """End after the jobs that run now; called again, interrupt them."""
-        if self._stopping.is_set() or self.group is not None:
-            self._break_off()
+        if self._stopping.is_set():
+            self.break_off()
         elif running := sorted(self._running):
             self.note(f"ends after the jobs on {', '.join(running)}")
         self._stopping.set()
         self._woken.put(None)
 
-    def _break_off(self) -> None:
+    def break_off(self) -> None:
+        """End, and interrupt the jobs that run now: they are resumed later."""
+        self._stopping.set()
         if not self._breaking_off.is_set():
             self._breaking_off.set()
             if self.group is None:
                 self.note("the running jobs are interrupted; they are resumed later")
         self.executor.stop()
+        self._woken.put(None)
 
     def _serve(self, *, until_empty: bool) -> None:
         """Serve as one worker of the lab's list, from its first to its last sign of life."""
@@ -167,7 +193,7 @@ class Worker:
             except BaseException as error:
                 errors.append(error)
                 self._stopping.set()
-                self._break_off()
+                self.break_off()
             while self._running:
                 try:
                     self._rest()
@@ -175,7 +201,7 @@ class Worker:
                         self._look_through()
                 except KeyboardInterrupt as pressed:
                     errors.append(pressed)
-                    self._break_off()
+                    self.break_off()
         if self.group is None:
             with suppress(HostError), patience(0.0):  # it counts as gone soon
                 self.state.workers.remove(self.name)

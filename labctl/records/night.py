@@ -85,12 +85,11 @@ class NightEntry(FileRecord):
     """A line of ``night.jsonl``: each step is recorded before it is acted on.
 
     ``built``, ``unbuilt``: a side of a build exists, or cannot; a side is ``good``, ``head`` or a
-    commit. ``queued``: a run on a board of another host gets a job, which is put into the queue
-    next. ``running``: the board has answered, and a run of a row begins, with its id. ``measured``,
-    ``failed``: its end. ``parted``: somebody used the board between both runs of a pair, which
-    begins again; ``whole``: nobody did. ``moved``: the row goes to another board. ``confirming``:
-    the screening is over, and ``count`` variants continue. ``gave-up``: the row or the bisection
-    cannot continue.
+    commit. ``queued``: a run gets a job, which is put into the queue next. ``running``: the board
+    has answered, and a run of a row begins, with its id. ``measured``, ``failed``: its end; after
+    ``failed`` both runs of its pair begin again. ``moved``: the row goes to another board.
+    ``confirming``: the screening is over, and ``count`` variants continue. ``gave-up``: the row or
+    the bisection cannot continue.
     """
 
     event: Literal[
@@ -100,8 +99,6 @@ class NightEntry(FileRecord):
         "running",
         "measured",
         "failed",
-        "parted",
-        "whole",
         "moved",
         "confirming",
         "gave-up",

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from labctl.errors import BoardBusy, BoardOutOfService
 from labctl.state.health import out_of_service
 from labctl.state.job import remaining, waiting_for
-from labctl.state.job_order import Source, Suits, Waiting, hand_out
+from labctl.state.job_order import Source, Suits, hand_out
 from labctl.state.quotas import COUNTS, QuotaCheck
 from labctl.state.reservations import Reservation, other_keeps, reservations_from
 from labctl.state.shared_limits import LimitCheck
 from labctl.state.tables import short_line, shown
 from labctl.state.uses import USES
+from labctl.state.waiting import Waiting
 
 if TYPE_CHECKING:
     from labctl.database.base import Ask
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 #: Of so many free boards it is asked who had them last.
 _MOST_LAST = 16
 _KEPT = (
-    "SELECT board, unit, name FROM job"
-    " WHERE state = 'waiting' AND board IS NOT NULL AND expires >= :now"
+    "SELECT board, unit, name FROM job WHERE board IS NOT NULL AND unit IS NOT NULL"
+    " AND (state = 'running' OR (state = 'waiting' AND expires >= :now))"
 )
 
 
@@ -103,12 +104,12 @@ class Admission:
         self._now = now
         self._lease_seconds = state.lease_seconds
         self._kept = reservations_from(ask, now)
-        self._names = _names_of(ask, hardware or {}) if self._kept else {}
         self._quotas = QuotaCheck(ask, now, state.quotas)
         self._limits = LimitCheck(ask, now, state.shared_limits)
         self._out = out_of_service(ask, boards)
-        #: Board -> the unit for whose next job it is kept, and that job's name.
+        #: Board -> the unit that has it, also between two jobs, and the name of the present job.
         self._units = {board: (unit, name) for board, unit, name in ask(_KEPT, {"now": now})}
+        self._names = _names_of(ask, hardware or {}) if self._kept or self._units else {}
         #: Refusals until somebody takes a board: many jobs are equal in what is checked.
         self._known: dict[tuple[object, ...], str | None] = {}
         #: Job -> why it may not have the last board considered, for people.
@@ -152,17 +153,24 @@ class Admission:
 
     def check_kept(self, job: Waiting, board: str) -> None:
         """Raise BoardBusy if a board is kept for others before a job must have ended."""
-        unit, name = self._units.get(board, (job.unit, ""))
-        if unit != job.unit:
-            raise BoardBusy(
-                f"board {board} is kept for {shown(name)}, the next job of a group of jobs with"
-                " nothing between them",
-                hint="wait; `labctl queue` shows it",
-            )
         ends = self._now + max(job.max_seconds, self._lease_seconds)
-        for kept in self._kept_as(board):
-            if kept.is_between(self._now, ends) and not kept.lets_in(job.submitter):
-                raise other_keeps(kept)
+        others = [
+            kept
+            for kept in self._kept_as(board)
+            if kept.is_between(self._now, ends) and not kept.lets_in(job.submitter)
+        ]
+        if damaged := [kept for kept in others if kept.damaged]:
+            raise other_keeps(damaged[0])
+        for one in self._names.get(board, (board,)):
+            unit, name = self._units.get(one, (job.unit, ""))
+            if unit != job.unit:
+                raise BoardBusy(
+                    f"board {board} is kept for {shown(name)}, of a group of jobs with nothing"
+                    " between them",
+                    hint="wait; `labctl queue` shows it",
+                )
+        if others:
+            raise other_keeps(others[0])
 
     def _kept_as(self, board: str) -> Iterator[Reservation]:
         for name in self._names.get(board, (board,)):

@@ -26,11 +26,11 @@ LEFT = "its labctl gave no sign of life"
 
 
 def renew(connection: "Connection", worker: str, expires: float) -> None:
-    """Extend all attempts of a worker, and the groups that it owns."""
+    """Extend all attempts of a worker, and the groups that it owns and has not left."""
     values = {"worker": worker, "expires": expires}
     question = "UPDATE job SET expires = :expires WHERE worker = :worker AND state = 'running'"
     sql.run(connection, question, values)
-    question = "UPDATE job_group SET expires = :expires WHERE owner = :worker"
+    question = "UPDATE job_group SET expires = :expires WHERE owner = :worker AND expires > 0"
     sql.run(connection, question, values)
 
 

@@ -14,7 +14,8 @@ from labctl.state import sql
 from labctl.state.admission import Admission, HandOut, hand_out_now
 from labctl.state.attempts import LEFT, free_lost, lost_jobs, renew
 from labctl.state.job import Job, begin, job_in, jobs_of, waiting_for
-from labctl.state.job_order import Suits, Waiting
+from labctl.state.job_order import Suits
+from labctl.state.waiting import Waiting
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

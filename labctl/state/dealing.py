@@ -9,11 +9,9 @@ is ahead takes the longest ones. A board without a share of its own helps the ot
 import heapq
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from zlib import crc32
 
-if TYPE_CHECKING:
-    from labctl.state.job_order import Waiting
+from labctl.state.waiting import Waiting
 
 #: Jobs are dealt if they may use more boards than this.
 DEALT_ABOVE = 16
@@ -23,7 +21,7 @@ _LAST = 3
 _FAR_LONGER = 2
 
 
-def deal(jobs: Sequence["Waiting"]) -> Mapping[str, str]:
+def deal(jobs: Sequence[Waiting]) -> Mapping[str, str]:
     """Return the home of each job that has one: the board with the least work of those it may use.
 
     Longest first, and those that may use few boards before others.
@@ -51,8 +49,8 @@ def deal(jobs: Sequence["Waiting"]) -> Mapping[str, str]:
 
 
 def next_of_shares(
-    jobs: Sequence["Waiting"], free: Collection[str], busy: Mapping[str, float]
-) -> Iterator[tuple["Waiting", str]]:
+    jobs: Sequence[Waiting], free: Collection[str], busy: Mapping[str, float]
+) -> Iterator[tuple[Waiting, str]]:
     """Yield the next job of each free board; ``busy``: board -> time (s) until its job ends."""
     shares = _Shares(jobs, busy)
     for board in free:
@@ -64,7 +62,7 @@ def next_of_shares(
 class _Share:
     """The jobs of one home that wait."""
 
-    jobs: list["Waiting"]
+    jobs: list[Waiting]
     seconds: float = 0.0
 
     def __len__(self) -> int:
@@ -76,7 +74,7 @@ class _Share:
 
 
 class _Shares:
-    def __init__(self, jobs: Sequence["Waiting"], busy: Mapping[str, float]):
+    def __init__(self, jobs: Sequence[Waiting], busy: Mapping[str, float]):
         self._of: dict[str, _Share] = {}
         boards = set[str]()
         for job in jobs:
@@ -88,7 +86,7 @@ class _Shares:
         self._widest = max((len(job.boards) for job in jobs), default=0)
         self._busy_seconds = sum(busy.get(board, 0.0) for board in boards)
 
-    def take(self, board: str) -> "Waiting | None":
+    def take(self, board: str) -> Waiting | None:
         """Remove the next job of a free board."""
         own = self._of.get(board)
         if own and (len(own) > _LAST or not self._is_exchanged(own)):
@@ -117,6 +115,6 @@ class _Shares:
         return all(len(job.boards) == self._widest for job in share.jobs)
 
 
-def _in_share(job: "Waiting") -> tuple[int, int, str]:
+def _in_share(job: Waiting) -> tuple[int, int, str]:
     """Return the place of a job in its share: what many boards can take over comes late."""
     return len(job.boards), crc32(job.id.encode()), job.id

@@ -2,7 +2,7 @@
 
 import builtins
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -77,20 +77,6 @@ class BoardEvents:
             wanted[f"kind IN ({', '.join(f':{name}' for name in names)})"] = names
         rows = last_rows(self._state, "board_event", _COLUMNS, wanted, limit=limit)
         return [BoardEvent(**values, damaged=why) for values, why in rows]
-
-    def uses(self, board: str, since: float, until: float) -> Sequence[BoardEvent]:
-        """Return the leases of a board, under any of its names, that began between two times.
-
-        Raises HostError, ConfigError.
-        """
-        question = (
-            "SELECT other.board FROM board_lease own JOIN board_lease other"
-            " ON other.hardware = own.hardware WHERE own.board = :board"
-        )
-        names = {board, *(name for (name,) in self._state.ask(question, {"board": board}))}
-        found = self.list(since=since, kinds=["state"])
-        leased = [event for event in found if event.value == "leased" and event.at <= until]
-        return [event for event in leased if event.board in names]
 
     def add(
         self,

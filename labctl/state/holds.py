@@ -54,12 +54,8 @@ class Holds:
         via: str = "cli",
         reason: str | None = None,
         seconds: float = HOLD_SECONDS,
-        program: str | None = None,
     ) -> Reservation:
         """Keep a board for ``by`` (``USER@HOST``) from now on; replace their earlier hold.
-
-        ``program`` is the program that requests the hold instead of a person: such a hold does not
-        allow the use of a board that is out of service.
 
         Raises BoardBusy if another user uses or keeps the board in that time, or the user then has
         too many boards; ConfigError for a time or a reason out of bounds, HostError.
@@ -80,9 +76,7 @@ class Holds:
                     raise other_keeps(other)
                 if other.kind == "hold":
                     end_reservation(connection, other)
-            new = Reservation(
-                secrets.token_hex(4), board, "hold", by, now, ends, why, program or by, now
-            )
+            new = Reservation(secrets.token_hex(4), board, "hold", by, now, ends, why, by, now)
             return add_reservation(connection, now, new, via)
 
         return self._state.change(change)

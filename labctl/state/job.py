@@ -13,10 +13,10 @@ from labctl.errors import Blame, BoardBusy, ConfigError
 from labctl.files import user_name
 from labctl.state import sql
 from labctl.state.dealing import deal
-from labctl.state.job_order import Waiting
 from labctl.state.job_parts import boards_of, contents_of, store_boards, store_content
 from labctl.state.tables import checked, insert, read, short_line, stored_names
 from labctl.state.uses import Runner, UseKind
+from labctl.state.waiting import Waiting
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -227,6 +227,13 @@ def begin(
     }
     update(connection, job.id, **changes)
     return replace(job, **changes)
+
+
+def follows(ask: "Ask", job: Job) -> bool:
+    """Return True if a job of the same unit has ended on the job's board."""
+    ended = "state = 'done' AND unit = :unit AND board = :board"
+    asked = {"unit": job.unit, "board": job.board}
+    return job.unit is not None and bool(ask(f"SELECT 1 FROM job WHERE {ended} LIMIT 1", asked))
 
 
 def claimed_by(job: Job) -> BoardBusy:

@@ -26,6 +26,7 @@ from labctl.state.job import (
     NewJob,
     add,
     end,
+    follows,
     homes_of,
     job_in,
     jobs_of,
@@ -35,10 +36,11 @@ from labctl.state.job import (
     waiting_for,
     waiting_of,
 )
-from labctl.state.job_order import Suits, Waiting, in_order
+from labctl.state.job_order import Suits, in_order
 from labctl.state.job_parts import boards_of, drop_unused
 from labctl.state.tables import MOST_WHOLE, read, short_line
 from labctl.state.uses import UseKind
+from labctl.state.waiting import Waiting
 from labctl.state.workers import Workers
 
 if TYPE_CHECKING:
@@ -281,10 +283,7 @@ class Jobs:
 
     def follows(self, job: Job) -> bool:
         """Return True if a job of the same unit has ended on the job's board."""
-        ended = "state = 'done' AND unit = :unit AND board = :board"
-        question = f"SELECT 1 FROM job WHERE {ended} LIMIT 1"
-        asked = {"unit": job.unit, "board": job.board}
-        return job.unit is not None and bool(self._state.ask(question, asked))
+        return self._state.asking(lambda ask: follows(ask, job))
 
     def _waiting_for(
         self, boards: Sequence[str]

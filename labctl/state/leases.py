@@ -32,6 +32,7 @@ from labctl.state.job import (
     add,
     begin,
     claimed_by,
+    follows,
     job_in,
     jobs_of,
     new_job_id,
@@ -39,10 +40,10 @@ from labctl.state.job import (
     worker_name,
 )
 from labctl.state.job import end as end_job
-from labctl.state.job_order import Waiting
 from labctl.state.reservations import Reservation, Reservations
 from labctl.state.tables import MOST_WHOLE, insert, read, short_line, shown
 from labctl.state.uses import RESUMED_KINDS, USES, UseKind
+from labctl.state.waiting import Waiting
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -372,10 +373,10 @@ class Decision:
         hardware = {wish.board: self.hardware}
         admission = Admission(self._ask, self._now, self._state, {wish.board}, hardware)
         wanted = self._wanted()
-        if self._has_claimed:
-            admission.check_kept(wanted, wish.board)
-        else:
+        if not self._has_claimed:
             admission.check(wanted, wish.board)
+        elif self._job is None or not follows(self._ask, self._job):
+            admission.check_kept(wanted, wish.board)
 
     @property
     def is_again(self) -> bool:
@@ -419,6 +420,7 @@ class Decision:
             kind=wish.kind,
             uses=uses,
             name=short_line(wish.purpose) or "",
+            unit=self._job.unit if self._job else None,
         )
 
     def begin(self, connection: "Connection", seconds: float) -> Job:

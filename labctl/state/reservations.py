@@ -49,18 +49,15 @@ class Reservation:
     begins: float
     ends: float
     reason: str | None
-    #: Its author: a person, or a program.
+    #: Its author.
     made_by: str
     made_at: float
     #: Why its row cannot be read; it then keeps the board from everybody. None: it can.
     damaged: str | None = None
 
     def lets_use_unwell(self, holder: str) -> bool:
-        """Return True if ``USER@HOST`` took the board by hand.
-
-        They may use it for that time, whatever its health.
-        """
-        return self.kind == "hold" and self.made_by == self.holder and self.lets_in(holder)
+        """Return True if ``USER@HOST`` may use the board then, whatever its health."""
+        return self.kind == "hold" and self.lets_in(holder)
 
     def lets_in(self, holder: str) -> bool:
         """Return True if ``USER@HOST`` may use the board then."""

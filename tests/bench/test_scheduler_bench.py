@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from labctl.state.dealing import deal
-from labctl.state.job_order import Waiting, hand_out
+from labctl.state.job_order import hand_out
+from labctl.state.waiting import Waiting
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]
 BOARDS, JOBS, SEED = 200, 2000, 15

@@ -1,4 +1,4 @@
-"""``labctl nightly`` with boards of two hosts: one of its own, one behind a worker."""
+"""``labctl nightly`` with boards of two hosts, each with a worker."""
 
 import json
 import os
@@ -36,16 +36,24 @@ def runs_of(hosts: NightHosts) -> set[str]:
 
 
 def check_each_place_has_one_run(hosts: NightHosts) -> list[dict[str, object]]:
-    """Nothing is measured twice, left in the queue or held; the measurements of lab2's board."""
+    """Nothing is measured twice or left in the queue; the measurements of all boards.
+
+    But for a pair of which a run failed: both are made again.
+    """
     measured = [one for one in hosts.journal() if one["event"] == "measured"]
-    places = [(one["board"], one["stage"], one["pair"], one["side"]) for one in measured]
-    assert len(places) == len(set(places))
-    elsewhere = [one for one in measured if one["board"] == "b-2"]
-    assert len({one["job"] for one in elsewhere}) == len(elsewhere)
-    assert len({one["run"] for one in elsewhere}) == len(elsewhere)
-    assert not hosts.state.reservations.in_force()
+    places = set[tuple[object, ...]]()
+    for one in hosts.journal():
+        pair = one.get("row"), one.get("stage"), one.get("pair")
+        if one["event"] == "failed":
+            places = {place for place in places if place[:3] != pair}
+        elif one["event"] == "measured":
+            assert (*pair, one["side"]) not in places
+            places.add((*pair, one["side"]))
+    assert len({one["job"] for one in measured}) == len(measured)
+    assert len({one["run"] for one in measured}) == len(measured)
+    assert {one["run"] for one in measured if one["board"] == "b-2"} == runs_of(hosts)
     assert not hosts.state.jobs.list()
-    return elsewhere
+    return measured
 
 
 def test_a_slow_head_is_found_on_boards_of_both_hosts_and_a_kill_repeats_no_run(
@@ -80,9 +88,8 @@ def test_a_slow_head_is_found_on_boards_of_both_hosts_and_a_kill_repeats_no_run(
     assert "NATIVE-HOST" in done.text
     steps = hosts.journal()
     assert steps[: len(before)] == before
-    elsewhere = check_each_place_has_one_run(hosts)
-    assert queued <= {one["job"] for one in elsewhere}  # what the first night had put there
-    assert {one["run"] for one in elsewhere} == runs_of(hosts)
+    measured = check_each_place_has_one_run(hosts)
+    assert queued <= {one["job"] for one in measured}  # what the first night had put there
     assert not hosts.state.baselines.list()
     assert (hosts.lab1 / "junit.xml").read_text().count("<failure") == 2
     assert "FAILED" in (hosts.lab1 / "night.md").read_text()
@@ -123,7 +130,6 @@ def test_a_night_and_a_worker_that_are_killed_at_random_repeat_no_run(hosts: Nig
                 night.communicate()
     findings = json.loads(results[0].read_text())["findings"]
     assert [one["verdict"] for one in findings] == ["slower", "slower"]
-    elsewhere = check_each_place_has_one_run(hosts)
-    assert {one["run"] for one in elsewhere} == runs_of(hosts)
-    sys.stdout.write(f"{kills} kills, {len(elsewhere)} runs on the other host\n")
+    measured = check_each_place_has_one_run(hosts)
+    sys.stdout.write(f"{kills} kills, {len(measured)} runs\n")
     assert kills > 2

@@ -16,6 +16,7 @@ from labctl.database.base import patiently
 from labctl.farm.interrupts import on_interrupt
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.nightly.lab_executor import LabExecutor
+from labctl.farm.nightly.night_jobs import NightJobs
 from labctl.farm.worker import Worker
 from labctl.retry import wait_until
 from labctl.state import Job, NewJob, lab_state
@@ -81,7 +82,8 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
 
 def night(tmp_path: Path) -> LabExecutor:
     lab = LabFile(tmp_path, Lab(boards={}))
-    return LabExecutor(lab, None, None, print, {})  # type: ignore[arg-type]
+    jobs = NightJobs(lab, "n1", "lab1", print, lambda *_: pytest.fail("nothing runs"))
+    return LabExecutor(lab, None, jobs, print)  # type: ignore[arg-type]
 
 
 def test_ctrl_c_in_a_night_waits_for_the_runs_of_all_boards(tmp_path: Path) -> None:
@@ -90,12 +92,29 @@ def test_ctrl_c_in_a_night_waits_for_the_runs_of_all_boards(tmp_path: Path) -> N
     def work(board: str) -> None:
         if board == "rk1":
             interrupt()
-        assert executor.stopping.wait(60)
+        assert executor.jobs.stopping.wait(60)
         done.append(board)
 
     with pytest.raises(KeyboardInterrupt):
         executor.each(work, ["rk1", "rk2", "rk3"])
     assert sorted(done) == ["rk1", "rk2", "rk3"]
+
+
+def test_a_second_ctrl_c_in_a_night_breaks_off_the_runs_of_all_boards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor, broken_off = night(tmp_path), Event()
+    monkeypatch.setattr(executor.jobs, "break_off", broken_off.set)
+
+    def work(board: str) -> None:
+        if board == "rk1":
+            interrupt()
+            assert executor.jobs.stopping.wait(60)
+            interrupt()
+        assert broken_off.wait(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        executor.each(work, ["rk1", "rk2", "rk3"])
 
 
 def test_the_first_error_of_a_night_stops_the_others_at_once(tmp_path: Path) -> None:
@@ -104,7 +123,7 @@ def test_the_first_error_of_a_night_stops_the_others_at_once(tmp_path: Path) -> 
     def work(board: str) -> None:
         if board == "rk2":
             raise OSError("no space")
-        assert executor.stopping.wait(60)
+        assert executor.jobs.stopping.wait(60)
         raise KeyboardInterrupt  # as `measure` does from then on
 
     with pytest.raises(OSError, match="no space"):
@@ -117,7 +136,7 @@ def test_an_error_of_a_night_is_not_hidden_by_ctrl_c(tmp_path: Path) -> None:
     def work(board: str) -> None:
         if board == "rk1":
             interrupt()
-        assert executor.stopping.wait(60)
+        assert executor.jobs.stopping.wait(60)
         if board == "rk2":
             raise KeyboardInterrupt
         time.sleep(0.2)  # its error comes last

@@ -2,7 +2,6 @@
 
 import dataclasses
 import subprocess
-import time
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,10 +11,8 @@ from labs import write_devices
 from night_lab import PLAN, give_ticker
 
 from labctl.config.lab import Board, LabFile, find_lab
-from labctl.errors import BoardBusy, ConfigError, LabctlError
+from labctl.errors import ConfigError, LabctlError
 from labctl.farm.nightly.budget import plan_pairs, smallest_slowdown
-from labctl.farm.nightly.executor import Built
-from labctl.farm.nightly.lab_executor import LabExecutor
 from labctl.farm.nightly.nights import begin_night, read_result
 from labctl.farm.nightly.plan_file import read_plan
 from labctl.farm.nightly.planning import make_plan
@@ -181,33 +178,6 @@ def test_a_damaged_night_keeps_no_new_one_from_its_begin(lab: LabFile) -> None:
     assert "the last night gets no result" in said[0]
     (folder / "result.json").write_text("cut o")
     assert planned(lab).rows
-
-
-def test_a_board_in_use_is_waited_for_until_the_night_ends_at_most(
-    lab: LabFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = planned(lab)
-    asked: list[str] = []
-
-    def in_use(*_: object) -> Transport:
-        asked.append("")
-        raise BoardBusy("board vb is in use")
-
-    executor = LabExecutor(
-        lab,
-        None,  # type: ignore[arg-type]
-        in_use,
-        print,
-        record.recipes,
-        deadline=time.time() + 1,
-    )
-    monkeypatch.setattr(LabExecutor, "_run", in_use)
-    began = time.monotonic()
-    built = Built("k", "head", "head")
-    with pytest.raises(BoardBusy):
-        executor.measure(record.rows[0], "vb", built, began=asked.append, left=None, queued={})
-    assert len(asked) > 1
-    assert time.monotonic() - began < 60
 
 
 def test_a_board_of_another_host_is_refused_with_what_to_do(lab: LabFile) -> None:

@@ -11,6 +11,7 @@ from labctl.errors import Blame
 from labctl.farm.health import suspicion
 from labctl.farm.nightly.judge import keep_flips
 from labctl.farm.nightly.lab_executor import LabExecutor
+from labctl.farm.nightly.night_jobs import NightJobs
 from labctl.farm.nightly.nights import RESULT, begin_night
 from labctl.farm.nightly.page import night_markdown, night_page, trend_page
 from labctl.farm.nightly.results import exit_status, lines_of, suite_of
@@ -132,7 +133,8 @@ def test_nights_that_contradict_each_other_on_the_same_builds_are_flips_of_the_b
 def test_a_board_whose_verdicts_disagree_in_one_night_flips_and_is_looping(tmp_path: Path) -> None:
     lab = LabFile(tmp_path, Lab(boards={}))
     state, said = lab_state(lab), []
-    executor = LabExecutor(lab, None, None, said.append, {})  # type: ignore[arg-type]
+    jobs = NightJobs(lab, "n1", "lab1", print, lambda *_: pytest.fail("nothing runs"))
+    executor = LabExecutor(lab, None, jobs, said.append)  # type: ignore[arg-type]
     assert executor.suspicion("rk1") is None
     executor.suspect("rk1", "results scatter")
     assert said == ["results scatter"]

@@ -18,7 +18,8 @@ from labctl.state.admission import Admission, HandOut
 from labctl.state.claims import Claim
 from labctl.state.groups import NewGroup
 from labctl.state.job import waiting_of
-from labctl.state.job_order import Waiting, hand_out
+from labctl.state.job_order import hand_out
+from labctl.state.waiting import Waiting
 from labctl.transport import LocalConfig
 
 BOARDS = tuple(f"rk{number}" for number in range(6))

@@ -56,7 +56,6 @@ READS: tuple[Callable[[LabState], Any], ...] = (
     lambda state: state.events.list(),
     lambda state: state.events.list(limit=1),
     lambda state: state.health.history("rk1", since=0.0),
-    lambda state: state.events.uses("rk1", 0.0, 1e11),
     lambda state: state.jobs.list(ended=10),
     lambda state: sorted(state.jobs.wanted_boards()),
     lambda state: state.jobs.to_stop(WORKER),

@@ -7,9 +7,10 @@ import pytest
 from postgres_server import PostgresServer
 
 from labctl.config.lab import Board, Lab, LabFile
-from labctl.errors import HostTimeout
+from labctl.errors import BoardBusy, HostTimeout
 from labctl.state import Health, Job, LabState, NewJob, lab_state
 from labctl.state.groups import NewGroup
+from labctl.state.uses import UseKind
 from labctl.transport import LocalConfig
 
 BOARDS = ("rk1", "rk2", "rk3")
@@ -86,6 +87,25 @@ def test_nobody_gets_the_board_between_two_jobs_of_a_unit(state: LabState) -> No
     state.jobs.finish(get(state, "b"), 0)
     assert claim(state, "rk1") == []
     assert "reserved for carl" in str(get(state, "first").reason)
+
+
+@pytest.mark.parametrize("is_between", [False, True])
+def test_nobody_gets_the_board_of_a_unit_at_once_either(state: LabState, is_between: bool) -> None:
+    """Also while a job of it fetches files or stores its run, and by the board's other name."""
+    for name in ("rk1", "usb"):
+        state.leases.release(state.leases.acquire(name, purpose="probe", hardware="serial 7"))
+    pair(state, boards=("rk1",))
+    claim(state)
+    own = state.leases.acquire("rk1", purpose="check", kind="check", job="a", holder="ann@pc")
+    state.leases.release(own)
+    if is_between:
+        state.jobs.finish(get(state, "a"), 0)
+    kinds: tuple[UseKind, ...] = ("check", "probe", "store", "resume")
+    for name, kind in ((name, kind) for name in ("rk1", "usb") for kind in kinds):
+        with pytest.raises(
+            BoardBusy, match=f"board {name} is kept for {'b' if is_between else 'a'}"
+        ):
+            state.leases.acquire(name, purpose="theirs", kind=kind)
 
 
 def test_a_unit_needs_the_time_of_all_its_jobs_before_a_reservation(state: LabState) -> None:
@@ -180,6 +200,20 @@ def test_nothing_of_a_group_begins_once_its_owner_is_gone(state: LabState) -> No
     state.groups.own(group, None)
     state.jobs.finish(get(state, "b"), 0)
     assert claim(state) == [("d", "rk2")]
+
+
+def test_a_group_that_its_owner_left_is_not_renewed_by_it(state: LabState) -> None:
+    """It may stay for what still runs."""
+    group = NewGroup("g", "nightly", "night", "ann@pc")
+    state.groups.own(group, "me")
+    state.jobs.submit(job("a", "rk1", group_id="g"), job("b", "rk2", group_id="g"))
+    assert claim(state, "rk1") == [("a", "rk1")]
+    state.groups.leave("g", "me")
+    state.jobs.renew("me")
+    assert claim(state, "rk2") == []
+    state.jobs.finish(get(state, "a"), 0)
+    state.groups.own(group, "another")
+    assert claim(state, "rk2") == [("b", "rk2")]
 
 
 def test_jobs_of_an_owner_that_is_known_to_be_dead_wait_again_at_once(state: LabState) -> None:

@@ -128,9 +128,6 @@ def test_who_holds_a_bad_board_may_use_it(state: LabState) -> None:
     state.health.set("rk1", Health.BAD, reason="slow", by="check")
     with pytest.raises(BoardOutOfService, match="rk1 is bad: slow"):
         state.health.require_work("rk1", "me@desk")
-    state.holds.hold("rk1", by="me@desk", program="nightly")
-    with pytest.raises(BoardOutOfService, match="rk1 is bad: slow"):
-        state.health.require_work("rk1", "me@desk")
     state.holds.hold("rk1", by="me@desk", reason="to look at it")
     state.health.require_work("rk1", "me@desk")
     with pytest.raises(BoardOutOfService):

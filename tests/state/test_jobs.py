@@ -280,17 +280,6 @@ def test_a_board_out_of_service_gets_its_holders_jobs_alone(state: LabState) -> 
     assert claimed.name == "anns"
 
 
-def test_a_hold_that_nobody_typed_gets_no_job_onto_a_board_out_of_service(state: LabState) -> None:
-    state.holds.hold("rk1", by="ann@pc", program="nightly")
-    state.health.set("rk1", Health.BAD, reason="slow memory", by="check")
-    state.jobs.submit(job("anns", submitter="ann@pc"))
-    assert state.jobs.claim(["rk1"], "w") == []
-    (waiting,) = state.jobs.list()
-    assert waiting.reason == "the health of board rk1 is bad: slow memory"
-    state.holds.hold("rk1", by="ann@pc")  # she looks what it has
-    assert [one.name for one in state.jobs.claim(["rk1"], "w")] == ["anns"]
-
-
 def test_a_job_names_what_keeps_it_off_only_where_that_is_all_of_its_boards(
     state: LabState,
 ) -> None:

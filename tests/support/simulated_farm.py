@@ -55,7 +55,7 @@ class SimulatedFarm:
     """An executor whose runs are numbers. Each board has its own clock."""
 
     def __init__(self, seed: int, noise: Noise, truth: Truth):
-        self.chance = random.Random(seed)
+        self.chance, self.chance_of_jobs = random.Random(seed), random.Random(seed)
         self.noise, self.truth = noise, truth
         self.clocks: dict[str | None, float] = {}
         self.runs: dict[str, int] = {}
@@ -86,14 +86,14 @@ class SimulatedFarm:
     def trouble(self, board: str) -> str | None:
         return None
 
-    def job(self, board: str, known: str | None) -> str | None:
-        return None
+    def job(self, known: str | None) -> str:
+        return known or f"job{self.chance_of_jobs.getrandbits(64):x}"
 
-    def withdraw(self, board: str, jobs: Sequence[str]) -> None:
-        """All boards are of this host."""
+    def has_begun(self, job: str) -> bool:
+        return False
 
-    def parted(self, jobs: Sequence[str]) -> str | None:
-        return None
+    def withdraw(self, jobs: Sequence[str]) -> None:
+        """Nothing waits here."""
 
     def suspicion(self, board: str) -> str | None:
         return self.truth.suspicious.get(board)
@@ -108,7 +108,6 @@ class SimulatedFarm:
         built: Built,
         *,
         began: Callable[[str], None],
-        left: str | None,
         queued: Mapping[str, Built],
     ) -> Measured:
         self.before_run()

@@ -47,27 +47,21 @@ class Executor(Protocol):
         built: Built,
         *,
         began: Callable[[str], None],
-        left: str | None,
         queued: Mapping[str, Built],
     ) -> Measured:
-        """Run the recipe of a row.
+        """Run the recipe of a row, as the first job of ``queued``; ``began`` gets the run's id.
 
-        ``began`` gets the run's id; ``left`` is a run that was killed. On a board of another host
-        the run is the first job of ``queued``: the next runs of its pair, which are all put into
-        the queue at once.
+        Those are the next runs of its pair, which are all put into the queue at once.
         """
 
-    def job(self, board: str, known: str | None) -> str | None:
-        """Return the job of a run on a board of another host: ``known``, or a new one.
+    def job(self, known: str | None) -> str:
+        """Return the job of a run: ``known``, or a new one."""
 
-        None for a board of this host, and nothing is put into the queue.
-        """
+    def has_begun(self, job: str) -> bool:
+        """Return True if a job runs or has ended: it takes no further time to wait for it."""
 
-    def withdraw(self, board: str, jobs: Sequence[str]) -> None:
-        """Take jobs out of the queue, and let the board of another host go."""
-
-    def parted(self, jobs: Sequence[str]) -> str | None:
-        """Say who used the board between the jobs of a pair; None: nobody."""
+    def withdraw(self, jobs: Sequence[str]) -> None:
+        """Take jobs out of the queue."""
 
     def trouble(self, board: str) -> str | None:
         """Return the reason not to use a board now; None: there is none."""

@@ -4,37 +4,25 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass
 from statistics import median
-from threading import Event
 
-from labctl.build import build as build_artifact
 from labctl.compare.figures import FIGURES, figures_of
 from labctl.compare.sides import is_good
-from labctl.config.lab import Board, LabFile
-from labctl.config.recipe import Recipe
+from labctl.config.lab import LabFile
 from labctl.database import patience
-from labctl.errors import Blame, BoardBusy, ConfigError, HostError, LabctlError, ProgramFailed
+from labctl.errors import Blame, ConfigError, HostError, LabctlError, ProgramFailed
 from labctl.farm.health import suspicion
 from labctl.farm.interrupts import on_interrupt, raise_first
 from labctl.farm.nightly.executor import Built, Measured
 from labctl.farm.nightly.judge import NIGHTLY
-from labctl.farm.nightly.planning import recipe_with
-from labctl.farm.nightly.queued_runs import BUSY_SECONDS, QueuedRuns
+from labctl.farm.nightly.night_jobs import NightJobs
 from labctl.farm.nightly.sources import Sources
 from labctl.index.entry import trial_row
 from labctl.records import TrialRecord, TrialState
-from labctl.records.events import AnyEvent, Contact
 from labctl.records.night import NightRow, NightVerdict
-from labctl.retry import retry_infra
-from labctl.runs import Observer, Outcome, RunRequest, run_recipe
-from labctl.runs.record.directory import RunDirectory
-from labctl.runs.resume import ResumeRequest, resume
 from labctl.state import lab_state
 from labctl.state.health import BY_PEOPLE, Health
-from labctl.transport import Transport
 
 
 @dataclass(frozen=True)
@@ -43,17 +31,9 @@ class LabExecutor:
 
     lab: LabFile
     sources: Sources
-    connect: Callable[[Board], Transport]
+    jobs: NightJobs
     say: Callable[[str], None]
-    #: Text of each recipe, as it was when the night began.
-    recipes: Mapping[str, str]
     figure: str | None = None
-    #: End of the night, in seconds since 1970.
-    deadline: float = math.inf
-    #: Set when the night is to end: no further run begins.
-    stopping: Event = field(default_factory=Event)
-    #: Runs on boards of other hosts; None: the plan has none.
-    others: QueuedRuns | None = None
 
     def now(self, board: str | None = None) -> float:  # noqa: ARG002 - boards share this clock
         """Return the time by the host's clock."""
@@ -62,26 +42,25 @@ class LabExecutor:
     def each(self, work: Callable[[str], None], boards: Sequence[str]) -> None:
         """Do the work of all boards at once. Raises an error of theirs when all have ended.
 
-        After an error or Ctrl-C the runs in progress, one on each board, are finished. A single run
-        is interrupted.
+        After an error or a first Ctrl-C the runs in progress, one on each board, are finished.
         """
         if len(boards) == 1:
             work(boards[0])
             return
         errors: list[BaseException] = []
         with (
-            on_interrupt(self.stopping.set),
+            on_interrupt(self.jobs.stop),
             ThreadPoolExecutor(max_workers=max(1, len(boards))) as pool,
         ):
             try:
                 for done in as_completed([pool.submit(work, board) for board in boards]):
                     if error := done.exception():
                         errors.append(error)
-                        self.stopping.set()
+                        self.jobs.stop()
             except BaseException:
-                self.stopping.set()
+                self.jobs.break_off()
                 raise
-        if self.stopping.is_set():
+        if self.jobs.stopping.is_set():
             errors.append(KeyboardInterrupt())
         raise_first(errors)
 
@@ -99,96 +78,45 @@ class LabExecutor:
         built: Built,
         *,
         began: Callable[[str], None],
-        left: str | None,
         queued: Mapping[str, Built],
     ) -> Measured:
-        """Run the recipe of a row with a build, or resume the run ``left``.
+        """Run the recipe of a row as the first of its jobs.
 
-        Raises what :func:`labctl.runs.run_recipe` raises, and ProgramFailed for a variant whose
-        program failed; for a board of another host what :meth:`QueuedRuns.run` raises.
+        Raises what :meth:`NightJobs.run` raises, and ProgramFailed for a variant whose program
+        failed.
         """
-        if self.stopping.is_set():
-            raise KeyboardInterrupt
-        if self.others is not None and queued:
-            done, seconds = self.others.run(row, board, queued, began)
-            execution = str(done.run().facts.execution)
-            return self._measured(row, built, (done.trials(), execution, done.path.name), seconds)
-        started = time.time()
-        recipe = recipe_with(self.lab, self.recipes, row, built)
-
-        def remember(event: AnyEvent) -> None:
-            if isinstance(event, Contact):
-                began(event.run)
-
-        directory = self.lab.root / "runs" / left if left else None
-        measured = retry_infra(
-            lambda: self._run(recipe, self.lab.board(board), Observer(remember), directory),
-            on=(BoardBusy,),
-            timeout=max(0.0, min(BUSY_SECONDS, self.deadline - started - row.seconds)),
-            interval=5.0,
-        )
-        return self._measured(row, built, measured, time.time() - started)
-
-    def job(self, board: str, known: str | None) -> str | None:
-        """Return the job of a run on a board of another host; None for a board of this one."""
-        others = self.others
-        return others.job(known) if others is not None and others.serves(board) else None
-
-    def withdraw(self, board: str, jobs: Sequence[str]) -> None:
-        """Take jobs out of the queue, and let the board of another host go."""
-        if self.others is not None and self.others.serves(board):
-            self.others.withdraw(board, jobs)
-
-    def parted(self, jobs: Sequence[str]) -> str | None:
-        """Return who used the board between these jobs; None: nobody."""
-        why = self.others.parted(jobs) if self.others is not None else None
-        if why is not None:
-            self.say(f"a pair begins again: {why}")
-        return why
-
-    def _measured(
-        self,
-        row: NightRow,
-        built: Built,
-        measured: tuple[Sequence[TrialRecord], str, str],
-        seconds: float,
-    ) -> Measured:
-        trials, execution, run = measured
+        with on_interrupt(self.jobs.stop):
+            done, seconds = self.jobs.run(row, board, queued, began)
+        trials, run = done.trials(), done.path.name
         values = run_values(row, run, trials, self.figure)
         shown = ", ".join(f"{name} {value / 1e6:.4g} ms" for name, value in values.items())
         self.say(f"{row.name}, {built.source}: {shown}")
-        return Measured(run, values, seconds, execution)
+        return Measured(run, values, seconds, str(done.run().facts.execution))
 
-    def _run(
-        self, recipe: Recipe, board: Board, observer: Observer, left: Path | None
-    ) -> tuple[Sequence[TrialRecord], str, str]:
-        known = RunDirectory(left) if left and (left / "run.json").is_file() else None
-        if known is not None:
-            if known.end() is not None and not known.is_unfinished:
-                return known.trials(), str(known.run().facts.execution), known.path.name
-            request = ResumeRequest(known, board, self.lab, build=build_artifact)
-            try:
-                done = resume(request, partial(self.connect, board), observer)
-            except ConfigError as error:  # it cannot be resumed: something has changed
-                self.say(f"run {known.path.name} is not resumed: {error.message}")
-            else:
-                return _attempt_result(done)
-        asked = RunRequest(recipe, board, self.lab, build=build_artifact)
-        return _attempt_result(run_recipe(asked, self.connect, observer))
+    def job(self, known: str | None) -> str:
+        """Return the job of a run: ``known``, or a new one."""
+        return self.jobs.job(known)
+
+    def has_begun(self, job: str) -> bool:
+        """Return True if a job runs or has ended."""
+        return self.jobs.has_begun(job)
+
+    def withdraw(self, jobs: Sequence[str]) -> None:
+        """Take jobs out of the queue."""
+        self.jobs.withdraw(jobs)
 
     def trouble(self, board: str) -> str | None:
         """Return why the board is out of service or unreachable; None: it may work."""
         state = lab_state(self.lab)
-        with patience(note=self.say, stopping=self.stopping):
+        with patience(note=self.say, stopping=self.jobs.stopping):
             health = state.health.get(board)
         if not health.may_work:
             return f"board {board} is {health.health}: {health.reason}"
-        others = self.others
-        return others.away(board) if others is not None and others.serves(board) else None
+        return self.jobs.away(board)
 
     def suspicion(self, board: str) -> str | None:
         """Return the reasons in the last days not to trust the board; None: it is trusted."""
-        with patience(note=self.say, stopping=self.stopping):
+        with patience(note=self.say, stopping=self.jobs.stopping):
             return "; ".join(suspicion(lab_state(self.lab), board)) or None
 
     def suspect(self, board: str, reason: str) -> None:
@@ -204,10 +132,6 @@ class LabExecutor:
     def commits(self, name: str, sides: Mapping[str, Built]) -> Sequence[str]:
         """Return the commits between both sides. Raises as :meth:`Sources.commits` does."""
         return self.sources.commits(name, sides)
-
-
-def _attempt_result(done: Outcome) -> tuple[Sequence[TrialRecord], str, str]:
-    return done.trials, str(done.run.facts.execution), done.directory.path.name
 
 
 def run_values(

@@ -14,7 +14,6 @@ from labctl.farm.nightly.judge import decided_look, excludes, finding, is_wild, 
 from labctl.farm.nightly.refusals import (
     Refusal,
     crashed,
-    kept_apart,
     refusal,
     refused_build,
     refused_runs,
@@ -237,55 +236,39 @@ class Night:
         The side that goes first alternates, so that a drift does not favour one. ``keep`` seconds
         before the deadline no pair begins.
         """
-        board = state.board
         order = sides if number % 2 == 0 else sides[::-1]
         places = [(stage, number, side) for side in order]
-        if state.is_whole(places):
-            return True
-        try:
-            while not state.is_whole(places):
-                if len(state.partings) >= MOST_FAILURES:
-                    self._leave(state, kept_apart(state), stage)
-                    return False
-                if all(place in state.done for place in places):
-                    why = self.executor.parted([state.done[one].job or "" for one in places])
-                    event = "parted" if why else "whole"
-                    self._step(state, event, stage=stage, pair=number, reason=why)
-                    continue
-                if not self._has_time(state, places, keep):
-                    return False
-                if trouble := self.executor.trouble(board):
-                    failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=trouble)
-                    self._leave(state, failure, stage)
-                    return False
-                if not all(self._measure(state, place, order) for place in places):
-                    return False
-        finally:
-            self.executor.withdraw(board, tuple(state.jobs.values()))
+        begun = False
+        while missing := [place for place in places if place not in state.done]:
+            begun = begun and len(missing) < len(places)
+            kept = keep if len(missing) == len(places) else 0.0
+            if not begun and not self._may_begin(state, stage, missing, kept):
+                return False
+            begun = True
+            if not self._measure(state, missing[0], order):
+                return False
         return True
 
-    def _has_time(self, state: RowState, places: Sequence[Place], keep: float) -> bool:
-        """Return True if the runs of a pair may begin that are neither done nor in the queue."""
-        missing = [
-            place
-            for place in places
-            if place not in state.done
-            and (place not in state.jobs or not self._is_queued(state, state.jobs[place]))
-        ]
-        seconds = len(missing) * state.pair_seconds / len(places)
-        if len(missing) == len(places):
-            seconds += keep
-        return not missing or self.executor.now(state.board) + seconds <= self.record.deadline
-
-    def _is_queued(self, state: RowState, job: str) -> bool:
-        """Return True if the night still waits for a job: it did not withdraw it."""
-        return self.executor.job(state.board, job) == job
+    def _may_begin(
+        self, state: RowState, stage: Stage, places: Sequence[Place], keep: float
+    ) -> bool:
+        """Return True if runs of a pair may begin. Those that have begun take no further time."""
+        jobs = [state.jobs.get(place) for place in places]
+        new = sum(job is None or not self.executor.has_begun(job) for job in jobs)
+        ends = self.executor.now(state.board) + keep + new * state.pair_seconds / 2
+        if new and ends > self.record.deadline:
+            self.executor.withdraw([job for job in jobs if job])
+            return False
+        if trouble := self.executor.trouble(state.board):
+            failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=trouble)
+            self._leave(state, failure, stage)
+            return False
+        return True
 
     def withdraw(self) -> None:
-        """Remove this night's jobs from the queue, and release boards of other hosts."""
-        for board, states in by_board(self.state.rows.values()).items():
-            jobs = [job for state in states for job in state.jobs.values()]
-            self.executor.withdraw(board, jobs)
+        """Remove this night's jobs from the queue."""
+        rows = self.state.rows.values()
+        self.executor.withdraw([job for state in rows for job in state.jobs.values()])
 
     def _step(self, state: RowState, event: str, **facts: object) -> None:
         now = self.executor.now(state.board)
@@ -293,70 +276,73 @@ class Night:
         self.state.add(NightEntry.model_validate(step))
 
     def _queued(self, state: RowState, stage: Stage, number: int, order: Sequence[str]) -> Jobs:
-        """Return the jobs of the next runs; the journal has them by then.
-
-        There are none for a board of this host.
-        """
+        """Return the jobs of the next runs; the journal has them by then."""
         jobs: Jobs = {}
         for side in order:
             place = (stage, number, side)
             if place in state.done:
                 continue
             known = state.jobs.get(place)
-            job = self.executor.job(state.board, known)
-            if job is None:
-                return {}
+            job = self.executor.job(known)
             if job != known:
                 self._step(state, "queued", stage=stage, pair=number, side=side, job=job)
             jobs[job] = self.state.built[state.row.build, side]
         return jobs
 
     def _measure(self, state: RowState, place: Place, order: Sequence[str]) -> bool:
-        """Measure a place; ``order`` has all sides of its pair."""
+        """Measure a place; ``order`` has all sides of its pair, which begins again if it fails.
+
+        Return False if the row cannot continue on this board.
+        """
         row, board = state.row, state.board
         stage, number, side = place
         built = self.state.built[row.build, side]
         where = {"stage": stage, "pair": number, "side": side}
-        while place not in state.done:
-            if stage in SEARCHING:
-                if state.is_broken(side, searching=True):
-                    return False
-            elif state.is_to_leave:
-                self._leave(state, crashed(state), stage)
+        if stage in SEARCHING:
+            if state.is_broken(side, searching=True):
                 return False
-            elif side == HEAD and state.is_broken(HEAD):
-                checks = [(Stage.CHECK, n, GOOD) for n in range(CHECKS)]
-                if all(self._measure(state, check, (GOOD,)) for check in checks):
-                    self._leave_suspected(state, stage)
-                return False
-            left = state.open.get(place)
-            try:
-                queued = self._queued(state, stage, number, order)
-                found = self.executor.measure(
-                    row,
-                    board,
-                    built,
-                    began=lambda run: self._step(state, "running", run=run, **where),
-                    left=left,
-                    queued=queued,
-                )
-            except (InfraError, JobError, ConfigError) as error:
-                failure = Failure.of(error)
-                self._step(state, "failed", failure=failure, **where)
-                if isinstance(error, ConfigError) or len(state.failures) >= MOST_FAILURES:
-                    self._leave(state, failure, stage)
-                    return False
-                continue
-            self._step(
-                state,
-                "measured",
-                job=next(iter(queued), None),
-                run=found.run,
-                values=dict(found.values),
-                seconds=found.seconds,
-                execution=found.execution,
-                **where,
+        elif state.is_to_leave:
+            self._leave(state, crashed(state), stage)
+            return False
+        elif HEAD in order and state.is_broken(HEAD):
+            checks = [(Stage.CHECK, n, GOOD) for n in range(CHECKS)]
+            if all(self._check(state, check) for check in checks):
+                self._leave_suspected(state, stage)
+            return False
+        queued = self._queued(state, stage, number, order)
+        try:
+            found = self.executor.measure(
+                row,
+                board,
+                built,
+                began=lambda run: self._step(state, "running", run=run, **where),
+                queued=queued,
             )
+        except (InfraError, JobError, ConfigError) as error:
+            failure = Failure.of(error)
+            self.executor.withdraw([*queued])
+            self._step(state, "failed", failure=failure, **where)
+            if isinstance(error, ConfigError) or len(state.failures) >= MOST_FAILURES:
+                self._leave(state, failure, stage)
+                return False
+            return True
+        self._step(
+            state,
+            "measured",
+            job=next(iter(queued)),
+            run=found.run,
+            values=dict(found.values),
+            seconds=found.seconds,
+            execution=found.execution,
+            **where,
+        )
+        return True
+
+    def _check(self, state: RowState, place: Place) -> bool:
+        """Measure a run of the last good, until it comes to its end; as :meth:`_measure`."""
+        while place not in state.done:
+            if not self._measure(state, place, (GOOD,)):
+                return False
         return True
 
     def _leave(self, state: RowState, failure: Failure, stage: Stage) -> None:
@@ -364,7 +350,7 @@ class Night:
 
         A search ends where it is: what was confirmed on this board stays so.
         """
-        self.executor.withdraw(state.board, tuple(state.jobs.values()))
+        self.executor.withdraw(tuple(state.jobs.values()))
         now, name = self.executor.now(state.board), state.row.name
         if stage in SEARCHING:
             build, reason = state.row.build, failure.message

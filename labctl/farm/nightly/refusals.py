@@ -54,13 +54,6 @@ def crashed(state: RowState) -> Failure:
     )
 
 
-def kept_apart(state: RowState) -> Failure:
-    """Return why a row leaves a board on which others repeatedly come between its runs."""
-    times, last = len(state.partings), state.partings[-1]
-    reason = f"somebody came between both runs of a pair {times} times in a row: {last}"
-    return Failure(kind="BoardBusy", blame=Blame.INFRA, message=reason)
-
-
 def refusal(
     state: RowState, variant: str, verdict: NightVerdict, blame: Blame | None, reason: str
 ) -> NightFinding:

@@ -2,20 +2,23 @@
 
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from threading import Event
 
+from labctl.build import build as build_artifact
 from labctl.config.lab import Board, LabFile
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
+from labctl.farm.host_setup import host_worker
 from labctl.farm.nightly.hosts import check_reach
 from labctl.farm.nightly.judge import keep_flips, night_before
 from labctl.farm.nightly.lab_executor import LabExecutor
 from labctl.farm.nightly.last_good import keep_good
 from labctl.farm.nightly.night import Night
+from labctl.farm.nightly.night_jobs import NightJobs
 from labctl.farm.nightly.nights import RESULT, begin_night, unfinished_night
 from labctl.farm.nightly.page import (
     NIGHT_PAGE,
@@ -26,13 +29,14 @@ from labctl.farm.nightly.page import (
 )
 from labctl.farm.nightly.plan_file import NightPlan
 from labctl.farm.nightly.planning import Planned, make_plan, plan_digest, recipe_with, recipes_of
-from labctl.farm.nightly.queued_runs import QueuedRuns
 from labctl.farm.nightly.results import result_of
 from labctl.farm.nightly.search import search_commits
 from labctl.farm.nightly.sources import Sources, sources_of
 from labctl.farm.nightly.state import NightState
+from labctl.farm.worker import Worker
 from labctl.files import locked, write_atomic
 from labctl.records.night import CommitSearch, NightRecord, NightResult
+from labctl.results.gates import leave_open
 from labctl.transport import Transport
 
 
@@ -51,6 +55,11 @@ class NightRequest:
     #: Name of this lab host in devices.yaml; None: as it calls itself.
     host: str | None = None
 
+    @property
+    def own_host(self) -> str:
+        """The name of this lab host."""
+        return self.host or socket.gethostname()
+
 
 def run_night(request: NightRequest) -> tuple[NightResult, Path]:
     """Run a night, or resume the interrupted one. Return its result and its folder.
@@ -58,45 +67,65 @@ def run_night(request: NightRequest) -> tuple[NightResult, Path]:
     Raises ConfigError for an invalid plan, HostTimeout if another labctl runs it, HostError if this
     host cannot save the findings.
     """
-    lock = request.lab.root / "nights" / f".{request.plan.name}.lock"
-    with locked(lock, timeout=0, holder="another night of this plan"):
+    with _alone(request):
         planned, folder = _planned(request)
-        night, sources = _night(request, planned, folder)
-        try:
+        night, sources, jobs = _night(request, planned, folder)
+        with jobs.served(_worker(request, planned.record), request.plan.name):
             night.run()
             for build in dict.fromkeys(row.build for row in planned.record.rows):
                 keep_good(request.lab, night, build, sources.baseline(build), request.say)
             searches = search_commits(night) if planned.record.bisect else []
-        finally:
             night.withdraw()
         return _finish(request, night, folder, searches), folder
 
 
-def _night(request: NightRequest, planned: Planned, folder: Path) -> tuple[Night, Sources]:
+def ready_night(request: NightRequest) -> Path:
+    """Begin a night, or find the interrupted one; return its folder. Nothing of it runs yet.
+
+    Raises as :func:`run_night` does.
+    """
+    with _alone(request):
+        return _planned(request)[1]
+
+
+def _alone(request: NightRequest) -> AbstractContextManager[object]:
+    lock = request.lab.root / "nights" / f".{request.plan.name}.lock"
+    return locked(lock, timeout=0, holder="another night of this plan")
+
+
+def _night(
+    request: NightRequest, planned: Planned, folder: Path
+) -> tuple[Night, Sources, NightJobs]:
     record = planned.record
     sources = sources_of(request.lab, request.plan, planned)
-    host, stopping = request.host or socket.gethostname(), Event()
-    others = QueuedRuns(
+    jobs = NightJobs(
         request.lab,
         record.id,
-        host,
+        request.own_host,
         request.say,
         partial(recipe_with, request.lab, record.recipes),
         record.deadline,
-        stopping,
     )
-    executor = LabExecutor(
-        request.lab,
-        sources,
-        request.connect,
-        request.say,
-        record.recipes,
-        request.plan.figure,
-        record.deadline,
-        stopping,
-        others if any(others.serves(row.board) for row in record.rows) else None,
+    executor = LabExecutor(request.lab, sources, jobs, request.say, request.plan.figure)
+    return Night(record, NightState(folder, record.rows), executor), sources, jobs
+
+
+def _worker(request: NightRequest, record: NightRecord) -> Worker:
+    """Return the worker of a night, for its boards of this host."""
+    lab, named = request.lab, (name for row in record.rows for name in (row.board, *row.equals))
+    own = [
+        name for name in dict.fromkeys(named) if lab.board(name).host in (None, request.own_host)
+    ]
+    return host_worker(
+        lab,
+        request.own_host,
+        own,
+        connect=request.connect,
+        compare=leave_open,
+        note=request.say,
+        group=record.id,
+        build=build_artifact,
     )
-    return Night(record, NightState(folder, record.rows), executor), sources
 
 
 def _finish(
@@ -123,13 +152,12 @@ def _planned(request: NightRequest) -> tuple[Planned, Path]:
         is_same = record.plan_sha256 == plan_digest(request.document)
         if is_same and record.deadline > now and not request.new:
             if record.has_recipes:
-                own = request.host or socket.gethostname()
                 for row in record.rows:
-                    check_reach(request.lab, row.board, own)
+                    check_reach(request.lab, row.board, request.own_host)
                 request.say(f"night {folder.name} continues")
                 return Planned(record, recipes_of(request.lab, record)), folder
             request.say(f"night {folder.name} was started by an older labctl: it cannot be resumed")
-        night, _ = _night(request, Planned(record, {}), folder)
+        night, *_ = _night(request, Planned(record, {}), folder)
         night.withdraw()
         _finish(request, night, folder, ())
         request.say(f"night {folder.name} was interrupted: {folder / NIGHT_TEXT} has its findings")

@@ -12,8 +12,7 @@ from labctl.records.night import NightEntry, NightRow, Stage
 from labctl.runs.record.journal import JournalLines
 
 JOURNAL = "night.jsonl"
-#: Failures in a row of one measurement on one board, or pairs in a row that somebody came between;
-#: then the row leaves the board.
+#: Failures in a row on one board; then the row leaves it.
 MOST_FAILURES = 3
 #: Failures of a program in a row, of which some may be chance.
 MOST_CRASHES = 3
@@ -32,13 +31,9 @@ class RowState:
     row: NightRow
     board: str
     done: dict[Place, NightEntry] = field(default_factory=dict)
-    open: dict[Place, str | None] = field(default_factory=dict)
-    #: Jobs of runs on a board of another host that have not ended, as far as known.
+    #: Jobs of runs that have not ended, as far as known.
     jobs: dict[Place, str] = field(default_factory=dict)
-    #: Measured pairs of jobs for which it is unknown if somebody came between.
-    unseen: set[tuple[Stage, int]] = field(default_factory=set)
-    #: Who came between both runs of a pair, each time since the last one that was whole.
-    partings: list[str] = field(default_factory=list)
+    #: Those of infrastructure, since the last pair that was whole.
     failures: list[Failure] = field(default_factory=list)
     #: By side, and whether it was while a commit was searched.
     crashes: dict[tuple[str, bool], list[Failure]] = field(default_factory=dict)
@@ -58,8 +53,7 @@ class RowState:
         found = [
             (first.values[variant], second.values[variant])
             for number in sorted({n for at, n, _ in self.done if at is stage})
-            if (stage, number) not in self.unseen
-            and (first := self.done.get((stage, number, sides[0])))
+            if (first := self.done.get((stage, number, sides[0])))
             and (second := self.done.get((stage, number, sides[1])))
             and first.values
             and second.values
@@ -67,12 +61,8 @@ class RowState:
         return [one for one, _ in found], [other for _, other in found]
 
     def has_pair(self, stage: Stage, number: int) -> bool:
-        """Return True if both sides of a pair are measured, and nobody came between."""
-        return self.is_whole([(stage, number, side) for side in (GOOD, HEAD)])
-
-    def is_whole(self, pair: Sequence[Place]) -> bool:
-        """Return True if the places of a pair are measured, and nobody came between."""
-        return all(one in self.done and one[:2] not in self.unseen for one in pair)
+        """Return True if both sides of a pair are measured."""
+        return all((stage, number, side) in self.done for side in (GOOD, HEAD))
 
     def is_broken(self, side: str, *, searching: bool = False) -> bool:
         """Return True if a side's program fails again and again."""
@@ -158,10 +148,7 @@ def _apply_to_row(state: RowState, entry: NightEntry) -> None:
         state.left[state.board] = entry.reason or ""
         state.board = entry.board
         state.done.clear()
-        state.open.clear()
         state.jobs.clear()
-        state.unseen.clear()
-        state.partings.clear()
         state.failures.clear()
         state.crashes.clear()
         state.shaky = False
@@ -169,40 +156,29 @@ def _apply_to_row(state: RowState, entry: NightEntry) -> None:
     if entry.event == "gave-up":
         state.gave_up = entry
         return
-    if entry.event in ("parted", "whole") and entry.stage and entry.pair is not None:
-        state.unseen.discard((entry.stage, entry.pair))
-    if entry.event == "whole":
-        state.partings.clear()
-    if entry.event == "parted":
-        state.partings.append(entry.reason or "")
-        for place in [one for one in state.done if one[:2] == (entry.stage, entry.pair)]:
-            if run := state.done.pop(place).run:
-                state.runs.remove(run)
-        return
     if entry.stage is not None and entry.pair is not None and entry.side is not None:
         _apply_to_place(state, entry, (entry.stage, entry.pair, entry.side))
 
 
 def _apply_to_place(state: RowState, entry: NightEntry, place: Place) -> None:
-    stage, number, side = place
+    stage, _, side = place
     match entry.event:
         case "queued" if entry.job:
             state.jobs[place] = entry.job
-        case "running":
-            state.open[place] = entry.run
         case "measured":
-            state.open.pop(place, None)
             state.jobs.pop(place, None)
             state.done[place] = entry
-            if entry.job and stage is not Stage.CHECK:
-                state.unseen.add((stage, number))
-            state.failures.clear()
+            if stage is Stage.CHECK or sum(one[:2] == place[:2] for one in state.done) > 1:
+                state.failures.clear()
             state.crashes.pop((side, stage in SEARCHING), None)
             state.runs += [entry.run] if entry.run else []
             state.good_ran |= side == GOOD
         case "failed" if entry.failure:
-            state.open.pop(place, None)
-            state.jobs.pop(place, None)
+            for one in [one for one in state.jobs if one[:2] == place[:2]]:
+                del state.jobs[one]
+            for one in [one for one in state.done if one[:2] == place[:2]]:
+                if run := state.done.pop(one).run:
+                    state.runs.remove(run)
             if entry.failure.blame is Blame.JOB:
                 key = (side, stage in SEARCHING)
                 state.crashes.setdefault(key, []).append(entry.failure)

@@ -1,46 +1,55 @@
-"""Runs of a night on a board of another host: jobs of the queue, by the state as it really is."""
+"""The jobs of a night, by the state as it really is; the workers are played by the test."""
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from types import SimpleNamespace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from artifacts_made import make_artifact
 from nightly_runs import Lab as Recorded
 from postgres_server import PostgresServer
 from tiny_gguf import write_tiny_gguf
+from workers_made import looks_of
 
 from labctl.config.lab import LabFile, find_lab
 from labctl.config.recipe import Recipe, find_recipe
-from labctl.database import DatabaseAway
+from labctl.database import DamagedDatabase, DatabaseAway
 from labctl.database.base import patiently
 from labctl.errors import (
     Blame,
     BoardBusy,
     BoardOutOfService,
     ConfigError,
+    ExitStatus,
     HostError,
     LabctlError,
     ProgramFailed,
 )
-from labctl.farm.nightly import queued_runs
+from labctl.farm.job import FarmJob, JobResult
+from labctl.farm.nightly import night_jobs
 from labctl.farm.nightly.executor import Built
 from labctl.farm.nightly.hosts import check_reach
 from labctl.farm.nightly.lab_executor import LabExecutor
-from labctl.farm.nightly.queued_runs import QueuedRuns
+from labctl.farm.nightly.night_jobs import NightJobs
 from labctl.farm.run_archives import RunArchives
 from labctl.farm.store import lab_store
+from labctl.farm.worker import Worker
 from labctl.records.night import NightRow
+from labctl.retry import wait_until
 from labctl.runs import read_recipe
 from labctl.state import Job, NewJob, lab_state
 from labctl.state.events import this_user
+from labctl.state.groups import NewGroup
 from labctl.state.health import BoardHealth, Health, Healths
-from labctl.state.reservations import Reservation, Reservations
+from labctl.state.jobs import Jobs
+from labctl.state.uses import UseKind
 from labctl.transport.registry import TRANSPORTS
 
 RECIPE = """\
@@ -97,6 +106,7 @@ class Farm:
     def __init__(self, lab: LabFile):
         self.lab, self.state, self.said = lab, lab_state(lab), list[str]()
         self.began: list[str] = []
+        self.processes = 0
         self.host2 = lab.root / "host2" / "runs"
         self.nights = Recorded(self.host2)
         self.sign()
@@ -104,10 +114,15 @@ class Farm:
     def sign(self) -> None:
         self.state.workers.give_sign("lab2:1:ab", "lab2", ["rk2"], "1.0")
 
-    def runs(self, *steps: Callable[[], object], **limits: float) -> QueuedRuns:
+    def runs(self, *steps: Callable[[], object], **limits: float) -> NightJobs:
         """The jobs of the night, in a process of its own that begins now."""
-        given = (self.lab, "n1", "lab1", self.said.append, self.recipe)
-        return QueuedRuns(*given, stopping=Script(*steps), **limits)
+        self.processes += 1
+        group = NewGroup("n1", "nightly", "night", this_user(), restarts=True)
+        self.state.groups.own(group, f"lab1:{self.processes}", lambda _: True)
+        return self.jobs(stopping=Script(*steps), **limits)
+
+    def jobs(self, **more: Any) -> NightJobs:
+        return NightJobs(self.lab, "n1", "lab1", self.said.append, self.recipe, **more)
 
     def recipe(self, row: NightRow, built: Built) -> Recipe:
         return read_recipe(find_recipe(row.recipe, self.lab.root), lab_root=self.lab.root)
@@ -116,32 +131,35 @@ class Farm:
         (job,) = self.state.jobs.claim(["rk2"], "worker")
         return job
 
-    def done(
-        self, job: Job, *, stored: bool = True, meanwhile: Callable[[], None] | None = None
-    ) -> None:
+    def done(self, job: Job, *, stored: bool = True) -> None:
         """The worker runs a job to its end."""
         run = self.nights.night(1, 20.0, board="rk2")
         self.state.jobs.start(job, run)
-        self.used(job)
-        store = lab_store(self.lab)
-        assert store is not None
-        if meanwhile is not None:
-            meanwhile()
+        words: dict[str, Any] = {"holder": job.submitter, "job": job.id, "planned_seconds": 300.0}
+        leases = self.state.leases
+        leases.release(leases.acquire("rk2", purpose=job.name, **words))
         if stored:
-            RunArchives(store, self.state, self.host2).put(run)
+            self.store(run)
         self.state.jobs.finish(job, 0)
 
-    def used(self, job: Job) -> None:
-        """Its worker takes the board for a job, and lets it go."""
-        leases = self.state.leases
-        words = {"purpose": "run sleeping", "holder": job.submitter, "job": job.id}
-        leases.release(leases.acquire("rk2", **words))  # type: ignore[arg-type]
+    def store(self, run: str) -> None:
+        store = lab_store(self.lab)
+        assert store is not None
+        RunArchives(store, self.state, self.host2).put(run)
 
     def work(self) -> None:
         self.done(self.claim())
 
-    def others(self, purpose: str = "run theirs", by: str = "ann@desk") -> None:
-        self.state.leases.release(self.state.leases.acquire("rk2", purpose=purpose, holder=by))
+    def others(self, kind: UseKind = "probe") -> None:
+        leases = self.state.leases
+        leases.release(leases.acquire("rk2", purpose="theirs", kind=kind, holder="ann@desk"))
+
+    def later(self, *tables: str) -> None:
+        """An hour passes without a sign of life."""
+        with self.state.changing() as connection:
+            for table in tables:
+                connection.exec_driver_sql(f"UPDATE {table} SET expires = expires - 3600")
+        self.state.jobs.free_lost()
 
     def states(self) -> dict[str, str]:
         jobs = self.state.jobs.list(ended=9)
@@ -161,34 +179,171 @@ def farm(tmp_path: Path) -> Iterator[Farm]:
     return Farm(find_lab(tmp_path, TRANSPORTS))
 
 
+class Boards:
+    """An executor of this host, whose runs the test ends."""
+
+    def __init__(self, farm: Farm):
+        self.farm, self.began = farm, SimpleQueue[str]()
+        self.goes_on, self.stopped = threading.Event(), threading.Event()
+
+    def run(self, job: FarmJob, board: str) -> JobResult:
+        self.began.put(job.id)
+        ends = (self.goes_on, self.stopped)
+        assert wait_until(lambda: any(one.is_set() for one in ends), timeout=60, interval=0.02)
+        if self.stopped.is_set():
+            return JobResult(ExitStatus.INTERRUPTED, reason="it was stopped")
+        run = self.farm.nights.night(1, 20.0, board=board)
+        self.farm.store(run)
+        return JobResult(0, run)
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+class Night:
+    """A night's process that measures a pair on a board of its own host, in a thread."""
+
+    def __init__(self, farm: Farm):
+        self.jobs, self.boards = farm.jobs(), Boards(farm)
+        self.worker = Worker(farm.state, "lab1", ["rk1"], self.boards, group="n1", look_seconds=0.1)
+        self.found: list[str] = []
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        with suppress(KeyboardInterrupt), self.jobs.served(self.worker, "night"):
+            for rest in (PAIR, {"b": HEAD}):
+                directory, _ = self.jobs.run(ROW, "rk1", rest, print)
+                self.found.append(directory.path.name)
+
+    def __enter__(self) -> "Night":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.boards.stop()
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+
+
 def test_a_pair_waits_for_its_turn_and_then_nobody_comes_between(farm: Farm) -> None:
-    theirs = NewJob("theirs", {}, ("rk2",), submitter="ann@desk", priority=9)
+    theirs = NewJob("theirs", {}, ("rk2",), id="theirs", submitter="ann@desk", priority=9)
+    own = NewJob("run --first", {}, ("rk2",), id="own", submitter="ann@desk", runner="process")
     began: list[Job] = []
 
     def others_end() -> None:
         assert farm.states() == {"before": "running", "a": "waiting", "b": "waiting"}
-        assert not farm.state.reservations.in_force()
         farm.state.jobs.finish(before, 0)
         began.append(farm.claim())
 
     def others_ask() -> None:
-        (hold,) = farm.state.reservations.in_force()
-        assert (hold.board, hold.holder, hold.reason) == ("rk2", this_user(), "night n1")
-        with pytest.raises(BoardBusy):
-            farm.others()
-        farm.state.jobs.submit(theirs)
+        farm.state.jobs.submit(theirs, own)
+        for job in (theirs, own):
+            farm.state.jobs.move(job.id, first=True)
         farm.done(began[0])
+        soon = farm.state.moment() + 60
+        farm.state.reservations.add("rk2", soon, soon + 60, holder="ann@desk", by="ann@desk")
+        assert farm.state.jobs.claim_own("own", ["rk2"], "process") is None
+        for kind in ("check", "probe", "deploy", "resume"):
+            with pytest.raises(BoardBusy, match="board rk2 is kept for sleeping"):
+                farm.others(kind)
 
     farm.state.jobs.submit(NewJob("before", {}, ("rk2",), id="before", submitter="ann@desk"))
     before = farm.claim()
     runs = farm.runs(others_end, others_ask, farm.work)
     directory, _ = runs.run(ROW, "rk2", PAIR, farm.began.append)
     assert directory.path == farm.lab.root / "runs" / farm.began[0]
-    runs.run(ROW, "rk2", {"b": HEAD}, farm.began.append)  # next, though theirs comes before it
-    assert runs.parted(["a", "b"]) is None
-    runs.withdraw("rk2", ())
-    assert not farm.state.reservations.in_force()
-    assert farm.claim().name == "theirs"
+    runs.run(ROW, "rk2", {"b": HEAD}, farm.began.append)  # next, though all of them come before it
+    assert farm.states() == {"before": "done", "a": "done", "b": "done", "theirs": "waiting"}
+
+
+def test_ctrl_c_lets_a_run_end_and_the_rest_waits_for_the_same_command(farm: Farm) -> None:
+    with Night(farm) as night:
+        assert night.boards.began.get(timeout=60) == "a"
+        night.jobs.stop()
+        assert farm.state.jobs.claim(["rk1"], "a worker of the lab") == []
+        night.boards.goes_on.set()
+        night.thread.join(60)
+    assert (len(night.found), farm.states()) == (1, {"a": "done", "b": "waiting"})
+    assert farm.state.jobs.claim(["rk1"], "a worker of the lab") == []
+    with Night(farm) as again:
+        again.boards.goes_on.set()
+        again.thread.join(60)
+    assert again.boards.began.get(timeout=1) == "b"
+    assert again.boards.began.empty()
+    assert again.found[0] == night.found[0]
+    assert len(again.found) == 2
+    assert farm.states() == {"a": "done", "b": "done"}
+
+
+def test_a_second_ctrl_c_breaks_a_run_off_and_the_same_command_goes_on_with_it(farm: Farm) -> None:
+    with Night(farm) as night:
+        assert night.boards.began.get(timeout=60) == "a"
+        night.jobs.stop()
+        night.jobs.break_off()
+        night.thread.join(60)
+    assert (night.found, farm.states()) == ([], {"a": "waiting", "b": "waiting"})
+    with Night(farm) as again:
+        again.boards.goes_on.set()
+        again.thread.join(60)
+    assert farm.states() == {"a": "done", "b": "done"}
+
+
+def test_the_worker_that_serves_a_board_runs_the_jobs_of_a_night(farm: Farm) -> None:
+    farm.state.workers.give_sign("lab1:9:ef", "lab1", ["rk1"], "1.0")
+    with Night(farm) as night:
+        looks = looks_of(night.worker)
+        night.boards.goes_on.set()
+        assert wait_until(lambda: len(looks) > 5, timeout=60, interval=0.05)
+        assert night.boards.began.empty()
+        assert farm.states() == {"a": "waiting", "b": "waiting"}
+        farm.state.workers.remove("lab1:9:ef")  # it ended
+        night.thread.join(60)
+    assert len(night.found) == 2
+
+
+def test_what_ends_the_nights_own_worker_ends_the_night(farm: Farm) -> None:
+    jobs = farm.jobs()
+    worker = Worker(farm.state, "lab1", ["rk1"], Boards(farm), group="n1", look_seconds=0.1)
+
+    def broken() -> None:
+        raise DamagedDatabase("the database is damaged")
+
+    worker._begin = broken  # type: ignore[method-assign]
+    with pytest.raises(DamagedDatabase), jobs.served(worker, "night"):
+        jobs.run(ROW, "rk1", PAIR, print)
+
+
+def test_nothing_of_a_night_that_was_killed_begins_until_the_same_command(farm: Farm) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        farm.runs().run(ROW, "rk2", PAIR, farm.began.append)
+    farm.later("job_group")
+    assert farm.state.jobs.claim(["rk2"], "worker") == []
+    again = farm.runs(farm.work, farm.work)
+    assert [again.job("a"), again.job("b")] == ["a", "b"]
+    for rest in (PAIR, {"b": HEAD}):
+        again.run(ROW, "rk2", rest, farm.began.append)
+    assert len(set(farm.began)) == 2
+    assert farm.states() == {"a": "done", "b": "done"}
+
+
+def test_a_pair_that_is_cut_off_between_its_runs_is_told(farm: Farm) -> None:
+    runs = farm.runs(farm.work)
+    runs.run(ROW, "rk2", PAIR, farm.began.append)
+    farm.later("job")
+    why = "job b on board rk2 was cancelled: its board was kept for it in vain"
+    with pytest.raises(HostError, match=why):
+        runs.run(ROW, "rk2", {"b": HEAD}, farm.began.append)
+    assert farm.said == [f"{why}; the night makes its pair of runs again"]
+
+
+def test_a_board_out_of_service_gets_no_second_run_of_a_night_that_was_killed(farm: Farm) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        farm.runs().run(ROW, "rk2", PAIR, farm.began.append)
+    first = farm.claim()
+    farm.state.health.set("rk2", Health.BAD, reason="slow memory", by="check")
+    farm.done(first)
+    assert farm.state.jobs.claim(["rk2"], "lab2") == []
+    assert farm.states() == {"a": "done", "b": "waiting"}
 
 
 def test_a_night_that_was_killed_finds_jobs_that_ended_meanwhile(farm: Farm) -> None:
@@ -202,147 +357,6 @@ def test_a_night_that_was_killed_finds_jobs_that_ended_meanwhile(farm: Farm) -> 
         again.run(ROW, "rk2", rest, farm.began.append)
     assert len(set(farm.began)) == 2
     assert farm.states() == {"a": "done", "b": "done"}
-    assert again.parted(["a", "b"]) is None
-
-
-@pytest.mark.parametrize("by", ["ann@desk", this_user()])
-def test_a_pair_that_somebody_came_between_is_told(farm: Farm, by: str) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        farm.runs().run(ROW, "rk2", PAIR, farm.began.append)
-    farm.work()
-    farm.others("run sleeping", by)
-    farm.work()
-    sources, connect = None, None
-    executor = LabExecutor(
-        farm.lab,
-        sources,  # type: ignore[arg-type]
-        connect,  # type: ignore[arg-type]
-        farm.said.append,
-        {},
-        others=farm.runs(),
-    )
-    why = executor.parted(["a", "b"])
-    assert why == f"{by} used board rk2 between its runs: run sleeping"
-    assert farm.said == [f"a pair begins again: {why}"]
-
-
-def test_a_pair_that_somebody_came_between_by_another_name_of_the_board_is_told(
-    farm: Farm,
-) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        farm.runs().run(ROW, "rk2", PAIR, farm.began.append)
-    leases = farm.state.leases
-    leases.release(leases.acquire("rk2", purpose="probe", hardware="serial 7"))
-    farm.work()
-    leases.release(leases.acquire("rk2-wifi", purpose="theirs", hardware="serial 7"))
-    farm.work()
-    assert "used board rk2-wifi between its runs: theirs" in str(farm.runs().parted(["a", "b"]))
-
-
-def test_a_health_check_before_the_first_run_parts_no_pair(farm: Farm) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        farm.runs().run(ROW, "rk2", PAIR, farm.began.append)
-    first = farm.claim()
-    farm.others("health check", "lab@lab2")  # which its worker makes when it has the job
-    farm.done(first)
-    farm.work()
-    assert farm.runs().parted(["a", "b"]) is None
-
-
-def test_a_night_that_was_killed_gets_no_run_onto_a_board_out_of_service(farm: Farm) -> None:
-    first: list[Job] = []
-    steps = [lambda: first.append(farm.claim()), lambda: None]
-    with pytest.raises(KeyboardInterrupt):
-        farm.runs(*steps).run(ROW, "rk2", PAIR, farm.began.append)
-    assert [one.reason for one in farm.state.reservations.in_force()] == ["night n1"]
-    farm.state.health.set("rk2", Health.BAD, reason="slow memory", by="check")
-    farm.done(first[0])
-    assert farm.state.jobs.claim(["rk2"], "lab2") == []
-    assert farm.states() == {"a": "done", "b": "waiting"}
-
-
-def test_who_takes_the_board_while_a_run_is_stored_parts_no_pair_but_the_next(farm: Farm) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        farm.runs().run(ROW, "rk2", PAIR, farm.began.append)
-    farm.work()
-    farm.done(farm.claim(), meanwhile=farm.others)
-    assert farm.runs().parted(["a", "b"]) is None
-    with pytest.raises(KeyboardInterrupt):
-        farm.runs().run(ROW, "rk2", {"c": GOOD, "d": HEAD}, farm.began.append)
-    farm.done(farm.claim(), meanwhile=farm.others)
-    farm.work()
-    assert farm.runs().parted(["c", "d"]) is not None
-
-
-def test_a_run_that_its_worker_could_not_tell_of_was_made_when_it_was(farm: Farm) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        farm.runs().run(ROW, "rk2", PAIR, farm.began.append)
-    lost = farm.claim()
-    farm.used(lost)
-    farm.state.jobs.requeue(lost, "its worker gave no sign of life", blame_board=False)
-    farm.others()
-    farm.state.jobs.finish(farm.claim(), 0)  # the run is finished, and not made again
-    farm.work()
-    assert farm.runs().parted(["a", "b"]) == "ann@desk used board rk2 between its runs: run theirs"
-
-
-def test_a_check_after_a_run_that_broke_parts_no_pair(farm: Farm) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        farm.runs().run(ROW, "rk2", PAIR, farm.began.append)
-    broken = farm.claim()
-    farm.used(broken)
-    farm.state.jobs.requeue(broken, "the link was lost", blame_board=False)
-    farm.others("health check", "lab@lab2")
-    farm.work()
-    farm.work()
-    assert farm.runs().parted(["a", "b"]) is None
-
-
-def test_a_hold_of_the_users_own_stays(farm: Farm) -> None:
-    farm.state.holds.hold("rk2", by=this_user(), reason="new fan", seconds=9000)
-    runs = farm.runs(farm.claim, lambda: None)
-    with pytest.raises(KeyboardInterrupt):
-        runs.run(ROW, "rk2", PAIR, farm.began.append)
-    runs.withdraw("rk2", ("a", "b"))
-    (hold,) = farm.state.reservations.in_force()
-    assert hold.reason == "new fan"
-
-
-def test_a_hold_of_the_users_own_under_the_boards_other_name_stays(farm: Farm) -> None:
-    for name in ("rk2", "usb"):
-        leases = farm.state.leases
-        leases.release(leases.acquire(name, purpose="probe", hardware="serial 7"))
-    farm.state.holds.hold("usb", by=this_user(), reason="new fan", seconds=9000)
-    runs = farm.runs(farm.claim, lambda: None)
-    with pytest.raises(KeyboardInterrupt):
-        runs.run(ROW, "rk2", PAIR, farm.began.append)
-    runs.withdraw("rk2", ("a", "b"))
-    (hold,) = farm.state.reservations.in_force()
-    assert (hold.board, hold.reason) == ("usb", "new fan")
-
-
-def test_a_hold_of_somebody_else_is_no_hold_of_the_pair(farm: Farm) -> None:
-    def somebody_holds() -> None:
-        farm.claim()
-        farm.state.holds.hold("rk2", by="ann@desk", reason="new fan", seconds=9000)
-
-    with pytest.raises(KeyboardInterrupt):
-        farm.runs(somebody_holds, lambda: None).run(ROW, "rk2", PAIR, farm.began.append)
-    (line,) = farm.said
-    assert "board rk2 is not kept for both runs of a pair: board rk2 is held by ann@desk" in line
-
-
-def test_a_board_that_cannot_be_kept_is_told_once(
-    farm: Farm,
-) -> None:
-    soon = farm.state.moment() + 700  # the first run ends before, the second may not
-    farm.state.reservations.add("rk2", soon, soon + 60, holder="ann@desk", by="ann@desk")
-    looks = [lambda: None] * 3
-    runs = farm.runs(farm.claim, *looks, hold_again_seconds=0.0)
-    with pytest.raises(KeyboardInterrupt):
-        runs.run(ROW, "rk2", PAIR, farm.began.append)
-    (line,) = farm.said
-    assert "board rk2 is not kept for both runs of a pair: board rk2 is reserved for ann" in line
 
 
 def test_what_was_withdrawn_gets_another_job_and_what_somebody_cancelled_is_infra(
@@ -351,20 +365,22 @@ def test_what_was_withdrawn_gets_another_job_and_what_somebody_cancelled_is_infr
     runs = farm.runs()
     with pytest.raises(KeyboardInterrupt):
         runs.run(ROW, "rk2", PAIR, farm.began.append)
-    runs.withdraw("rk2", ["a", "never submitted"])
+    runs.withdraw(["a", "never submitted"])
     assert farm.states() == {"a": "cancelled", "b": "waiting"}
     assert runs.job("a") not in (None, "a")
     assert runs.job("b") == "b"
     running = farm.claim()
-    runs.withdraw("rk2", ["b"])  # its worker is to stop it, and has not yet
+    runs.withdraw(["b"])  # its worker is to stop it, and has not yet
     assert runs.job("b") not in (None, "b")
     farm.state.jobs.requeue(running, "")
     assert farm.states() == {"a": "cancelled", "b": "cancelled"}
     assert runs.job("b") not in (None, "b")
     farm.state.jobs.submit(NewJob("sleeping", {}, ("rk2",), id="c"))
     farm.state.jobs.cancel("c", "the lab moves house")
-    with pytest.raises(HostError, match="job c was cancelled: the lab moves house"):
+    why = "job c on board rk2 was cancelled: the lab moves house"
+    with pytest.raises(HostError, match=why):
         farm.runs().run(ROW, "rk2", {"c": HEAD}, farm.began.append)
+    assert farm.said == [f"{why}; the night makes its pair of runs again"]
 
 
 @pytest.mark.parametrize(
@@ -413,34 +429,30 @@ def test_a_database_that_is_away_for_a_while_costs_no_run(
     farm: Farm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = [DatabaseAway("the database is away") for _ in range(2)]
-    plain = Reservations.in_force
+    plain = Jobs.get
 
-    def in_force(self: Reservations) -> Sequence[Reservation]:
-        return patiently(partial(_answer, away, partial(plain, self)))
+    def get(self: Jobs, job: str) -> Job | None:
+        return patiently(partial(_answer, away, partial(plain, self, job)))
 
-    monkeypatch.setattr(Reservations, "in_force", in_force)
-    first: list[Job] = []
     pauses = [lambda: None] * len(away)
-    steps = [lambda: first.append(farm.claim()), *pauses, lambda: farm.done(first[0]), farm.work]
-    runs = farm.runs(*steps)
+    runs = farm.runs(*pauses, farm.work, farm.work)
+    monkeypatch.setattr(Jobs, "get", get)
     for rest in (PAIR, {"b": HEAD}):
         runs.run(ROW, "rk2", rest, farm.began.append)
     assert not away
     assert farm.said == ["the database is away; retrying for at most 10 minutes"]
-    assert runs.parted(["a", "b"]) is None
 
 
 def test_a_night_that_is_stopped_waits_no_longer_for_its_database(
     farm: Farm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = farm.runs(farm.claim)
+    runs = farm.runs()
 
-    def in_force(_self: Reservations) -> Sequence[Reservation]:
+    def get(_self: Jobs, _job: str) -> Job | None:
         runs.stopping.set()
-        away = [DatabaseAway("the database is away")]
-        return patiently(partial(_answer, away, list[Reservation]))
+        return patiently(partial(_answer, [DatabaseAway("the database is away")], lambda: None))
 
-    monkeypatch.setattr(Reservations, "in_force", in_force)
+    monkeypatch.setattr(Jobs, "get", get)
     with pytest.raises(KeyboardInterrupt):
         runs.run(ROW, "rk2", PAIR, farm.began.append)
 
@@ -455,13 +467,7 @@ def test_the_health_of_a_board_is_asked_for_until_the_database_answers(
         return patiently(partial(_answer, away, partial(plain, self, board)))
 
     monkeypatch.setattr(Healths, "get", get)
-    executor = LabExecutor(
-        farm.lab,
-        None,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        farm.said.append,
-        {},
-    )
+    executor = LabExecutor(farm.lab, None, farm.jobs(), farm.said.append)  # type: ignore[arg-type]
     assert executor.trouble("rk2") is None
     assert not away
     away.append(DatabaseAway("the database is away"))
@@ -476,16 +482,33 @@ def test_a_board_that_others_keep_is_busy_and_nothing_runs_later(farm: Farm) -> 
     assert farm.states() == {"a": "cancelled"}
 
 
+def test_a_board_in_use_is_waited_for_until_the_night_ends_at_most(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [time.monotonic()]
+    clock = SimpleNamespace(time=time.time, monotonic=lambda: now[0])
+    monkeypatch.setattr(night_jobs, "time", clock)
+
+    def a_minute() -> None:
+        now[0] += 60
+
+    farm.state.leases.acquire("rk2", purpose="debugging", holder="ann@desk")
+    runs = farm.runs(*[a_minute] * 6, deadline=time.time() + 300)
+    with pytest.raises(BoardBusy, match="board rk2 is in use by ann@desk"):
+        runs.run(ROW, "rk2", {"a": GOOD}, farm.began.append)
+    assert len(runs.stopping.steps) == 1  # type: ignore[attr-defined]
+
+
 def test_a_run_that_its_worker_lost_after_long_waits_for_its_turn_anew(
     farm: Farm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running: list[Job] = []
     now = [time.monotonic()]
     clock = SimpleNamespace(time=time.time, monotonic=lambda: now[0])
-    monkeypatch.setattr(queued_runs, "time", clock)
+    monkeypatch.setattr(night_jobs, "time", clock)
 
     def goes_on() -> None:
-        now[0] += queued_runs.BUSY_SECONDS + 60
+        now[0] += night_jobs.BUSY_SECONDS + 60
 
     def lose() -> None:
         farm.state.jobs.requeue(running[0], "its worker gave no sign of life", blame_board=False)
@@ -496,11 +519,9 @@ def test_a_run_that_its_worker_lost_after_long_waits_for_its_turn_anew(
 
 
 def test_a_board_that_is_taken_out_of_service_gets_no_second_run(farm: Farm) -> None:
-    """A hold lets its user's jobs on such a board; that of a night does not."""
     first: list[Job] = []
 
     def take_out() -> None:
-        assert farm.state.reservations.in_force()
         farm.state.health.set("rk2", Health.MAINTENANCE, reason="new fan", by="ann@desk")
 
     def ends() -> None:
@@ -519,7 +540,7 @@ def test_a_job_that_its_host_cannot_run_is_given_up_though_it_is_tried_again(
 ) -> None:
     now = [time.monotonic()]
     clock = SimpleNamespace(time=time.time, monotonic=lambda: now[0])
-    monkeypatch.setattr(queued_runs, "time", clock)
+    monkeypatch.setattr(night_jobs, "time", clock)
     running: list[Job] = []
 
     def lacks() -> None:
@@ -590,7 +611,7 @@ def test_no_run_of_another_job_is_taken_for_its_own(
     """Ids are short: among the jobs of a year one comes again."""
     farm.state.jobs.submit(NewJob("theirs", {}, ("rk2",), id="0a0a0a0a"))
     ids = iter(["0a0a0a0a", "0b0b0b0b"])
-    monkeypatch.setattr(queued_runs, "new_job_id", lambda: next(ids))
+    monkeypatch.setattr(night_jobs, "new_job_id", lambda: next(ids))
     assert farm.runs().job(None) == "0b0b0b0b"
 
 

@@ -1,23 +1,23 @@
-"""Runs of a night on boards of other hosts: jobs of the lab's queue, for those hosts' workers.
+"""Runs of a night: jobs of the lab's table, which are one group.
 
-Both runs of a pair are put into the queue at once and wait for their turn like all jobs. When the
-first begins, the night holds the board until the second has ended, so a night that is stopped or
-killed separates no pair. Its journal has the jobs' ids: the same command waits for them again, or
-finds them ended. The history of the board shows if somebody used it between the two runs; such a
-pair does not count.
+Both runs of a pair are a unit: they are put into the table at once, wait for their turn like all
+jobs, and nobody else gets the board between them. If the unit is cut off between its runs, the
+second is cancelled, and the night begins the pair again. The night runs its jobs on boards of this
+host that no worker serves, and leaves the others to workers. Its journal has the jobs' ids: the
+same command waits for them again, or finds them ended.
 """
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TypeVar
 
-from labctl.checked import LONGEST_USE_SECONDS, SHORTEST_USE_SECONDS
+from labctl import interrupts
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe
 from labctl.database import patience
@@ -37,34 +37,31 @@ from labctl.farm.queue_ledger import share_inputs
 from labctl.farm.run_archives import RunArchives, is_finished
 from labctl.farm.run_content import RunContent
 from labctl.farm.store import lab_store
+from labctl.farm.worker import Worker
 from labctl.records.night import NightRow
 from labctl.retry import retry_infra
 from labctl.runs.planning.time_limits import longest_seconds
 from labctl.runs.record.directory import RunDirectory
 from labctl.state import Job, NewJob, lab_state
 from labctl.state.events import this_user
+from labctl.state.groups import NewGroup
 from labctl.state.job import new_job_id
 from labctl.state.leases import busy
-from labctl.state.reservations import Reservation
 from labctl.units import duration
 
 #: Longest wait (s) for a board in use, if there is time; after that it counts as failed.
 BUSY_SECONDS = 1800.0
 _LOOK_SECONDS = 1.0
-#: Time (s) to bring a build and models to a host and its board, besides both runs.
-_HOLD_MARGIN_SECONDS = 300.0
 #: Longest wait (s) for an unreachable shared store; a store failure repeats no measurement.
 _STORE_SECONDS = 120.0
 #: A pair's second run may have to begin after the night's time is over.
 _LEAST_WAIT_SECONDS = 60.0
-#: Key of a job's request: its night.
-_NIGHT = "night"
 _WITHDRAWN = "the night no longer waits for it"
 T = TypeVar("T")
 
 
 @dataclass
-class QueuedRuns:
+class NightJobs:
     """The jobs of one night.
 
     Args:
@@ -74,10 +71,9 @@ class QueuedRuns:
         say: gets a line for each step.
         recipe: function that returns the recipe of a row, with its program.
         deadline: end of the night, in seconds since 1970.
-        stopping: set when the night is to end.
+        stopping: set when the night is to end: no further run begins.
         busy_seconds: longest wait for a board that others use.
         away_seconds: longest wait for a missing worker: its host may be restarting.
-        hold_again_seconds: delay before a refused hold is requested again.
     """
 
     lab: LabFile
@@ -89,13 +85,11 @@ class QueuedRuns:
     stopping: Event = field(default_factory=Event)
     busy_seconds: float = BUSY_SECONDS
     away_seconds: float = 180.0
-    hold_again_seconds: float = 10.0
+    #: This night's own worker, and what raises the error that ended it early.
+    _worker: Worker | None = None
+    _check_worker: Callable[[], None] = lambda: None
     #: Board -> when its worker was first missing, by the monotonic clock.
     _missed: dict[str, float] = field(default_factory=dict)
-    #: Board -> when to hold it again, by the monotonic clock.
-    _hold_due: dict[str, float] = field(default_factory=dict)
-    #: Board -> why it could not be held.
-    _hold_refused: dict[str, str] = field(default_factory=dict)
     #: Files that are in the shared store, by name and SHA-256.
     _shared: set[tuple[str, str]] = field(default_factory=set)
 
@@ -103,10 +97,45 @@ class QueuedRuns:
         """Find the state and the store."""
         self._state, self._store = lab_state(self.lab), lab_store(self.lab)
 
-    def serves(self, board: str) -> bool:
-        """Return True if a board is attached to another host."""
-        known = self.lab.lab.boards.get(board)
-        return known is not None and known.host not in (None, self.host)
+    @contextmanager
+    def served(self, worker: Worker, name: str) -> Iterator[None]:
+        """Own the night's group, and run its jobs by a worker of it, until the context ends.
+
+        Its jobs that wait then stay for the next process of the night, which goes on with those
+        that were broken off. ``name`` is that of the plan. Raises HostTimeout while another process
+        has it.
+        """
+        group = NewGroup(self.night, "nightly", name, this_user(), restarts=True)
+        # This host's lock of the plan is ours: who had it here before is dead.
+        self._state.groups.own(
+            group,
+            worker.name,
+            lambda owner: owner.startswith(f"{worker.host}:"),
+            boards=worker.boards,
+        )
+        try:
+            with worker.beside() as check:
+                self._worker, self._check_worker = worker, check
+                yield
+        finally:
+            self._leave(worker)
+
+    def stop(self) -> None:
+        """Let nothing new of the night begin, on any host; what runs now comes to its end."""
+        self.stopping.set()
+        if (worker := self._worker) is not None:
+            worker.stop()
+            self._leave(worker)
+
+    def break_off(self) -> None:
+        """Let nothing new of the night begin, and interrupt what runs here."""
+        self.stopping.set()
+        if self._worker is not None:
+            self._worker.break_off()
+
+    def _leave(self, worker: Worker) -> None:
+        with suppress(HostError, ConfigError), patience(0.0):  # it expires by itself soon
+            self._state.groups.leave(self.night, worker.name)
 
     def job(self, known: str | None) -> str:
         """Return the job of a run: the one that is known, unless the night took it back.
@@ -123,17 +152,26 @@ class QueuedRuns:
             pass  # its run would be mistaken for this one's
         return new
 
+    def has_begun(self, job: str) -> bool:
+        """Return True if a job runs or has ended."""
+        found = self._get(job)
+        return found is not None and found.state != "waiting"
+
     def run(
         self, row: NightRow, board: str, queued: Mapping[str, Built], began: Callable[[str], None]
     ) -> tuple[RunDirectory, float]:
         """Run the first of the jobs to its end; return its run, and how long it took (s).
 
-        Raises BoardBusy where others keep the board, HostError where no worker serves it or the run
-        cannot be fetched, ConfigError, ProgramFailed.
+        Raises BoardBusy where others keep the board, HostError where no worker serves it, the job
+        was cancelled or the run cannot be fetched, ConfigError, ProgramFailed.
         """
+        if self.stopping.is_set():
+            raise KeyboardInterrupt
         job = self._ended(row, board, queued, began)
         if job.state == "cancelled":
-            raise HostError(f"job {job.id} was cancelled: {job.reason}")
+            what = f"job {job.id} on board {board} was cancelled: {job.reason}"
+            self.say(f"{what}; the night makes its pair of runs again")
+            raise HostError(what)
         directory = self._fetched(job)
         if directory is None:
             where = f"job {job.id} on board {board} of host {self._host_of(board)}"
@@ -142,47 +180,20 @@ class QueuedRuns:
             raise kinds.get(job.blame or Blame.INFRA, HostError)(problem)
         return directory, (job.ended_at or 0.0) - (job.started_at or 0.0)
 
-    def withdraw(self, board: str, jobs: Sequence[str]) -> None:
-        """Cancel the jobs that have not ended, and release the board if this night holds it."""
+    def withdraw(self, jobs: Sequence[str]) -> None:
+        """Cancel those jobs that have not ended."""
         try:
             with patience(0.0 if self.stopping.is_set() else None, note=self.say):
                 for job in jobs:
                     with suppress(ConfigError):  # it has ended, or was never there
                         self._state.jobs.cancel(job, _WITHDRAWN)
-                self._hold_due.pop(board, None)
-                for one in self._state.reservations.in_force():
-                    if (one.board, one.kind, one.reason) == (board, "hold", self._reason):
-                        self._state.holds.release(board, by=this_user(), via="nightly")
-        except LabctlError as error:  # it ends by itself
-            self.say(f"board {board} is kept for this night a while longer: {error.message}")
-
-    def parted(self, jobs: Sequence[str]) -> str | None:
-        """Return who used the board between the runs of these jobs; None: nobody.
-
-        A run begins when its job last took the board. Users before the first run, such as a health
-        check, do not count, nor users after the last run, whose job may still have to store it.
-        """
-        found = [job for name in jobs if (job := self._get(name)) is not None]
-        if len(found) < len(jobs):
-            return "the database no longer has a job of the pair"
-        began = min(job.submitted_at for job in found)
-        ended = max(job.ended_at or math.inf for job in found)
-        board = str(found[0].board)
-        uses = self._retry_database(lambda: self._state.events.uses(board, began, ended))
-        last = {str(event.details.get("job")): number for number, event in enumerate(uses)}
-        runs = [last[job] for job in jobs if job in last]
-        between = uses[min(runs) : max(runs)] if len(runs) == len(jobs) else uses
-        for event in between:
-            if event.damaged or not self._is_own(event.details.get("job")):
-                return f"{event.made_by} used board {event.board} between its runs: {event.reason}"
-        return None
-
-    def _is_own(self, name: object) -> bool:
-        job = self._get(name) if isinstance(name, str) else None
-        return job is not None and job.content.get(_NIGHT) == self.night
+        except LabctlError as error:  # nothing of it begins without the night
+            self.say(f"jobs of the night are not withdrawn: {error.message}")
 
     def away(self, board: str) -> str | None:
         """Return that no worker serves a board, after a wait; None: one does, or may soon."""
+        if self.lab.board(board).host in (None, self.host):
+            return None  # the night itself serves it
         workers = self._retry_database(self._state.workers.list)
         serving = [worker for worker in workers if board in worker.boards]
         if any(worker.is_alive for worker in serving):
@@ -199,10 +210,6 @@ class QueuedRuns:
     def _host_of(self, board: str) -> str:
         return self.lab.board(board).host or self.host
 
-    @property
-    def _reason(self) -> str:
-        return f"night {self.night}"
-
     def _get(self, job: str) -> Job | None:
         return self._retry_database(lambda: self._state.jobs.get(job))
 
@@ -213,7 +220,7 @@ class QueuedRuns:
     def _submit(self, row: NightRow, board: str, queued: Mapping[str, Built]) -> None:
         """Put the missing jobs into the queue, all at once."""
         new = [
-            self._new(row, board, job, built)
+            self._new(row, board, job, built, unit=next(iter(queued)))
             for job, built in queued.items()
             if self._get(job) is None
         ]
@@ -221,7 +228,7 @@ class QueuedRuns:
             self._retry_database(lambda: self._state.jobs.submit(*new))
             wake_workers(self.lab, [board])
 
-    def _new(self, row: NightRow, board: str, job: str, built: Built) -> NewJob:
+    def _new(self, row: NightRow, board: str, job: str, built: Built, *, unit: str) -> NewJob:
         recipe = self.recipe(row, built)
         content = RunContent.of(recipe, self.lab.root)
         tools = content.build.tools if content.build else {}
@@ -231,10 +238,12 @@ class QueuedRuns:
             self._shared |= files
         return NewJob(
             recipe.name,
-            {**content.document(), _NIGHT: self.night},
+            content.document(),
             (board,),
             expected_seconds=row.seconds or recipe.max_time,
             max_seconds=longest_seconds(recipe, [self.lab.board(board)]),
+            group_id=self.night,
+            unit=unit,
             id=job,
         )
 
@@ -248,9 +257,10 @@ class QueuedRuns:
         until, told = looked + min(self.busy_seconds, left), None
         self._submit(row, board, queued)
         while True:
-            if self.stopping.is_set():
-                raise KeyboardInterrupt
+            self._check_worker()
             job = self._get(name)
+            if self.stopping.is_set() and (job is None or job.state == "waiting"):
+                raise KeyboardInterrupt  # a run that is under way comes to its end
             if job is None:  # the database came back from an older backup
                 self._submit(row, board, queued)
                 continue
@@ -262,11 +272,12 @@ class QueuedRuns:
             before, looked = looked, time.monotonic()
             if job.state == "running":
                 until += looked - before  # it may have to wait again: its worker was lost
-                self._retry_database(partial(self._keep, board, job))
             if error := self._overdue(job, board, until):
-                self.withdraw(board, [name])
+                self.withdraw([*queued])
                 raise error
-            self.stopping.wait(_LOOK_SECONDS)
+            interrupts.check()
+            if self.stopping.wait(_LOOK_SECONDS):
+                interrupts.sleep(_LOOK_SECONDS)
 
     def _overdue(self, job: Job, board: str, until: float) -> LabctlError | None:
         """Return why not to wait for a job any longer; None: continue to wait.
@@ -289,56 +300,17 @@ class QueuedRuns:
             return HostTimeout(f"job {job.id} on board {board} did not end in its time")
         return None
 
-    def _keep(self, board: str, job: Job) -> None:
-        """Hold the board for the rest of the pair, unless its user already holds it.
-
-        Release it if it is now out of service.
-        """
-        if not self._state.health.get(board).may_work:
-            self.withdraw(board, ())  # whoever looks what it has may hold it
-            return
-        now, wanted = time.monotonic(), 2 * job.max_seconds + _HOLD_MARGIN_SECONDS
-        seconds = max(SHORTEST_USE_SECONDS, min(wanted, LONGEST_USE_SECONDS))
-        if now < self._hold_due.get(board, -math.inf):
-            return
-        if any(one.reason != self._reason and one.lets_in(this_user()) for one in self._on(board)):
-            self._hold_due[board] = now + self.hold_again_seconds
-            return
-        try:
-            self._state.holds.hold(
-                board,
-                by=this_user(),
-                via="nightly",
-                reason=self._reason,
-                seconds=seconds,
-                program="nightly",
-            )
-        except BoardBusy as error:  # the history shows if somebody comes between
-            if self._hold_refused.get(board) != error.message:
-                self.say(f"board {board} is not kept for both runs of a pair: {error.message}")
-            self._hold_refused[board] = error.message
-            self._hold_due[board] = now + self.hold_again_seconds
-        else:
-            self._hold_due[board] = now + seconds / 2
-
-    def _on(self, board: str) -> list[Reservation]:
-        """Return the holds of a board, under whichever of its names."""
-        reservations = self._state.reservations
-        of_names = [one for name, one in reservations.of_leased() if name == board]
-        of_name = [one for one in reservations.in_force() if one.board == board]
-        return [one for one in (*of_name, *of_names) if one.kind == "hold"]
-
     def _fetched(self, job: Job) -> RunDirectory | None:
         """Return the finished run of a job; None if it has none. Raises HostError."""
         if job.run is None or job.blame in (Blame.INFRA, Blame.CONFIG):
             return None
         runs = Path(self.lab.root) / "runs"
-        assert self._store is not None
-        archives = RunArchives(self._store, self._state, runs)
-        try:
-            retry_infra(partial(archives.fetch, job.run), on=(HostError,), timeout=_STORE_SECONDS)
-        except ConfigError as error:  # the shared store lost it, whatever the plan says
-            raise HostError(f"run {job.run} cannot be fetched: {error.message}") from None
+        if self._store is not None:
+            fetch = partial(RunArchives(self._store, self._state, runs).fetch, job.run)
+            try:
+                retry_infra(fetch, on=(HostError,), timeout=_STORE_SECONDS)
+            except ConfigError as error:  # the shared store lost it, whatever the plan says
+                raise HostError(f"run {job.run} cannot be fetched: {error.message}") from None
         directory = RunDirectory(runs / job.run)
         if directory.is_planned and is_finished(directory):
             return directory
