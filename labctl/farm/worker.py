@@ -34,6 +34,8 @@ from labctl.state.uses import QUEUED_KINDS, UseKind
 from labctl.state.waiting import Waiting
 
 _DATABASE_AWAY_SECONDS = 7 * 86_400.0
+#: A look is followed by a rest this many times as long: looks take a fifth of a busy worker's time.
+_REST = 4.0
 #: Of the jobs that a worker leaves to others, it tells this number.
 _MOST_LEAVES = 1000
 
@@ -216,6 +218,7 @@ class Worker:
         """Begin jobs until this worker is to stop, or nothing is left for it."""
         said = ""
         while not self._stopping.is_set():
+            looked = time.monotonic()
             try:
                 with patience(note=self.note, stopping=self._stopping):
                     self._mend()
@@ -234,6 +237,8 @@ class Worker:
             except KeyboardInterrupt as end:
                 if end.__cause__ is None:  # a signal; else it no longer waits for the database
                     raise
+            if self._running:
+                interrupts.sleep(min(self.look_seconds, _REST * (time.monotonic() - looked)))
             self._rest()
 
     def _rest(self) -> None:

@@ -27,6 +27,10 @@
 #define AGAIN_NS (5 * NS_PER_MS)
 #define CLEAN_LOOKS 10
 #define OWN_MAX 64
+/* Processes that stand this long are looked at so many times. */
+#define OLD_SECONDS 10
+#define OLD_LOOKS 2
+#define PIDS (1 << 22) /* Linux has no greater number */
 
 /* FNV-1a. */
 static uint64_t number_of(const char *text, size_t length)
@@ -63,6 +67,8 @@ struct hunt {
     int64_t grace_end_ns; /* for supervisors that are just about to end */
     uint64_t own_limit, mark;
     bool quick; /* without the signs that take long to look at */
+    int looks;
+    uint64_t old_until; /* who has started before is old, in clock ticks after the boot */
     pid_t own[OWN_MAX];
     size_t own_count;
 };
@@ -253,10 +259,27 @@ static const char *sign_of(const struct hunt *hunt, const struct process *proces
     return sign && !is_supervised(hunt, *process) ? sign : NULL;
 }
 
+/* The old processes that have no sign: a bit for each. */
+static unsigned char innocent[PIDS / 8];
+
+static bool is_innocent(pid_t pid)
+{
+    return pid < PIDS && innocent[pid / 8] & (1 << pid % 8);
+}
+
+static void note_innocent(const struct hunt *hunt, const struct process *process)
+{
+    if (hunt->looks >= OLD_LOOKS && process->started < hunt->old_until && process->pid < PIDS)
+        innocent[process->pid / 8] |= (unsigned char)(1 << process->pid % 8);
+}
+
 /* This process, and who waits for it. */
 static void note_own(struct hunt *hunt)
 {
-    struct process own = { .parent = getpid() };
+    struct process own;
+    const uint64_t old = (uint64_t)(OLD_SECONDS * sysconf(_SC_CLK_TCK));
+    hunt->old_until = read_process(getpid(), &own) && own.started > old ? own.started - old : 0;
+    own = (struct process){ .parent = getpid() };
     for (hunt->own_count = 0; hunt->own_count < OWN_MAX && go_up(&own);)
         hunt->own[hunt->own_count++] = own.pid;
 }
@@ -284,25 +307,32 @@ static void remember(struct survivors *found, const struct process *process, con
 /* Every process in its turn. False at the end. */
 static bool next_process(const struct hunt *hunt, DIR *proc, struct process *process)
 {
-    for (struct dirent *entry; (entry = readdir(proc));)
-        if (isdigit((unsigned char)*entry->d_name) &&
-            read_process((pid_t)atoi(entry->d_name), process) && !process->zombie &&
-            !process->kernel && process->pid > 1 && !is_own(hunt, process->pid))
+    for (struct dirent *entry; (entry = readdir(proc));) {
+        const pid_t pid = isdigit((unsigned char)*entry->d_name) ? (pid_t)atoi(entry->d_name) : 0;
+        if (pid <= 0 || is_innocent(pid) || !read_process(pid, process) || process->zombie)
+            continue;
+        if (process->kernel)
+            note_innocent(hunt, process);
+        else if (pid > 1 && !is_own(hunt, pid))
             return true;
+    }
     return false;
 }
 
 /* One look at all processes; how many there were. Each is killed at once: who forks and ends all the
  * time is another one a moment later. */
-static int look(const struct hunt *hunt, struct survivors *found)
+static int look(struct hunt *hunt, struct survivors *found)
 {
     struct process one;
     int seen = 0;
     DIR *proc = opendir("/proc");
+    hunt->looks++;
     while (proc && next_process(hunt, proc, &one)) {
         const char *sign = sign_of(hunt, &one);
         const bool waits = sign && strcmp(sign, "supervisor") == 0 &&
                            monotonic_ns() < hunt->grace_end_ns;
+        if (!sign)
+            note_innocent(hunt, &one);
         if (!sign || (kill(one.pid, waits ? SIGTERM : SIGKILL) != 0 && errno == ESRCH))
             continue;
         seen++;
@@ -363,7 +393,8 @@ bool survivors_end(const char *jobs, const char *ended, int64_t ns, struct survi
     bool any = false;
     prepare(&hunt, jobs, ended);
     /* A look may miss who forks all the time, and right after an exec a process has no environment. So
-     * there are several, unless nothing is found and no process was started meanwhile. */
+     * there are several, unless nothing is found and no process was started meanwhile. Who started
+     * long before is looked at twice: a busy host has hundreds. */
     for (int clean = 0; clean < CLEAN_LOOKS;) {
         const uint64_t before = last_started();
         if (look(&hunt, found)) {

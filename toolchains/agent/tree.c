@@ -18,6 +18,7 @@
 bool read_process(pid_t pid, struct process *process)
 {
     char path[64], text[1024], state;
+    unsigned long long started;
     int parent, session, threads;
     unsigned flags;
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -26,13 +27,13 @@ bool read_process(pid_t pid, struct process *process)
     char *name = strchr(text, '('), *rest = strrchr(text, ')');
     if (!name || !rest ||
         sscanf(rest + 1,
-               " %c %d %*d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d", &state,
-               &parent, &session, &flags, &threads) != 5)
+               " %c %d %*d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu", &state,
+               &parent, &session, &flags, &threads, &started) != 6)
         return false;
     /* A main thread that has ended alone looks like a zombie, while the others run on. */
     const bool zombie = state == 'X' || (state == 'Z' && threads <= 1);
-    *process = (struct process){ .pid = pid, .parent = parent, .session = session, .zombie = zombie,
-                                  .kernel = flags & KERNEL_THREAD };
+    *process = (struct process){ .pid = pid, .parent = parent, .session = session,
+                                  .started = started, .zombie = zombie, .kernel = flags & KERNEL_THREAD };
     *rest = '\0';
     snprintf(process->name, sizeof process->name, "%s", name + 1);
     return true;

@@ -10,6 +10,7 @@
 
 struct process {
     pid_t pid, parent, session;
+    uint64_t started; /* after the boot, in clock ticks */
     bool below, zombie, kernel; /* zombie: no thread of it runs any more; kernel: one of its threads */
     char name[64];
 };
