@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -30,6 +31,9 @@ from labctl.runs import (
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.runner import Outcome
 from labctl.state import Job, lab_state, this_user
+
+if TYPE_CHECKING:
+    from labctl.cli.run_in_turn import Aside
 
 
 @click.command(epilog="Example: labctl run recipes/q8_latency.yaml --board rk1 --set tokens=8")
@@ -140,10 +144,12 @@ def run(
     for one in others:
         state.health.working([one.name], by)
 
-    def run_on(chosen: Board, job: Job | None) -> int:
+    def run_on(chosen: Board, job: Job | None, aside: "Aside") -> int:
         request = RunRequest(wanted, chosen, lab, compare=comparing_with(lab), untrusted=untrusted)
         if job is not None:
             request = replace(request, job=job.id, attempt=job.attempts)
+        if not others:  # a run that moved on has another board
+            request = replace(request, aside=aside)
         left = [one for one in others if one.name != chosen.name]
         return run_and_tell(request, left, result_format, output, ci, build=build)
 

@@ -1,6 +1,7 @@
 """``labctl run`` as a job of its own process: it waits its turn, and claims its board."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from labctl.cli.output import note
 from labctl.config.lab import Board, LabFile
@@ -13,8 +14,10 @@ from labctl.state import Job, NewJob, StateLease, lab_state
 from labctl.state.leases import busy
 from labctl.units import duration
 
+#: A context in which others may use the board.
+Aside = Callable[[], AbstractContextManager[None]]
 #: Gets the board, and the job that has claimed it; None for a board that is in no lab.
-RunOn = Callable[[Board, Job | None], int]
+RunOn = Callable[[Board, Job | None, Aside], int]
 
 
 def run_in_turn(
@@ -62,7 +65,8 @@ def run_in_turn(
 
     state = lab_state(lab)
     turn = Turn(state, lab.root, job, tell, note, expected=expected, in_use=in_use)
-    return turn.take(lambda job: run_on(names[str(job.board)], job), BoardBusy, waits=waits)
+    aside = turn.aside if waits else nullcontext
+    return turn.take(lambda job: run_on(names[str(job.board)], job, aside), BoardBusy, waits=waits)
 
 
 def _without_table(board: Board, run_on: RunOn, *, waits: bool) -> int:
@@ -79,4 +83,4 @@ def _without_table(board: Board, run_on: RunOn, *, waits: bool) -> int:
             note(f"{error.message}; waiting until it is free (--no-wait does not)")
         said = True
 
-    return when_free(lambda: run_on(board, None), wait)
+    return when_free(lambda: run_on(board, None, nullcontext), wait)

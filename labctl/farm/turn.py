@@ -75,6 +75,8 @@ class Turn:
         self._look_seconds, self._again_seconds = look_seconds, again_seconds
         self._worker = worker_name()
         self._reported: int | None = None
+        #: The job as it was claimed last.
+        self._claimed: Job | None = None
         #: Board -> when it is tried again after it refused, by the monotonic clock.
         self._refused: dict[str, float] = {}
 
@@ -91,7 +93,7 @@ class Turn:
         refusal: LabctlError | None = None
         try:
             while True:
-                claimed = self._look(job)
+                claimed = self._claimed = self._look(job, job.boards)
                 if claimed is None:
                     if not waits:
                         raise refusal or self._refusal(job)
@@ -124,9 +126,23 @@ class Turn:
                 self._leave(job, error.message if isinstance(error, LabctlError) else reason)
             raise
 
-    def _look(self, job: Job) -> Job | None:
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Let others have the board in this context; at its end wait for the same board again.
+
+        Raises what :meth:`take` raises. After an error the job is cancelled.
+        """
+        claimed = self._claimed
+        assert claimed is not None
+        self._state.jobs.step_aside(claimed, "its inputs are fetched")
+        yield
+        while self._look(claimed, (str(claimed.board),)) is None:
+            self._report_place(claimed)
+            interrupts.sleep(self._look_seconds)
+
+    def _look(self, job: Job, boards: Sequence[str]) -> Job | None:
         untrusted = job.kind == "untrusted"
-        working = self._state.health.working(job.boards, job.submitter, untrusted=untrusted)
+        working = self._state.health.working(boards, job.submitter, untrusted=untrusted)
         now, held = time.monotonic(), {lease.board for lease in self._state.leases.list()}
         free = [
             board for board in working if board not in held and self._refused.get(board, 0.0) <= now

@@ -1,6 +1,7 @@
 """``labctl run``: a recipe and a board become a run directory."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -36,7 +37,8 @@ class RunRequest:
     ``check_board`` may refuse the board whenever it was looked at; ``before_use`` gets it under the
     run's lease, before anything of the recipe is sent, and may refuse it too. The board is used for
     ``holder`` (``USER@HOST``; None: who runs this process) and the ``attempt`` at the ``job`` that
-    has claimed it. A run of another ``kind`` is a part of that job, not its result.
+    has claimed it. A run of another ``kind`` is a part of that job, not its result. Others may use
+    the board in ``aside``, while models are fetched.
     """
 
     recipe: Recipe
@@ -51,6 +53,7 @@ class RunRequest:
     job: str | None = None
     attempt: int | None = None
     kind: UseKind = "run"
+    aside: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def use(self) -> BoardUse:
@@ -100,7 +103,17 @@ def run_recorded(
     directory = RunDirectory(lab.root / "runs" / new_run_id(recipe.name))
 
     use, check = replace(request.use, run=directory.path.name), request.check_board
-    with WayToBoard(board, [files], connect, observer, lab, use, check, build=request.build) as way:
+    with WayToBoard(
+        board,
+        [files],
+        connect,
+        observer,
+        lab,
+        use,
+        check,
+        build=request.build,
+        aside=request.aside,
+    ) as way:
         held = way.look()
         directory.begin()
         session.contact(directory, recipe.name, board, held.facts.execution)

@@ -26,9 +26,13 @@ LEFT = "its labctl gave no sign of life"
 
 
 def renew(connection: "Connection", worker: str, expires: float) -> None:
-    """Extend all attempts of a worker, and the groups that it owns and has not left."""
+    """Extend all attempts of a worker, and the groups that it owns and has not left.
+
+    So it does for a job of a process that waits while its inputs are fetched.
+    """
     values = {"worker": worker, "expires": expires}
-    question = "UPDATE job SET expires = :expires WHERE worker = :worker AND state = 'running'"
+    states = "state IN ('running', 'waiting')"
+    question = f"UPDATE job SET expires = :expires WHERE worker = :worker AND {states}"
     sql.run(connection, question, values)
     question = "UPDATE job_group SET expires = :expires WHERE owner = :worker AND expires > 0"
     sql.run(connection, question, values)

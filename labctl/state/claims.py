@@ -80,7 +80,9 @@ class Claim:
         soon = now + _FRESH * self._state.lease_seconds
         if self._own is not None:
             own = jobs_of(ask, {self._own}).get(self._own)
-            if own is None or not own.waits or own.expires is None or own.expires < soon:
+            if own is None or not own.waits or own.worker is not None:
+                return True
+            if own.expires is None or own.expires < soon:
                 return True
         running = "SELECT 1 FROM job WHERE state = 'running' AND worker = :worker"
         asked = {"worker": self._worker, "soon": soon}
@@ -93,8 +95,8 @@ class Claim:
         if self._own is not None:
             sql.run(
                 connection,
-                "UPDATE job SET expires = :expires, state = 'waiting', ended_at = NULL"
-                " WHERE id = :id AND (state = 'waiting'"
+                "UPDATE job SET expires = :expires, state = 'waiting', worker = NULL,"
+                " ended_at = NULL WHERE id = :id AND (state = 'waiting'"
                 " OR (state = 'cancelled' AND reason = :left))",
                 {"id": self._own, "expires": expires, "left": LEFT},
             )

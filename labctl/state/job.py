@@ -364,13 +364,16 @@ def waiting_for(
     """Return the jobs that may begin on some of these boards, and why each waits.
 
     With ``jobs`` only those. Of a unit that is its next job, with the length of all that are left;
-    none while one of it runs. Damaged jobs are left out, and those of groups without an owner.
+    none while one of it runs. Damaged jobs are left out, those of groups without an owner, and
+    those whose process still fetches their inputs.
     """
     named = sql.rows_of(ask, "SELECT DISTINCT sha256 FROM board_list WHERE board IN", boards)
     wanted = {digest for (digest,) in named}
     if not wanted:
         return []
-    question = f"SELECT {_WAITING} FROM job WHERE state = 'waiting' AND {IN_FORCE}"
+    question = (
+        f"SELECT {_WAITING} FROM job WHERE state = 'waiting' AND worker IS NULL AND {IN_FORCE}"
+    )
     if jobs is None:
         rows = ask(question, {"now": now})
     else:

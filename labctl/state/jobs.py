@@ -374,6 +374,29 @@ class Jobs:
 
         return self._state.change(change)
 
+    def step_aside(self, job: Job, reason: str) -> None:
+        """Let others have the board of a process's job; :meth:`claim_own` takes one again.
+
+        The job keeps its place, and nobody waits for it. Its attempt did not happen. Raises
+        LeaseLost as :meth:`finish` does, and if somebody cancelled the job.
+        """
+
+        def change(connection: "Connection") -> None:
+            found, now = self._check(connection, job), self._now(connection)
+            if found.stop is not None:
+                raise LeaseLost(f"job {job.id} is cancelled: {found.stop}")
+            update(
+                connection,
+                job.id,
+                state="waiting",
+                board=None,
+                attempts=job.attempts - 1,
+                reason=short_line(reason),
+                expires=now + self._state.lease_seconds,
+            )
+
+        self._state.change(change)
+
     def _check(self, connection: "Connection", job: Job) -> Job:
         """Return a job as it is now. Raises LeaseLost if this attempt is over."""
         found = jobs_of(sql.asker(connection), {job.id}).get(job.id)

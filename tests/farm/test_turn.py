@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from labctl.config.lab import Lab, LabFile
-from labctl.errors import BoardBusy, BoardOutOfService, LeaseLost
+from labctl.errors import BoardBusy, BoardOutOfService, HostError, LeaseLost
 from labctl.farm.turn import Place, Turn
+from labctl.retry import wait_until
 from labctl.state import Health, Job, LabState, NewJob, lab_state
 from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED
 
@@ -51,6 +52,79 @@ def test_a_run_that_was_broken_off_is_not_made_again(state: LabState, tmp_path: 
     ended = state.jobs.get(job.id)
     assert ended is not None
     assert (ended.state, ended.exit_status) == ("done", 3)
+
+
+def test_others_have_the_board_while_the_inputs_of_a_run_are_fetched(
+    state: LabState, tmp_path: Path
+) -> None:
+    job, attempts = NewJob("q8", {}, ("rk1",), runner="process"), list[tuple[str, int]]()
+    turn = Turn(state, tmp_path, job, lambda _: None, print, **OFTEN)
+    state.jobs.submit(job)
+    state.jobs.submit(NewJob("later", {}, ("rk1",), id="later"))
+
+    def use(claimed: Job) -> int:
+        with turn.aside():
+            # It keeps its place, and the board is not kept for it.
+            first, second = state.jobs.list()
+            assert (first.id, first.state, second.id) == (job.id, "waiting", "later")
+            (later,) = state.jobs.claim(["rk1"], "worker")
+            state.jobs.renew(turn._worker)
+            state.jobs.finish(later, 0)
+            state.jobs.submit(NewJob("last", {}, ("rk1",)))
+        now = state.jobs.find(job.id)
+        attempts.extend((now.state, one.attempts) for one in (claimed, now))
+        return 0
+
+    assert turn.take(use, BoardBusy) == 0
+    assert attempts == [("running", 1)] * 2
+    assert (state.jobs.find("later").state, state.jobs.find(job.id).state) == ("done", "done")
+
+
+def test_a_run_whose_inputs_cannot_be_fetched_is_over(state: LabState, tmp_path: Path) -> None:
+    job = NewJob("q8", {}, ("rk1",), runner="process")
+    turn = Turn(state, tmp_path, job, lambda _: None, print, **OFTEN)
+
+    def use(_claimed: Job) -> int:
+        with turn.aside():
+            raise HostError("no such host")
+
+    with pytest.raises(HostError, match="no such host"):
+        turn.take(use, BoardBusy)
+    ended = state.jobs.find(job.id)
+    assert (ended.state, ended.reason) == ("cancelled", "no such host")
+
+
+def test_a_run_that_died_while_it_fetched_its_inputs_is_over(state: LabState) -> None:
+    state.lease_seconds = 0.05
+    state.jobs.submit(job := NewJob("q8", {}, ("rk1",), runner="process"))
+    claimed = state.jobs.claim_own(job.id, ["rk1"], "here")
+    assert claimed is not None
+    state.jobs.step_aside(claimed, "its inputs are fetched")
+    state.jobs.renew("here")
+    assert state.jobs.find(job.id).state == "waiting"
+    state.jobs.submit(NewJob("later", {}, ("rk1",)))
+    assert wait_until(lambda: state.jobs.claim(["rk1"], "worker"), timeout=30, interval=0.05)
+    assert wait_until(
+        lambda: (state.jobs.free_lost(), state.jobs.find(job.id).state)[1] == "cancelled",
+        timeout=30,
+        interval=0.05,
+    )
+
+
+def test_a_run_that_is_cancelled_while_it_fetched_its_inputs_is_over(
+    state: LabState, tmp_path: Path
+) -> None:
+    job = NewJob("q8", {}, ("rk1",), runner="process")
+    turn = Turn(state, tmp_path, job, lambda _: None, print, **OFTEN)
+
+    def use(_claimed: Job) -> int:
+        with turn.aside():
+            state.jobs.cancel(job.id, "wrong model")
+        return 0
+
+    with pytest.raises(LeaseLost, match="cancelled: wrong model"):
+        turn.take(use, BoardBusy)
+    assert state.jobs.find(job.id).reason == "wrong model"
 
 
 def test_a_run_that_somebody_cancels_ends_at_once(state: LabState, tmp_path: Path) -> None:

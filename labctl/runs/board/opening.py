@@ -8,7 +8,7 @@ What a deploy would send is worked out before the first byte is sent.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -48,7 +48,7 @@ class WayToBoard:
     ``check`` may refuse the board by its facts, whenever it is looked at: while models are fetched,
     it may become another. ``ours`` is the last lease of a run that goes on, by its journal: it
     keeps nobody out. ``build`` makes the agent for the board's machine if that is missing here;
-    None: nothing is built.
+    None: nothing is built. Others may use the board in ``aside``, while models are fetched.
 
     Each step raises BoardBusy and what else :func:`labctl.runs.board.session.hold_board` raises,
     what :func:`labctl.models.resolve` raises, and all problems of :func:`labctl.deploy.refuse` as
@@ -64,6 +64,7 @@ class WayToBoard:
     check: Callable[[BoardFacts], None] = lambda _facts: None
     ours: Mapping[str, object] | None = None
     build: Callable[[BuildRequest], object] | None = None
+    aside: Callable[[], AbstractContextManager[None]] = nullcontext
     _hold: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
@@ -105,7 +106,8 @@ class WayToBoard:
             for warning in warned:
                 self.observer.note(f"note: before anything is fetched: {warning}")
             self._hold.close()
-        prepared = [one.with_models(self.observer.step) for one in self.files]
+        with nullcontext() if is_ready else self.aside():
+            prepared = [one.with_models(self.observer.step) for one in self.files]
         if not is_ready:
             held = self.look()
         missing, problems = missing_on(held, prepared)
