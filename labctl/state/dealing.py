@@ -21,15 +21,18 @@ _LAST = 3
 _FAR_LONGER = 2
 
 
-def deal(jobs: Sequence[Waiting]) -> Mapping[str, str]:
+def deal(
+    jobs: Sequence[Waiting], dealt_seconds: Mapping[str, float] | None = None
+) -> Mapping[str, str]:
     """Return the home of each job that has one: the board with the least work of those it may use.
 
-    Longest first, and those that may use few boards before others.
+    Longest first, and those that may use few boards before others. ``dealt_seconds``: board -> the
+    length of what was dealt to it before.
     """
     if max((len(job.boards) for job in jobs), default=0) <= DEALT_ABOVE:
         return {}
     limit = _FAR_LONGER * sum(job.expected_seconds for job in jobs) / len(jobs)
-    loads: dict[str, float] = {}
+    loads = dict(dealt_seconds or {})
     heaps: dict[tuple[str, ...], list[tuple[float, int, str]]] = {}
     homes = {}
     for job in sorted(jobs, key=lambda one: (len(one.boards), -one.expected_seconds, one.id)):

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 from labctl.errors import Blame, BoardBusy, ConfigError
@@ -149,14 +150,18 @@ class Job:
         return document
 
 
-def homes_of(jobs: Sequence[NewJob]) -> Mapping[str, str]:
+def homes_of(ask: "Ask", jobs: Sequence[NewJob]) -> Mapping[str, str]:
     """Deal jobs that are submitted together: return the home of each that has one."""
     groups: dict[str, dict[str, list[NewJob]]] = {}
     for job in jobs:
         if job.group_id is not None:
             groups.setdefault(job.group_id, {}).setdefault(job.unit or job.id, []).append(job)
     found: dict[str, str] = {}
-    for units in groups.values():
+    dealt = (
+        "SELECT home, SUM(expected_seconds) FROM job WHERE group_id = :group"
+        " AND state = 'waiting' AND home IS NOT NULL GROUP BY home"
+    )
+    for group, units in groups.items():
         whole = [
             Waiting(
                 unit,
@@ -168,7 +173,12 @@ def homes_of(jobs: Sequence[NewJob]) -> Mapping[str, str]:
             )
             for unit, members in units.items()
         ]
-        for unit, home in deal(whole).items():
+        loads = {
+            str(home): float(seconds)
+            for home, seconds in ask(dealt, {"group": group})
+            if isinstance(seconds, int | float) and isfinite(seconds)
+        }
+        for unit, home in deal(whole, loads).items():
             found |= {job.id: home for job in units[unit]}
     return found
 

@@ -73,7 +73,7 @@ class Jobs:
             now, seconds = self._now(connection), self._state.lease_seconds
             question = f"SELECT MAX(position) AS last FROM job WHERE {_SOUND_PLACE}"
             last = sql.rows(connection, question)[0]["last"] or 0.0
-            homes = homes_of(jobs)
+            homes = homes_of(sql.asker(connection), jobs)
             for number, job in enumerate(jobs, 1):
                 expires = now + seconds if job.runner == "process" else None
                 add(connection, job, now, max(last, 0.0) + number, expires, home=homes.get(job.id))

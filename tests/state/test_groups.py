@@ -1,5 +1,7 @@
 """Units of jobs, which are claimed whole, and groups of jobs, which may have an owner."""
 
+import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -284,3 +286,21 @@ def test_of_two_groups_each_leaves_the_others_board_free_in_its_turn(state: LabS
     state.jobs.finish(get(state, "g0"), 0)
     assert begun("g") == []
     assert begun("h") == ["h0"]
+
+
+def test_jobs_of_many_boards_that_are_submitted_in_parts_are_dealt_evenly(state: LabState) -> None:
+    chance, boards = random.Random(7), [f"rk{number:02}" for number in range(20)]
+    state.groups.own(NewGroup("g", "batch", "full", "ann"), "here")
+    for part in range(10):
+        lengths = [chance.uniform(20, 40) for _ in boards]
+        state.jobs.submit(
+            *(
+                job(f"p{part}.{n}", *boards, group_id="g", expected_seconds=one)
+                for n, one in enumerate(lengths)
+            )
+        )
+    seconds = Counter[str | None]()
+    for one in state.jobs.list():
+        seconds[one.home] += one.expected_seconds or 0.0
+    assert sorted(seconds, key=str) == boards
+    assert max(seconds.values()) - min(seconds.values()) < 20.0
