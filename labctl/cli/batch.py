@@ -118,6 +118,7 @@ def _run(lab: LabFile, current: Batch, jobs: BatchJobs, own: Sequence[str], this
         group=current.group,
         is_over=jobs.look,
     )
+    jobs.reaches = worker.reaches
     state = lab_state(lab)
     state.groups.own(jobs.group, worker.name, _dead_on(this_host), boards=own)
     try:

@@ -156,6 +156,8 @@ class BatchJobs:
         self._told: dict[str, int] = {}
         #: Board -> when a worker for it was first missing, by the monotonic clock.
         self._unserved: dict[str, float] = {}
+        #: Returns False for an own board that this host does not reach; None: it does not know.
+        self.reaches: Callable[[str], bool | None] = lambda _board: True
 
     @property
     def group(self) -> NewGroup:
@@ -293,11 +295,16 @@ class BatchJobs:
                 self._state.health.working([name], this_user(), untrusted=untrusted)
             except BoardOutOfService as error:
                 lost[name] = error.message
-            if name in self._own_boards or name in served:
+            is_own = name in self._own_boards and self.reaches(name) is not False
+            if is_own or name in served:
                 self._unserved.pop(name, None)
             elif now - self._unserved.setdefault(name, now) > _WORKER_AWAY_SECONDS:
                 host = self._lab.board(name).host
-                lost[name] = f"no worker of host {host} serves board {name}: start `labctl worker`"
+                lost[name] = (
+                    f"no worker of host {host} serves board {name}: start `labctl worker` there"
+                    if host
+                    else f"no host reaches board {name}: start `labctl worker` on one that does"
+                )
         return lost
 
     def _give_up(self, job: FarmJob, reason: str) -> None:

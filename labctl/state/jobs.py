@@ -434,14 +434,19 @@ def _always(_job: Waiting, _board: str) -> bool:
 
 
 def remove_old(connection: "Connection", now: float) -> None:
-    """Remove some of the jobs that ended long ago."""
-    old = (
-        "SELECT id FROM job WHERE ended_at BETWEEN 0 AND :before"
-        " AND state IN ('done', 'cancelled') ORDER BY ended_at LIMIT :most"
-    )
+    """Remove some of the jobs that ended long ago, or wait in a group that was left long ago."""
     asked = {"before": now - _KEPT_SECONDS, "most": _MOST_REMOVED}
-    if found := sql.asker(connection)(old, asked):
-        _remove(connection, [job for (job,) in found])
+    ended = "ended_at BETWEEN 0 AND :before AND state IN ('done', 'cancelled') ORDER BY ended_at"
+    gone = "SELECT id FROM job_group WHERE owner IS NOT NULL AND made_at < :before"
+    left = f"state = 'waiting' AND group_id IN ({gone} AND expires < :before)"
+    ask = sql.asker(connection)
+    rows = [
+        row
+        for old in (ended, left)
+        for row in ask(f"SELECT id FROM job WHERE {old} LIMIT :most", asked)
+    ]
+    if rows:
+        _remove(connection, [str(job) for (job,) in rows])
         empty = "id NOT IN (SELECT group_id FROM job WHERE group_id IS NOT NULL)"
         delete = f"DELETE FROM job_group WHERE made_at < :before AND {empty}"
         sql.run(connection, delete, {"before": now - _KEPT_SECONDS})

@@ -12,6 +12,7 @@ from workers_made import Recorded
 from labctl.config.lab import LabFile, find_lab
 from labctl.config.yaml.document import load
 from labctl.errors import ConfigError, ExitStatus
+from labctl.farm import batch
 from labctl.farm.batch import Batch, BatchJobs
 from labctl.farm.batch_plan import BatchPlan, plan_batch
 from labctl.farm.job import FarmJob, JobResult
@@ -155,6 +156,22 @@ def test_a_unit_whose_board_went_bad_is_given_up(lab: LabFile, state: LabState) 
     assert not night.jobs.look()
     assert night.jobs.look()
     assert "no board is left to run it on" in str(night.told[-1][1])
+
+
+@pytest.mark.parametrize("reached", [None, True, False])
+def test_a_board_that_no_host_reaches_is_not_waited_for(
+    lab: LabFile, monkeypatch: pytest.MonkeyPatch, *, reached: bool | None
+) -> None:
+    """It has no `host:`, and no worker serves it."""
+    monkeypatch.setattr(batch, "_WORKER_AWAY_SECONDS", -1.0)
+    night = Night(lab, plan(lab, "every_board: true"))
+    night.jobs.submit()
+    night.jobs.reaches = lambda board: reached if board == "two" else True
+    for _ in range(2):  # it is given up, and told in the next look
+        night.jobs.look()
+    reasons = [reason for _, reason, _ in night.told]
+    why = "no board is left to run it on: no host reaches board two"
+    assert [str(reason).partition(": start")[0] for reason in reasons] == [why] * (reached is False)
 
 
 def test_a_clock_that_is_set_back_hides_no_end(lab: LabFile, state: LabState) -> None:

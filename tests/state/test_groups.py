@@ -304,3 +304,18 @@ def test_jobs_of_many_boards_that_are_submitted_in_parts_are_dealt_evenly(state:
         seconds[one.home] += one.expected_seconds or 0.0
     assert sorted(seconds, key=str) == boards
     assert max(seconds.values()) - min(seconds.values()) < 20.0
+
+
+@pytest.mark.parametrize("days", [80, 100])
+def test_what_waits_in_a_group_that_was_left_is_removed_in_the_end(
+    state: LabState, days: int
+) -> None:
+    state.groups.own(NewGroup("g", "batch", "full", "ann"), "here")
+    state.jobs.submit(*(job(f"g{n}", group_id="g") for n in range(3)), job("alone"))
+    state.groups.leave("g", "here")
+    with state.changing() as connection:
+        connection.exec_driver_sql(f"UPDATE job_group SET made_at = made_at - {days * 86_400}")
+    state.jobs.submit(job("new"))
+    left = ["alone", "new"] if days > 90 else ["alone", "g0", "g1", "g2", "new"]
+    assert sorted(one.id for one in state.jobs.list()) == left
+    assert ("g" in state.groups.stopped()) == (days < 90)
