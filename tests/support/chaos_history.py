@@ -4,6 +4,8 @@ A trigger writes each change of a job's state with the database's time; a test a
 database came back, and what it restored.
 """
 
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from labctl.state import LabState
@@ -14,12 +16,13 @@ CREATE TABLE {name} (
     number BIGSERIAL PRIMARY KEY,
     at DOUBLE PRECISION NOT NULL DEFAULT extract(epoch FROM clock_timestamp()),
     job TEXT, before TEXT, after TEXT, attempt INTEGER, expires DOUBLE PRECISION, reason TEXT,
-    mark TEXT
+    mark TEXT, board TEXT
 );
 CREATE FUNCTION {name}_note() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO {name} (job, before, after, attempt, expires, reason)
-    VALUES (NEW.id, OLD.state, NEW.state, OLD.attempts, OLD.expires, NEW.reason);
+    INSERT INTO {name} (job, before, after, attempt, expires, reason, board)
+    VALUES (NEW.id, OLD.state, NEW.state, OLD.attempts, OLD.expires, NEW.reason,
+        CASE WHEN NEW.state = 'running' THEN NEW.board ELSE OLD.board END);
     RETURN NEW;
 END $$;
 CREATE TRIGGER history AFTER UPDATE OF state ON job FOR EACH ROW
@@ -40,6 +43,7 @@ class Change:
     expires: float | None
     reason: str | None
     mark: str | None
+    board: str | None
 
 
 class History:
@@ -79,6 +83,17 @@ def freeing_times(changes: list[Change]) -> dict[str, float]:
         elif change.before == "running" and _LOST in (change.reason or ""):
             found[f"{change.job} {change.number}"] = change.at - max(change.expires or 0.0, there)
     return found
+
+
+def most_at_once(changes: list[Change], thing: Callable[[Change], str | None]) -> Mapping[str, int]:
+    """Of each thing, such as a board or a shared limit, how many jobs used it at once at most."""
+    now, most = Counter[str](), Counter[str]()
+    for change in changes:
+        used = thing(change)
+        if used is not None:
+            now[used] += (change.after == "running") - (change.before == "running")
+            most[used] = max(most[used], now[used])
+    return most
 
 
 def ended_twice(changes: list[Change]) -> list[Change]:
