@@ -144,9 +144,9 @@ class Job:
         return found
 
     def document(self) -> dict[str, object]:
-        """Return it as JSON, without the request."""
+        """Return it as JSON, without the request and what only the order of a group needs."""
         document = asdict(self)
-        del document["request"]
+        del document["request"], document["home"]
         return document
 
 
