@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from typing import TypeVar
 
 from labctl import interrupts
@@ -88,6 +88,8 @@ class NightJobs:
     #: This night's own worker, and what raises the error that ended it early.
     _worker: Worker | None = None
     _check_worker: Callable[[], None] = lambda: None
+    #: Taken by the first who stops the worker: told again, it interrupts what runs.
+    _stopped: Lock = field(default_factory=Lock)
     #: Board -> when its worker was first missing, by the monotonic clock.
     _missed: dict[str, float] = field(default_factory=dict)
     #: Files that are in the shared store, by name and SHA-256.
@@ -121,9 +123,12 @@ class NightJobs:
             self._leave(worker)
 
     def stop(self) -> None:
-        """Let nothing new of the night begin, on any host; what runs now comes to its end."""
+        """Let nothing new of the night begin, on any host; what runs now comes to its end.
+
+        Called again, as for each board whose work ends then, it changes nothing.
+        """
         self.stopping.set()
-        if (worker := self._worker) is not None:
+        if (worker := self._worker) is not None and self._stopped.acquire(blocking=False):
             worker.stop()
             self._leave(worker)
 
