@@ -149,18 +149,16 @@ class NightJobs:
         """
         if known is not None:
             found = self._get(known)
-            # Its worker stops one that runs soon.
-            words = {"running": found.stop, "cancelled": found.reason} if found else {}
-            if found is None or words.get(found.state) != _WITHDRAWN:
+            if found is None or not _is_withdrawn(found):
                 return known
         while self._get(new := new_job_id()) is not None:
             pass  # its run would be mistaken for this one's
         return new
 
     def has_begun(self, job: str) -> bool:
-        """Return True if a job runs or has ended."""
+        """Return True if a job runs or has ended, and the night did not take it back."""
         found = self._get(job)
-        return found is not None and found.state != "waiting"
+        return found is not None and found.state != "waiting" and not _is_withdrawn(found)
 
     def run(
         self, row: NightRow, board: str, queued: Mapping[str, Built], began: Callable[[str], None]
@@ -325,3 +323,8 @@ class NightJobs:
             f"run {job.run} is only on host {self._host_of(str(job.board))}: its worker"
             " sends it to the shared store when it starts again"
         )
+
+
+def _is_withdrawn(job: Job) -> bool:
+    """Return True if the night took a job back; its worker stops one that runs soon."""
+    return {"running": job.stop, "cancelled": job.reason}.get(job.state) == _WITHDRAWN
