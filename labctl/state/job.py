@@ -151,9 +151,13 @@ class Job:
 
 
 def homes_of(ask: "Ask", jobs: Sequence[NewJob]) -> Mapping[str, str]:
-    """Deal jobs that are submitted together: return the home of each that has one."""
+    """Deal jobs that are submitted together: return the home of each that has one.
+
+    Raises ConfigError for a length that no job can have.
+    """
     groups: dict[str, dict[str, list[NewJob]]] = {}
     for job in jobs:
+        checked("job", {"expected_seconds": job.expected_seconds})  # a NaN is equal to no load
         if job.group_id is not None:
             groups.setdefault(job.group_id, {}).setdefault(job.unit or job.id, []).append(job)
     found: dict[str, str] = {}
