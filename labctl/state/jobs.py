@@ -252,7 +252,8 @@ class Jobs:
             if job.is_foreground or board in groups.get(job.group or "", ()):
                 return True
             return any(
-                job.id not in leaves and job.content not in leaves for leaves in left.get(board, ())
+                not any(one in leaves for one in (job.id, *job.contents))
+                for leaves in left.get(board, ())
             )
 
         return suits

@@ -100,6 +100,27 @@ def test_jobs_that_need_the_same_input_keep_their_order(lab: LabFile, state: Lab
     assert executor.ran == [(f"j{n}", "rk1") for n in range(3)]
 
 
+def test_a_unit_begins_once_the_inputs_of_all_its_jobs_are_here(
+    lab: LabFile, state: LabState
+) -> None:
+    """Between its jobs the board is kept for it: the fetching would part them."""
+    inputs, executor = Inputs(), Recorded()
+    second = NewJob("head", {"version": 1, "large": 0}, ("rk1",), id="head", unit="u")
+    state.jobs.submit(new_job("good", "rk1", unit="u"), second, new_job("other", "rk1"))
+    worker = made_worker(lab, executor, "rk1")
+    worker.inputs, worker.prepare = inputs.of, inputs.prepare
+    serving = threading.Thread(target=worker.run, kwargs={"until_empty": True})
+    serving.start()
+    try:
+        assert wait_until(lambda: bool(inputs.asked), timeout=60, interval=0.02)
+        assert wait_until(lambda: bool(executor.ran), timeout=60, interval=0.02)
+    finally:
+        inputs.arrive.set()
+        serving.join(60)
+    assert inputs.asked == ["head"]
+    assert executor.ran == [(name, "rk1") for name in ("other", "good", "head")]
+
+
 def test_an_input_that_arrives_meanwhile_lets_no_later_job_pass(
     lab: LabFile, state: LabState
 ) -> None:
