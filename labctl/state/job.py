@@ -378,8 +378,8 @@ def waiting_for(
     """Return the jobs that may begin on some of these boards, and why each waits.
 
     With ``jobs`` only those. Of a unit that is its next job, with the length and the contents of
-    all that are left; none while one of it runs. Damaged jobs are left out, those of groups without an owner, and
-    those whose process still fetches their inputs.
+    all that are left; none while one of it runs. Damaged jobs are left out, those of groups without
+    an owner, and those whose process still fetches their inputs.
     """
     named = sql.rows_of(ask, "SELECT DISTINCT sha256 FROM board_list WHERE board IN", boards)
     wanted = {digest for (digest,) in named}
