@@ -280,7 +280,10 @@ class Worker:
         told = tuple(leaves[:_MOST_LEAVES])
         if told != self._leaves:
             self._leaves = told
-            self._give_sign()
+            if self.group is None:
+                self._give_sign()
+            else:
+                self.state.groups.tell_leaves(self.group, self.name, told)
 
     def _served_by_others(self) -> set[str]:
         """Return the boards that a group leaves to living workers."""
@@ -330,7 +333,8 @@ class Worker:
             if job.is_foreground:
                 return True  # its board is kept free for it
             if not self._is_mine(job):
-                return board in groups.get(job.group or "", ())  # so is one of another group
+                owner = groups.get(job.group or "")
+                return owner is not None and owner.runs(job, board)  # so is one of another group
             is_left = any((job.kind, content) in left for content in job.contents)
             return job.id not in here and not is_left and is_here(job)
 

@@ -10,6 +10,7 @@ from labctl.errors import ConfigError, HostError
 from labctl.farm import preparing
 from labctl.retry import wait_until
 from labctl.state import Job, LabState, NewJob
+from labctl.state.groups import NewGroup
 
 
 def large(name: str, *boards: str, number: int = 0) -> NewJob:
@@ -119,6 +120,26 @@ def test_a_unit_begins_once_the_inputs_of_all_its_jobs_are_here(
         serving.join(60)
     assert inputs.asked == ["head"]
     assert executor.ran == [(name, "rk1") for name in ("other", "good", "head")]
+
+
+def test_the_owner_of_a_group_lets_others_have_the_board_while_inputs_are_fetched(
+    lab: LabFile, state: LabState
+) -> None:
+    inputs = Inputs()
+    worker = made_worker(lab, Recorded(), "rk1")
+    worker.inputs, worker.prepare, worker.group = inputs.of, inputs.prepare, "g"
+    group = NewGroup("g", "batch", "night", "ann@pc")
+    state.groups.own(group, worker.name, boards=["rk1"])
+    state.jobs.submit(
+        NewJob("big", {"version": 1, "large": 0}, ("rk1",), id="big", group_id="g"),
+        new_job("mine", "rk1", runner="process"),
+    )
+    with worker.beside() as check:
+        assert wait_until(
+            lambda: state.jobs.claim_own("mine", ["rk1"], "process"), timeout=60, interval=0.02
+        )
+        check()
+        inputs.arrive.set()
 
 
 def test_an_input_that_arrives_meanwhile_lets_no_later_job_pass(
