@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from statistics import median
 
 from labctl.config.lab import LabFile
@@ -75,5 +75,6 @@ def _recorded(
             continue  # damaged since it was listed
         if same:
             took = datetime.fromisoformat(row.finished) - datetime.fromisoformat(row.started)
-            seconds.append(took.total_seconds())
+            if took >= timedelta():  # else the host's clock was set back
+                seconds.append(took.total_seconds())
     return seconds

@@ -379,5 +379,5 @@ class RunsOfJobs:
 def _is_here(look: Callable[[], bool]) -> bool:
     try:
         return look()
-    except LabctlError:
+    except (LabctlError, OSError):  # the attempt reports it
         return True

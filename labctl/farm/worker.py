@@ -280,7 +280,10 @@ class Worker:
         told = tuple(leaves[:_MOST_LEAVES])
         if told != self._leaves:
             self._leaves = told
-            self._give_sign()
+            if self.group is None:
+                self._give_sign()
+            else:
+                self.state.groups.tell_leaves(self.group, self.name, told)
 
     def _served_by_others(self) -> set[str]:
         """Return the boards that a group leaves to living workers."""
@@ -330,8 +333,10 @@ class Worker:
             if job.is_foreground:
                 return True  # its board is kept free for it
             if not self._is_mine(job):
-                return board in groups.get(job.group or "", ())  # so is one of another group
-            return job.id not in here and (job.kind, job.content) not in left and is_here(job)
+                owner = groups.get(job.group or "")
+                return owner is not None and owner.runs(job, board)  # so is one of another group
+            is_left = any((job.kind, content) in left for content in job.contents)
+            return job.id not in here and not is_left and is_here(job)
 
         def is_here(job: Waiting) -> bool:
             return not self._lacking.jobs([job.id])
@@ -369,9 +374,10 @@ class Worker:
         own = {*self.boards} - self._served_by_others()
         waiting = in_order(self.state.jobs.waiting(sorted(own)), {})
         due = [
-            (job.kind, job.content)
+            (job.kind, content)
             for job in waiting
-            if (job.kind, job.content) in contents and self._is_mine(job)
+            for content in job.contents
+            if (job.kind, content) in contents and self._is_mine(job)
             if self._is_first(job, own)
         ]
         self._preparing.begin((one, contents[one]) for one in dict.fromkeys(due))

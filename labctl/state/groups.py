@@ -99,6 +99,7 @@ class Groups:
                 "submitter": group.submitter,
                 "restarts": int(group.restarts),
                 "boards": stored_names(()),
+                "leaves": stored_names(()),
                 "made_at": now,
             }
             insert(connection, "job_group", values, "ON CONFLICT DO NOTHING")
@@ -116,10 +117,20 @@ class Groups:
                         f" {self._state.lease_seconds:.0f} s",
                     )
             expires = None if owner is None else now + self._state.lease_seconds
-            changed = "owner = :owner, boards = :boards, expires = :expires"
+            changed = "owner = :owner, boards = :boards, leaves = :leaves, expires = :expires"
             values = {"id": group.id, "owner": owner, "expires": expires}
-            values["boards"] = stored_names(boards)
+            values |= {"boards": stored_names(boards), "leaves": stored_names(())}
             sql.run(connection, f"UPDATE job_group SET {changed} WHERE id = :id", values)
+
+        self._state.change(change)
+
+    def tell_leaves(self, group: str, owner: str, leaves: Sequence[str]) -> None:
+        """Record the jobs, and contents of jobs, that the owner leaves: nobody waits for them."""
+
+        def change(connection: "Connection") -> None:
+            told = "UPDATE job_group SET leaves = :leaves WHERE id = :id AND owner = :owner"
+            values = {"id": group, "owner": owner, "leaves": stored_names(leaves)}
+            sql.run(connection, told, values)
 
         self._state.change(change)
 

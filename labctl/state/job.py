@@ -151,9 +151,13 @@ class Job:
 
 
 def homes_of(ask: "Ask", jobs: Sequence[NewJob]) -> Mapping[str, str]:
-    """Deal jobs that are submitted together: return the home of each that has one."""
+    """Deal jobs that are submitted together: return the home of each that has one.
+
+    Raises ConfigError for a length that no job can have.
+    """
     groups: dict[str, dict[str, list[NewJob]]] = {}
     for job in jobs:
+        checked("job", {"expected_seconds": job.expected_seconds})  # a NaN is equal to no load
         if job.group_id is not None:
             groups.setdefault(job.group_id, {}).setdefault(job.unit or job.id, []).append(job)
     found: dict[str, str] = {}
@@ -373,9 +377,9 @@ def waiting_for(
 ) -> list[tuple[Waiting, str | None]]:
     """Return the jobs that may begin on some of these boards, and why each waits.
 
-    With ``jobs`` only those. Of a unit that is its next job, with the length of all that are left;
-    none while one of it runs. Damaged jobs are left out, those of groups without an owner, and
-    those whose process still fetches their inputs.
+    With ``jobs`` only those. Of a unit that is its next job, with the length and the contents of
+    all that are left; none while one of it runs. Damaged jobs are left out, those of groups without
+    an owner, and those whose process still fetches their inputs.
     """
     named = sql.rows_of(ask, "SELECT DISTINCT sha256 FROM board_list WHERE board IN", boards)
     wanted = {digest for (digest,) in named}
@@ -429,11 +433,15 @@ _BEGUN_UNITS = "SELECT DISTINCT unit FROM job WHERE state = 'running' AND unit I
 
 
 def _whole_unit(jobs: list[tuple[Waiting, str | None]]) -> tuple[Waiting, str | None]:
-    """Return the next of a unit's jobs, with the length of all."""
+    """Return the next of a unit's jobs, with the length and the contents of all."""
     first, reason = min(jobs, key=lambda one: (one[0].position, one[0].id))
-    longest = sum(job.max_seconds for job, _ in jobs)
-    expected = sum(job.expected_seconds for job, _ in jobs)
-    return replace(first, max_seconds=longest, expected_seconds=expected), reason
+    whole = replace(
+        first,
+        max_seconds=sum(job.max_seconds for job, _ in jobs),
+        expected_seconds=sum(job.expected_seconds for job, _ in jobs),
+        contents=tuple(sorted({one for job, _ in jobs for one in job.contents})),
+    )
+    return whole, reason
 
 
 @lru_cache(maxsize=8192, typed=True)
@@ -461,6 +469,6 @@ def _waiting(values: Mapping[str, Any], boards: tuple[str, ...]) -> Waiting:
         group=values["group_id"],
         unit=values["unit"],
         kept=kept,
-        content=values["request"],
+        contents=(values["request"],),
         home=values["home"],
     )

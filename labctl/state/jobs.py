@@ -249,10 +249,12 @@ class Jobs:
         groups = workers.of_groups()
 
         def suits(job: Waiting, board: str) -> bool:
-            if job.is_foreground or board in groups.get(job.group or "", ()):
+            owner = groups.get(job.group or "")
+            if job.is_foreground or (owner is not None and owner.runs(job, board)):
                 return True
             return any(
-                job.id not in leaves and job.content not in leaves for leaves in left.get(board, ())
+                not any(one in leaves for one in (job.id, *job.contents))
+                for leaves in left.get(board, ())
             )
 
         return suits

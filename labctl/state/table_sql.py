@@ -133,6 +133,7 @@ FARM = (
         restarts INTEGER NOT NULL, -- 1: a unit that is broken off between its jobs is cancelled
         owner TEXT,
         boards TEXT NOT NULL, -- on which its owner runs its jobs, where no worker does
+        leaves TEXT NOT NULL, -- jobs and contents that its owner cannot run now
         expires DOUBLE PRECISION,
         made_at DOUBLE PRECISION NOT NULL
     )

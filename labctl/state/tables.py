@@ -206,8 +206,8 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
     },
     "job_group": {
         "id": _LINE, "kind": _one_of("batch", "nightly"), "name": _LINE, "submitter": _LINE,
-        "restarts": _COUNT, "owner": _LINE_0, "boards": _NAMES, "expires": _MOMENT_0,
-        "made_at": _MOMENT,
+        "restarts": _COUNT, "owner": _LINE_0, "boards": _NAMES, "leaves": _NAMES,
+        "expires": _MOMENT_0, "made_at": _MOMENT,
     },
     "job_content": {"sha256": _SHA256, "content": Column(_json_object, "{}")},
     "board_list": {"sha256": _SHA256, "place": _COUNT, "board": _LINE},

@@ -33,7 +33,7 @@ class Waiting:
     unit: str | None = None
     #: The board that is kept for it, after the last job of its unit.
     kept: str | None = None
-    #: SHA-256 of its content.
-    content: str = ""
+    #: SHA-256 of its content, of a unit of those of all its jobs.
+    contents: tuple[str, ...] = ()
     #: The board to which a job of a large group was dealt.
     home: str | None = None

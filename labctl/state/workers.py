@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from labctl.state import sql
 from labctl.state.events import clock
 from labctl.state.tables import insert, read
+from labctl.state.waiting import Waiting
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -49,6 +50,18 @@ class Worker:
         document = {**asdict(self), "is_alive": self.is_alive}
         del document["leaves"]
         return document
+
+
+@dataclass(frozen=True)
+class GroupOwner:
+    """What the owner of a group runs itself: its jobs on ``boards``, but not what it ``leaves``."""
+
+    boards: Collection[str]
+    leaves: frozenset[str]
+
+    def runs(self, job: Waiting, board: str) -> bool:
+        """Return True if it runs a job of its group on a board, now or soon."""
+        return board in self.boards and self.leaves.isdisjoint((job.id, *job.contents))
 
 
 class Workers:
@@ -98,12 +111,15 @@ class Workers:
 
         self._state.change(change)
 
-    def of_groups(self) -> Mapping[str, Collection[str]]:
-        """Return the boards on which the living owner of a group runs its jobs, by group."""
+    def of_groups(self) -> Mapping[str, "GroupOwner"]:
+        """Return the living owners of groups, by group."""
         alive = f"owner IS NOT NULL AND expires >= {self._state.now}"
-        rows = self._state.ask(f"SELECT id, boards FROM job_group WHERE {alive}", {})
-        found = [read("job_group", ("id", "boards"), row)[0] for row in rows]
-        return {one["id"]: frozenset(one["boards"]) for one in found}
+        rows = self._state.ask(f"SELECT id, boards, leaves FROM job_group WHERE {alive}", {})
+        found = [read("job_group", ("id", "boards", "leaves"), row)[0] for row in rows]
+        return {
+            one["id"]: GroupOwner(frozenset(one["boards"]), frozenset(one["leaves"]))
+            for one in found
+        }
 
     def remove(self, name: str) -> None:
         """Remove a worker that ended."""

@@ -3,9 +3,11 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -174,6 +176,24 @@ def test_the_next_job_of_the_same_holder_ends_it_too(board: Board) -> None:
     started = board.start(board.job("two"), "/bin/true")
     assert [one["pid"] for one in started["survivors"]] == [pid]  # type: ignore[attr-defined]
     assert not is_alive(pid)
+
+
+def test_what_stands_for_long_below_a_supervisor_that_hangs_is_ended_too(board: Board) -> None:
+    """It is no survivor as long as its supervisor lives."""
+    job = board.job()
+    script = f"setsid sh -c 'cd /; echo $$ >{board.pid}; exec sleep 606' & wait"
+    supervisor = board.start(job, "/bin/sh", "-c", script)["pid"]
+    assert isinstance(supervisor, int)
+    assert soon(lambda: board.pid.exists() and board.pid.read_text().strip())
+    pid = int(board.pid.read_text())
+    time.sleep(11)  # what is younger is looked at again and again
+    (job.directory / "started.json").unlink()  # as its job can
+    os.kill(supervisor, signal.SIGSTOP)
+    status, told = board.take()
+    assert status == 0, told
+    assert not is_alive(supervisor)
+    assert not is_alive(pid)
+    assert board.left() == []
 
 
 def test_a_job_of_another_board_of_this_host_goes_on(board: Board, tmp_path: Path) -> None:

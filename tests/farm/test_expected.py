@@ -54,3 +54,14 @@ def test_many_runs_with_other_parameters_hide_none_of_the_same_work(tmp_path: Pa
     assert recorded_seconds(lab, made(tmp_path, 114), ("rk1",)) == 1
     assert recorded_seconds(lab, made(tmp_path, 7), ("rk1",)) == 30
     assert recorded_seconds(lab, made(tmp_path, 99), ("rk1",)) is None
+
+
+def test_a_run_in_which_the_clock_was_set_back_tells_no_time(tmp_path: Path) -> None:
+    lab = LabFile(
+        tmp_path,
+        Lab(boards={"rk1": Board(target="rk3568", transport=LocalConfig(), workdir="/tmp/w")}),
+    )
+    ran(tmp_path, 1, tokens=7, seconds=-3600)
+    assert recorded_seconds(lab, made(tmp_path, 7), ("rk1",)) is None
+    ran(tmp_path, 2, tokens=7, seconds=40)
+    assert recorded_seconds(lab, made(tmp_path, 7), ("rk1",)) == 40

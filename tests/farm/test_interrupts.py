@@ -100,6 +100,30 @@ def test_ctrl_c_in_a_night_waits_for_the_runs_of_all_boards(tmp_path: Path) -> N
     assert sorted(done) == ["rk1", "rk2", "rk3"]
 
 
+def test_what_runs_is_not_broken_off_when_the_boards_of_a_night_end_after_each_other(
+    tmp_path: Path,
+) -> None:
+    executor, calls = night(tmp_path), list[str]()
+
+    class Serving:
+        host, name = "lab1", "lab1:1:ab"
+
+        def stop(self) -> None:
+            calls.append("stop")
+
+    executor.jobs._worker = Serving()  # type: ignore[assignment]
+
+    def work(board: str) -> None:
+        if board == "rk1":
+            interrupt()
+        assert executor.jobs.stopping.wait(60)
+        raise KeyboardInterrupt  # as before its next run
+
+    with pytest.raises(KeyboardInterrupt):
+        executor.each(work, ["rk1", "rk2", "rk3"])
+    assert calls == ["stop"]  # a second one would interrupt what runs on the other boards
+
+
 def test_a_second_ctrl_c_in_a_night_breaks_off_the_runs_of_all_boards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -654,3 +654,17 @@ def test_a_plan_is_refused_only_where_it_cannot_work(
         state.leases.release(state.leases.acquire("rk2", purpose="a job"))
         state.workers.remove("lab2:1:ab")  # it was stopped: the night says so, and is not refused
         check_reach(lab, "rk2", "lab1")
+
+
+def test_a_job_that_the_night_took_back_has_not_begun(farm: Farm) -> None:
+    """Else its place in the journal counts as under way, and is measured after the night's end."""
+    jobs = farm.runs()
+    jobs._submit(ROW, "rk2", PAIR)
+    assert [jobs.has_begun(one) for one in PAIR] == [False, False]
+    farm.work()
+    jobs.withdraw([*PAIR])
+    assert farm.states() == {"a": "done", "b": "cancelled"}
+    assert [jobs.has_begun(one) for one in PAIR] == [True, False]
+    farm.state.jobs.submit(NewJob("other", {}, ("rk1",), id="c"))
+    farm.state.jobs.cancel("c", "wrong plan")
+    assert jobs.has_begun("c")

@@ -212,6 +212,39 @@ def test_a_night_that_goes_on_at_its_end_begins_no_run_and_takes_what_ended_mean
     assert len(going_on.withdrawn) == (2 if ends == "interrupted" else 0)
 
 
+def test_a_run_whose_job_was_taken_back_is_not_made_alone(tmp_path: Path) -> None:
+    """Hours may lie between it and the other run of its pair."""
+
+    class Cut(Elsewhere):
+        def measure(self, *given, **words):  # type: ignore[no-untyped-def]
+            if len(self.queue) == 2 and len(words["queued"]) == 1:
+                self.queue.pop(next(iter(words["queued"])))  # it waits
+                raise KeyboardInterrupt
+            return super().measure(*given, **words)
+
+    farm = Cut(Truth())
+    rows = plan_rows(farm, 2)[:1]
+    with pytest.raises(KeyboardInterrupt):
+        night_of(tmp_path, farm, rows).run()
+
+    class Late(Elsewhere):
+        def withdraw(self, jobs: Sequence[str]) -> None:
+            super().withdraw(jobs)
+            raise Killed
+
+    late = Late(Truth())
+    late.queue, late.clocks = farm.queue, {rows[0].board: 3600.0}
+    with pytest.raises(Killed):
+        night_of(tmp_path, late, rows, hours=1).run()
+    assert len(late.withdrawn) == 1
+    going_on = Elsewhere(Truth())  # the host's clock was set back meanwhile
+    going_on.queue, going_on.withdrawn = dict(farm.queue), late.withdrawn
+    night = night_of(tmp_path, going_on, rows, hours=1000)
+    night.run()
+    assert all(len(jobs) == 2 for jobs in going_on.together)
+    assert [one.side for one in night.state.entries if one.event == "failed"] == ["head"]
+
+
 @pytest.mark.parametrize("alone", [True, False])
 def test_without_a_worker_a_row_goes_to_an_equal_board_or_is_not_judged(
     tmp_path: Path, alone: bool

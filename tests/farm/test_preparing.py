@@ -10,6 +10,7 @@ from labctl.errors import ConfigError, HostError
 from labctl.farm import preparing
 from labctl.retry import wait_until
 from labctl.state import Job, LabState, NewJob
+from labctl.state.groups import NewGroup
 
 
 def large(name: str, *boards: str, number: int = 0) -> NewJob:
@@ -98,6 +99,47 @@ def test_jobs_that_need_the_same_input_keep_their_order(lab: LabFile, state: Lab
     serving.join(60)
     assert (inputs.asked, inputs.most) == (["j0"], 1)
     assert executor.ran == [(f"j{n}", "rk1") for n in range(3)]
+
+
+def test_a_unit_begins_once_the_inputs_of_all_its_jobs_are_here(
+    lab: LabFile, state: LabState
+) -> None:
+    """Between its jobs the board is kept for it: the fetching would part them."""
+    inputs, executor = Inputs(), Recorded()
+    second = NewJob("head", {"version": 1, "large": 0}, ("rk1",), id="head", unit="u")
+    state.jobs.submit(new_job("good", "rk1", unit="u"), second, new_job("other", "rk1"))
+    worker = made_worker(lab, executor, "rk1")
+    worker.inputs, worker.prepare = inputs.of, inputs.prepare
+    serving = threading.Thread(target=worker.run, kwargs={"until_empty": True})
+    serving.start()
+    try:
+        assert wait_until(lambda: bool(inputs.asked), timeout=60, interval=0.02)
+        assert wait_until(lambda: bool(executor.ran), timeout=60, interval=0.02)
+    finally:
+        inputs.arrive.set()
+        serving.join(60)
+    assert inputs.asked == ["head"]
+    assert executor.ran == [(name, "rk1") for name in ("other", "good", "head")]
+
+
+def test_the_owner_of_a_group_lets_others_have_the_board_while_inputs_are_fetched(
+    lab: LabFile, state: LabState
+) -> None:
+    inputs = Inputs()
+    worker = made_worker(lab, Recorded(), "rk1")
+    worker.inputs, worker.prepare, worker.group = inputs.of, inputs.prepare, "g"
+    group = NewGroup("g", "batch", "night", "ann@pc")
+    state.groups.own(group, worker.name, boards=["rk1"])
+    state.jobs.submit(
+        NewJob("big", {"version": 1, "large": 0}, ("rk1",), id="big", group_id="g"),
+        new_job("mine", "rk1", runner="process"),
+    )
+    with worker.beside() as check:
+        assert wait_until(
+            lambda: state.jobs.claim_own("mine", ["rk1"], "process"), timeout=60, interval=0.02
+        )
+        check()
+        inputs.arrive.set()
 
 
 def test_an_input_that_arrives_meanwhile_lets_no_later_job_pass(

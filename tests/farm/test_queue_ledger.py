@@ -226,6 +226,19 @@ def test_a_file_that_is_another_one_here_is_refused(
         content.check(host.root)
 
 
+def test_a_file_that_cannot_be_looked_for_is_left_to_the_attempt(
+    labs: tuple[LabFile, LabFile],
+) -> None:
+    """The look for all jobs goes on: a worker without it serves nobody."""
+    desk, host = labs
+    document = _submitted(desk).document()
+    document["files"] = {"x" * 300: "0" * 64}
+    state = lab_state(host)
+    state.jobs.submit(NewJob("odd", document, ("rk1",), id="odd"))
+    inputs = QueueLedger(host, state, None, print).inputs(state.jobs.find("odd"))
+    assert [is_here() for name, is_here in inputs.items() if name.startswith("file ")] == [True]
+
+
 def test_a_host_without_a_store_says_which_file_it_lacks(labs: tuple[LabFile, LabFile]) -> None:
     desk, host = labs
     _submitted(desk)

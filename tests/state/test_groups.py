@@ -271,6 +271,22 @@ def test_a_job_that_its_worker_leaves_to_others_keeps_nobody_waiting(state: LabS
         assert (found and found.id) == claimed
 
 
+@pytest.mark.parametrize("left", ["lacking", "its content"])
+def test_a_job_that_the_owner_of_its_group_leaves_keeps_nobody_waiting(
+    state: LabState, left: str
+) -> None:
+    """As while its inputs are fetched: the board is idle."""
+    state.groups.own(NewGroup("g", "batch", "night", "ann@pc"), "me", boards=["rk1"])
+    state.jobs.submit(job("lacking", "rk1", group_id="g"), job("mine", "rk1", runner="process"))
+    if left == "its content":
+        ((_, left),) = state.jobs.waiting_contents(["rk1"])
+    assert state.jobs.claim_own("mine", ["rk1"], "process") is None
+    state.groups.tell_leaves("g", "another", [left])
+    assert state.jobs.claim_own("mine", ["rk1"], "process") is None
+    state.groups.tell_leaves("g", "me", [left])
+    assert state.jobs.claim_own("mine", ["rk1"], "process") is not None
+
+
 def test_of_two_groups_each_leaves_the_others_board_free_in_its_turn(state: LabState) -> None:
     for name in ("g", "h"):
         state.groups.own(NewGroup(name, "batch", "night", "ann@pc"), f"by {name}", boards=["rk1"])

@@ -394,3 +394,13 @@ def test_boards_that_break_under_two_jobs_at_once_blame_neither(state: LabState)
         found(state, board, "good")
     over = broke(state, "rk3")
     assert (over.state, over.blame) == ("done", Blame.INFRA)
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0])
+def test_a_group_with_a_length_that_no_job_can_have_is_refused(
+    state: LabState, seconds: float
+) -> None:
+    boards = tuple(f"b{number}" for number in range(20))
+    group = [job("q8", boards=boards, group_id="g", expected_seconds=seconds) for _ in range(40)]
+    with pytest.raises(ConfigError, match="expected_seconds"):
+        state.jobs.submit(*group)

@@ -27,9 +27,8 @@
 #define AGAIN_NS (5 * NS_PER_MS)
 #define CLEAN_LOOKS 10
 #define OWN_MAX 64
-/* Processes that stand this long are looked at so many times. */
+/* Processes that stand this long are looked at twice. */
 #define OLD_SECONDS 10
-#define OLD_LOOKS 2
 #define PIDS (1 << 22) /* Linux has no greater number */
 
 /* FNV-1a. */
@@ -67,7 +66,9 @@ struct hunt {
     int64_t grace_end_ns; /* for supervisors that are just about to end */
     uint64_t own_limit, mark;
     bool quick; /* without the signs that take long to look at */
-    int looks;
+    /* Two looks at old processes, of which the first was a full one: a bit for each without a sign of its
+     * own. NULL: all are looked at each time. */
+    unsigned char *innocent[2];
     uint64_t old_until; /* who has started before is old, in clock ticks after the boot */
     pid_t own[OWN_MAX];
     size_t own_count;
@@ -242,35 +243,40 @@ static bool stands_alone(const struct hunt *hunt, struct process process)
     return true;
 }
 
-/* How a process shows that it is a survivor; NULL: it does not. */
-static const char *sign_of(const struct hunt *hunt, const struct process *process)
+static bool is_noted(const unsigned char *innocent, pid_t pid)
 {
-    const char *sign = NULL;
-    if (is_supervisor(hunt, process->pid, NULL)) /* on a board its parent is the first process */
-        return hunt->ended && is_supervisor(hunt, process->pid, hunt->ended) ? "supervisor" : NULL;
-    if (is_marked(hunt, process->pid))
-        sign = "limit";
-    else if (carries_job(hunt, process->pid))
-        sign = "environment";
-    else if (hunt->quick)
-        return NULL;
-    else if ((sign = place(hunt, process->pid)) && !stands_alone(hunt, *process))
-        return NULL;
-    return sign && !is_supervised(hunt, *process) ? sign : NULL;
-}
-
-/* The old processes that have no sign: a bit for each. */
-static unsigned char innocent[PIDS / 8];
-
-static bool is_innocent(pid_t pid)
-{
-    return pid < PIDS && innocent[pid / 8] & (1 << pid % 8);
+    return innocent && pid < PIDS && innocent[pid / 8] & (1 << pid % 8);
 }
 
 static void note_innocent(const struct hunt *hunt, const struct process *process)
 {
-    if (hunt->looks >= OLD_LOOKS && process->started < hunt->old_until && process->pid < PIDS)
+    const bool again = is_noted(hunt->innocent[0], process->pid);
+    unsigned char *const innocent = hunt->innocent[again];
+    if (innocent && (again || !hunt->quick) && process->started < hunt->old_until &&
+        process->pid < PIDS)
         innocent[process->pid / 8] |= (unsigned char)(1 << process->pid % 8);
+}
+
+/* How a process shows that it is a survivor; NULL: it does not. Who has a sign of its own, and is none
+ * because of who stands above it, becomes one when those end. */
+static const char *sign_of(const struct hunt *hunt, const struct process *process)
+{
+    const char *sign = NULL;
+    if (is_supervisor(hunt, process->pid, NULL)) { /* on a board its parent is the first process */
+        if (hunt->ended && is_supervisor(hunt, process->pid, hunt->ended))
+            return "supervisor";
+        note_innocent(hunt, process);
+        return NULL;
+    }
+    if (is_marked(hunt, process->pid))
+        sign = "limit";
+    else if (carries_job(hunt, process->pid))
+        sign = "environment";
+    else if (!hunt->quick && (sign = place(hunt, process->pid)) && !stands_alone(hunt, *process))
+        return NULL;
+    if (!sign)
+        note_innocent(hunt, process);
+    return sign && !is_supervised(hunt, *process) ? sign : NULL;
 }
 
 /* This process, and who waits for it. */
@@ -309,7 +315,7 @@ static bool next_process(const struct hunt *hunt, DIR *proc, struct process *pro
 {
     for (struct dirent *entry; (entry = readdir(proc));) {
         const pid_t pid = isdigit((unsigned char)*entry->d_name) ? (pid_t)atoi(entry->d_name) : 0;
-        if (pid <= 0 || is_innocent(pid) || !read_process(pid, process) || process->zombie)
+        if (pid <= 0 || is_noted(hunt->innocent[1], pid) || !read_process(pid, process) || process->zombie)
             continue;
         if (process->kernel)
             note_innocent(hunt, process);
@@ -321,18 +327,15 @@ static bool next_process(const struct hunt *hunt, DIR *proc, struct process *pro
 
 /* One look at all processes; how many there were. Each is killed at once: who forks and ends all the
  * time is another one a moment later. */
-static int look(struct hunt *hunt, struct survivors *found)
+static int look(const struct hunt *hunt, struct survivors *found)
 {
     struct process one;
     int seen = 0;
     DIR *proc = opendir("/proc");
-    hunt->looks++;
     while (proc && next_process(hunt, proc, &one)) {
         const char *sign = sign_of(hunt, &one);
         const bool waits = sign && strcmp(sign, "supervisor") == 0 &&
                            monotonic_ns() < hunt->grace_end_ns;
-        if (!sign)
-            note_innocent(hunt, &one);
         if (!sign || (kill(one.pid, waits ? SIGTERM : SIGKILL) != 0 && errno == ESRCH))
             continue;
         seen++;
@@ -390,8 +393,10 @@ bool survivors_end(const char *jobs, const char *ended, int64_t ns, struct survi
     static struct hunt hunt;
     const int64_t until = monotonic_ns() + ns;
     const struct timespec pause = { .tv_nsec = AGAIN_NS };
-    bool any = false;
+    bool any = false, good = true;
     prepare(&hunt, jobs, ended);
+    for (int i = 0; i < 2; i++) /* not static: the supervisor locks what is */
+        hunt.innocent[i] = calloc(PIDS / 8, 1);
     /* A look may miss who forks all the time, and right after an exec a process has no environment. So
      * there are several, unless nothing is found and no process was started meanwhile. Who started
      * long before is looked at twice: a busy host has hundreds. */
@@ -406,12 +411,16 @@ bool survivors_end(const char *jobs, const char *ended, int64_t ns, struct survi
             break;
         }
         hunt.quick = !any;
-        if (monotonic_ns() >= until)
-            return clean > 0;
+        if (monotonic_ns() >= until) {
+            good = clean > 0;
+            break;
+        }
         if (any)
             nanosleep(&pause, NULL);
     }
-    return true;
+    for (int i = 0; i < 2; i++)
+        free(hunt.innocent[i]);
+    return good;
 }
 
 void survivors_write(const struct survivors *found, struct json *json)

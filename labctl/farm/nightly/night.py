@@ -7,7 +7,7 @@ measured one after the other, the most valuable first; boards work in parallel.
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from labctl.errors import Blame, ConfigError, InfraError, JobError, LabctlError
+from labctl.errors import Blame, ConfigError, HostError, InfraError, JobError, LabctlError
 from labctl.farm.nightly.budget import LOOKS
 from labctl.farm.nightly.executor import GOOD, HEAD, Built, Executor
 from labctl.farm.nightly.judge import decided_look, excludes, finding, is_wild, slower
@@ -276,14 +276,20 @@ class Night:
         self.state.add(NightEntry.model_validate(step))
 
     def _queued(self, state: RowState, stage: Stage, number: int, order: Sequence[str]) -> Jobs:
-        """Return the jobs of the next runs; the journal has them by then."""
+        """Return the jobs of the next runs; the journal has them by then.
+
+        Raises HostError if the night took back a run whose pair is half done.
+        """
         jobs: Jobs = {}
+        is_begun = any((stage, number, side) in state.done for side in order)
         for side in order:
             place = (stage, number, side)
             if place in state.done:
                 continue
             known = state.jobs.get(place)
             job = self.executor.job(known)
+            if job != known and is_begun:
+                raise HostError("hours may lie between the runs of this pair")
             if job != known:
                 self._step(state, "queued", stage=stage, pair=number, side=side, job=job)
             jobs[job] = self.state.built[state.row.build, side]
@@ -309,8 +315,9 @@ class Night:
             if all(self._check(state, check) for check in checks):
                 self._leave_suspected(state, stage)
             return False
-        queued = self._queued(state, stage, number, order)
+        queued: Jobs = {}
         try:
+            queued = self._queued(state, stage, number, order)
             found = self.executor.measure(
                 row,
                 board,

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from typing import TypeVar
 
 from labctl import interrupts
@@ -88,6 +88,8 @@ class NightJobs:
     #: This night's own worker, and what raises the error that ended it early.
     _worker: Worker | None = None
     _check_worker: Callable[[], None] = lambda: None
+    #: Taken by the first who stops the worker: told again, it interrupts what runs.
+    _stopped: Lock = field(default_factory=Lock)
     #: Board -> when its worker was first missing, by the monotonic clock.
     _missed: dict[str, float] = field(default_factory=dict)
     #: Files that are in the shared store, by name and SHA-256.
@@ -121,9 +123,12 @@ class NightJobs:
             self._leave(worker)
 
     def stop(self) -> None:
-        """Let nothing new of the night begin, on any host; what runs now comes to its end."""
+        """Let nothing new of the night begin, on any host; what runs now comes to its end.
+
+        Called again, as for each board whose work ends then, it changes nothing.
+        """
         self.stopping.set()
-        if (worker := self._worker) is not None:
+        if (worker := self._worker) is not None and self._stopped.acquire(blocking=False):
             worker.stop()
             self._leave(worker)
 
@@ -144,18 +149,16 @@ class NightJobs:
         """
         if known is not None:
             found = self._get(known)
-            # Its worker stops one that runs soon.
-            words = {"running": found.stop, "cancelled": found.reason} if found else {}
-            if found is None or words.get(found.state) != _WITHDRAWN:
+            if found is None or not _is_withdrawn(found):
                 return known
         while self._get(new := new_job_id()) is not None:
             pass  # its run would be mistaken for this one's
         return new
 
     def has_begun(self, job: str) -> bool:
-        """Return True if a job runs or has ended."""
+        """Return True if a job runs or has ended, and the night did not take it back."""
         found = self._get(job)
-        return found is not None and found.state != "waiting"
+        return found is not None and found.state != "waiting" and not _is_withdrawn(found)
 
     def run(
         self, row: NightRow, board: str, queued: Mapping[str, Built], began: Callable[[str], None]
@@ -320,3 +323,8 @@ class NightJobs:
             f"run {job.run} is only on host {self._host_of(str(job.board))}: its worker"
             " sends it to the shared store when it starts again"
         )
+
+
+def _is_withdrawn(job: Job) -> bool:
+    """Return True if the night took a job back; its worker stops one that runs soon."""
+    return {"running": job.stop, "cancelled": job.reason}.get(job.state) == _WITHDRAWN
