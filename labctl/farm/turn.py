@@ -24,6 +24,7 @@ from labctl.errors import (
 from labctl.runs.record.directory import RunDirectory, run_directories
 from labctl.runs.record.under_way import last_board
 from labctl.state import Job, LabState, NewJob, StateLease
+from labctl.state.attempts import LEFT
 from labctl.state.job import claimed_by, worker_name
 from labctl.state.leases import busy, steady_seconds
 
@@ -192,6 +193,15 @@ class Turn:
         elif now is not None and now.state == "running":
             self._end(now, ExitStatus.INTERRUPTED)
 
+    def _is_cancelled(self) -> bool:
+        """Return True if somebody cancelled the job, also while it stands aside."""
+        job = self._claimed and self._state.jobs.get(self._claimed.id)
+        if job is None:
+            return False
+        # It has left the queue itself if the database was away for long: its run counts.
+        is_cancelled = job.state == "cancelled" and job.reason != LEFT
+        return is_cancelled or (job.state == "running" and job.stop is not None)
+
     @contextmanager
     def _alive(self) -> Iterator[None]:
         """Renew the job; its cancellation interrupts this process."""
@@ -205,7 +215,7 @@ class Turn:
                     if steady_seconds() >= due:
                         self._state.jobs.renew(self._worker)
                         due = steady_seconds() + seconds
-                    if self._state.jobs.to_stop(self._worker):
+                    if self._is_cancelled():
                         ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # by `&`
                         os.kill(os.getpid(), signal.SIGTERM if ignored else signal.SIGINT)
                         return

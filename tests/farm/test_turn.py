@@ -120,9 +120,10 @@ def test_a_run_that_is_cancelled_while_it_fetched_its_inputs_is_over(
     def use(_claimed: Job) -> int:
         with turn.aside():
             state.jobs.cancel(job.id, "wrong model")
+            threading.Event().wait(10)  # it is interrupted, and fetches nothing more
         return 0
 
-    with pytest.raises(LeaseLost, match="cancelled: wrong model"):
+    with pytest.raises(KeyboardInterrupt):
         turn.take(use, BoardBusy)
     assert state.jobs.find(job.id).reason == "wrong model"
 
