@@ -50,6 +50,7 @@ def full_queue(state: LabState) -> None:
         for number in range(len(BOARDS) + WAITING)
     ]
     state.jobs.submit(*jobs)
+    state.workers.give_sign("worker", "lab1", BOARDS, "1")
     assert len(state.jobs.claim(BOARDS, "worker")) == len(BOARDS)
 
 
