@@ -54,7 +54,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class GroupOwner:
-    """What the owner of a group runs itself: its jobs on ``boards``, but not what it ``leaves``."""
+    """The owner of a group runs its jobs on ``boards`` itself, but not what it ``leaves``."""
 
     boards: Collection[str]
     leaves: frozenset[str]
