@@ -54,7 +54,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class GroupOwner:
-    """The owner of a group runs its jobs on ``boards`` itself, but not what it ``leaves``."""
+    """The owner of a group; it runs its jobs on ``boards`` itself, but not what it ``leaves``."""
 
     boards: Collection[str]
     leaves: frozenset[str]
