@@ -131,12 +131,18 @@ class Turn:
     def aside(self) -> Iterator[None]:
         """Let others have the board in this context; at its end wait for the same board again.
 
-        Raises what :meth:`take` raises. After an error the job is cancelled.
+        Raises what :meth:`take` raises. An error ends the job, with the blame of the error.
         """
         claimed = self._claimed
         assert claimed is not None
         self._state.jobs.step_aside(claimed, "its inputs are fetched")
-        yield
+        try:
+            yield
+        except LabctlError as error:
+            self._state.groups.give_up(
+                [claimed.id], error.message, blame=error.blame, exit_status=error.exit_status
+            )
+            raise
         while self._look(claimed, (str(claimed.board),)) is None:
             self._report_place(claimed)
             interrupts.sleep(self._look_seconds)

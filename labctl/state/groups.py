@@ -195,15 +195,22 @@ class Groups:
         found = self._state.asking(lambda ask: jobs_where(ask, where, {"group": group}))
         return {job.id: job.damaged for job in found if job.damaged}
 
-    def give_up(self, jobs: Collection[str], reason: str, *, blame: Blame = Blame.INFRA) -> None:
-        """End jobs that wait, since no board is left for them."""
+    def give_up(
+        self,
+        jobs: Collection[str],
+        reason: str,
+        *,
+        blame: Blame = Blame.INFRA,
+        exit_status: int = ExitStatus.INFRA,
+    ) -> None:
+        """End jobs that wait: no board is left for them, or their inputs cannot be had."""
 
         def change(connection: "Connection") -> None:
             now, why = clock(connection, self._state.now), short_line(reason)
             for job in jobs:
                 where = "id = :id AND state = 'waiting'"
                 for found in jobs_where(sql.asker(connection), where, {"id": job}):
-                    end(connection, found, now, why, exit_status=ExitStatus.INFRA, blame=blame)
+                    end(connection, found, now, why, exit_status=exit_status, blame=blame)
 
         self._state.change(change)
 

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from labctl.config.lab import Lab, LabFile
-from labctl.errors import BoardBusy, BoardOutOfService, HostError, LeaseLost
+from labctl.errors import (
+    BoardBusy,
+    BoardOutOfService,
+    ConfigError,
+    HostError,
+    LabctlError,
+    LeaseLost,
+)
 from labctl.farm.turn import Place, Turn
 from labctl.retry import wait_until
 from labctl.state import Health, Job, LabState, NewJob, lab_state
@@ -80,18 +87,28 @@ def test_others_have_the_board_while_the_inputs_of_a_run_are_fetched(
     assert (state.jobs.find("later").state, state.jobs.find(job.id).state) == ("done", "done")
 
 
-def test_a_run_whose_inputs_cannot_be_fetched_is_over(state: LabState, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "end"),
+    [
+        (HostError("no such host"), (3, "infra", "no such host")),
+        (ConfigError("no such model"), (2, "config", "no such model")),
+    ],
+)
+def test_a_run_whose_inputs_cannot_be_fetched_is_over(
+    state: LabState, tmp_path: Path, error: LabctlError, end: tuple[int, str, str]
+) -> None:
     job = NewJob("q8", {}, ("rk1",), runner="process")
     turn = Turn(state, tmp_path, job, lambda _: None, print, **OFTEN)
 
     def use(_claimed: Job) -> int:
         with turn.aside():
-            raise HostError("no such host")
+            raise error
 
-    with pytest.raises(HostError, match="no such host"):
+    with pytest.raises(type(error), match="no such"):
         turn.take(use, BoardBusy)
     ended = state.jobs.find(job.id)
-    assert (ended.state, ended.reason) == ("cancelled", "no such host")
+    assert ended.state == "done"
+    assert (ended.exit_status, ended.blame, ended.reason) == end
 
 
 def test_a_run_that_died_while_it_fetched_its_inputs_is_over(state: LabState) -> None:
