@@ -439,8 +439,10 @@ def remove_old(connection: "Connection", now: float) -> None:
     """Remove some of the jobs that ended long ago, or wait in a group that was left long ago."""
     asked = {"before": now - _KEPT_SECONDS, "most": _MOST_REMOVED}
     ended = "ended_at BETWEEN 0 AND :before AND state IN ('done', 'cancelled') ORDER BY ended_at"
+    lately = "SELECT group_id FROM job WHERE group_id IS NOT NULL AND ended_at >= :before"
     gone = "SELECT id FROM job_group WHERE owner IS NOT NULL AND made_at < :before"
-    left = f"state = 'waiting' AND group_id IN ({gone} AND expires < :before)"
+    gone = f"{gone} AND expires < :before AND id NOT IN ({lately})"
+    left = f"state = 'waiting' AND group_id IN ({gone})"
     ask = sql.asker(connection)
     rows = [
         row
