@@ -21,6 +21,8 @@ class Stage(StrEnum):
     BISECT = "bisect"
     #: The comparison that names a commit.
     PROVE = "prove"
+    #: Both sides are the same program: what differs is chance.
+    SAME = "same"
 
 
 class NightVerdict(StrEnum):
@@ -31,8 +33,11 @@ class NightVerdict(StrEnum):
     FAILS = "fails"
     DOES_NOT_BUILD = "does not build"
     SUSPECTED = "suspected"
+    #: The board's runs have a rhythm or drift.
+    NOT_JUDGED = "not judged"
     NOT_MONITORED = "not monitored"
     NOT_MEASURED = "not measured"
+    SAME = "same program"
 
 
 class NightRow(Record):
@@ -46,6 +51,19 @@ class NightRow(Record):
     variants: tuple[str, ...]
     seconds: float = Field(description="expected duration of one run of the recipe")
     noise: float | None = Field(None, description="of one run's value, of its logarithm")
+    noise_degrees: float | None = Field(None, description="degrees of freedom of the noise")
+    scatter_error: float = Field(
+        0.01 / 30, description="probability with which chance alone shows a sound board as looping"
+    )
+    is_too_noisy: bool = Field(
+        default=False,
+        description="no useful number of pairs finds the slowdown; it is only watched",
+    )
+    required: bool = Field(default=True, description="the last good moves only if this row is good")
+    accepted: dict[str, float] = Field(
+        default_factory=dict, description="accepted time of head over the last good, by variant"
+    )
+    accepted_at: str | None = Field(None, description="source of head when it was accepted")
     value: float = Field(1.0, description="rows of more value are measured first")
     find: float = Field(0.05, description="slowdown that the row must find")
     practical: float = 0.02
@@ -54,11 +72,6 @@ class NightRow(Record):
     look: int = Field(description="pairs of each look of the confirmation")
     mde: float | None = Field(None, description="smallest slowdown that it can find in its time")
     unmonitored: str | None = Field(None, description="reason why it is not measured")
-
-    @property
-    def is_too_noisy(self) -> bool:
-        """True if no number of pairs can find the required slowdown."""
-        return self.unmonitored is not None and not self.screen
 
 
 class NightRecord(FileRecord):
@@ -89,7 +102,7 @@ class NightEntry(FileRecord):
     has answered, and a run of a row begins, with its id. ``measured``, ``failed``: its end; after
     ``failed`` both runs of its pair begin again. ``moved``: the row goes to another board.
     ``confirming``: the screening is over, and ``count`` variants continue. ``gave-up``: the row or
-    the bisection cannot continue.
+    the bisection cannot continue. ``searched``: the end of the search for a build's commit.
     """
 
     event: Literal[
@@ -102,17 +115,20 @@ class NightEntry(FileRecord):
         "moved",
         "confirming",
         "gave-up",
+        "searched",
     ]
     at: float = Field(description="seconds since 1970")
     build: str | None = None
     side: str | None = None
-    key: str | None = Field(None, description="of the artifact: equal where the program is")
+    key: str | None = Field(None, description="of the artifact")
+    program: str | None = Field(None, description="digest of the deployed files")
     version: str | None = Field(None, description="label by which recipes name the artifact")
     source: str | None = Field(None, description="revision, for people")
     row: str | None = None
     board: str | None = None
     stage: Stage | None = None
     pair: int | None = None
+    turn: int | None = Field(None, description="which run of its pair it was: 1 or 2")
     job: str | None = Field(None, description="of the queue, on a board of another host")
     run: str | None = None
     values: dict[str, float] | None = Field(None, description="time by variant: less is faster")
@@ -121,12 +137,14 @@ class NightEntry(FileRecord):
     execution: str | None = None
     failure: Failure | None = None
     reason: str | None = None
+    search: "CommitSearch | None" = None
 
 
 class NightFinding(Record):
     """Verdict on one variant of a row, with its evidence."""
 
     row: str
+    build: str = Field("", description="with its target, as in the night's builds")
     variant: str
     board: str
     verdict: NightVerdict
@@ -140,17 +158,41 @@ class NightFinding(Record):
     mde: float | None = None
     execution: str | None = None
     runs: tuple[str, ...] = ()
+    accepted: float | None = Field(None, description="accepted time of head over the last good")
+    since: str | None = Field(None, description="first of the nights that show the same slowdown")
 
 
 class CommitSearch(Record):
-    """Search for the commit of a confirmed slowdown. ``first`` is None where it is a range."""
+    """Search for the commit of a confirmed slowdown.
+
+    ``named``: ``first`` is the first slow commit. ``range``: it is one of the candidates. ``none``:
+    head is not slower any more. ``unknown``: nothing could be searched. It is not ``complete``
+    where the time ran out, or the board failed.
+    """
 
     build: str
     row: str
+    outcome: Literal["named", "range", "none", "unknown"]
     first: str | None
     candidates: tuple[str, ...]
     reason: str
     pairs: int
+    complete: bool = Field(default=True)
+
+
+class SamePrograms(Record):
+    """Pairs of equal programs of the last nights: what they differ by is chance.
+
+    ``ratio``: time of one side over the other's, a geometric mean, with its 99 % interval;
+    ``beyond``: pairs that differ by the slowdown to find, or more.
+    """
+
+    nights: int
+    pairs: int
+    beyond: int
+    ratio: float
+    low: float
+    high: float
 
 
 class NightResult(FileRecord):
@@ -163,6 +205,10 @@ class NightResult(FileRecord):
     exit_status: int
     findings: tuple[NightFinding, ...]
     searches: tuple[CommitSearch, ...] = ()
+    headlines: tuple[str, ...] = Field(
+        (), description="what has no verdict for long, and what keeps the last good where it is"
+    )
+    same_programs: SamePrograms | None = None
     builds: dict[str, dict[str, str]] = Field(
         default_factory=dict, description="revision of each side, by build"
     )

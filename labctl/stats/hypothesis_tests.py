@@ -10,6 +10,7 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from labctl.stats.describe import mad, median
 from labctl.stats.intervals import student_cdf, student_quantile
@@ -37,31 +38,62 @@ def holm(probabilities: Sequence[float], error: float = 0.05) -> list[float]:
 
 #: Fewer repeats reach no small p-value, so that disagreeing would mean nothing.
 LEAST = 10
-#: Up to this many pairs all signs are tried; of more, a sample of them.
+#: Up to this many pairs all signs are tried; of more, their sums are counted in steps.
 _ALL_SIGNS = 16
-_SAMPLE = 20_000
+_STEPS = 20_000
 
 
-def sign_flip(differences: Sequence[float]) -> float:
+def sign_flip(differences: Sequence[float], *, one_sided: bool = False) -> float:
     """Return the p-value of "differences are as often positive as negative", two-sided.
 
     R. A. Fisher's test by randomisation (The Design of Experiments, 1935, section 21): how many of
-    all assignments of signs have a sum as far from 0 as the one seen. Of more than 16 pairs 20,000
-    are drawn, always the same ones.
+    all assignments of signs have a sum as far from 0 as the one seen; ``one_sided``: as large a
+    sum. Of more than 16 differences the sums are counted in steps of a size, and what that rounds
+    counts against the result (M. Pagano and D. Tritchler, J. American Statistical Association
+    78(382), 1983).
     """
     import numpy as np  # only where there are enough repeats
 
-    count = len(differences)
-    if count <= _ALL_SIGNS:
-        bits = np.arange(2**count)[:, None] >> np.arange(count)
-        signs = 1 - 2 * (bits & 1)
-    else:
-        signs = np.random.default_rng(1).choice((-1, 1), size=(_SAMPLE, count))
-        signs[0] = 1  # the one seen is one of them
     values = np.asarray(differences, dtype=float)
-    seen = abs(float(values.sum()))
+    if not one_sided and (seen := float(values.sum())) <= 0:
+        return 1.0 if seen == 0 else sign_flip([-value for value in differences])
+    sides = 1 if one_sided else 2
+    if len(values) > _ALL_SIGNS:
+        return min(1.0, sides * _share_of_sums(values))
+    bits = np.arange(2 ** len(values))[:, None] >> np.arange(len(values))
     # Sums of the same numbers in another order differ by rounding.
-    return float(np.mean(np.abs(signs @ values) >= seen * (1 - 1e-12)))
+    least = values.sum() - 1e-12 * np.abs(values).sum()
+    return min(1.0, sides * float(np.mean((1 - 2 * (bits & 1)) @ values >= least)))
+
+
+def least_differences(error: float) -> int:
+    """Return the fewest differences whose signs, if all are equal, have at most this p-value."""
+    return math.ceil(-math.log2(error))
+
+
+def f_tail(ratio: float, degrees: float, of_reference: float) -> float:
+    """Return the p-value of a ratio of two variances or a larger one (R. A. Fisher's F test)."""
+    from scipy.special import fdtrc
+
+    return float(fdtrc(degrees, of_reference, ratio))
+
+
+def _share_of_sums(values: Any) -> float:
+    """Return the share of all assignments of signs with a sum as large as the one seen."""
+    import numpy as np
+
+    sizes = np.abs(values)
+    if not sizes.any():
+        return 1.0
+    steps = np.rint(sizes / sizes.sum() * _STEPS).astype(int)
+    # By the sum of those that are positive, as the sum of all is twice that less all sizes.
+    shares = np.zeros(int(steps.sum()) + 1)
+    shares[0] = 1.0
+    for step in steps:
+        shares[step:] = (shares[step:] + shares[: len(shares) - step]) / 2
+        shares[:step] /= 2
+    seen = int(steps[values > 0].sum())
+    return float(shares[max(0, seen - len(steps) // 2) :].sum())
 
 
 def mann_whitney(values: Sequence[float], references: Sequence[float]) -> float:

@@ -1,5 +1,7 @@
 """Who is blamed in a night: a commit only for what its board cannot have done."""
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from labctl.errors import Blame, ProgramFailed
 from labctl.farm.nightly.executor import Measured
 from labctl.farm.nightly.last_good import new_good_runs
 from labctl.farm.nightly.results import exit_status
-from labctl.records.night import NightVerdict
+from labctl.records.night import NightFinding, NightResult, NightRow, NightVerdict
 
 QUIET = realistic(0.01)
 BLAMED = {NightVerdict.SLOWER, NightVerdict.FAILS, NightVerdict.DOES_NOT_BUILD}
@@ -125,24 +127,63 @@ def test_the_last_good_does_not_move_past_rows_that_were_not_measured(tmp_path: 
     farm = SimulatedFarm(3, QUIET, Truth())
     rows = plan_rows(farm, 10)
     farm.truth.slow = {row.name: 0.2 for row in rows[5:]}
-    night = night_of(tmp_path / "short", farm, rows, hours=0.09)
-    verdicts = {one.verdict for one in night.run()}
-    assert verdicts == {NightVerdict.GOOD, NightVerdict.NOT_MONITORED}
-    assert new_good_runs(night, "llama") == ()
+    night = night_of(tmp_path / "short", farm, rows, hours=0.14)
+    found = night.run()
+    assert {one.verdict for one in found} == {NightVerdict.GOOD, NightVerdict.NOT_MONITORED}
+    assert new_good_runs(night, "llama", []) == ()
 
     planned = [row.model_copy(update={"unmonitored": "no time"}) for row in rows[5:]]
     night = night_of(tmp_path / "planned", farm, [*rows[:5], *planned])
     night.run()
-    assert new_good_runs(night, "llama") == ()
+    assert new_good_runs(night, "llama", []) == ()
 
 
-def test_rows_that_are_too_noisy_for_any_night_do_not_hold_the_last_good(tmp_path: Path) -> None:
+def of_night(rows: Sequence[NightRow], **verdicts: NightVerdict) -> NightResult:
+    """The result of an earlier night, whose rows b0, b1, ... had these verdicts."""
+    found = [
+        NightFinding(row=row.name, variant="q8", board=row.board, verdict=verdict, reason="")
+        for row in rows
+        if (verdict := verdicts.get(row.board)) is not None
+    ]
+    began = datetime(2026, 11, 1, tzinfo=UTC)
+    return NightResult(
+        id="n", plan="p", started=began, finished=began, exit_status=0, findings=tuple(found)
+    )
+
+
+GOOD, OPEN, SLOWER = NightVerdict.GOOD, NightVerdict.NOT_MONITORED, NightVerdict.SLOWER
+
+
+@pytest.mark.parametrize(
+    ("past", "required", "moves"),
+    [
+        ([], True, False),
+        ([], False, True),  # the row is no condition
+        ([GOOD], True, True),
+        ([OPEN, GOOD], True, True),
+        ([OPEN, OPEN, GOOD], True, False),  # four nights, tonight included
+        ([SLOWER, GOOD], True, False),  # its last verdict is bad
+        ([SLOWER], False, True),
+    ],
+)
+def test_the_last_good_moves_if_each_row_was_good_in_the_last_three_nights(
+    tmp_path: Path, past: list[NightVerdict], required: bool, moves: bool
+) -> None:
     farm = SimulatedFarm(3, QUIET, Truth())
     rows = plan_rows(farm, 2)
-    noisy = rows[1].model_copy(update={"unmonitored": "too noisy", "screen": 0, "look": 0})
-    night = night_of(tmp_path, farm, [rows[0], noisy])
+    late = rows[1].model_copy(update={"unmonitored": "no time", "required": required})
+    night = night_of(tmp_path, farm, [rows[0], late])
     night.run()
-    assert new_good_runs(night, "llama")
+    nights = [of_night(rows, b0=GOOD, b1=verdict) for verdict in past]
+    assert bool(new_good_runs(night, "llama", nights)) == moves
+
+
+def test_a_night_in_which_nothing_is_good_moves_no_last_good(tmp_path: Path) -> None:
+    farm = SimulatedFarm(3, QUIET, Truth())
+    rows = [one.model_copy(update={"unmonitored": "no time"}) for one in plan_rows(farm, 2)]
+    night = night_of(tmp_path, farm, rows)
+    night.run()
+    assert new_good_runs(night, "llama", [of_night(rows, b0=GOOD, b1=GOOD)]) == ()
 
 
 def test_head_that_does_not_compile_is_said_of_rows_without_time_too(tmp_path: Path) -> None:

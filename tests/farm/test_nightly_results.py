@@ -29,6 +29,7 @@ def finding(
 ) -> NightFinding:
     return NightFinding(
         row="llama/q8@rk1",
+        build="llama/rk3568",
         variant="q8_0",
         board="rk1",
         verdict=verdict,
@@ -56,6 +57,7 @@ def result(*findings: NightFinding, night: str = "20261122T220000Z-n-abcdef") ->
     [
         ([finding(GOOD)], 0),
         ([finding(GOOD), finding(UNKNOWN)], 0),
+        ([finding(NightVerdict.SAME)], 0),
         ([finding(UNKNOWN)], 3),
         ([finding(GOOD), finding(LOST, Blame.INFRA)], 3),
         ([finding(GOOD), finding(LOST, Blame.CONFIG)], 2),
@@ -71,8 +73,11 @@ def test_strict_makes_a_failure_of_what_nobody_knows() -> None:
     assert exit_status([finding(GOOD), finding(UNKNOWN)], strict=True) == 1
 
 
-@pytest.mark.parametrize("verdict", [one for one in NightVerdict if one is not GOOD])
-def test_nothing_but_a_good_row_is_green(verdict: NightVerdict) -> None:
+SOUND = (GOOD, NightVerdict.SAME)
+
+
+@pytest.mark.parametrize("verdict", [one for one in NightVerdict if one not in SOUND])
+def test_nothing_but_a_good_row_or_the_same_program_is_green(verdict: NightVerdict) -> None:
     (case,) = suite_of(result(finding(verdict))).cases
     assert case.outcome != "passed"
 

@@ -110,6 +110,10 @@ def test_a_search_that_goes_on_sees_each_pair_as_it_was_and_once(
     found = search_commits(night_of(tmp_path, farm, [row]))
     before, runs = list(seen), dict(farm.runs)
     seen.clear()
+    journal = tmp_path / "night.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    assert '"searched"' in lines[-1]
+    journal.write_text("".join(lines[:-1]))  # it was killed before it could note the end
     assert search_commits(night_of(tmp_path, farm, [row])) == found
     assert (seen, farm.runs) == (before, runs)
 

@@ -23,6 +23,7 @@ echo token
 """
 #: A job that runs until `let_go`, however slow the host is.
 ENDLESS = ("--set", "seconds=-1")
+#: Boards of one host see each other's processes: to sample all of them costs too much.
 RECIPE = f"""\
 name: sleeping
 target: {agent_builds.HOST}
@@ -34,6 +35,7 @@ engine:
 models: {{none: {{file: models/any.bin}}}}
 parameters: {{seconds: 1.0, tokens: 1}}
 max_time: 5m
+sampling_interval: none
 """
 
 

@@ -43,6 +43,8 @@ class Truth:
     dead: dict[str, int] = field(default_factory=dict)
     #: Boards that are 8 % slow in half of their runs, as chance has it.
     flipping: frozenset[str] = frozenset()
+    #: What else each run of a board is slower by, as a logarithm: by its number, from 0.
+    disturbed: dict[str, Callable[[int], float]] = field(default_factory=dict)
     #: What speaks against boards in the lab's history.
     suspicious: dict[str, str] = field(default_factory=dict)
     unbuildable: frozenset[str] = frozenset()
@@ -55,6 +57,7 @@ class SimulatedFarm:
     """An executor whose runs are numbers. Each board has its own clock."""
 
     def __init__(self, seed: int, noise: Noise, truth: Truth):
+        self.seed = seed
         self.chance, self.chance_of_jobs = random.Random(seed), random.Random(seed)
         self.noise, self.truth = noise, truth
         self.clocks: dict[str | None, float] = {}
@@ -123,6 +126,8 @@ class SimulatedFarm:
             slow = self.truth.slow.get(row.name, 0.0) if built.version == HEAD else 0.0
         self.measured[board] = self.measured.get(board, 0) + 1
         level = math.log1p(slow) + self._of_window(board, self.measured[board])
+        if board in self.truth.disturbed:
+            level += self.truth.disturbed[board](self.measured[board] - 1)
         if board in self.truth.flipping and self.chance.random() < 0.5:
             level += math.log(1.08)
         values = {variant: math.exp(level + self._run()) for variant in row.variants}
@@ -173,6 +178,7 @@ def plan_rows(farm: SimulatedFarm, count: int, *, find: float = 0.05) -> list[Ni
                 variants=("q8",),
                 seconds=RUN_SECONDS,
                 noise=noise,
+                noise_degrees=PAST - 1.0,
                 find=find,
                 screen=pairs.screen,
                 look=pairs.look,
@@ -187,7 +193,7 @@ def night_of(
 ) -> Night:
     """The night of a folder: a new one, or the one whose journal is there."""
     record = NightRecord(
-        id="n",
+        id=f"n{farm.seed}",
         plan="simulated",
         started=datetime(2026, 11, 22, tzinfo=UTC),
         deadline=hours * 3600,
@@ -196,6 +202,62 @@ def night_of(
     )
     folder.mkdir(parents=True, exist_ok=True)
     return Night(record, NightState(folder, rows), farm)
+
+
+#: Forms of a rhythm: its level by the share of its cycle.
+FORMS: dict[str, Callable[[float], float]] = {
+    "wave": lambda share: (1 + math.cos(2 * math.pi * share)) / 2,
+    "half": lambda share: float(share < 0.5),
+    "spike": lambda share: float(share == 0),
+}
+
+
+def rhythm(runs: int, phase: int, form: str, size: float = 0.08) -> Callable[[int], float]:
+    """A rhythm of so many runs, whose slowest is ``size`` slower."""
+    return lambda number: math.log1p(size) * FORMS[form]((number + phase) % runs / runs)
+
+
+def _some_rhythm(chance: random.Random) -> Callable[[int], float]:
+    runs = chance.randrange(2, 9)
+    return rhythm(runs, chance.randrange(runs), chance.choice(sorted(FORMS)))
+
+
+def _drift(chance: random.Random) -> Callable[[int], float]:
+    """Up to 20 % in 50 runs, and in each second run up to 3 %."""
+    slope, second = chance.uniform(-0.004, 0.004), chance.uniform(-0.03, 0.03)
+    return lambda number: slope * min(number, 50) + second * (number % 2)
+
+
+def _outliers(chance: random.Random) -> Callable[[int], float]:
+    """One run in 15 is 10 to 60 % slower."""
+    return lambda _: math.log(chance.uniform(1.1, 1.6)) if chance.random() < 1 / 15 else 0.0
+
+
+def _restless(chance: random.Random) -> Callable[[int], float]:
+    """Far more noise than in the board's history, or a level that wanders."""
+    wanders, scale, level = chance.random() < 0.5, chance.uniform(0.02, 0.06), 0.0
+
+    def level_of(_: int) -> float:
+        nonlocal level
+        level = level * wanders + chance.gauss(0, scale)
+        return level
+
+    return level_of
+
+
+def _throttled(chance: random.Random) -> Callable[[int], float]:
+    """From some run on, for a while, a third slower."""
+    start, length = chance.randrange(40), chance.randrange(1, 30)
+    return lambda number: math.log(4 / 3) if start <= number < start + length else 0.0
+
+
+DISTURBANCES: dict[str, Callable[[random.Random], Callable[[int], float]]] = {
+    "rhythm": _some_rhythm,
+    "drift": _drift,
+    "outliers": _outliers,
+    "restless": _restless,
+    "throttled": _throttled,
+}
 
 
 def faults(chance: random.Random, rows: Sequence[NightRow]) -> Truth:
@@ -218,6 +280,10 @@ class Nights:
     false: int = 0
     blamed_wrong: int = 0
     suspected: int = 0
+    not_judged: int = 0
+    good: int = 0
+    #: Nights that called a board looping.
+    looping: int = 0
     pairs: list[int] = field(default_factory=list)
     unmeasured: int = 0
 
@@ -230,6 +296,8 @@ class Nights:
             one.blame == "job" for one in findings if one.row != planted and one.row not in slow
         )
         self.suspected += sum(one.verdict == "suspected" for one in findings)
+        self.not_judged += sum(one.verdict == "not judged" for one in findings)
+        self.good += sum(one.verdict == "good" for one in findings)
         self.unmeasured += sum(one.verdict == "not measured" for one in findings)
         self.pairs.append(sum(one.pairs for one in findings))
 
@@ -237,7 +305,8 @@ class Nights:
         mean = sum(self.pairs) / max(1, len(self.pairs))
         return (
             f"{self.nights} nights: {self.found} found, {self.false} with a false alarm,"
-            f" {self.suspected} rows suspected, {self.unmeasured} not measured,"
+            f" {self.good} rows good, {self.suspected} suspected, {self.not_judged} not judged,"
+            f" {self.unmeasured} not measured, {self.looping} nights with a looping board,"
             f" {mean:.0f} pairs a night"
         )
 
@@ -250,6 +319,7 @@ def simulate(
     sigma: float,
     planted: bool,
     with_faults: bool = True,
+    disturbed: str | None = None,
     seed: int = 0,
     workers: int = 1,
 ) -> Nights:
@@ -262,10 +332,12 @@ def simulate(
         sigma=sigma,
         planted=planted,
         with_faults=with_faults,
+        disturbed=disturbed,
         seed=seed,
     )
-    for findings, slow in _each(work, nights, workers):
+    for findings, slow, looping in _each(work, nights, workers):
         result.count(findings, slow)
+        result.looping += looping
     return result
 
 
@@ -277,17 +349,22 @@ def _findings(
     sigma: float,
     planted: bool,
     with_faults: bool,
+    disturbed: str | None,
     seed: int,
-) -> tuple[Sequence[NightFinding], str | None]:
-    """The findings of a night, and the row that was made slow."""
+) -> tuple[Sequence[NightFinding], str | None, bool]:
+    """The findings of a night, the row that was made slow, and whether a board was suspected."""
     chance = random.Random(f"{seed}-{number}")
     farm = SimulatedFarm(chance.randrange(2**32), realistic(sigma), Truth())
     plan = plan_rows(farm, rows)
     farm.truth = faults(chance, plan) if with_faults else Truth()
+    if disturbed:
+        boards = sorted({row.board for row in plan})
+        farm.truth.disturbed = {one: DISTURBANCES[disturbed](chance) for one in boards}
     slow = chance.choice(plan).name if planted else None
     if slow:
         farm.truth.slow = {slow: 0.05}
-    return night_of(folder / str(number), farm, plan).run(), slow
+    found = night_of(folder / str(number), farm, plan).run()
+    return found, slow, bool(farm.suspected)
 
 
 def _each(work: Callable[[int], R], count: int, workers: int) -> Iterator[R]:

@@ -45,6 +45,8 @@ class Bisection:
     noise: float
     #: Commits that cannot be built or run: they are skipped, as git does.
     skipped: set[int] = field(default_factory=set)
+    #: Commits that were compared with the one before them, and are not slower.
+    cleared: set[int] = field(default_factory=set)
     pairs: int = 0
 
     def __post_init__(self) -> None:
@@ -61,6 +63,11 @@ class Bisection:
             self._logs[first] += slow if before < first <= place else fast
         self.pairs += 1
 
+    def clear(self, places: Places) -> None:
+        """Note that none of some commits is the first slow one, whatever pairs said before."""
+        for place in range(places.first, places.last + 1):
+            self.cleared.add(place)
+
     def skip(self, place: int) -> None:
         """Note that a commit cannot be measured."""
         self.skipped.add(place)
@@ -68,8 +75,11 @@ class Bisection:
     @property
     def probabilities(self) -> list[float]:
         """Probability of each commit to be the first slow one."""
-        top = max(self._logs)
-        weights = [math.exp(log - top) for log in self._logs]
+        logs = [-math.inf if n in self.cleared else log for n, log in enumerate(self._logs)]
+        top = max(logs)
+        if top == -math.inf:
+            return [0.0] * self.count
+        weights = [math.exp(log - top) for log in logs]
         total = sum(weights)
         return [weight / total for weight in weights]
 

@@ -6,11 +6,15 @@ most probability FALSE_ALARM, split over the looks at all variants that go into 
 slow commit: the screening lets a slowdown of the size to find pass with at most MISSED, since a row
 passes only where its one-sided bound excludes it. The confirmation lets as many pass, over all its
 looks, and has the power FOUND.
+
+These hold for normal noise by Student's t, and for any other by the drawn order of each pair: both
+tests have to agree, so that no look decides before it has the pairs with which the second can.
 """
 
 import math
 from dataclasses import dataclass
 
+from labctl.stats.hypothesis_tests import least_differences
 from labctl.stats.power import least_difference, repeats_for_difference, repeats_for_exclusion
 
 #: Probability of a false alarm, over all rows of a night.
@@ -31,7 +35,10 @@ EXPECTED = 2
 MOST_PAIRS = 80
 #: Noise to plan a row with while its own is unknown.
 _USUAL_NOISE = 0.02
-_LEAST_SCREEN, _LEAST_LOOK = 4, 6
+#: False "looping" of a sound board, of all its rows in a month of nights.
+_LOOPING, _MONTH = 0.01, 30
+#: Pairs of equal programs of a row, in a night.
+SAME_PAIRS = 2
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,15 @@ def look_error(confirming: int) -> float:
     return FALSE_ALARM / (LOOKS * max(1, confirming))
 
 
+#: The fewest pairs that decide.
+LEAST = Pairs(least_differences(MISSED), least_differences(look_error(EXPECTED)))
+
+
+def scatter_error(rows: int) -> float:
+    """Return the error of each test of a board's scatter, with so many rows on it."""
+    return _LOOPING / _MONTH / max(1, rows)
+
+
 def plan_pairs(noise: float | None, find: float, practical: float) -> Pairs | None:
     """Return the pairs that find a slowdown of ``find``; None if no useful number does.
 
@@ -70,7 +86,7 @@ def plan_pairs(noise: float | None, find: float, practical: float) -> Pairs | No
     )
     if screen is None or confirm is None:
         return None
-    return Pairs(max(screen, _LEAST_SCREEN), max(math.ceil(confirm / 2), _LEAST_LOOK))
+    return Pairs(max(screen, LEAST.screen), max(math.ceil(confirm / 2), LEAST.look))
 
 
 def smallest_slowdown(noise: float, pairs: int, practical: float) -> float:

@@ -11,11 +11,16 @@ GOOD, HEAD = "good", "head"
 
 @dataclass(frozen=True)
 class Built:
-    """One side of a build. ``key`` is equal where the program is; ``source`` is for people."""
+    """One side of a build.
+
+    ``key`` is that of its artifact; ``program`` a digest of its deployed files, equal where each
+    byte is. ``source`` is for people.
+    """
 
     key: str
     version: str
     source: str
+    program: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ A board's verdict flips if a night contradicts the one before it on the same bui
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from statistics import stdev
 
@@ -14,12 +15,15 @@ from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import judged
 from labctl.config.lab import LabFile
 from labctl.errors import Blame
-from labctl.farm.nightly.budget import LOOKS, MISSED, look_error, smallest_slowdown
+from labctl.farm.nightly.budget import LOOKS, MISSED, MOST_PAIRS, look_error, smallest_slowdown
 from labctl.farm.nightly.nights import nights_of, past_result
 from labctl.farm.nightly.state import RowState
 from labctl.records.night import NightFinding, NightResult, NightRow, NightVerdict, Stage
 from labctl.state import LabState, lab_state
+from labctl.stats.hypothesis_tests import f_tail, least_differences, sign_flip
 from labctl.stats.log_ratio import LogRatio, paired
+from labctl.stats.rhythm import SHORTEST, Rhythm, find_rhythm
+from labctl.stats.scatter import pooled_scatter
 
 #: Author of a night's entries in the history of boards.
 NIGHTLY = "nightly"
@@ -41,7 +45,8 @@ def keep_flips(lab: LabFile, before: NightResult, now: NightResult) -> None:
     flipped: dict[str, list[tuple[NightFinding, NightFinding]]] = {}
     for one in now.findings:
         was = earlier.get((one.row, one.variant, one.board))
-        if was is not None and _contradict(was, one) and _builds(before, one) == _builds(now, one):
+        is_same = before.builds.get(one.build) == now.builds.get(one.build)
+        if was is not None and _contradict(was, one) and is_same:
             flipped.setdefault(one.board, []).append((was, one))
     state = lab_state(lab)
     kept = _kept(state, now.id)
@@ -63,12 +68,6 @@ def _contradict(was: NightFinding, one: NightFinding) -> bool:
     return measured and {was.verdict, one.verdict} == _FLIP
 
 
-def _builds(night: NightResult, one: NightFinding) -> Mapping[str, Mapping[str, str]]:
-    """Return the revisions of the build of a row, by target."""
-    name = one.row.partition("/")[0]
-    return {key: sides for key, sides in night.builds.items() if key.partition("/")[0] == name}
-
-
 def _kept(state: LabState, night: str) -> set[str]:
     flips = state.events.list(kinds=["flip"])
     return {event.board for event in flips if event.details.get("night") == night}
@@ -78,8 +77,8 @@ def _rows(pairs: Sequence[tuple[NightFinding, NightFinding]]) -> list[str]:
     return [f"{one.row} {one.variant}" for _, one in pairs]
 
 
-#: The board is at fault if pairs scatter this many times as much as in its history.
-_WILD = 2.0
+#: The board is at fault only if pairs scatter this many times as much as in its history.
+_WILD = 1.5
 #: A build is itself noisy if it scatters this many times as much as the other on that board.
 _OWN = 2.0
 #: Minimum number of pairs to judge their scatter.
@@ -91,18 +90,36 @@ def excludes(
 ) -> bool:
     """Return True if pairs show that head is not slower by ``find``, a share, or more.
 
-    ``error`` is the probability of this result for a head that is slower by exactly ``find``.
+    ``error`` is the probability of this result for a head that is slower by exactly ``find``, of
+    Student's test, and of the test of signs that the drawn order of each pair justifies.
     """
     return _excludes(tuple(good), tuple(head), find, error)
 
 
 @lru_cache(maxsize=4096)  # the same pairs are asked about before each further pair of a board
 def _excludes(good: tuple[float, ...], head: tuple[float, ...], find: float, error: float) -> bool:
-    return len(good) > 1 and paired(head, good).interval(1 - 2 * error).high < 1 + find
+    if len(good) < least_differences(error):
+        return False
+    if paired(head, good).interval(1 - 2 * error).high >= 1 + find:
+        return False
+    below = [math.log1p(find) - change for change in _changes(good, head)]
+    return sign_flip(below, one_sided=True) <= error
+
+
+def _changes(good: Sequence[float], head: Sequence[float]) -> list[float]:
+    return [math.log(b / a) for a, b in zip(good, head, strict=True)]
+
+
+def shows_slower(good: Sequence[float], head: Sequence[float]) -> bool:
+    """Return True if pairs show any slowdown, at the error of the screening."""
+    return len(good) > 1 and paired(head, good).interval(1 - 2 * MISSED).low > 1
 
 
 def compare_pairs(row: NightRow, good: Sequence[float], head: Sequence[float], error: float) -> Row:
-    """Compare both sides as ``labctl compare`` does two variants of one run."""
+    """Compare both sides as ``labctl compare`` does two variants of one run.
+
+    Head is slower only if the test of signs agrees, at the same error.
+    """
     plain = Row(
         left="last good",
         right="head",
@@ -115,7 +132,36 @@ def compare_pairs(row: NightRow, good: Sequence[float], head: Sequence[float], e
         right_repeats=len(head),
     )
     limits = Thresholds(row.same_within, row.practical, error)
-    return judged([(plain, estimate_pairs(head, good))], limits)[0]
+    found = judged([(plain, estimate_pairs(head, good))], limits)[0]
+    if found.verdict is not Verdict.SLOWER:
+        return found
+    if sign_flip(_changes(good, head), one_sided=True) <= error:
+        return found
+    reason = f"{len(good)} pairs in a drawn order do not show it at this error"
+    return replace(found, verdict=Verdict.CANT_TELL, reason=reason)
+
+
+def rhythm_of(state: RowState, variant: str) -> Rhythm | None:
+    """Return the rhythm of a row's runs, if it is as large as what matters; else None."""
+    confirm = state.turns(Stage.CONFIRM, variant)
+    found = find_rhythm(confirm or state.turns(Stage.SCREEN, variant))
+    return found if found and found.swing >= math.log1p(state.row.practical) else None
+
+
+def same_finding(state: RowState, variant: str) -> NightFinding:
+    """Return what is known of a variant whose sides are the same program: no verdict."""
+    good, _ = state.pairs(Stage.SAME, variant)
+    return NightFinding(
+        row=state.row.name,
+        build=state.row.build,
+        variant=variant,
+        board=state.board,
+        verdict=NightVerdict.SAME,
+        reason="head is the last good program, byte for byte: nothing to judge",
+        pairs=len(good),
+        execution=state.execution,
+        runs=tuple(state.runs),
+    )
 
 
 def finding(state: RowState, variant: str, confirming: int) -> NightFinding:
@@ -125,6 +171,7 @@ def finding(state: RowState, variant: str, confirming: int) -> NightFinding:
     good, head = confirm if confirm[0] else screen
     found = NightFinding(
         row=row.name,
+        build=row.build,
         variant=variant,
         board=state.board,
         verdict=NightVerdict.GOOD,
@@ -140,6 +187,12 @@ def finding(state: RowState, variant: str, confirming: int) -> NightFinding:
         interval = ratio.interval(level)
         shown = {"ratio": ratio.ratio, "low": interval.low, "high": interval.high, "level": level}
         found = found.model_copy(update=shown)
+    if accepted := row.accepted.get(variant):
+        found = found.model_copy(update={"accepted": accepted})
+    if rhythm := rhythm_of(state, variant):
+        return found.model_copy(
+            update={"verdict": NightVerdict.NOT_JUDGED, "reason": rhythm_text(rhythm)}
+        )
     if decided := slower(state, variant, confirming):
         return found.model_copy(
             update={
@@ -167,8 +220,19 @@ def slower(state: RowState, variant: str, confirming: int) -> Row | None:
     return None
 
 
+def rhythm_text(rhythm: Rhythm) -> str:
+    """Return why a row with a rhythm is not judged."""
+    swing = _percent(math.expm1(rhythm.swing))
+    if rhythm.runs == SHORTEST:
+        return f"rhythm of 2 runs: the second run of a pair differs from its first by {swing}"
+    return f"rhythm of {rhythm.runs} runs: the slowest is {swing} above the fastest"
+
+
 def is_wild(state: RowState, variant: str) -> bool:
-    """Return True if results of both builds scatter far more than in the board's history."""
+    """Return True if results of both builds scatter far more than in the board's history.
+
+    The ratio of both variances is tested (F test), at the error that a row has in a month.
+    """
     good, head = state.pairs(Stage.CONFIRM, variant)
     if not _scatters(state.row, good, head):
         return False
@@ -177,9 +241,13 @@ def is_wild(state: RowState, variant: str) -> bool:
 
 
 def _scatters(row: NightRow, good: Sequence[float], head: Sequence[float]) -> bool:
-    if row.noise is None or len(good) < _LEAST_WILD:
+    if not row.noise or not row.noise_degrees or len(good) < _LEAST_WILD:
         return False
-    return paired(head, good).noise > _WILD * row.noise
+    tonight = pooled_scatter([_changes(good, head)])
+    if tonight is None or tonight.sigma <= math.sqrt(2) * _WILD * row.noise:
+        return False
+    ratio = (tonight.sigma / row.noise) ** 2 / 2
+    return f_tail(ratio, tonight.degrees, row.noise_degrees) <= row.scatter_error
 
 
 def _scatter(values: Sequence[float]) -> float:
@@ -194,6 +262,8 @@ def decided_look(state: RowState, variant: str, confirming: int) -> bool:
         return True
     if not good or len(good) % look:
         return False
+    if rhythm_of(state, variant):
+        return True
     is_slower = slower(state, variant, confirming) is not None
     return is_slower or excludes(good, head, state.row.find, MISSED / LOOKS)
 
@@ -213,6 +283,10 @@ def _undecided(
 ) -> dict[str, object]:
     """Return the reason why a measured row is neither good nor slower."""
     confirm, head = pairs
+    if row.is_too_noisy and not confirm:
+        best = _percent(row.mde or 0.0)
+        reason = f"too noisy: {MOST_PAIRS} pairs find a slowdown of {best} at best"
+        return {"verdict": NightVerdict.NOT_MONITORED, "reason": reason}
     if len(screen) < row.screen:
         reason = f"the time ran out after {len(screen)} of {row.screen} pairs of the screening"
         return {"verdict": NightVerdict.NOT_MONITORED, "reason": reason}

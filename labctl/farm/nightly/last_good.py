@@ -1,12 +1,13 @@
 """The last good build of a nightly plan: a baseline of the lab, moved to head when head is good."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 
 from labctl.config.lab import LabFile
 from labctl.farm.nightly.executor import GOOD, HEAD
 from labctl.farm.nightly.night import Night
-from labctl.records.night import NightVerdict
+from labctl.farm.nightly.results import BLAMED, SOUND
+from labctl.records.night import NightFinding, NightResult, NightVerdict
 from labctl.state import lab_state
 
 
@@ -18,31 +19,35 @@ def baseline_name(plan: str, build: str) -> str:
     )
 
 
-def keep_good(
-    lab: LabFile, night: Night, build: str, name: str, say: Callable[[str], None]
-) -> None:
-    """Make head the last good build, as baseline ``name``, if the night shows that it is good."""
-    runs = new_good_runs(night, build)
-    if not runs:
-        return
+#: Nights in which each row has to be good, tonight included.
+GOOD_NIGHTS = 3
+#: Verdicts that say whether head is as fast as the last good.
+_JUDGED = (*SOUND, *BLAMED, NightVerdict.SUSPECTED)
+
+
+def keep_good(lab: LabFile, night: Night, build: str, name: str, runs: Sequence[str]) -> None:
+    """Make head the last good build: baseline ``name`` gets its runs."""
     note = f"the last good build of {build}, by night {night.record.id}"
     lab_state(lab).baselines.set(name, runs, note=note)
-    say(f"the last good build of {build} is head now: baseline {name}")
 
 
-def new_good_runs(night: Night, build: str) -> tuple[str, ...]:
-    """Return head's runs if the night shows that a build's head is good; else none.
+def new_good_runs(night: Night, build: str, past: Sequence[NightResult]) -> tuple[str, ...]:
+    """Return head's runs if nights show that a build's head is good; else none.
 
-    All variants of all rows must be good, except rows that are too noisy for any night: a row that
-    was not measured may be slow. Head must be another program.
+    Tonight some row must be good, and of each required row the last verdict within three nights.
+    Head must be another build.
     """
     sides = night.state.sides(build)
     if GOOD not in sides or HEAD not in sides or sides[GOOD].key == sides[HEAD].key:
         return ()
     states = [one for one in night.state.rows.values() if one.row.build == build]
-    names = {one.row.name for one in states if not one.row.is_too_noisy}
-    verdicts = {one.verdict for one in night.findings() if one.row in names}
-    if verdicts != {NightVerdict.GOOD}:
+    names = {one.row.name for one in states}
+    tonight = [one for one in night.findings() if one.row in names]
+    if not any(one.verdict in SOUND for one in tonight):
+        return ()
+    required = {one.row.name for one in states if one.row.required}
+    nights = [tonight, *(result.findings for result in past)]
+    if blocking_rows([one for one in tonight if one.row in required], nights):
         return ()
     runs = {
         state.row.name: entry.run
@@ -51,3 +56,29 @@ def new_good_runs(night: Night, build: str) -> tuple[str, ...]:
         if side == HEAD and entry.run
     }
     return tuple(runs.values())
+
+
+def blocking_rows(
+    findings: Sequence[NightFinding], nights: Sequence[Sequence[NightFinding]]
+) -> list[NightFinding]:
+    """Return those of tonight's findings that keep the last good where it is.
+
+    Their last verdict in three nights is bad, or there is none. ``nights``: the findings of each,
+    tonight's first.
+    """
+    return [one for one in findings if last_verdict(one, nights[:GOOD_NIGHTS]) not in SOUND]
+
+
+def last_verdict(
+    finding: NightFinding,
+    nights: Iterable[Sequence[NightFinding]],
+    judged: Sequence[NightVerdict] = _JUDGED,
+) -> NightVerdict | None:
+    """Return the last of some verdicts on a variant of a row; None: no night has one."""
+    found = (
+        one.verdict
+        for findings in nights
+        for one in findings
+        if (one.row, one.variant) == (finding.row, finding.variant) and one.verdict in judged
+    )
+    return next(found, None)

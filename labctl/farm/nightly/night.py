@@ -1,16 +1,30 @@
 """A night: screen each row against the last good build, then confirm what was not excluded.
 
+The order of each pair is drawn by a coin of its own: a board whose speed comes and goes in any
+rhythm favours no side, and the tests of :mod:`labctl.farm.nightly.judge` count on it.
+
 The journal decides everything: a killed night continues where it stopped. Rows of one board are
 measured one after the other, the most valuable first; boards work in parallel.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from labctl.errors import Blame, ConfigError, HostError, InfraError, JobError, LabctlError
-from labctl.farm.nightly.budget import LOOKS
+from labctl.farm.nightly.budget import LOOKS, SAME_PAIRS
 from labctl.farm.nightly.executor import GOOD, HEAD, Built, Executor
-from labctl.farm.nightly.judge import decided_look, excludes, finding, is_wild, slower
+from labctl.farm.nightly.judge import (
+    decided_look,
+    excludes,
+    finding,
+    is_wild,
+    rhythm_of,
+    rhythm_text,
+    same_finding,
+    shows_slower,
+    slower,
+)
 from labctl.farm.nightly.refusals import (
     Refusal,
     crashed,
@@ -55,6 +69,7 @@ class Night:
         Raises HostError where the journal cannot be written; all else is in the findings.
         """
         self._build()
+        self._measure_same()
         self._screen()
         self._confirm()
         return self.findings()
@@ -63,15 +78,22 @@ class Night:
         """Return what is known by now, in the order of the plan."""
         found = []
         for state in self.state.rows.values():
-            for variant in state.row.variants:
-                refused = self._refused(state)
-                one = (
-                    refusal(state, variant, *refused)
-                    if refused
-                    else finding(state, variant, self.state.confirming or 1)
-                )
-                found.append(self._trusted(one))
+            found += [self._finding(state, variant) for variant in state.row.variants]
         return tuple(found)
+
+    def _finding(self, state: RowState, variant: str) -> NightFinding:
+        if refused := self._refused(state):
+            return self._trusted(refusal(state, variant, *refused))
+        if self.state.is_same(state.row.build):
+            return same_finding(state, variant)
+        found = finding(state, variant, self.state.confirming or 1)
+        search = self.state.searches.get(state.row.build)
+        is_over = search is not None and search.row == state.row.name and search.outcome == "none"
+        if search is not None and is_over and found.verdict is NightVerdict.SLOWER:
+            reason = f"{found.reason}; {search.reason}"
+            update = {"verdict": NightVerdict.SUSPECTED, "blame": None, "reason": reason}
+            return found.model_copy(update=update)
+        return self._trusted(found)
 
     def _trusted(self, one: NightFinding) -> NightFinding:
         """Return a finding, without blame of the commit if only a suspected board shows it."""
@@ -113,6 +135,7 @@ class Night:
                     build=name,
                     side=side,
                     key=built.key,
+                    program=built.program,
                     version=built.version,
                     source=built.source,
                 )
@@ -121,15 +144,39 @@ class Night:
 
     def _refused(self, state: RowState) -> Refusal | None:
         """Return why a row has no measurements to judge; None: it has some, or can have some."""
-        refused = refused_build(self.state, state.row.build)
-        if (reason := state.row.unmonitored) and (
-            refused is None or refused[0] is NightVerdict.GOOD
-        ):
+        if refused := refused_build(self.state, state.row.build):
+            return refused
+        if self.state.is_same(state.row.build):
+            return None
+        if reason := state.row.unmonitored:
             return NightVerdict.NOT_MONITORED, None, reason
-        return refused or refused_runs(state)
+        return refused_runs(state)
 
     def _open_rows(self) -> list[RowState]:
-        return [state for state in self.state.rows.values() if not self._refused(state)]
+        return [
+            state
+            for state in self.state.rows.values()
+            if not self._refused(state) and not self.state.is_same(state.row.build)
+        ]
+
+    def _measure_same(self) -> None:
+        """Measure a few pairs of equal programs: they judge nothing but the nights themselves."""
+        boards = by_board(
+            state
+            for state in self.state.rows.values()
+            if not self._refused(state)
+            and not state.row.unmonitored
+            and self.state.is_same(state.row.build)
+        )
+
+        def serve(board: str) -> None:
+            for state in boards[board]:
+                for number in range(SAME_PAIRS):
+                    if not self.measure_pair(state, Stage.SAME, number):
+                        break
+
+        if boards:
+            self.executor.each(serve, list(boards))
 
     def _screen(self) -> None:
         if self.state.confirming is not None:
@@ -155,14 +202,21 @@ class Night:
                 return
 
     def _suspicious(self, state: RowState) -> list[str]:
-        """Return the variants of a screened row whose slowdown is not excluded."""
+        """Return the variants of a screened row whose slowdown is not excluded.
+
+        Of a row that is too noisy to exclude it: those that look slower.
+        """
         if self._needs_screening(state):
             return []
-        return [
-            variant
-            for variant in state.row.variants
-            if not excludes(*state.pairs(Stage.SCREEN, variant), state.row.find)
-        ]
+        row = state.row
+
+        def is_suspicious(variant: str) -> bool:
+            good, head = state.pairs(Stage.SCREEN, variant)
+            if row.is_too_noisy:
+                return shows_slower(good, head)
+            return not excludes(good, head, row.find)
+
+        return [variant for variant in row.variants if is_suspicious(variant)]
 
     def _confirm(self) -> None:
         self._until_settled(self._confirm_row, self._needs_confirming)
@@ -183,7 +237,15 @@ class Night:
                 break
             if not self.measure_pair(state, Stage.CONFIRM, number):
                 return
-        if any(is_wild(state, variant) for variant in self._suspicious(state)):
+        suspicious = self._suspicious(state)
+        rhythms = [found for one in suspicious if (found := rhythm_of(state, one))]
+        if rhythms and state.next_board:
+            reason = f"runs on board {state.board} have a {rhythm_text(rhythms[0])}"
+            failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=reason)
+            self._leave(state, failure, Stage.CONFIRM)
+        elif rhythms:
+            return
+        elif any(is_wild(state, variant) for variant in suspicious):
             reason = (
                 f"results on board {state.board} scatter far more than in its history:"
                 " the board is suspected, not the commit"
@@ -231,12 +293,11 @@ class Night:
         *,
         keep: float = 0.0,
     ) -> bool:
-        """Measure both sides alternately. Return False if the row cannot continue on this board.
+        """Measure both sides. Return False if the row cannot continue on this board.
 
-        The side that goes first alternates, so that a drift does not favour one. ``keep`` seconds
-        before the deadline no pair begins.
+        The side that goes first is drawn. ``keep`` seconds before the deadline no pair begins.
         """
-        order = sides if number % 2 == 0 else sides[::-1]
+        order = sides if self._coin(state, stage, number) else sides[::-1]
         places = [(stage, number, side) for side in order]
         begun = False
         while missing := [place for place in places if place not in state.done]:
@@ -248,6 +309,11 @@ class Night:
             if not self._measure(state, missing[0], order):
                 return False
         return True
+
+    def _coin(self, state: RowState, stage: Stage, number: int) -> bool:
+        """Throw the coin of a pair; a night that goes on throws it alike."""
+        words = (self.record.id, state.row.name, state.board, stage, str(number))
+        return bool(hashlib.sha256("\0".join(words).encode()).digest()[0] & 1)
 
     def _may_begin(
         self, state: RowState, stage: Stage, places: Sequence[Place], keep: float
@@ -304,16 +370,7 @@ class Night:
         stage, number, side = place
         built = self.state.built[row.build, side]
         where = {"stage": stage, "pair": number, "side": side}
-        if stage in SEARCHING:
-            if state.is_broken(side, searching=True):
-                return False
-        elif state.is_to_leave:
-            self._leave(state, crashed(state), stage)
-            return False
-        elif HEAD in order and state.is_broken(HEAD):
-            checks = [(Stage.CHECK, n, GOOD) for n in range(CHECKS)]
-            if all(self._check(state, check) for check in checks):
-                self._leave_suspected(state, stage)
+        if self._is_over(state, stage, side, order):
             return False
         queued: Jobs = {}
         try:
@@ -337,6 +394,7 @@ class Night:
             state,
             "measured",
             job=next(iter(queued)),
+            turn=order.index(side) + 1,
             run=found.run,
             values=dict(found.values),
             seconds=found.seconds,
@@ -344,6 +402,22 @@ class Night:
             **where,
         )
         return True
+
+    def _is_over(self, state: RowState, stage: Stage, side: str, order: Sequence[str]) -> bool:
+        """Return True if runs of a row failed so often that none of this stage begins here."""
+        if stage is Stage.SAME:
+            return state.has_failed
+        if stage in SEARCHING:
+            return state.is_broken(side, searching=True)
+        if state.is_to_leave:
+            self._leave(state, crashed(state), stage)
+            return True
+        if HEAD in order and state.is_broken(HEAD):
+            checks = [(Stage.CHECK, n, GOOD) for n in range(CHECKS)]
+            if all(self._check(state, check) for check in checks):
+                self._leave_suspected(state, stage)
+            return True
+        return False
 
     def _check(self, state: RowState, place: Place) -> bool:
         """Measure a run of the last good, until it comes to its end; as :meth:`_measure`."""

@@ -2,16 +2,19 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import median
 from typing import TypeVar
 
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, HostError
 from labctl.farm.nightly.executor import GOOD, HEAD
 from labctl.farm.nightly.state import JOURNAL, NightState, RowState
 from labctl.files import write_atomic
 from labctl.records import FileRecord, read_record
-from labctl.records.night import NightRecord, NightResult, Stage
+from labctl.records.night import NightRecord, NightResult, SamePrograms, Stage
+from labctl.stats.log_ratio import paired
+from labctl.stats.scatter import Scatter, pooled_scatter
 
 R = TypeVar("R", bound=FileRecord)
 
@@ -19,6 +22,8 @@ NIGHTS = "nights"
 RECORD, RESULT = "night.json", "result.json"
 #: Older nights say little about a board today.
 _RECENT = 30
+#: Nights from which the noise of a row is estimated: a board is repaired, too.
+_NOISE_NIGHTS = 10
 #: Fewer degrees of freedom say too little about the noise.
 _LEAST_DEGREES = 8
 
@@ -82,13 +87,28 @@ def past_findings(root: Path, plan: str) -> Sequence[Mapping[str, str]]:
     ]
 
 
-def past_noise(root: Path, plan: str) -> dict[str, float]:
-    """Return the noise of one run by row, from the pairs of past nights; none from few pairs.
+def past_results(root: Path, plan: str, before: str | None = None) -> list[NightResult]:
+    """Return the findings of the last nights, the newest first; of those before a night's id."""
+    folders = [one for one in nights_of(root, plan) if before is None or one.name < before]
+    return [found for one in folders[:_RECENT] if (found := past_result(one)) is not None]
 
-    It is the pooled standard deviation of the logarithms of pairs, divided by the square root of 2.
+
+@dataclass(frozen=True)
+class PastRow:
+    """What the last nights measured of a row, on its own board.
+
+    ``noise`` is that of one run's logarithm, from ten nights, one outlier bounded; ``seconds`` what
+    a run took from the end of the one before it in its pair; None: too few pairs.
     """
-    squares: dict[str, float] = {}
-    degrees: dict[str, int] = {}
+
+    noise: Scatter | None
+    seconds: float | None
+
+
+def past_rows(root: Path, plan: str) -> dict[str, PastRow]:
+    """Return what the last nights measured, by row."""
+    changes: dict[str, list[list[list[float]]]] = {}
+    took: dict[str, list[float]] = {}
     for folder in nights_of(root, plan)[:_RECENT]:
         if not (folder / JOURNAL).exists():
             continue
@@ -97,22 +117,70 @@ def past_noise(root: Path, plan: str) -> dict[str, float]:
         except ConfigError:
             continue  # damaged: nothing to read
         for name, state in states.items():
-            for logs in _pairs(state):
-                mean = fmean(logs)
-                squares[name] = squares.get(name, 0.0) + sum((x - mean) ** 2 for x in logs)
-                degrees[name] = degrees.get(name, 0) + len(logs) - 1
+            if state.board != state.row.board:
+                continue  # of another board
+            if found := list(_changes(state)):
+                changes.setdefault(name, []).append(found)
+            took.setdefault(name, []).extend(_between(state))
     return {
-        name: math.sqrt(squares[name] / count / 2)
-        for name, count in degrees.items()
-        if count >= _LEAST_DEGREES
+        name: PastRow(
+            _noise([one for night in changes.get(name, [])[:_NOISE_NIGHTS] for one in night]),
+            median(seconds) if seconds else None,
+        )
+        for name, seconds in took.items()
     }
 
 
-def _pairs(state: RowState) -> Iterator[list[float]]:
-    if state.board != state.row.board:
-        return  # of another board
+def _noise(groups: Sequence[Sequence[float]]) -> Scatter | None:
+    found = pooled_scatter(groups)
+    if found is None or sum(len(one) - 1 for one in groups) < _LEAST_DEGREES:
+        return None
+    return Scatter(found.sigma / math.sqrt(2), found.degrees)
+
+
+def _changes(state: RowState) -> Iterator[list[float]]:
+    """Yield the logarithms of pairs, one group for each variant and stage."""
     for variant in state.row.variants:
-        for stage in (Stage.SCREEN, Stage.CONFIRM):
-            good, head = state.pairs(stage, variant, (GOOD, HEAD))
+        for stage in (Stage.SCREEN, Stage.CONFIRM, Stage.SAME):
+            good, head = state.pairs(stage, variant)
             if len(good) > 1:
                 yield [math.log(b / a) for a, b in zip(good, head, strict=True)]
+
+
+def _between(state: RowState) -> Iterator[float]:
+    """Yield for each pair the time (s) from the end of its first run to that of its second."""
+    for (stage, number, side), entry in state.done.items():
+        other = state.done.get((stage, number, HEAD if side == GOOD else GOOD))
+        if entry.turn == 2 and other is not None:
+            yield max(0.0, entry.at - other.at)
+
+
+def same_programs(root: Path, plan: str, find: float) -> SamePrograms | None:
+    """Return what pairs of equal programs differed by in the last nights; None: too few pairs."""
+    logs: list[float] = []
+    nights = 0
+    for folder in nights_of(root, plan)[:_RECENT]:
+        try:
+            rows = NightState(folder, read_night(folder).rows).rows.values()
+        except (ConfigError, HostError):
+            continue
+        found = [
+            math.log(b / a)
+            for state in rows
+            for variant in state.row.variants
+            for a, b in zip(*state.pairs(Stage.SAME, variant), strict=True)
+        ]
+        logs += found
+        nights += bool(found)
+    if len(logs) < 2:
+        return None
+    ratio = paired([math.exp(one) for one in logs], [1.0] * len(logs))
+    interval = ratio.interval(0.99)
+    return SamePrograms(
+        nights=nights,
+        pairs=len(logs),
+        beyond=sum(abs(one) >= math.log1p(find) for one in logs),
+        ratio=ratio.ratio,
+        low=interval.low,
+        high=interval.high,
+    )

@@ -64,6 +64,8 @@ class NightRows(StrictModel):
     """Build to compare; by default the only one."""
     priority: Annotated[float, Field(gt=0, le=1000)] = 1.0
     """Worth of a verdict: rows with more of it for their time are measured first."""
+    required: bool = True
+    """The last good moves only if these rows are good."""
 
 
 class NightPlan(StrictModel):

@@ -2,6 +2,7 @@
 
 import hashlib
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,10 +16,17 @@ from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe, find_recipe
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
-from labctl.farm.nightly.budget import LOOKS, MOST_PAIRS, Pairs, plan_pairs, smallest_slowdown
+from labctl.farm.nightly.budget import (
+    LEAST,
+    LOOKS,
+    MOST_PAIRS,
+    plan_pairs,
+    scatter_error,
+    smallest_slowdown,
+)
 from labctl.farm.nightly.executor import Built
 from labctl.farm.nightly.hosts import check_reach
-from labctl.farm.nightly.nights import past_findings, past_noise
+from labctl.farm.nightly.nights import PastRow, past_findings, past_rows
 from labctl.farm.nightly.plan_file import NightPlan, NightRows
 from labctl.farm.selector import BoardSelector, select_boards
 from labctl.index import Filter
@@ -27,6 +35,7 @@ from labctl.runs import read_recipe
 from labctl.runs.record.history import last_seen
 from labctl.runs.record.repository import RunRepository
 from labctl.state import lab_state
+from labctl.stats.scatter import Scatter
 from labctl.stats.steps import noise
 
 #: Fewer nights of a series say too little about its noise.
@@ -61,17 +70,25 @@ def make_plan(
     started = now() if now else datetime.now(UTC)
     recipes: dict[str, Recipe] = {}
     rows = []
-    noises, findings = past_noise(lab.root, plan.name), past_findings(lab.root, plan.name)
+    past, findings = past_rows(lab.root, plan.name), past_findings(lab.root, plan.name)
     for index, group in enumerate(plan.rows):
         for row, recipe in _rows(lab, plan, document, index, group):
             check_reach(lab, row.board, host or socket.gethostname())
             if row.name in recipes:
                 problem = f"{row.name} is in the plan twice"
                 raise document.refusal([(("rows", index), problem)])
-            known = noises.get(row.name) or _series_noise(lab.root, row, plan.figure)
+            measured = past.get(row.name, PastRow(None, None))
+            known = measured.noise or _series_noise(lab.root, row, plan.figure)
+            seconds = measured.seconds or _seconds(lab.root, recipe.name, row.board)
             waited = _waited([one.get(row.name) for one in findings])
             recipes[row.name] = recipe
-            rows.append(_with_pairs(row, known, group.priority, waited))
+            update = {"seconds": seconds, "required": group.required}
+            timed = row.model_copy(update=update)
+            rows.append(_with_pairs(timed, known, group.priority, waited))
+    on_board = Counter(row.board for row in rows)
+    rows = [
+        row.model_copy(update={"scatter_error": scatter_error(on_board[row.board])}) for row in rows
+    ]
     pools = {row.name: _equals(lab, row, rows) for row in rows}
     rows = [row.model_copy(update={"equals": pools[row.name]}) for row in rows]
     record = NightRecord(
@@ -135,7 +152,7 @@ def _rows(
                 recipe=word,
                 board=name,
                 variants=tuple(one.slug for one in recipe.variants()),
-                seconds=_seconds(lab.root, recipe.name, name),
+                seconds=0.0,
                 find=plan.find,
                 practical=min(recipe.comparison.practical, plan.find / 2),
                 same_within=recipe.comparison.same_within,
@@ -168,24 +185,24 @@ def _boards(
     return [(path, name) for name in names]
 
 
-def _with_pairs(row: NightRow, known: float | None, priority: float, waited: int) -> NightRow:
-    pairs = plan_pairs(known, row.find, row.practical)
-    mde = reason = None
-    if pairs is None:
-        assert known is not None
-        mde = smallest_slowdown(known, MOST_PAIRS, row.practical)
-        reason = f"too noisy: {MOST_PAIRS} pairs find a slowdown of {mde:.1%} at best"
-        pairs = Pairs(0, 0)
-    elif known is not None:
-        mde = smallest_slowdown(known, LOOKS * pairs.look, row.practical)
-    value = priority * (1 + waited) / max(1.0, 2 * row.seconds * pairs.screen)
+def _with_pairs(row: NightRow, known: Scatter | None, priority: float, waited: int) -> NightRow:
+    """Return a row with its pairs: the fewest, to learn its noise, where none find the slowdown."""
+    noise = None if known is None else known.sigma
+    pairs = plan_pairs(noise, row.find, row.practical)
+    mde = None
+    if noise is not None:
+        count = MOST_PAIRS if pairs is None else LOOKS * pairs.look
+        mde = smallest_slowdown(noise, count, row.practical)
+    chosen = pairs or LEAST
+    value = priority * (1 + waited) / max(1.0, 2 * row.seconds * chosen.screen)
     return row.model_copy(
         update={
-            "noise": known,
-            "screen": pairs.screen,
-            "look": pairs.look,
+            "noise": noise,
+            "noise_degrees": None if known is None else known.degrees,
+            "is_too_noisy": pairs is None,
+            "screen": chosen.screen,
+            "look": chosen.look,
             "mde": mde,
-            "unmonitored": reason,
             "value": value,
         }
     )
@@ -198,10 +215,11 @@ def _in_time(rows: list[NightRow], seconds: float) -> Iterator[NightRow]:
     """
     left: set[str] = set()
     for board in {row.board for row in rows}:
-        own = [row for row in rows if row.board == board and not row.unmonitored]
+        own = [row for row in rows if row.board == board]
         used = longest = 0.0
         for row in sorted(own, key=lambda one: (-one.value, one.name)):
-            confirm = max(longest, 2 * row.seconds * LOOKS * row.look)
+            looks = 0 if row.is_too_noisy else LOOKS * row.look
+            confirm = max(longest, 2 * row.seconds * looks)
             if used + 2 * row.seconds * row.screen + confirm > seconds:
                 left.add(row.name)
                 continue
@@ -237,15 +255,15 @@ def _seconds(root: Path, recipe: str, board: str) -> float:
     return median(took) if took else 0.0
 
 
-def _series_noise(root: Path, row: NightRow, figure: str | None) -> float | None:
+def _series_noise(root: Path, row: NightRow, figure: str | None) -> Scatter | None:
     """Return the noise of a run from the board's own history; None if that is too short."""
     import numpy as np
 
     recipe = row.name.partition("/")[2].rpartition("@")[0]
     trials = RunRepository(root / "runs").trials(Filter(recipe=recipe, board=row.board))
     found = [
-        noise(np.log(np.asarray(series.values)))
+        Scatter(noise(np.log(np.asarray(series.values))), len(series.values) - 1.0)
         for series in series_of(trials, [figure] if figure else [])
         if len(series.values) >= _LEAST_NIGHTS
     ]
-    return max(found, default=None)
+    return max(found, key=lambda one: one.sigma, default=None)

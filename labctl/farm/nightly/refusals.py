@@ -14,7 +14,6 @@ Refusal: TypeAlias = tuple[NightVerdict, Blame | None, str]
 
 def refused_build(state: NightState, name: str) -> Refusal | None:
     """Return why no row of a build has measurements to judge."""
-    sides = state.sides(name)
     if failure := state.unbuilt.get((name, GOOD)):
         blame = Blame.CONFIG if failure.blame is Blame.JOB else failure.blame
         reason = f"the last good cannot be built: {failure.message}"
@@ -24,8 +23,6 @@ def refused_build(state: NightState, name: str) -> Refusal | None:
             return NightVerdict.DOES_NOT_BUILD, Blame.JOB, failure.message
         reason = f"head cannot be built: {failure.message}"
         return NightVerdict.NOT_MEASURED, failure.blame, reason
-    if HEAD in sides and GOOD in sides and sides[HEAD].key == sides[GOOD].key:
-        return NightVerdict.GOOD, None, "head is the last good itself: nothing to compare"
     return None
 
 
@@ -60,6 +57,7 @@ def refusal(
     """Return the finding of a row that has no measurements to judge."""
     return NightFinding(
         row=state.row.name,
+        build=state.row.build,
         variant=variant,
         board=state.board,
         verdict=verdict,

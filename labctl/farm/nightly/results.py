@@ -26,7 +26,9 @@ from labctl.report.ci import Case, Outcome, Suite
 #: Verdicts that blame the source.
 BLAMED = (NightVerdict.SLOWER, NightVerdict.FAILS, NightVerdict.DOES_NOT_BUILD)
 #: Verdicts without a result.
-OPEN = (NightVerdict.SUSPECTED, NightVerdict.NOT_MONITORED)
+OPEN = (NightVerdict.SUSPECTED, NightVerdict.NOT_JUDGED, NightVerdict.NOT_MONITORED)
+#: Verdicts of rows that are as fast as the last good.
+SOUND = (NightVerdict.GOOD, NightVerdict.SAME)
 
 
 def result_of(night: Night, searches: Sequence[CommitSearch], *, strict: bool) -> NightResult:
@@ -69,7 +71,7 @@ def exit_status(findings: Sequence[NightFinding], *, strict: bool = False) -> in
         return ExitStatus.CONFIG
     if strict and verdicts & set(OPEN):
         return ExitStatus.JOB
-    return ExitStatus.OK if NightVerdict.GOOD in verdicts else ExitStatus.INFRA
+    return ExitStatus.OK if verdicts & set(SOUND) else ExitStatus.INFRA
 
 
 def suite_of(result: NightResult, *, strict: bool = False) -> Suite:
@@ -83,7 +85,7 @@ def _case(one: NightFinding, result: NightResult, *, strict: bool) -> Case:
     recipe, _, board = rest.rpartition("@")
     group = f"{build}.{recipe}.{board.replace('.', '_')}.{one.variant}"
     outcome = {
-        NightVerdict.GOOD: Outcome.PASSED,
+        **dict.fromkeys(SOUND, Outcome.PASSED),
         NightVerdict.NOT_MEASURED: Outcome.ERROR,
         **dict.fromkeys(BLAMED, Outcome.FAILED),
         **dict.fromkeys(OPEN, Outcome.FAILED if strict else Outcome.SKIPPED),

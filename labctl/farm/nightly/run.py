@@ -13,13 +13,20 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
 from labctl.farm.host_setup import host_worker
+from labctl.farm.nightly.executor import GOOD
 from labctl.farm.nightly.hosts import check_reach
 from labctl.farm.nightly.judge import keep_flips, night_before
 from labctl.farm.nightly.lab_executor import LabExecutor
-from labctl.farm.nightly.last_good import keep_good
+from labctl.farm.nightly.last_good import keep_good, new_good_runs
 from labctl.farm.nightly.night import Night
 from labctl.farm.nightly.night_jobs import NightJobs
-from labctl.farm.nightly.nights import RESULT, begin_night, unfinished_night
+from labctl.farm.nightly.nights import (
+    RESULT,
+    begin_night,
+    past_results,
+    same_programs,
+    unfinished_night,
+)
 from labctl.farm.nightly.page import (
     NIGHT_PAGE,
     NIGHT_TEXT,
@@ -32,6 +39,7 @@ from labctl.farm.nightly.planning import Planned, make_plan, plan_digest, recipe
 from labctl.farm.nightly.results import result_of
 from labctl.farm.nightly.search import search_commits
 from labctl.farm.nightly.sources import Sources, sources_of
+from labctl.farm.nightly.standing import standing_alarms, with_past
 from labctl.farm.nightly.state import NightState
 from labctl.farm.worker import Worker
 from labctl.files import locked, write_atomic
@@ -70,11 +78,18 @@ def run_night(request: NightRequest) -> tuple[NightResult, Path]:
     with _alone(request):
         planned, folder = _planned(request)
         night, sources, jobs = _night(request, planned, folder)
+        past = past_results(request.lab.root, request.plan.name, before=folder.name)
         with jobs.served(_worker(request, planned.record), request.plan.name):
             night.run()
+            good: dict[str, str | None] = {}
             for build in dict.fromkeys(row.build for row in planned.record.rows):
-                keep_good(request.lab, night, build, sources.baseline(build), request.say)
-            searches = search_commits(night) if planned.record.bisect else []
+                if runs := new_good_runs(night, build, past):
+                    keep_good(request.lab, night, build, sources.baseline(build), runs)
+                    request.say(f"the last good build of {build} is head now")
+                side = night.state.sides(build).get(GOOD)
+                good[build] = None if side is None else side.source
+            alarms = standing_alarms(past, good)
+            searches = search_commits(night, alarms) if planned.record.bisect else []
             night.withdraw()
         return _finish(request, night, folder, searches), folder
 
@@ -133,7 +148,13 @@ def _finish(
 ) -> NightResult:
     """Write the pages of a night and, last, its result."""
     root, plan = request.lab.root, request.plan.name
-    result = result_of(night, searches, strict=request.strict)
+    find = request.plan.find
+    result = with_past(
+        result_of(night, searches, strict=request.strict),
+        past_results(root, plan, before=folder.name),
+        night.record.rows,
+        same_programs(root, plan, find),
+    )
     if before := night_before(request.lab, result):
         keep_flips(request.lab, before, result)
     write_atomic(folder / NIGHT_PAGE, night_page(result))

@@ -1,31 +1,45 @@
-"""Searches the commit of a confirmed slowdown: builds commits, and measures them in turns."""
+"""Searches the commit of a confirmed slowdown: builds commits, and measures them in turns.
+
+A search ends in one of three ways: a commit is *named*, by its own comparison with the one before
+it; it is *one of these*; or *none* is found again, as head is not slower any more.
+"""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 from labctl.compare.comparison import Verdict
 from labctl.errors import ConfigError, HostError
 from labctl.farm.nightly.bisection import PAIRS, Bisection, Places
 from labctl.farm.nightly.executor import GOOD, HEAD
-from labctl.farm.nightly.judge import compare_pairs
+from labctl.farm.nightly.judge import compare_pairs, excludes
 from labctl.farm.nightly.night import Night
+from labctl.farm.nightly.standing import Alarm, Key
 from labctl.farm.nightly.state import RowState
-from labctl.records.night import CommitSearch, NightFinding, NightVerdict, Stage
+from labctl.records.night import CommitSearch, NightEntry, NightFinding, NightVerdict, Stage
+from labctl.stats.hypothesis_tests import least_differences
 from labctl.stats.log_ratio import paired
 from labctl.stats.power import MOST_REPEATS, repeats_for_difference
 
 #: Error of the comparison that names a commit, of each of its looks, and its power.
 _ERROR, _LOOKS, _POWER = 0.0025, 2, 0.99
-_LEAST_PROOF = 6
+#: Pairs of a comparison are counted from its own number on.
+_EACH = 2 * _LOOKS * MOST_REPEATS
 
 
-def search_commits(night: Night) -> list[CommitSearch]:
+def search_commits(night: Night, alarms: Mapping[Key, Alarm] | None = None) -> list[CommitSearch]:
     """Search for each build with a confirmed slowdown, in the time that is left.
 
-    For each build, measures the row with the largest slowdown relative to its noise.
+    For each build, measures the row with the largest slowdown relative to its noise. A slowdown
+    that an earlier night searched (``alarms``) is not searched again until it has grown by as much
+    as the row has to find.
     """
     found = []
     for build in dict.fromkeys(row.build for row in night.record.rows):
+        if known := night.state.searches.get(build):
+            found.append(known)
+            continue
         slow = [
             one
             for one in night.findings()
@@ -33,7 +47,10 @@ def search_commits(night: Night) -> list[CommitSearch]:
         ]
         if slow:
             best = max(slow, key=lambda one: _clearness(night, one))
-            found.append(_search(night, build, best))
+            search = _search(night, build, best, (alarms or {}).get((best.row, best.variant)))
+            event = NightEntry(event="searched", at=night.executor.now(), search=search)
+            night.state.add(event)
+            found.append(search)
     return found
 
 
@@ -43,80 +60,147 @@ def _clearness(night: Night, one: NightFinding) -> float:
     return ratio.mean / ratio.noise if ratio.noise else math.inf
 
 
-def _search(night: Night, build: str, one: NightFinding) -> CommitSearch:
+def _search(night: Night, build: str, one: NightFinding, alarm: Alarm | None) -> CommitSearch:
     state = night.state.rows[one.row]
+    head = night.state.built[build, HEAD].source
+    base = state.row.accepted_at or GOOD
     try:
         between = list(night.executor.commits(build, night.state.sides(build)))
+        if base != GOOD:
+            between = _after(between, base)
     except (ConfigError, HostError) as error:
         reason = f"no search for the commit: {error.message}"
         return CommitSearch(
-            build=build, row=one.row, first=None, candidates=(), reason=reason, pairs=0
+            build=build,
+            row=one.row,
+            outcome="unknown",
+            first=None,
+            candidates=(),
+            reason=reason,
+            pairs=0,
+            complete=False,
         )
-    head = night.state.built[build, HEAD].source
-    search = _Search(night, state, one.variant, [*between, HEAD])
-    places, is_proven = search.run()
-    names = [head if c == HEAD else c for c in search.commits[places.first : places.last + 1]]
-    first = names[0] if is_proven and len(names) == 1 else None
-    return CommitSearch(
-        build=build,
-        row=one.row,
-        first=first,
-        candidates=tuple(names),
-        reason=_reason(names, search, first),
-        pairs=search.bisection.pairs,
-    )
-
-
-def _reason(names: list[str], search: "_Search", first: str | None) -> str:
+    if (again := _known(alarm, one, state.row.find, [*between, head])) is not None:
+        return again
+    search = _Search(night, state, one.variant, [*between, HEAD], base)
+    places = search.run()
+    left = range(places.first, places.last + 1)
+    names = [
+        head if search.commits[place] == HEAD else search.commits[place]
+        for place in [one for one in left if one not in search.bisection.cleared] or left
+    ]
     pairs = f"{search.bisection.pairs} pairs"
+    first = names[0] if search.outcome == "named" and len(names) == 1 else None
     if first is not None:
-        return (
+        reason = (
             f"the first slow commit is {first}: slower than the one before it,"
             f" measured alternately ({pairs})"
         )
-    ends = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-    why = f" {search.why}" if search.why else ""
-    return f"the first slow commit is one of {len(names)}, {ends} ({pairs}).{why}"
+    elif search.outcome == "none":
+        reason = f"no commit is named: {search.why} ({pairs} in the search): the alarm ends"
+    else:
+        ends = names[0] if len(names) == 1 else f"{len(names)}, {names[0]} to {names[-1]},"
+        reason = f"the first slow commit is one of {ends} because {search.why} ({pairs})"
+        if len(names) == 1:
+            reason = f"{ends} may be the first slow commit, but {search.why} ({pairs})"
+    return CommitSearch(
+        build=build,
+        row=one.row,
+        outcome="range" if first is None and search.outcome == "named" else search.outcome,
+        first=first,
+        candidates=tuple(names) if search.outcome != "none" else (),
+        reason=reason,
+        pairs=search.bisection.pairs,
+        complete=search.is_complete,
+    )
+
+
+def _after(commits: Sequence[str], base: str) -> list[str]:
+    """Return the commits after one of them. Raises ConfigError if it is none of them."""
+    if base not in commits:
+        raise ConfigError(f"the slowdown was accepted at {base}, which is not before head")
+    return list(commits[commits.index(base) + 1 :])
+
+
+def _known(
+    alarm: Alarm | None, one: NightFinding, find: float, commits: Sequence[str]
+) -> CommitSearch | None:
+    """Return the end of an earlier night's search if it still holds."""
+    if alarm is None or alarm.search is None or one.ratio is None:
+        return None
+    is_larger = one.ratio >= alarm.ratio * (1 + find)
+    if is_larger or not set(alarm.search.candidates) <= set(commits):
+        return None
+    earlier = alarm.search.reason.partition("; searched by night")[0]
+    reason = f"{earlier}; searched by night {alarm.searched_by}, not again"
+    return alarm.search.model_copy(update={"row": one.row, "reason": reason, "pairs": 0})
 
 
 @dataclass
 class _Search:
+    """Search in ``commits``, oldest first, of which the last is head; ``base`` is before them."""
+
     night: Night
     state: RowState
     variant: str
     commits: list[str]
+    base: str
+    #: As of :class:`CommitSearch`.
+    outcome: Literal["named", "range", "none"] = "range"
+    is_complete: bool = True
+    #: Why no commit is named.
+    why: str = ""
+    _number: int = 0
+    _compared: int = 0
+    #: Likely places whose comparison with the one before them decided nothing.
+    _open: list[Places] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         good, head = self.state.pairs(Stage.CONFIRM, self.variant)
         ratio = paired(head, good)
         self.bisection = Bisection(len(self.commits), ratio.mean, ratio.noise)
-        self.why = ""
-        self._number = 0
-        #: Places that were compared with the one before them, and not slower.
-        self._refuted: list[Places] = []
 
-    def run(self) -> tuple[Places, bool]:
-        """Return the places of the first slow commit, and whether they are proven."""
+    def run(self) -> Places:
+        """Return the places of the first slow commit; the outcome says what they are."""
         search = self.bisection
-        while True:
-            if (likely := search.likely()) is not None:
-                if likely in self._refuted:
-                    self.why = "The likely one is not shown to be slower than the one before it."
-                    wide = search.range()
-                    return Places(max(0, wide.first - 1), wide.last), False
+        while len(search.cleared) < search.count:
+            likely = search.likely()
+            if likely is not None and likely not in self._open:
                 if self._is_proven(likely):
-                    return likely, True
+                    self.outcome = "named"
+                    return likely
                 if self.why:
-                    return search.range(), False
-                self._refuted.append(likely)
+                    return self._wide()
                 continue
             place = search.next()
-            if place is None or search.pairs >= search.most:
-                self.why = "Measurements do not agree: the slowdown may be of several commits."
-                return search.range(), False
+            if likely is not None or place is None or search.pairs >= search.most:
+                return self._disagreement()
             if not self._measure(place):
-                self.why = self._end()
-                return search.range(), False
+                self._end()
+                return self._wide()
+        return self._disagreement()
+
+    def _disagreement(self) -> Places:
+        """Look at head once more, as measurements name no commit."""
+        changes = self._compare(self.base, HEAD)
+        if changes is None:
+            return self._wide()
+        if changes is Verdict.SAME:
+            self.outcome = "none"
+            find = f"{self.state.row.find:.2g}"
+            self.why = f"head is no longer slower by {find} or more than the last good"
+        elif changes is Verdict.SLOWER:
+            self.why = "measurements do not agree: the slowdown may be of several commits"
+        else:
+            self.why = "measurements do not agree, and head itself is hardly slower now"
+        return self._wide()
+
+    def _wide(self) -> Places:
+        """Return the range, with the commit before a single one that is not proven."""
+        found = self.bisection.range()
+        if found.first == found.last and self.bisection.count > 1:
+            return Places(max(0, found.first - 1), max(found.last, 1))
+        return found
 
     def _measure(self, place: int) -> bool:
         """Measure a commit, or skip it; False if the night has no time for it."""
@@ -126,7 +210,7 @@ class _Search:
             return True
         for _ in range(PAIRS):
             number = self._number
-            sides = (GOOD, commit)
+            sides = (self.base, commit)
             if not self.night.measure_pair(self.state, Stage.BISECT, number, sides):
                 if self.state.is_broken(commit, searching=True):
                     self.bisection.skip(place)
@@ -143,11 +227,24 @@ class _Search:
         return [one[self.variant] for one in values if one]
 
     def _is_proven(self, places: Places) -> bool:
-        """Compare the first slow commit with the last one before it, in turns."""
-        before = GOOD if places.first == 0 else self.commits[places.first - 1]
-        sides = (before, self.commits[places.last])
+        """Compare the first slow commit with the last one before it; clear it if it is not slow."""
+        before = self.base if places.first == 0 else self.commits[places.first - 1]
+        found = self._compare(before, self.commits[places.last], places)
+        if found is Verdict.SAME:
+            self.bisection.clear(places)
+        elif found is not Verdict.SLOWER:
+            self._open.append(places)
+        return found is Verdict.SLOWER
+
+    def _compare(self, before: str, after: str, places: Places | None = None) -> Verdict | None:
+        """Compare two commits in turns: SLOWER, SAME where a slowdown to find is excluded.
+
+        What it shows of ``places`` is noted. None: the time ran out, or one is not there.
+        """
+        sides = (before, after)
         if not all(self._is_there(side) for side in sides):
-            return False
+            self.why = "one of them does not build"
+            return None
         row, search = self.state.row, self.bisection
         least = repeats_for_difference(
             search.noise,
@@ -156,27 +253,31 @@ class _Search:
             error=_ERROR,
             power=_POWER,
         )
-        look = max(_LEAST_PROOF, least or MOST_REPEATS)
-        start = len(self._refuted) * 2 * _LOOKS * MOST_REPEATS
+        look = max(least_differences(_ERROR), least or MOST_REPEATS)
+        start, self._compared = self._compared * _EACH, self._compared + 1
         earlier, later = list[float](), list[float]()
         for count in range(1, _LOOKS * look + 1):
             if not self.night.measure_pair(self.state, Stage.PROVE, start + count, sides):
-                self.why = self._end()
-                return False
+                self._end()
+                return None
             # The journal of a resumed search may already have further pairs.
             one, other = self._values(Stage.PROVE, start + count, sides)
             earlier.append(one)
             later.append(other)
-            search.observe(places.last, math.log(other / one), places.first - 1)
+            if places is not None:
+                search.observe(places.last, math.log(other / one), places.first - 1)
             if count % look == 0:
-                proof = compare_pairs(row, earlier, later, _ERROR)
-                if proof.verdict is Verdict.SLOWER:
-                    return True
-        return False
+                verdict = compare_pairs(row, earlier, later, _ERROR).verdict
+                if verdict is Verdict.SLOWER:
+                    return verdict
+                if excludes(earlier, later, min(row.find, math.expm1(search.slowdown)), _ERROR):
+                    return Verdict.SAME
+        return Verdict.CANT_TELL
 
-    def _end(self) -> str:
+    def _end(self) -> None:
         reason = self.night.state.searches_ended.get(self.state.row.build)
-        return f"It was interrupted: {reason}." if reason else "The time ran out."
+        self.why = f"it was interrupted: {reason}" if reason else "the time ran out"
+        self.is_complete = False
 
     def _is_there(self, commit: str) -> bool:
         if commit == GOOD:

@@ -1,6 +1,7 @@
 """Sources of the sides of a build, and the artifacts that they are built into."""
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,9 +49,9 @@ class Sources:
         known, target = self._named(name)
         source = self._source(name, side)
         if source.baseline is None:
-            return _as_built(build(self._request(known, source, target, name)))
+            return self._as_built(build(self._request(known, source, target, name)), name)
         found = self._of_baseline(source.baseline, known, target, name)
-        return _as_built(found if isinstance(found, Artifact) else build(found))
+        return self._as_built(found if isinstance(found, Artifact) else build(found), name)
 
     def look(self) -> Iterator[tuple[str, str, str | LabctlError]]:
         """Yield each build and side with its source now, or the reason why it cannot be built.
@@ -137,7 +138,6 @@ class Sources:
     def _request(
         self, known: NightBuild, source: NightSource, target: str, name: str
     ) -> BuildRequest:
-        tools = (needed_program(recipe, self.lab.root) for recipe in self.recipes[name])
         own: Path | GitSource | None = None
         if source.folder is not None:
             own = self.lab.root / source.folder
@@ -146,11 +146,24 @@ class Sources:
         return BuildRequest(
             target,
             known.product,
-            tuple(dict.fromkeys(tool for tool in tools if tool)) or None,
+            self._tools(name) or None,
             source.version,
             own,
             lab_root=self.lab.root,
         )
+
+    def _tools(self, name: str) -> tuple[str, ...]:
+        """Return the names of the programs that the rows of a build run."""
+        tools = (needed_program(recipe, self.lab.root) for recipe in self.recipes[name])
+        return tuple(dict.fromkeys(tool for tool in tools if tool))
+
+    def _as_built(self, artifact: Artifact, name: str) -> Built:
+        manifest = artifact.manifest
+        commit = manifest.commit if manifest.source.kind == "git" else None
+        version = f"{manifest.version}-{manifest.key[:KEY_DIGITS]}"
+        deployed = {tool: manifest.tools[tool].sha256 for tool in sorted(self._tools(name))}
+        program = hashlib.sha256(json.dumps(deployed).encode()).hexdigest() if deployed else ""
+        return Built(manifest.key, version, commit or manifest.source.revision, program)
 
     def _of_baseline(
         self, word: str, known: NightBuild, target: str, name: str
@@ -187,13 +200,6 @@ def _of_commit(known: NightBuild, side: str) -> NightSource:
     if known.head.git is not None:
         return NightSource(git=known.head.git, ref=side)
     return NightSource.model_validate({"folder": side})
-
-
-def _as_built(artifact: Artifact) -> Built:
-    manifest = artifact.manifest
-    commit = manifest.commit if manifest.source.kind == "git" else None
-    version = f"{manifest.version}-{manifest.key[:KEY_DIGITS]}"
-    return Built(manifest.key, version, commit or manifest.source.revision)
 
 
 def _repository(address: str) -> Path:

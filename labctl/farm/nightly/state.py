@@ -1,14 +1,16 @@
 """State of a night: a pure function of its journal, so a night survives any crash."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from threading import Lock
 
 from labctl.errors import Blame
 from labctl.farm.nightly.executor import GOOD, HEAD, Built
 from labctl.records import Failure
-from labctl.records.night import NightEntry, NightRow, Stage
+from labctl.records.night import CommitSearch, NightEntry, NightRow, Stage
 from labctl.runs.record.journal import JournalLines
 
 JOURNAL = "night.jsonl"
@@ -49,16 +51,42 @@ class RowState:
     def pairs(
         self, stage: Stage, variant: str, sides: tuple[str, str] = (GOOD, HEAD)
     ) -> tuple[list[float], list[float]]:
-        """Return the values of both sides of all whole pairs, the reference's first."""
+        """Return the values of both sides of all whole pairs, the reference's first.
+
+        A slowdown of head that was accepted is taken out of its values.
+        """
+        level = 1 / self.row.accepted.get(variant, 1.0) if sides == (GOOD, HEAD) else 1.0
         found = [
-            (first.values[variant], second.values[variant])
-            for number in sorted({n for at, n, _ in self.done if at is stage})
-            if (first := self.done.get((stage, number, sides[0])))
-            and (second := self.done.get((stage, number, sides[1])))
-            and first.values
-            and second.values
+            (first.values[variant], second.values[variant] * level)
+            for first, second in self._whole(stage, sides)
+            if first.values and second.values
         ]
         return [one for one, _ in found], [other for _, other in found]
+
+    def _whole(self, stage: Stage, sides: tuple[str, str]) -> list[tuple[NightEntry, NightEntry]]:
+        """Return both measurements of all whole pairs, in the order of the pairs."""
+        numbers = sorted({number for at, number, _ in self.done if at is stage})
+        places = [[(stage, number, side) for side in sides] for number in numbers]
+        return [
+            (self.done[one], self.done[other])
+            for one, other in places
+            if one in self.done and other in self.done
+        ]
+
+    def turns(self, stage: Stage, variant: str) -> list[tuple[float, float]]:
+        """Return the logarithms of both runs of each whole pair, in the order of the runs.
+
+        Without what head differs by from the last good.
+        """
+        good, head = self.pairs(stage, variant)
+        if not good:
+            return []
+        logs = [[math.log(value) for value in side] for side in (good, head)]
+        differs = median(b - a for a, b in zip(*logs, strict=True))
+        pairs = zip(self._whole(stage, (GOOD, HEAD)), *logs, strict=True)
+        return [
+            (a, b - differs) if first.turn == 1 else (b - differs, a) for (first, _), a, b in pairs
+        ]
 
     def has_pair(self, stage: Stage, number: int) -> bool:
         """Return True if both sides of a pair are measured."""
@@ -67,6 +95,11 @@ class RowState:
     def is_broken(self, side: str, *, searching: bool = False) -> bool:
         """Return True if a side's program fails again and again."""
         return len(self.crashes.get((side, searching), ())) >= MOST_CRASHES
+
+    @property
+    def has_failed(self) -> bool:
+        """True if a run of it failed on its board, and no pair is whole since."""
+        return bool(self.failures or self.crashes)
 
     @property
     def is_to_leave(self) -> bool:
@@ -110,6 +143,7 @@ class NightState:
         #: Variants that went into the confirmation; None: the screening is not over.
         self.confirming: int | None = None
         self.searches_ended: dict[str, str] = {}
+        self.searches: dict[str, CommitSearch] = {}
         for entry in self._lines.entries:
             self._apply(entry)
 
@@ -124,6 +158,14 @@ class NightState:
             self._lines.add(entry)
             self._apply(entry)
 
+    def is_same(self, build: str) -> bool:
+        """Return True if both sides of a build are the same program, byte for byte."""
+        sides = self.sides(build)
+        if GOOD not in sides or HEAD not in sides:
+            return False
+        good, head = sides[GOOD], sides[HEAD]
+        return good.key == head.key or (good.program == head.program != "")
+
     def sides(self, build: str) -> dict[str, Built]:
         """Return the sides of a build that exist."""
         return {side: built for (name, side), built in self.built.items() if name == build}
@@ -131,7 +173,9 @@ class NightState:
     def _apply(self, entry: NightEntry) -> None:
         match entry.event:
             case "built" if entry.build and entry.side:
-                built = Built(entry.key or "", entry.version or "", entry.source or "")
+                built = Built(
+                    entry.key or "", entry.version or "", entry.source or "", entry.program or ""
+                )
                 self.built[entry.build, entry.side] = built
             case "unbuilt" if entry.build and entry.side and entry.failure:
                 self.unbuilt[entry.build, entry.side] = entry.failure
@@ -139,6 +183,8 @@ class NightState:
                 self.confirming = entry.count
             case "gave-up" if entry.row is None and entry.build:
                 self.searches_ended[entry.build] = entry.reason or ""
+            case "searched" if entry.search:
+                self.searches[entry.search.build] = entry.search
             case _ if entry.row in self.rows:
                 _apply_to_row(self.rows[entry.row], entry)
 

@@ -1,0 +1,146 @@
+"""What a night means beside those before it: how long it stands, and what stands still."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from labctl.compare.words import percent
+from labctl.farm.nightly.executor import GOOD, HEAD
+from labctl.farm.nightly.last_good import GOOD_NIGHTS, blocking_rows, last_verdict
+from labctl.records.night import (
+    CommitSearch,
+    NightFinding,
+    NightResult,
+    NightRow,
+    NightVerdict,
+    SamePrograms,
+)
+
+#: A row without a verdict for so many nights is told first.
+_LONG = 3
+_UNJUDGED = (NightVerdict.NOT_JUDGED, NightVerdict.NOT_MONITORED, NightVerdict.NOT_MEASURED)
+_OPEN = (NightVerdict.SUSPECTED, *_UNJUDGED)
+#: A row of a night: its name and its variant.
+Key: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A slowdown that nights in a row show, against the same last good build.
+
+    ``since`` is the first of them. ``search`` is the last complete one, if any, by the night
+    ``searched_by``: head took ``ratio`` times as long as the last good in that.
+    """
+
+    since: str
+    search: CommitSearch | None = None
+    searched_by: str = ""
+    ratio: float = 1.0
+
+
+def standing_alarms(
+    past: Sequence[NightResult], good: Mapping[str, str | None]
+) -> dict[Key, Alarm]:
+    """Return the alarms of the last nights, by row and variant.
+
+    ``past``: the nights before, the newest first; ``good``: the source of the last good, by build.
+    A night that did not judge a row ends no alarm.
+    """
+    found: dict[Key, Alarm] = {}
+    over: set[Key] = set()
+    for result in past:
+        for one in result.findings:
+            key = (one.row, one.variant)
+            if key in over or one.verdict in _UNJUDGED:
+                continue
+            is_same = result.builds.get(one.build, {}).get(GOOD) == good.get(one.build)
+            if one.verdict is not NightVerdict.SLOWER or one.ratio is None or not is_same:
+                over.add(key)
+                continue
+            known = found.get(key, Alarm(result.id))
+            ended = next((s for s in result.searches if s.row == one.row and s.complete), None)
+            # One that was taken over from an earlier night has no pairs of its own.
+            if known.search is None and ended is not None and ended.pairs:
+                found[key] = Alarm(result.id, ended, result.id, one.ratio)
+            else:
+                found[key] = replace(known, since=result.id)
+    return found
+
+
+def with_past(
+    result: NightResult,
+    past: Sequence[NightResult],
+    rows: Sequence[NightRow],
+    same: SamePrograms | None,
+) -> NightResult:
+    """Return a result with what the nights before it say. ``rows`` are those of the night."""
+    good = {build: sides.get(GOOD) for build, sides in result.builds.items()}
+    alarms = standing_alarms([result, *past], good)
+    findings = tuple(
+        one.model_copy(update={"since": alarms[one.row, one.variant].since})
+        if one.verdict is NightVerdict.SLOWER and (one.row, one.variant) in alarms
+        else one
+        for one in result.findings
+    )
+    noisy = {row.name for row in rows if row.is_too_noisy}
+    required = {row.name for row in rows if row.required}
+    lines = (*_unjudged(findings, past, noisy), *_blocked(result, past, required))
+    update = {"findings": findings, "headlines": lines, "same_programs": same}
+    return result.model_copy(update=update)
+
+
+def _unjudged(
+    findings: Sequence[NightFinding], past: Sequence[NightResult], noisy: AbstractSet[str]
+) -> Iterator[str]:
+    """Yield a line for each row without a verdict for long, or too noisy for one."""
+    for one in findings:
+        if one.verdict not in _OPEN:
+            continue
+        verdicts = [one.verdict, *(_verdict(result, one) for result in past)]
+        judged = (n for n, was in enumerate(verdicts) if was not in (*_OPEN, None))
+        count = next(judged, len(verdicts))
+        if count >= _LONG or one.row in noisy:
+            nights = "tonight" if count == 1 else f"in {count} nights"
+            yield f"{one.row} {one.variant} has no verdict {nights}: {one.reason}"
+
+
+def _verdict(result: NightResult, one: NightFinding) -> NightVerdict | None:
+    return last_verdict(one, [result.findings], judged=tuple(NightVerdict))
+
+
+def _blocked(
+    result: NightResult, past: Sequence[NightResult], required: AbstractSet[str]
+) -> Iterator[str]:
+    """Yield a line for each build whose last good stays behind head for want of a verdict."""
+    nights = [result.findings, *(one.findings for one in past)]
+    for build, sides in result.builds.items():
+        own = [one for one in result.findings if one.build == build and one.row in required]
+        held = [
+            one
+            for one in blocking_rows(own, nights)
+            if last_verdict(one, nights[:GOOD_NIGHTS]) in (None, NightVerdict.SUSPECTED)
+        ]
+        behind = [one for one in past if one.builds.get(build, {}).get(GOOD) == sides.get(GOOD)]
+        if not held or len(behind) + 1 < GOOD_NIGHTS or sides.get(GOOD) == sides.get(HEAD):
+            continue
+        rows = ", ".join(f"{one.row} {one.variant} ({_drift(one, behind)})" for one in held)
+        yield (
+            f"the last good of {build} stays at {sides.get(GOOD, '?')[:12]} since"
+            f" {len(behind) + 1} nights: {rows} was not found good in {GOOD_NIGHTS} nights"
+        )
+
+
+def _drift(one: NightFinding, past: Sequence[NightResult]) -> str:
+    """Return the last ratio of head to the present last good that is known of a row."""
+    known = [
+        was
+        for findings in ([one], *(result.findings for result in past))
+        for was in findings
+        if (was.row, was.variant) == (one.row, one.variant) and was.ratio is not None
+    ]
+    if not known or known[0].ratio is None:
+        return "never measured since"
+    ratio = known[0].ratio
+    word = "slower" if ratio >= 1 else "faster"
+    return f"head {percent(max(ratio, 1 / ratio) - 1)} {word} there"

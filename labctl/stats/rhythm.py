@@ -1,0 +1,124 @@
+"""Rhythms of runs: a board whose heat comes and goes slows every second run, every third, ...
+
+A rhythm is searched in what changed from the first run of a pair to its second, so that a slow
+drift hides none and looks like none. That the pairs came in this order by chance is tested by
+shuffling them, which needs no form of the noise (R. A. Fisher, 1935; E. Edgington, Randomization
+Tests, 1980).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from labctl.stats.hypothesis_tests import sign_flip
+
+#: Lengths of a rhythm that are searched, in runs.
+SHORTEST, LONGEST = 2, 8
+#: Probability with which steady runs have a rhythm of any size, for each of both tests.
+_ERROR = 0.001
+_SHUFFLES = 9999
+#: What explains less is not worth the shuffling: -log p, as each test alone has it.
+_WEAK = -math.log(0.01)
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """A rhythm: its length in runs, and how far its slowest run is above its fastest.
+
+    ``swing`` is a logarithm: 0.08 for about 8 %.
+    """
+
+    runs: int
+    swing: float
+
+
+def find_rhythm(pairs: Sequence[tuple[float, float]]) -> Rhythm | None:
+    """Return the rhythm of runs; None where chance explains their order.
+
+    ``pairs`` has the logarithms of the runs of each pair, in the order in which they were measured
+    and without what differs between both sides. Of fewer than 14 pairs no rhythm is found.
+    """
+    return _rhythm(tuple(pairs))
+
+
+@lru_cache(maxsize=1024)  # it is asked about the same pairs before each step of a night
+def _rhythm(pairs: tuple[tuple[float, float], ...]) -> Rhythm | None:
+    import numpy as np
+
+    changes = np.array([second - first for first, second in pairs])
+    if len(changes) < 2:
+        return None
+    swing = abs(float(changes.mean()))
+    if sign_flip([*changes]) <= _ERROR:  # each second run, whatever it is of
+        return Rhythm(SHORTEST, swing)
+    rest = changes - changes.mean()
+    if not rest.any() or _p_of_order(rest) > _ERROR:
+        return None
+    return _longer(np.array(pairs).ravel())
+
+
+def _p_of_order(changes: Any) -> float:
+    """Return the p-value of "the pairs are in any order"."""
+    import numpy as np
+
+    seen = _strength(changes[None, :])[0]
+    if seen < _WEAK:
+        return 1.0
+    chance = np.random.default_rng(1)  # the same for the same pairs
+    orders = chance.random((_SHUFFLES, len(changes))).argsort(axis=1)
+    shuffled = _strength(changes[orders])
+    return float((1 + np.sum(shuffled >= seen * (1 - 1e-9))) / (1 + _SHUFFLES))
+
+
+def _strength(rows: Any) -> Any:
+    """Return for each row of changes how much of their variance a rhythm explains at best.
+
+    That is a rhythm of any form, by the mean of each phase, or a wave of any length. Each is given
+    as -log p of an F test, so that those of few and many phases can be compared.
+    """
+    import numpy as np
+    from scipy.special import fdtrc
+
+    count = rows.shape[1]
+    total = (rows**2).sum(axis=1)
+    best = np.zeros(len(rows))
+
+    def consider(share: Any, phases: int) -> None:
+        left = np.maximum(1 - share, 1e-12) / (count - phases)
+        chance = fdtrc(phases - 1, count - phases, share / (phases - 1) / left)
+        np.maximum(best, -np.log(np.maximum(chance, 1e-300)), out=best)
+
+    for cycle in sorted({_in_pairs(runs) for runs in range(SHORTEST + 1, LONGEST + 1)}):
+        if count >= 2 * cycle:
+            sums = (rows[:, phase::cycle].sum(axis=1) ** 2 for phase in range(cycle))
+            sizes = (len(range(phase, count, cycle)) for phase in range(cycle))
+            consider(sum(one / size for one, size in zip(sums, sizes, strict=True)) / total, cycle)
+    # In quarters of a frequency; without the first and the last, of which a phase is not known.
+    waves = np.abs(np.fft.rfft(rows, n=4 * count, axis=1)[:, 4:-4]) ** 2
+    consider(2 * waves.max(axis=1) / count / total, 3)
+    return best
+
+
+def _in_pairs(runs: int) -> int:
+    """Return the number of pairs after which a rhythm of so many runs begins again."""
+    return runs // math.gcd(runs, 2)
+
+
+def _longer(values: Any) -> Rhythm:
+    """Return the length that explains the runs best, by the mean of each phase."""
+    import numpy as np
+    from scipy.stats import f
+
+    count = len(values)
+    steady = values - np.polyval(np.polyfit(np.arange(count), values, 1), np.arange(count))
+    found: list[tuple[float, int, float]] = []
+    for runs in range(SHORTEST + 1, min(LONGEST, count // 2) + 1):
+        means = np.array([steady[phase::runs].mean() for phase in range(runs)])
+        fitted = means[np.arange(count) % runs]
+        left = float(((steady - fitted) ** 2).sum()) / (count - runs)
+        ratio = float((fitted**2).sum()) / (runs - 1) / max(left, 1e-18)
+        found.append((float(f.logsf(ratio, runs - 1, count - runs)), runs, float(np.ptp(means))))
+    _, runs, swing = min(found)
+    return Rhythm(runs, swing)
