@@ -50,13 +50,12 @@ def _rhythm(pairs: tuple[tuple[float, float], ...]) -> Rhythm | None:
     changes = np.array([second - first for first, second in pairs])
     if len(changes) < 2:
         return None
-    swing = abs(float(changes.mean()))
-    if sign_flip([*changes]) <= _ERROR:  # each second run, whatever it is of
-        return Rhythm(SHORTEST, swing)
     rest = changes - changes.mean()
-    if not rest.any() or _p_of_order(rest) > _ERROR:
-        return None
-    return _longer(np.array(pairs).ravel())
+    if rest.any() and _p_of_order(rest) <= _ERROR:
+        return _longer(np.array(pairs).ravel())
+    if sign_flip([*changes]) <= _ERROR:  # each second run, whatever it is of
+        return Rhythm(SHORTEST, abs(float(changes.mean())))
+    return None
 
 
 def _p_of_order(changes: Any) -> float:

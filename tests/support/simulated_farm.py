@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -18,11 +18,24 @@ from simulated_comparisons import Noise, realistic
 
 from labctl.errors import CompileError, DeviceLost, HostError
 from labctl.farm.nightly.budget import plan_pairs, smallest_slowdown
-from labctl.farm.nightly.executor import HEAD, Built, Measured
+from labctl.farm.nightly.executor import GOOD, HEAD, Built, Measured
 from labctl.farm.nightly.night import Night
+from labctl.farm.nightly.nights import (
+    RESULT,
+    begin_night,
+    nights_of,
+    past_findings,
+    past_results,
+    past_rows,
+    same_programs,
+)
+from labctl.farm.nightly.planning import waited_nights, with_pairs
+from labctl.farm.nightly.results import result_of
 from labctl.farm.nightly.search import search_commits
+from labctl.farm.nightly.standing import standing_alarms, with_past
 from labctl.farm.nightly.state import NightState
-from labctl.records.night import CommitSearch, NightFinding, NightRecord, NightRow
+from labctl.files import write_atomic
+from labctl.records.night import CommitSearch, NightFinding, NightRecord, NightResult, NightRow
 from labctl.stats.log_ratio import paired
 
 R = TypeVar("R")
@@ -43,6 +56,8 @@ class Truth:
     dead: dict[str, int] = field(default_factory=dict)
     #: Boards that are 8 % slow in half of their runs, as chance has it.
     flipping: frozenset[str] = frozenset()
+    #: Both sides are the same program.
+    same: bool = False
     #: What else each run of a board is slower by, as a logarithm: by its number, from 0.
     disturbed: dict[str, Callable[[int], float]] = field(default_factory=dict)
     #: What speaks against boards in the lab's history.
@@ -81,7 +96,8 @@ class SimulatedFarm:
             raise HostError("cannot reach the repository")
         if side in self.truth.unbuildable:
             raise CompileError(f"{side} does not compile")
-        return Built(key=f"{name}-{side}", version=side, source=side)
+        program = name if self.truth.same else f"{name}-{side}"
+        return Built(key=f"{name}-{side}", version=side, source=side, program=program)
 
     def commits(self, name: str, sides: object) -> Sequence[str]:
         return list(self.truth.commits)
@@ -202,6 +218,42 @@ def night_of(
     )
     folder.mkdir(parents=True, exist_ok=True)
     return Night(record, NightState(folder, rows), farm)
+
+
+def nights_in_a_row(
+    root: Path, count: int, farm_of: Callable[[int], SimulatedFarm], *, rows: int = 1
+) -> Iterator[tuple[Night, NightResult]]:
+    """Nights of a plan, each planned by what those before it found, and ended as a lab does."""
+    plan = "simulated"
+    known = len(nights_of(root, plan))
+    for number in range(known, known + count):
+        farm, past = farm_of(number), past_rows(root, plan)
+        findings = past_findings(root, plan)
+        planned = []
+        for row in plan_rows(SimulatedFarm(0, realistic(0.01), Truth()), rows):
+            noise = past[row.name].noise if row.name in past else None
+            waited = waited_nights([one.get(row.name) for one in findings])
+            alone = row.model_copy(update={"equals": ()})
+            planned.append(with_pairs(alone, noise, 1.0, waited))
+        started = datetime(2026, 1, 1, 22, tzinfo=UTC) + timedelta(days=number)
+        record = NightRecord(
+            id=f"{started:%Y%m%dT%H%M%SZ}-{plan}-{number:06x}",
+            plan=plan,
+            started=started,
+            deadline=1e9,
+            bisect=True,
+            rows=tuple(planned),
+        )
+        folder = begin_night(root, record)
+        night = Night(record, NightState(folder, planned), farm)
+        night.run()
+        before = past_results(root, plan, before=record.id)
+        alarms = standing_alarms(before, {"llama": GOOD})
+        searches = search_commits(night, alarms)
+        ended = result_of(night, searches, strict=False)
+        result = with_past(ended, before, planned, same_programs(root, plan, 0.05))
+        write_atomic(folder / RESULT, result.model_dump_json())
+        yield night, result
 
 
 #: Forms of a rhythm: its level by the share of its cycle.

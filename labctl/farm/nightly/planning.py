@@ -80,11 +80,11 @@ def make_plan(
             measured = past.get(row.name, PastRow(None, None))
             known = measured.noise or _series_noise(lab.root, row, plan.figure)
             seconds = measured.seconds or _seconds(lab.root, recipe.name, row.board)
-            waited = _waited([one.get(row.name) for one in findings])
+            waited = waited_nights([one.get(row.name) for one in findings])
             recipes[row.name] = recipe
             update = {"seconds": seconds, "required": group.required}
             timed = row.model_copy(update=update)
-            rows.append(_with_pairs(timed, known, group.priority, waited))
+            rows.append(with_pairs(timed, known, group.priority, waited))
     on_board = Counter(row.board for row in rows)
     rows = [
         row.model_copy(update={"scatter_error": scatter_error(on_board[row.board])}) for row in rows
@@ -185,7 +185,7 @@ def _boards(
     return [(path, name) for name in names]
 
 
-def _with_pairs(row: NightRow, known: Scatter | None, priority: float, waited: int) -> NightRow:
+def with_pairs(row: NightRow, known: Scatter | None, priority: float, waited: int) -> NightRow:
     """Return a row with its pairs: the fewest, to learn its noise, where none find the slowdown."""
     noise = None if known is None else known.sigma
     pairs = plan_pairs(noise, row.find, row.practical)
@@ -236,7 +236,7 @@ def _equals(lab: LabFile, row: NightRow, rows: list[NightRow]) -> tuple[str, ...
     return tuple(name for name in others if lab.lab.boards[name].target == target)
 
 
-def _waited(verdicts: list[str | None]) -> int:
+def waited_nights(verdicts: list[str | None]) -> int:
     """Return the number of last nights in which a row got no verdict, newest first."""
     open_ones = (NightVerdict.NOT_MONITORED, NightVerdict.NOT_MEASURED, None)
     judged = [n for n, one in enumerate(verdicts) if one not in open_ones]

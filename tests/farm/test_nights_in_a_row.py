@@ -1,0 +1,119 @@
+"""Nights one after the other: what one learns of those before it, and what it repeats."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from simulated_comparisons import Noise, realistic
+from simulated_farm import SimulatedFarm, Truth, nights_in_a_row
+
+from labctl.farm.nightly.last_good import new_good_runs
+from labctl.records.night import NightResult, NightVerdict, Stage
+
+QUIET, LOUD = realistic(0.01), Noise(0.3)
+SLOW = {"llama/r000@b0": 0.08}
+
+
+def farms(truth: Truth, noise: Callable[[int], Noise] = lambda _: QUIET):  # type: ignore[no-untyped-def]
+    return lambda number: SimulatedFarm(100 + number, noise(number), truth)
+
+
+def verdict(result: NightResult) -> NightVerdict:
+    return result.findings[0].verdict
+
+
+def test_one_run_far_out_does_not_end_the_monitoring_of_a_row(tmp_path: Path) -> None:
+    truth = Truth(disturbed={"b0": lambda number: 1.0 * (number == 3)})
+    (first,) = nights_in_a_row(tmp_path, 1, farms(truth))
+    assert verdict(first[1]) is NightVerdict.GOOD
+    for night, result in nights_in_a_row(tmp_path, 3, farms(Truth())):
+        (state,) = night.state.rows.values()
+        assert not state.row.is_too_noisy
+        assert state.row.noise is not None
+        assert state.row.noise < 0.03
+        assert verdict(result) is NightVerdict.GOOD
+
+
+def test_a_row_that_is_too_noisy_is_measured_a_little_each_night_and_comes_back(
+    tmp_path: Path,
+) -> None:
+    found = list(nights_in_a_row(tmp_path, 20, farms(Truth(), lambda n: LOUD if n < 5 else QUIET)))
+    noisy = [state.row.is_too_noisy for night, _ in found for state in night.state.rows.values()]
+    assert noisy[1:6] == [True] * 5
+    assert not any(noisy[15:])
+    for night, result in found[1:6]:
+        (state,) = night.state.rows.values()
+        assert len(state.pairs(Stage.SCREEN, "q8")[0]) == 8
+        line = result.headlines[0]
+        assert line.startswith("llama/r000@b0 q8 has no verdict")
+        assert "too noisy: 80 pairs find a slowdown of" in line
+    assert "in 4 nights" in found[3][1].headlines[0]
+    assert verdict(found[-1][1]) is NightVerdict.GOOD
+    assert found[-1][1].headlines == ()
+
+
+def test_a_row_without_verdict_holds_the_last_good_and_stands_on_the_first_line(
+    tmp_path: Path,
+) -> None:
+    farm = farms(Truth(lost=0.0, dead={"b1": 0}))
+    found = list(nights_in_a_row(tmp_path, 4, farm, rows=2))
+    late = [night for night, _ in found]
+    assert new_good_runs(late[-1], "llama", [one for _, one in found[:-1]]) == ()
+    lines = found[-1][1].headlines
+    assert any("llama/r001@b1 q8 has no verdict in 4 nights" in line for line in lines)
+    assert any(
+        "the last good of llama stays at good since 4 nights: llama/r001@b1 q8" in line
+        and "was not found good in 3 nights" in line
+        for line in lines
+    )
+
+
+def test_an_alarm_is_repeated_without_a_new_search_and_says_since_when(tmp_path: Path) -> None:
+    commits = {f"c{number}": 0.08 * (number >= 2) for number in range(4)}
+    truth = Truth(slow=SLOW, commits=commits)
+    found = list(nights_in_a_row(tmp_path, 3, farms(truth)))
+    (first, *later) = [result for _, result in found]
+    assert first.searches[0].first == "c2"
+    for night, result in found[1:]:
+        assert verdict(result) is NightVerdict.SLOWER
+        assert result.findings[0].since == first.id
+        assert result.searches[0].first == "c2"
+        assert f"searched by night {first.id}, not again" in result.searches[0].reason
+        assert not [one for one in night.state.entries if one.stage in (Stage.BISECT, Stage.PROVE)]
+    assert later[-1].searches[0].reason == later[0].searches[0].reason
+
+
+def test_a_slowdown_that_has_grown_is_searched_again(tmp_path: Path) -> None:
+    commits = {f"c{number}": 0.08 * (number >= 2) for number in range(4)}
+    list(nights_in_a_row(tmp_path, 1, farms(Truth(slow=SLOW, commits=commits))))
+    grown = commits | {"c4": 0.3}
+    truth = Truth(slow={"llama/r000@b0": 0.3}, commits=grown)
+    ((_, result),) = nights_in_a_row(tmp_path, 1, farms(truth))
+    assert result.searches[0].pairs > 0
+    assert "not again" not in result.searches[0].reason
+
+
+def test_equal_programs_get_no_verdict_and_show_how_nights_err(tmp_path: Path) -> None:
+    # A board with a rhythm, whose head is the last good byte for byte.
+    truth = Truth(
+        same=True, slow=SLOW, disturbed={"b0": lambda number: 0.08 * (number % 4 in (1, 2))}
+    )
+    found = list(nights_in_a_row(tmp_path, 6, farms(truth)))
+    for night, result in found:
+        assert verdict(result) is NightVerdict.SAME
+        assert result.exit_status == 0
+        assert {one.stage for one in night.state.entries if one.event == "measured"} == {Stage.SAME}
+        assert len(night.state.rows["llama/r000@b0"].pairs(Stage.SAME, "q8")[0]) == 2
+    same = found[-1][1].same_programs
+    assert same is not None
+    assert (same.nights, same.pairs) == (6, 12)
+    assert same.low < same.ratio < same.high
+
+
+@pytest.mark.parametrize("failing", [0.5, 1.0])
+def test_equal_programs_whose_runs_fail_stay_the_same_program(
+    tmp_path: Path, failing: float
+) -> None:
+    ((_, result),) = nights_in_a_row(tmp_path, 1, farms(Truth(same=True, lost=failing)))
+    assert verdict(result) is NightVerdict.SAME
+    assert result.exit_status == 0
