@@ -16,6 +16,8 @@ from labctl.config.lab import LabFile
 from labctl.errors import ConfigError, ExitStatus, LabctlError, printable_line
 
 if TYPE_CHECKING:
+    from labctl.config.yaml.document import Document
+    from labctl.farm.nightly.plan_file import NightPlan
     from labctl.farm.nightly.run import NightRequest
 
 
@@ -36,6 +38,13 @@ if TYPE_CHECKING:
 )
 @click.option("--new", is_flag=True, help="Begin a new night even if the last one can continue.")
 @click.option(
+    "--accept",
+    metavar="ROW",
+    help="Accept the slowdown of ROW (BUILD/RECIPE@BOARD) that the last night found, and end: no"
+    " alarm until it is faster again, or slower by another `find`.",
+)
+@click.option("--reason", metavar="TEXT", help="With --accept: why, for those who read the page.")
+@click.option(
     "--untrusted",
     is_flag=True,
     hidden=True,
@@ -53,6 +62,8 @@ def nightly(
     host: str | None,
     detach: bool,
     new: bool,
+    accept: str | None,
+    reason: str | None,
     untrusted: bool,
     as_json: bool,
     ci: CiOutput,
@@ -64,18 +75,9 @@ def nightly(
     builds alternately. An interrupted night continues where it stopped. Exit status 1: a slowdown
     is confirmed, or head does not build or run; 3: hosts or boards prevented a verdict on a row.
     """
-    from labctl.farm.nightly.hosts import host_lines, hosts_of
     from labctl.farm.nightly.plan_file import read_plan
-    from labctl.farm.nightly.planning import make_plan
-    from labctl.farm.nightly.results import (
-        lines_of,
-        plan_document,
-        plan_lines,
-        source_lines,
-        suite_of,
-    )
+    from labctl.farm.nightly.results import lines_of, suite_of
     from labctl.farm.nightly.run import NightRequest, run_night
-    from labctl.farm.nightly.sources import sources_of
 
     if untrusted:
         raise ConfigError(
@@ -86,26 +88,17 @@ def nightly(
         )
     if detach and as_json:
         raise click.UsageError("--detach prints no findings: nights/ID/result.json will have them")
+    if reason is not None and accept is None:
+        raise click.UsageError("--reason says why a slowdown is accepted: give --accept ROW")
+    if accept is not None and (dry_run or detach or new):
+        raise click.UsageError("--accept runs no night: give it alone, with --reason")
     ci.check_cases_only()
     lab = lab_of(invocation)
     asked, document = read_plan(plan)
+    if accept is not None:
+        return _accept(lab, asked.name, accept, reason, as_json=as_json)
     if dry_run:
-        planned = make_plan(lab, asked, document, host=host)
-        hosts = hosts_of(lab, planned.record, host or socket.gethostname())
-        found = list(sources_of(lab, asked, planned).look())
-        if as_json:
-            click.echo(json.dumps(plan_document(planned.record, found, hosts), indent=2))
-        else:
-            for line in (
-                *source_lines(found),
-                *host_lines(hosts),
-                *plan_lines(planned.record),
-            ):
-                click.echo(printable_line(line))
-        for _, _, one in found:
-            if isinstance(one, LabctlError):
-                raise one
-        return 0
+        return _show_plan(lab, asked, document, host, as_json=as_json)
     request = NightRequest(
         lab,
         asked,
@@ -129,6 +122,41 @@ def nightly(
     if lab.lab.webhooks:
         _tell(lab, plan, result.exit_status, list(lines_of(result)))
     return result.exit_status
+
+
+def _accept(lab: LabFile, plan: str, row: str, reason: str | None, *, as_json: bool) -> int:
+    """Accept the slowdown of a row, and show what is accepted of it."""
+    from labctl.farm.nightly.acceptance import accept_slowdown, accepted_lines
+
+    done = accept_slowdown(lab, plan, row, reason)
+    if as_json:
+        click.echo(json.dumps([one.document() for one in done], indent=2))
+    for line in [] if as_json else accepted_lines(done):
+        click.echo(printable_line(line))
+    return ExitStatus.OK
+
+
+def _show_plan(
+    lab: LabFile, plan: "NightPlan", document: "Document", host: str | None, *, as_json: bool
+) -> int:
+    """Show what a night would do. Raises the error of a source that is not there."""
+    from labctl.farm.nightly.hosts import host_lines, hosts_of
+    from labctl.farm.nightly.planning import make_plan
+    from labctl.farm.nightly.results import plan_document, plan_lines, source_lines
+    from labctl.farm.nightly.sources import sources_of
+
+    planned = make_plan(lab, plan, document, host=host)
+    hosts = hosts_of(lab, planned.record, host or socket.gethostname())
+    found = list(sources_of(lab, plan, planned).look())
+    if as_json:
+        click.echo(json.dumps(plan_document(planned.record, found, hosts), indent=2))
+    else:
+        for line in (*source_lines(found), *host_lines(hosts), *plan_lines(planned.record)):
+            click.echo(printable_line(line))
+    for _, _, one in found:
+        if isinstance(one, LabctlError):
+            raise one
+    return ExitStatus.OK
 
 
 def _detach(request: "NightRequest", plan: Path, ci: CiOutput) -> int:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from labctl.config.quotas import Quota
+    from labctl.state.accepted import AcceptedSlowdowns
     from labctl.state.audit import Audit
     from labctl.state.baselines import Baselines
     from labctl.state.events import BoardEvents
@@ -163,6 +164,13 @@ class LabState:
         from labctl.state.baselines import Baselines
 
         return Baselines(self)
+
+    @cached_property
+    def accepted(self) -> "AcceptedSlowdowns":
+        """Slowdowns of nights that people accepted."""
+        from labctl.state.accepted import AcceptedSlowdowns
+
+        return AcceptedSlowdowns(self)
 
     @cached_property
     def leases(self) -> "BoardLeases":

@@ -25,6 +25,20 @@ BASELINES = (
 
 #: Times are seconds since 1970 in UTC, by the clock of the database, which alone is asked.
 FARM = (
+    """
+    CREATE TABLE accepted_slowdown (
+        plan TEXT NOT NULL,
+        row_name TEXT NOT NULL,
+        variant TEXT NOT NULL,
+        ratio DOUBLE PRECISION NOT NULL,
+        night TEXT NOT NULL,
+        source TEXT NOT NULL,
+        reason TEXT,
+        made_by TEXT NOT NULL,
+        made_at TEXT NOT NULL,
+        PRIMARY KEY (plan, row_name, variant)
+    )
+    """,
     # The last epoch of a board stays when its lease ends.
     """
     CREATE TABLE board_lease (

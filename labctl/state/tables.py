@@ -152,6 +152,7 @@ def _or_null(column: Column) -> Column:
 #: What is kept of a damaged text is made by :func:`shown`.
 _LINE, _SHA256 = Column(_line, ""), Column(_sha256, "")
 _MOMENT, _COUNT, _SECONDS = Column(_moment, 0.0), Column(_whole, 0), Column(_number, 0.0)
+_ISO = Column(_iso, datetime.fromisoformat("1970-01-01T00:00:00Z"))
 _OBJECT, _NAMES = Column(_details, {}), Column(_names, ())
 _LINE_0, _MOMENT_0 = _or_null(_LINE), _or_null(_MOMENT)
 
@@ -159,9 +160,14 @@ _LINE_0, _MOMENT_0 = _or_null(_LINE), _or_null(_MOMENT)
 COLUMNS: Mapping[str, Mapping[str, Column]] = {
     "baseline": {
         "name": _LINE, "variant": _LINE_0, "note": _LINE_0, "set_by": _LINE,
-        "set_at": Column(_iso, datetime.fromisoformat("1970-01-01T00:00:00Z")),
+        "set_at": _ISO,
     },
     "baseline_run": {"baseline": _LINE, "run": _LINE, "position": _COUNT},
+    "accepted_slowdown": {
+        "row_name": _LINE, "variant": _LINE, "plan": _LINE, "night": _LINE, "source": _LINE,
+        "ratio": Column(partial(_number, low=1e-6, high=1e6), 1.0), "reason": _LINE_0,
+        "made_by": _LINE, "made_at": _ISO,
+    },
     "board_lease": {
         "board": _LINE, "epoch": _COUNT, "token": _LINE, "holder": _LINE, "host": _LINE,
         "pid": _COUNT, "kind": _one_of(*USE_KINDS), "purpose": _LINE, "job": _LINE_0,
@@ -339,4 +345,5 @@ TABLES = {
     "stored_run": 2,
     "audit": 2,
     "access_token": 2,
+    "accepted_slowdown": 2,
 }

@@ -47,6 +47,7 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 READS: tuple[Callable[[LabState], Any], ...] = (
     lambda state: state.baselines.list(),
+    lambda state: state.accepted.list("nightly"),
     lambda state: state.leases.list(),
     lambda state: state.reservations.list(),
     lambda state: state.reservations.in_force(),

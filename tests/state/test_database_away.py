@@ -44,6 +44,9 @@ CHANGES: dict[str, Callable[[LabState], object]] = {
     ),
     "token": lambda state: state.tokens.add("ann", "admin", by="ann@desk"),
     "baseline": lambda state: state.baselines.set("good", ["run-1"]),
+    "accepted slowdown": lambda state: state.accepted.accept(
+        "nightly", "llama/q8@rk1", "q8_0", ratio=1.08, night="n", source="a" * 40
+    ),
     "audit": lambda state: state.audit.record("ann@desk", "cli", "recover", "rk1"),
     "health": lambda state: state.health.set("rk1", Health.BAD, reason="hot", by="ann@desk"),
     "count": lambda state: state.health.job_done("rk1"),
@@ -53,7 +56,10 @@ CHANGES: dict[str, Callable[[LabState], object]] = {
 
 
 def rows(state: LabState) -> dict[str, int]:
-    tables = "job reservation access_token baseline baseline_run audit board_event board_lease"
+    tables = (
+        "job reservation access_token baseline baseline_run audit board_event board_lease"
+        " accepted_slowdown"
+    )
     counts = {name: state.ask(f"SELECT COUNT(*) FROM {name}", {})[0][0] for name in tables.split()}
     jobs = state.ask("SELECT COALESCE(SUM(jobs_since_check), 0) FROM board_health", {})
     return counts | {"counted": int(jobs[0][0])}

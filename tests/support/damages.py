@@ -44,6 +44,15 @@ KEEPING = {"board_lease": "rk1", "reservation": "rk2", "board_health": "rk3", "j
 def fill(state: LabState) -> None:
     """Make a sound row in each table: rk1 is leased, rk2 held, rk3 sick, rk4 has a running job."""
     state.baselines.set("release", [RUN], note="the first")
+    state.accepted.accept(
+        "nightly",
+        "llama/q8@rk1",
+        "q8_0",
+        ratio=1.08,
+        night=RUN,
+        source="a" * 40,
+        reason="as agreed",
+    )
     state.leases.acquire("rk1", purpose="run tiny", holder=USER, hardware="serial 1", seconds=9e4)
     state.holds.hold("rk2", by=USER, reason="look at the fan", seconds=3600.0)
     state.health.set("rk3", Health.BAD, reason="crashes", by=USER, evidence={"runs": [RUN]})

@@ -185,10 +185,10 @@ def finding(state: RowState, variant: str, confirming: int) -> NightFinding:
     if ratio is not None:
         level = 1 - 2 * MISSED if not confirm[0] else 1 - look_error(confirming)
         interval = ratio.interval(level)
-        shown = {"ratio": ratio.ratio, "low": interval.low, "high": interval.high, "level": level}
-        found = found.model_copy(update=shown)
-    if accepted := row.accepted.get(variant):
-        found = found.model_copy(update={"accepted": accepted})
+        accepted = row.accepted.get(variant)
+        times = [(accepted or 1.0) * one for one in (ratio.ratio, interval.low, interval.high)]
+        shown = dict(zip(("ratio", "low", "high"), times, strict=True))
+        found = found.model_copy(update={**shown, "level": level, "accepted": accepted})
     if rhythm := rhythm_of(state, variant):
         return found.model_copy(
             update={"verdict": NightVerdict.NOT_JUDGED, "reason": rhythm_text(rhythm)}

@@ -71,6 +71,7 @@ def make_plan(
     recipes: dict[str, Recipe] = {}
     rows = []
     past, findings = past_rows(lab.root, plan.name), past_findings(lab.root, plan.name)
+    accepted = lab_state(lab).accepted.list(plan.name)
     for index, group in enumerate(plan.rows):
         for row, recipe in _rows(lab, plan, document, index, group):
             check_reach(lab, row.board, host or socket.gethostname())
@@ -82,7 +83,13 @@ def make_plan(
             seconds = measured.seconds or _seconds(lab.root, recipe.name, row.board)
             waited = waited_nights([one.get(row.name) for one in findings])
             recipes[row.name] = recipe
-            update = {"seconds": seconds, "required": group.required}
+            own = [one for one in accepted if one.row_name == row.name]
+            update = {
+                "seconds": seconds,
+                "required": group.required,
+                "accepted": {one.variant: one.ratio for one in own},
+                "accepted_at": own[0].source if own else None,
+            }
             timed = row.model_copy(update=update)
             rows.append(with_pairs(timed, known, group.priority, waited))
     on_board = Counter(row.board for row in rows)

@@ -13,6 +13,7 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
 from labctl.farm.host_setup import host_worker
+from labctl.farm.nightly.acceptance import accepted_lines, keep_accepted
 from labctl.farm.nightly.executor import GOOD
 from labctl.farm.nightly.hosts import check_reach
 from labctl.farm.nightly.judge import keep_flips, night_before
@@ -81,17 +82,18 @@ def run_night(request: NightRequest) -> tuple[NightResult, Path]:
         past = past_results(request.lab.root, request.plan.name, before=folder.name)
         with jobs.served(_worker(request, planned.record), request.plan.name):
             night.run()
-            good: dict[str, str | None] = {}
+            good, moved = dict[str, str | None](), list[str]()
             for build in dict.fromkeys(row.build for row in planned.record.rows):
                 if runs := new_good_runs(night, build, past):
                     keep_good(request.lab, night, build, sources.baseline(build), runs)
                     request.say(f"the last good build of {build} is head now")
+                    moved.append(build)
                 side = night.state.sides(build).get(GOOD)
                 good[build] = None if side is None else side.source
             alarms = standing_alarms(past, good)
             searches = search_commits(night, alarms) if planned.record.bisect else []
             night.withdraw()
-        return _finish(request, night, folder, searches), folder
+        return _finish(request, night, folder, searches, moved), folder
 
 
 def ready_night(request: NightRequest) -> Path:
@@ -144,7 +146,11 @@ def _worker(request: NightRequest, record: NightRecord) -> Worker:
 
 
 def _finish(
-    request: NightRequest, night: Night, folder: Path, searches: Sequence[CommitSearch]
+    request: NightRequest,
+    night: Night,
+    folder: Path,
+    searches: Sequence[CommitSearch] = (),
+    moved: Sequence[str] = (),
 ) -> NightResult:
     """Write the pages of a night and, last, its result."""
     root, plan = request.lab.root, request.plan.name
@@ -155,6 +161,9 @@ def _finish(
         night.record.rows,
         same_programs(root, plan, find),
     )
+    accepted = keep_accepted(request.lab, result, night.record.rows, moved)
+    lines = (*result.headlines, *accepted_lines(accepted))
+    result = result.model_copy(update={"headlines": lines})
     if before := night_before(request.lab, result):
         keep_flips(request.lab, before, result)
     write_atomic(folder / NIGHT_PAGE, night_page(result))
@@ -180,7 +189,7 @@ def _planned(request: NightRequest) -> tuple[Planned, Path]:
             request.say(f"night {folder.name} was started by an older labctl: it cannot be resumed")
         night, *_ = _night(request, Planned(record, {}), folder)
         night.withdraw()
-        _finish(request, night, folder, ())
+        _finish(request, night, folder)
         request.say(f"night {folder.name} was interrupted: {folder / NIGHT_TEXT} has its findings")
     fresh = make_plan(request.lab, request.plan, request.document, host=request.host)
     folder = begin_night(root, fresh.record)

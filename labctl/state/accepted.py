@@ -1,0 +1,93 @@
+"""Slowdowns that people accepted: nights judge head beside them, not beside the last good alone."""
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from labctl.state.events import this_user
+from labctl.state.tables import insert, read, short_line
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from labctl.state.sql import StateDatabase
+
+_COLUMNS = "plan, row_name, variant, ratio, night, source, reason, made_by, made_at"
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A slowdown of a variant of a nightly plan's row.
+
+    ``ratio`` is the time of head over that of the last good, as ``night`` measured it; ``source``
+    what head was built from then.
+    """
+
+    plan: str
+    row_name: str
+    variant: str
+    ratio: float
+    night: str
+    source: str
+    reason: str | None
+    made_by: str
+    #: In UTC.
+    made_at: datetime
+
+    def document(self) -> dict[str, object]:
+        """Return it as JSON."""
+        return {**asdict(self), "made_at": self.made_at.isoformat()}
+
+
+class AcceptedSlowdowns:
+    """All accepted slowdowns of a lab."""
+
+    def __init__(self, state: "StateDatabase"):
+        self._state = state
+
+    def list(self, plan: str) -> list[Accepted]:
+        """Return those of a plan; damaged ones are left out. Raises HostError, ConfigError."""
+        question = f"SELECT {_COLUMNS} FROM accepted_slowdown WHERE plan = :plan"
+        found = []
+        for row in self._state.ask(question, {"plan": plan}):
+            values, damaged = read("accepted_slowdown", _COLUMNS.split(", "), row)
+            if damaged is None:
+                found.append(Accepted(**values))
+        return sorted(found, key=lambda one: (one.row_name, one.variant))
+
+    def accept(
+        self,
+        plan: str,
+        row_name: str,
+        variant: str,
+        *,
+        ratio: float,
+        night: str,
+        source: str,
+        reason: str | None = None,
+    ) -> Accepted:
+        """Accept a slowdown in place of an earlier one. Raises ConfigError, HostError."""
+        now, by = datetime.now(UTC), this_user()
+        made = Accepted(plan, row_name, variant, ratio, night, source, short_line(reason), by, now)
+
+        def change(connection: "Connection") -> None:
+            _delete(connection, made)
+            insert(connection, "accepted_slowdown", made.document())
+
+        self._state.change(change)
+        return made
+
+    def void(self, one: Accepted) -> None:
+        """End the acceptance of a slowdown. Raises HostError, ConfigError."""
+        self._state.change(lambda connection: _delete(connection, one))
+
+
+def _delete(connection: "Connection", one: Accepted) -> None:
+    from sqlalchemy import text
+
+    statement = (
+        "DELETE FROM accepted_slowdown"
+        " WHERE plan = :plan AND row_name = :row_name AND variant = :variant"
+    )
+    names = {"plan": one.plan, "row_name": one.row_name, "variant": one.variant}
+    connection.execute(text(statement), names)
