@@ -16,7 +16,9 @@ from typing import TypeVar
 
 from simulated_comparisons import Noise, realistic
 
+from labctl.config.lab import Lab, LabFile
 from labctl.errors import CompileError, DeviceLost, HostError
+from labctl.farm.nightly.acceptance import accepted_lines, keep_accepted
 from labctl.farm.nightly.budget import plan_pairs, smallest_slowdown
 from labctl.farm.nightly.executor import GOOD, HEAD, Built, Measured
 from labctl.farm.nightly.night import Night
@@ -36,6 +38,7 @@ from labctl.farm.nightly.standing import standing_alarms, with_past
 from labctl.farm.nightly.state import NightState
 from labctl.files import write_atomic
 from labctl.records.night import CommitSearch, NightFinding, NightRecord, NightResult, NightRow
+from labctl.state import lab_state
 from labctl.stats.log_ratio import paired
 
 R = TypeVar("R")
@@ -224,7 +227,7 @@ def nights_in_a_row(
     root: Path, count: int, farm_of: Callable[[int], SimulatedFarm], *, rows: int = 1
 ) -> Iterator[tuple[Night, NightResult]]:
     """Nights of a plan, each planned by what those before it found, and ended as a lab does."""
-    plan = "simulated"
+    plan, lab = "simulated", LabFile(root, Lab(boards={}))
     known = len(nights_of(root, plan))
     for number in range(known, known + count):
         farm, past = farm_of(number), past_rows(root, plan)
@@ -233,7 +236,13 @@ def nights_in_a_row(
         for row in plan_rows(SimulatedFarm(0, realistic(0.01), Truth()), rows):
             noise = past[row.name].noise if row.name in past else None
             waited = waited_nights([one.get(row.name) for one in findings])
-            alone = row.model_copy(update={"equals": ()})
+            own = [o for o in lab_state(lab).accepted.list(plan) if o.row_name == row.name]
+            update = {
+                "equals": (),
+                "accepted": {one.variant: one.ratio for one in own},
+                "accepted_at": own[0].source if own else None,
+            }
+            alone = row.model_copy(update=update)
             planned.append(with_pairs(alone, noise, 1.0, waited))
         started = datetime(2026, 1, 1, 22, tzinfo=UTC) + timedelta(days=number)
         record = NightRecord(
@@ -252,6 +261,8 @@ def nights_in_a_row(
         searches = search_commits(night, alarms)
         ended = result_of(night, searches, strict=False)
         result = with_past(ended, before, planned, same_programs(root, plan, 0.05))
+        lines = accepted_lines(keep_accepted(lab, result, planned, []))
+        result = result.model_copy(update={"headlines": (*result.headlines, *lines)})
         write_atomic(folder / RESULT, result.model_dump_json())
         yield night, result
 

@@ -68,6 +68,8 @@ def _search(night: Night, build: str, one: NightFinding, alarm: Alarm | None) ->
         between = list(night.executor.commits(build, night.state.sides(build)))
         if base != GOOD:
             between = _after(between, base)
+            if night.build_side(build, base) is None:
+                raise ConfigError(f"{base}, where the slowdown was accepted, cannot be built")
     except (ConfigError, HostError) as error:
         reason = f"no search for the commit: {error.message}"
         return CommitSearch(

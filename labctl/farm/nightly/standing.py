@@ -132,15 +132,14 @@ def _blocked(
 
 
 def _drift(one: NightFinding, past: Sequence[NightResult]) -> str:
-    """Return the last ratio of head to the present last good that is known of a row."""
-    known = [
-        was
-        for findings in ([one], *(result.findings for result in past))
-        for was in findings
-        if (was.row, was.variant) == (one.row, one.variant) and was.ratio is not None
-    ]
-    if not known or known[0].ratio is None:
-        return "never measured since"
-    ratio = known[0].ratio
+    """Return what is known of head beside the present last good, of the last night with a ratio."""
+    for findings in ([one], *(result.findings for result in past)):
+        for was in findings:
+            if (was.row, was.variant) == (one.row, one.variant) and was.low and was.high:
+                return f"head {_change(was.low)} to {_change(was.high)} there"
+    return "never measured since"
+
+
+def _change(ratio: float) -> str:
     word = "slower" if ratio >= 1 else "faster"
-    return f"head {percent(max(ratio, 1 / ratio) - 1)} {word} there"
+    return f"{percent(max(ratio, 1 / ratio) - 1)} {word}"

@@ -1,0 +1,103 @@
+"""Accepted slowdowns: no alarm until the row is faster again, or slower by as much as it finds."""
+
+from pathlib import Path
+
+import pytest
+from simulated_comparisons import realistic
+from simulated_farm import SimulatedFarm, Truth, nights_in_a_row
+
+from labctl.config.lab import Lab, LabFile
+from labctl.errors import ConfigError
+from labctl.farm.nightly.acceptance import accept_slowdown
+from labctl.farm.nightly.last_good import new_good_runs
+from labctl.records.night import NightResult, NightVerdict
+from labctl.state import lab_state
+
+ROW, PLAN = "llama/r000@b0", "simulated"
+COMMITS = {f"c{number}": 0.08 * (number >= 2) for number in range(4)}
+
+
+def nights(root: Path, count: int, slow: float, **truth: object) -> list[NightResult]:
+    """Further nights whose head is slower by so much; the last good stays where it is."""
+
+    def farm(number: int) -> SimulatedFarm:
+        return SimulatedFarm(number, realistic(0.01), Truth(slow={ROW: slow}, **truth))  # type: ignore[arg-type]
+
+    return [result for _, result in nights_in_a_row(root, count, farm)]
+
+
+def lab_of(root: Path) -> LabFile:
+    return LabFile(root, Lab(boards={}))
+
+
+@pytest.fixture
+def accepted(tmp_path: Path) -> Path:
+    """A lab that accepted a slowdown of 8 %."""
+    nights(tmp_path, 1, 0.08)
+    (made,) = accept_slowdown(lab_of(tmp_path), PLAN, ROW, "the new sampler")
+    assert made.ratio == pytest.approx(1.08, abs=0.02)
+    return tmp_path
+
+
+def test_an_accepted_slowdown_is_no_alarm_and_stands_on_the_first_lines(accepted: Path) -> None:
+    for result in nights(accepted, 3, 0.08):
+        (found,) = result.findings
+        assert found.verdict is NightVerdict.GOOD
+        assert found.ratio == pytest.approx(1.08, abs=0.02)  # beside the last good
+        assert found.accepted == pytest.approx(1.08, abs=0.02)
+        assert result.exit_status == 0
+        assert "was accepted by" in result.headlines[-1]
+        assert result.headlines[-1].endswith(": the new sampler")
+
+
+def test_an_acceptance_lets_the_last_good_move(accepted: Path) -> None:
+    farm = SimulatedFarm(7, realistic(0.01), Truth(slow={ROW: 0.08}))
+    ((night, _),) = nights_in_a_row(accepted, 1, lambda _: farm)
+    assert new_good_runs(night, "llama", [])
+
+
+def test_another_slowdown_is_an_alarm_and_ends_the_acceptance(accepted: Path) -> None:
+    (result,) = nights(accepted, 1, 0.17)
+    assert result.findings[0].verdict is NightVerdict.SLOWER
+    assert result.exit_status == 1
+    assert lab_state(lab_of(accepted)).accepted.list(PLAN) == []
+
+
+def test_a_row_that_is_faster_again_ends_the_acceptance(accepted: Path) -> None:
+    (result,) = nights(accepted, 1, 0.0)
+    assert result.findings[0].verdict is NightVerdict.GOOD
+    assert lab_state(lab_of(accepted)).accepted.list(PLAN) == []
+    (again,) = nights(accepted, 1, 0.08)
+    assert again.findings[0].verdict is NightVerdict.SLOWER
+
+
+def test_the_commit_of_a_slowdown_beyond_an_accepted_one_is_searched_after_it(
+    tmp_path: Path,
+) -> None:
+    nights(tmp_path, 1, 0.08, commits=COMMITS)
+    lab = lab_of(tmp_path)
+    accept_slowdown(lab, PLAN, ROW, None)
+    (made,) = lab_state(lab).accepted.list(PLAN)
+    assert made.source == "head"
+    # That head is a commit by now, and two more are on it, of which the first is slow.
+    lab_state(lab).accepted.accept(PLAN, ROW, "q8", ratio=made.ratio, night=made.night, source="c3")
+    (result,) = nights(tmp_path, 1, 0.17, commits=COMMITS | {"c4": 0.17, "c5": 0.17})
+    (search,) = result.searches
+    assert search.first == "c4"
+
+
+@pytest.mark.parametrize(
+    ("row", "slow", "text"),
+    [
+        (ROW, None, "no night that came to its end"),
+        ("llama/r00@b0", 0.08, "did you mean 'llama/r000@b0'"),
+        (ROW, 0.0, "was not found slower by night .*good, at most"),
+    ],
+)
+def test_only_a_confirmed_slowdown_of_a_known_row_is_accepted(
+    tmp_path: Path, row: str, slow: float | None, text: str
+) -> None:
+    if slow is not None:
+        nights(tmp_path, 1, slow)
+    with pytest.raises(ConfigError, match=text):
+        accept_slowdown(lab_of(tmp_path), PLAN, row, None)
