@@ -67,9 +67,7 @@ def _search(night: Night, build: str, one: NightFinding, alarm: Alarm | None) ->
     try:
         between = list(night.executor.commits(build, night.state.sides(build)))
         if base != GOOD:
-            between = _after(between, base)
-            if night.build_side(build, base) is None:
-                raise ConfigError(f"{base}, where the slowdown was accepted, cannot be built")
+            between = _after(between, base, is_built=night.build_side(build, base) is not None)
     except (ConfigError, HostError) as error:
         reason = f"no search for the commit: {error.message}"
         return CommitSearch(
@@ -117,10 +115,11 @@ def _search(night: Night, build: str, one: NightFinding, alarm: Alarm | None) ->
     )
 
 
-def _after(commits: Sequence[str], base: str) -> list[str]:
-    """Return the commits after one of them. Raises ConfigError if it is none of them."""
-    if base not in commits:
-        raise ConfigError(f"the slowdown was accepted at {base}, which is not before head")
+def _after(commits: Sequence[str], base: str, *, is_built: bool) -> list[str]:
+    """Return the commits after the one of an acceptance. Raises ConfigError without that."""
+    if base not in commits or not is_built:
+        why = "cannot be built" if base in commits else "is not before head"
+        raise ConfigError(f"the slowdown was accepted at {base}, which {why}")
     return list(commits[commits.index(base) + 1 :])
 
 
