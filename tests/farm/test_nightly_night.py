@@ -1,10 +1,20 @@
 """A night through its journal: who is blamed, what is measured again, and when it ends."""
 
+import random
 from pathlib import Path
 
 import pytest
 from simulated_comparisons import realistic
-from simulated_farm import HEAD, SimulatedFarm, Truth, night_of, plan_rows, simulate
+from simulated_farm import (
+    DISTURBANCES,
+    HEAD,
+    SimulatedFarm,
+    Truth,
+    night_of,
+    plan_rows,
+    rhythm,
+    simulate,
+)
 
 from labctl.errors import Blame, ProgramFailed
 from labctl.farm.nightly.executor import Measured
@@ -196,3 +206,66 @@ def test_twenty_nights_find_what_was_planted_and_blame_nothing_else(tmp_path: Pa
     assert found.found >= 18
     assert found.false == 0
     assert found.blamed_wrong == 0
+
+
+@pytest.mark.parametrize("disturbed", sorted(DISTURBANCES))
+def test_disturbed_boards_blame_no_commit(tmp_path: Path, disturbed: str) -> None:
+    found = simulate(
+        tmp_path,
+        8,
+        rows=2,
+        sigma=0.02,
+        planted=False,
+        with_faults=False,
+        disturbed=disturbed,
+        seed=2,
+    )
+    assert found.false == found.blamed_wrong == 0
+
+
+@pytest.mark.parametrize("slow", [0.0, 0.08])
+@pytest.mark.parametrize("phase", range(4))
+def test_a_heat_that_comes_and_goes_in_four_runs_is_named_and_judges_nothing(
+    tmp_path: Path, phase: int, slow: float
+) -> None:
+    """In the order good, head, head, good an innocent head was slower, and a slow one good."""
+    farm, rows = farm_and_rows(1)
+    rows = [row.model_copy(update={"equals": ()}) for row in rows]
+    farm.truth.slow = {rows[0].name: slow}
+    farm.truth.disturbed = {rows[0].board: lambda n: 0.077 * ((n + phase) % 4 in (1, 2))}
+    (found,) = night_of(tmp_path, farm, rows).run()
+    if phase % 2 == 0:  # the runs of each pair differ
+        assert found.verdict is NightVerdict.NOT_JUDGED
+        assert found.reason.startswith("rhythm of 4 runs: the slowest is")
+        assert found.blame is None
+    else:  # both are slow, or both fast
+        assert found.verdict == ("slower" if slow else "good")
+    assert farm.suspected == []
+
+
+def test_a_row_on_a_board_with_a_rhythm_goes_to_an_equal_board(tmp_path: Path) -> None:
+    farm, rows = farm_and_rows(2)
+    farm.truth.disturbed = {"b0": rhythm(4, 1, "half")}
+    found = night_of(tmp_path, farm, rows).run()
+    assert {(one.board, str(one.verdict)) for one in found} == {("b1", "good")}
+
+
+def test_the_order_of_each_pair_is_drawn_and_kept(tmp_path: Path) -> None:
+    farm, rows = farm_and_rows(8)
+    night = night_of(tmp_path, farm, rows)
+    night.run()
+    turns = [e.turn for e in night.state.entries if e.event == "measured" and e.side == HEAD]
+    assert len(turns) >= 64
+    assert 0.35 < turns.count(1) / len(turns) < 0.65
+    again = night_of(tmp_path / "again", SimulatedFarm(7, QUIET, Truth()), rows)
+    again.run()
+    assert [e.turn for e in again.state.entries if e.side == HEAD and e.turn] == turns
+
+
+@pytest.mark.parametrize("disturbed", sorted(DISTURBANCES))
+def test_a_night_keeps_its_time_whatever_disturbs_it(tmp_path: Path, disturbed: str) -> None:
+    farm, rows = farm_and_rows(4)
+    chance = random.Random(3)
+    farm.truth.disturbed = {row.board: DISTURBANCES[disturbed](chance) for row in rows}
+    night_of(tmp_path, farm, rows, hours=0.5).run()
+    assert max(farm.clocks.values()) <= 0.5 * 3600

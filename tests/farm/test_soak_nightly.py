@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from simulated_farm import Nights, simulate, simulate_searches
+from simulated_farm import DISTURBANCES, Nights, simulate, simulate_searches
 
 pytestmark = pytest.mark.soak
 
 NIGHTS = 500
+#: Without a false alarm in so many nights, the upper 95 % limit of their share is 0.2 %.
+DISTURBED_NIGHTS = int(os.environ.get("LABCTL_SOAK_NIGHTS", "1500"))
 WORKERS = os.cpu_count() or 1
 #: In memory, where there is such a folder: what a disk takes to keep a line is not simulated.
 IN_MEMORY = Path("/dev/shm")
@@ -69,3 +71,63 @@ def test_searches_with_commits_that_do_not_build(folder: Path) -> None:
     print(f"seed 19, sigma 2 %, 15 % of the commits do not build: {found}")
     assert found.wrong + found.missed <= 0.01 * found.searched
     assert found.right + found.ranges >= 0.99 * found.searched
+
+
+@pytest.mark.parametrize("disturbed", sorted(DISTURBANCES))
+def test_no_disturbance_of_all_boards_makes_a_false_alarm(folder: Path, disturbed: str) -> None:
+    found = simulate(
+        folder,
+        DISTURBED_NIGHTS,
+        rows=2,
+        sigma=0.02,
+        planted=False,
+        with_faults=False,
+        disturbed=disturbed,
+        seed=20,
+        workers=WORKERS,
+    )
+    shown(f"seed 20, sigma 2 %, 2 rows, none slower, {disturbed}", found)
+    assert found.false == 0
+    assert found.blamed_wrong == 0
+
+
+@pytest.mark.parametrize("disturbed", sorted(DISTURBANCES))
+def test_a_slowdown_is_found_within_two_nights_where_a_row_is_judged(
+    folder: Path, disturbed: str
+) -> None:
+    found = simulate(
+        folder,
+        DISTURBED_NIGHTS // 5,
+        rows=2,
+        sigma=0.02,
+        planted=True,
+        with_faults=False,
+        disturbed=disturbed,
+        seed=21,
+        workers=WORKERS,
+    )
+    shown(f"seed 21, sigma 2 %, 2 rows, one 5 % slower, {disturbed}", found)
+    assert found.false == 0
+    assert found.found_in_two >= 0.95
+
+
+@pytest.mark.parametrize("disturbed", sorted(DISTURBANCES))
+def test_no_disturbance_names_an_innocent_commit(folder: Path, disturbed: str) -> None:
+    found = simulate_searches(
+        folder, DISTURBED_NIGHTS // 5, sigma=0.02, disturbed=disturbed, seed=22, workers=WORKERS
+    )
+    print(f"seed 22, sigma 2 %, {disturbed}: {found}")
+    assert found.wrong == 0
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_sound_boards_are_called_looping_in_less_than_one_month_of_a_hundred(
+    folder: Path, rows: int
+) -> None:
+    found = simulate(
+        folder, DISTURBED_NIGHTS, rows=rows, sigma=0.02, planted=True, with_faults=False, seed=23,
+        workers=WORKERS,
+    )  # fmt: skip
+    shown(f"seed 23, sigma 2 %, {rows} rows, one 5 % slower, sound boards", found)
+    boards = min(5, max(2, rows)) if rows > 1 else 1
+    assert found.looping <= 0.01 / 30 * DISTURBED_NIGHTS * boards + 2

@@ -342,6 +342,8 @@ class Nights:
     found: int = 0
     false: int = 0
     blamed_wrong: int = 0
+    #: Planted slowdowns on which a night had a verdict, or only a suspicion.
+    judged: int = 0
     suspected: int = 0
     not_judged: int = 0
     good: int = 0
@@ -354,6 +356,8 @@ class Nights:
         self.nights += 1
         slow = {one.row for one in findings if one.verdict == "slower"}
         self.found += planted in slow
+        verdicts = {str(one.verdict) for one in findings if one.row == planted}
+        self.judged += bool(verdicts & {"slower", "good", "suspected"})
         self.false += bool(slow - {planted})
         self.blamed_wrong += any(
             one.blame == "job" for one in findings if one.row != planted and one.row not in slow
@@ -364,11 +368,16 @@ class Nights:
         self.unmeasured += sum(one.verdict == "not measured" for one in findings)
         self.pairs.append(sum(one.pairs for one in findings))
 
+    @property
+    def found_in_two(self) -> float:
+        """Share of planted slowdowns that one of two nights finds, of those that it judges."""
+        return 1 - (1 - self.found / max(1, self.judged)) ** 2
+
     def __str__(self) -> str:
         mean = sum(self.pairs) / max(1, len(self.pairs))
         return (
-            f"{self.nights} nights: {self.found} found, {self.false} with a false alarm,"
-            f" {self.good} rows good, {self.suspected} suspected, {self.not_judged} not judged,"
+            f"{self.nights} nights: {self.found} of {self.judged} found, {self.false} with a false"
+            f" alarm, {self.good} rows good, {self.suspected} suspected, {self.not_judged} not judged,"
             f" {self.unmeasured} not measured, {self.looping} nights with a looping board,"
             f" {mean:.0f} pairs a night"
         )
@@ -449,6 +458,8 @@ class Searches:
     #: Ranges that do not hold the commit.
     missed: int = 0
     unconfirmed: int = 0
+    #: Searches that found head no longer slower.
+    over: int = 0
     pairs: list[int] = field(default_factory=list)
 
     @property
@@ -459,7 +470,8 @@ class Searches:
         mean = sum(self.pairs) / max(1, len(self.pairs))
         return (
             f"{self.searched} searches: {self.right} right, {self.wrong} wrong, {self.ranges}"
-            f" ranges that hold it, {self.missed} that do not; {mean:.0f} pairs each"
+            f" ranges that hold it, {self.missed} that do not, {self.over} found none again;"
+            f" {mean:.0f} pairs each"
         )
 
 
@@ -469,15 +481,21 @@ def simulate_searches(
     *,
     sigma: float,
     unbuildable: float = 0.0,
+    disturbed: str | None = None,
     seed: int = 0,
     workers: int = 1,
 ) -> Searches:
     """Search a planted commit of up to 64; one that could not be built is none of them."""
     found = Searches()
-    work = partial(_search, folder, sigma=sigma, unbuildable=unbuildable, seed=seed)
+    work = partial(
+        _search, folder, sigma=sigma, unbuildable=unbuildable, disturbed=disturbed, seed=seed
+    )
     for one, truth in _each(work, count, workers):
         if one is None:
             found.unconfirmed += 1
+            continue
+        if one.outcome == "none":
+            found.over += 1
             continue
         found.pairs.append(one.pairs)
         if one.first is not None:
@@ -491,7 +509,13 @@ def simulate_searches(
 
 
 def _search(
-    folder: Path, number: int, *, sigma: float, unbuildable: float, seed: int
+    folder: Path,
+    number: int,
+    *,
+    sigma: float,
+    unbuildable: float,
+    disturbed: str | None,
+    seed: int,
 ) -> tuple[CommitSearch | None, str]:
     """The end of a search, if the night confirmed the slowdown, and the commit that is to blame."""
     chance = random.Random(f"{seed}-{number}")
@@ -503,6 +527,8 @@ def _search(
     farm.truth.commits = {n: 0.05 * (i >= slow) for i, n in enumerate(names[:-1])}
     bad = {n for n in names[:-1] if chance.random() < unbuildable}
     farm.truth.unbuildable = frozenset(bad)
+    if disturbed:
+        farm.truth.disturbed = {row.board: DISTURBANCES[disturbed](chance)}
     night = night_of(folder / str(number), farm, [row])
     night.run()
     ended = search_commits(night)
