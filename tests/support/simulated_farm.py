@@ -377,8 +377,8 @@ class Nights:
         mean = sum(self.pairs) / max(1, len(self.pairs))
         return (
             f"{self.nights} nights: {self.found} of {self.judged} found, {self.false} with a false"
-            f" alarm, {self.good} rows good, {self.suspected} suspected, {self.not_judged} not judged,"
-            f" {self.unmeasured} not measured, {self.looping} nights with a looping board,"
+            f" alarm, {self.good} rows good, {self.suspected} suspected,"
+            f" {self.not_judged} not judged, {self.unmeasured} not measured, {self.looping} nights with a looping board,"
             f" {mean:.0f} pairs a night"
         )
 
