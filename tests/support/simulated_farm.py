@@ -378,7 +378,8 @@ class Nights:
         return (
             f"{self.nights} nights: {self.found} of {self.judged} found, {self.false} with a false"
             f" alarm, {self.good} rows good, {self.suspected} suspected,"
-            f" {self.not_judged} not judged, {self.unmeasured} not measured, {self.looping} nights with a looping board,"
+            f" {self.not_judged} not judged, {self.unmeasured} not measured,"
+            f" {self.looping} nights with a looping board,"
             f" {mean:.0f} pairs a night"
         )
 
