@@ -418,7 +418,7 @@ def test_a_submodule_that_cannot_be_fetched_is_named(outer: Path) -> None:
     assert "submodule vendor/middle of" in refused.value.message
     assert "protocol.file.allow" in (refused.value.hint or "")
     commit = git(outer, "rev-parse", "HEAD")
-    with pytest.raises(ConfigError, match="submodule vendor/middle of .*: nobody vouches for"):
+    with pytest.raises(ConfigError, match=r"submodule vendor/middle of .*: nobody vouches for"):
         Repository(str(outer), commit, submodules=False).fetch(ignore)
     git(outer, "config", "-f", ".gitmodules", "submodule.vendor/middle.update", "none")
     git(outer, "commit", "--quiet", "-am", "left out")
@@ -430,7 +430,7 @@ def test_a_commit_that_names_a_repository_without_an_address_is_refused(reposito
     commit = git(repository, "rev-parse", "HEAD")
     git(repository, "update-index", "--add", "--cacheinfo", f"160000,{commit},deep/inner")
     git(repository, "commit", "--quiet", "-m", "a link")
-    with pytest.raises(ConfigError, match="submodule deep/inner of .*: .gitmodules has no url"):
+    with pytest.raises(ConfigError, match=r"submodule deep/inner of .*: \.gitmodules has no url"):
         Repository(str(repository), "main").fetch(ignore)
 
 
