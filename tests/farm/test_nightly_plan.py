@@ -123,7 +123,7 @@ def test_a_row_without_time_says_how_much_would_do(lab: LabFile) -> None:
     alone, other = (one.unmonitored or "" for one in _in_time(rows, 20.0))
     assert alone == other
     # 4 pairs of 20 s to screen it, and 18 to confirm it: 440 s
-    assert "`time: 8m` would do for it alone, `time: 9m` for all rows" in alone
+    assert "`time: 8m` would do for it alone, `time: 9m` for all rows of board vb, and" in alone
     assert [one.unmonitored for one in _in_time(rows[:1], 8 * 60.0)] == [None]
     assert [one.unmonitored for one in _in_time(rows, 9 * 60.0)] == [None, None]
     (only,) = _in_time(rows[:1], 20.0)

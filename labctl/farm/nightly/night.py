@@ -39,6 +39,7 @@ from labctl.farm.nightly.state import (
     RowState,
     by_board,
 )
+from labctl.farm.nightly.times import enough_time
 from labctl.farm.nightly.waits import BACK_SECONDS, FIRST_SECONDS, Waits
 from labctl.records import Failure
 from labctl.records.night import (
@@ -85,8 +86,21 @@ class Night:
                     if refused
                     else finding(state, variant, self.state.confirming or 1)
                 )
-                found.append(self._trusted(one))
+                found.append(self._trusted(self._with_time(state, one)))
         return tuple(found)
+
+    def _with_time(self, state: RowState, one: NightFinding) -> NightFinding:
+        """Return a finding; where the time ran out before a verdict, with how much would do."""
+        is_late = one.verdict is NightVerdict.NOT_MONITORED and self._needs_screening(state)
+        if state.row.unmonitored or not is_late:
+            return one
+        rows = [
+            other.row.model_copy(update={"seconds": other.pair_seconds / 2, "board": other.board})
+            for other in self.state.rows.values()
+        ]
+        mine = next(row for row in rows if row.name == state.row.name)
+        enough = enough_time(mine, rows)
+        return one.model_copy(update={"reason": f"{one.reason}; {enough}"}) if enough else one
 
     def _trusted(self, one: NightFinding) -> NightFinding:
         """Return a finding, without blame of the commit if only a suspected board shows it."""
@@ -111,15 +125,15 @@ class Night:
         """Return the rows of a build that have time in this night."""
         return [row for row in self.record.rows if row.build == name and not row.unmonitored]
 
-    def build_side(self, name: str, side: str, board: str | None = None) -> Built | None:
+    def build_side(self, name: str, side: str) -> Built | None:
         """Build a side once; None where it cannot be built.
 
         A source that cannot be fetched is waited for, as long as its rows can be measured then.
         """
-        since = self.executor.now(board)
+        since = self.executor.now()
         needed = min((2 * row.seconds for row in self._rows_of(name)), default=0.0)
         while error := self._try_to_build(name, side):
-            if not self.waits.pause(board, since, needed, error.message):
+            if not self.waits.pause(None, since, needed, error.message):
                 self._give_up_builds(name, {side: error})
         return self.state.built.get((name, side))
 
@@ -321,15 +335,27 @@ class Night:
         self, state: RowState, stage: Stage, places: Sequence[Place], keep: float
     ) -> bool:
         """Return True if runs of a pair may begin. Those that have begun take no further time."""
+        try:
+            return self._is_ready(state, stage, places, keep)
+        except ServiceAway as error:  # until no time was left
+            self._leave(state, Failure.of(error), stage, to_other=False)
+            return False
+
+    def _is_ready(
+        self, state: RowState, stage: Stage, places: Sequence[Place], keep: float
+    ) -> bool:
+        """Do as :meth:`_may_begin`. Raises ServiceAway."""
         board, since = state.board, self.executor.now(state.board)
         while True:
             jobs = [state.jobs.get(place) for place in places]
-            new = sum(job is None or not self._has_begun(board, job) for job in jobs)
+            new = sum(job is None or not self._has_begun(state, job) for job in jobs)
             needed = keep + new * state.pair_seconds / 2
             if new and self.executor.now(board) + needed > self.record.deadline:
                 self.executor.withdraw([job for job in jobs if job])
+                if (silent := self.state.silent.get(board)) and silent.failure:
+                    self._leave(state, silent.failure, stage, to_other=False)
                 return False
-            trouble = self.waits.patiently(board, partial(self.executor.trouble, board))
+            trouble = self.waits.patiently(board, partial(self.executor.trouble, board), needed)
             if trouble is None:
                 return True
             waits = trouble.passes and not _may_move(state, stage)
@@ -338,8 +364,9 @@ class Night:
                 self._leave(state, failure, stage)
                 return False
 
-    def _has_begun(self, board: str, job: str) -> bool:
-        return self.waits.patiently(board, partial(self.executor.has_begun, job))
+    def _has_begun(self, state: RowState, job: str) -> bool:
+        ask = partial(self.executor.has_begun, job)
+        return self.waits.patiently(state.board, ask, state.pair_seconds)
 
     def withdraw(self) -> None:
         """Remove this night's jobs from the queue."""
@@ -439,11 +466,11 @@ class Night:
         if silent is None:  # it answered: the last attempt comes after a restart of the board
             since = now - (FIRST_SECONDS if failures < MOST_FAILURES - 1 else BACK_SECONDS)
         elif _may_move(state, stage) and (
-            isinstance(error, BoardBusy) or now - silent >= BACK_SECONDS
+            isinstance(error, BoardBusy) or now - silent.at >= BACK_SECONDS
         ):
             return False
         else:
-            since = silent
+            since = silent.at
         why = f"{state.row.name}: {error.message}"
         return self.waits.pause(state.board, since, state.pair_seconds, why)
 

@@ -1,7 +1,6 @@
 """From a plan to the rows of a night: which measurements, how many pairs, what they can find."""
 
 import hashlib
-import math
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from labctl.checked import unknown
 from labctl.compare.series import series_of
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe, find_recipe
-from labctl.config.types import format_duration
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
 from labctl.farm.nightly.budget import LOOKS, MOST_PAIRS, Pairs, plan_pairs, smallest_slowdown
@@ -22,6 +20,7 @@ from labctl.farm.nightly.executor import Built
 from labctl.farm.nightly.hosts import check_reach
 from labctl.farm.nightly.nights import past_findings, past_noise
 from labctl.farm.nightly.plan_file import NightPlan, NightRows
+from labctl.farm.nightly.times import enough_time
 from labctl.farm.selector import BoardSelector, select_boards
 from labctl.index import Filter
 from labctl.records.night import NightRecord, NightRow, NightVerdict
@@ -209,32 +208,8 @@ def _in_time(rows: list[NightRow], seconds: float) -> Iterator[NightRow]:
                 continue
             used, longest = used + 2 * row.seconds * row.screen, confirm
     for row in rows:
-        reason = _lack_of_time(row, rows)
+        reason = f"there is no time for it on its board: {enough_time(row, rows)}"
         yield row.model_copy(update={"unmonitored": reason}) if row.name in left else row
-
-
-def _lack_of_time(row: NightRow, rows: list[NightRow]) -> str:
-    """Return that the plan has no time for a row, and how much would do.
-
-    That is enough for the row alone, and enough for all rows of its board.
-    """
-    own = [one for one in rows if one.board == row.board and not one.unmonitored]
-    alone, all_of_it = (_needed_seconds(some) for some in ([row], own))
-    reason = f"there is no time for it on board {row.board}: `time: {_time(alone)}` would do"
-    if all_of_it > alone:
-        reason += f" for it alone, `time: {_time(all_of_it)}` for all rows of the board"
-    return f"{reason}, and the time of the builds"
-
-
-def _needed_seconds(rows: list[NightRow]) -> float:
-    """Return the time that holds the screening of a board's rows, and the confirmation of one."""
-    screening = sum(2 * row.seconds * row.screen for row in rows)
-    return screening + max(2 * row.seconds * LOOKS * row.look for row in rows)
-
-
-def _time(seconds: float) -> str:
-    """Return a time as a plan has it, rounded up to whole minutes."""
-    return format_duration(60.0 * math.ceil(seconds / 60))
 
 
 def _equals(lab: LabFile, row: NightRow, rows: list[NightRow]) -> tuple[str, ...]:

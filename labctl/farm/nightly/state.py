@@ -112,8 +112,8 @@ class NightState:
         #: Variants that went into the confirmation; None: the screening is not over.
         self.confirming: int | None = None
         self.searches_ended: dict[str, str] = {}
-        #: Board -> time of the first failure since it answered.
-        self.silent: dict[str, float] = {}
+        #: Board -> the first failure since it answered.
+        self.silent: dict[str, NightEntry] = {}
         for entry in self._lines.entries:
             self._apply(entry)
 
@@ -155,7 +155,7 @@ class NightState:
             state.answered = True
             self.silent.pop(entry.board, None)
         elif is_infra and not state.answered:
-            self.silent.setdefault(entry.board, entry.at)
+            self.silent.setdefault(entry.board, entry)
 
 
 def _apply_to_row(state: RowState, entry: NightEntry) -> None:

@@ -12,7 +12,7 @@ from labctl.retry import RETRY_SECONDS
 FIRST_SECONDS, LONGEST_SECONDS = 5.0, 300.0
 #: A board that answers again within this time (s) keeps its rows.
 BACK_SECONDS = RETRY_SECONDS
-#: Less time (s) than this is no pause.
+#: Less time (s) than this is no pause, and no time for another attempt.
 _LEAST_SECONDS = 1.0
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class Waits:
         """
         now = self.executor.now(board)
         wanted = min(max(FIRST_SECONDS, now - since), LONGEST_SECONDS)
-        seconds = min(wanted, self.deadline - needed - now)
+        seconds = min(wanted, self.deadline - needed - now - _LEAST_SECONDS)
         if seconds < _LEAST_SECONDS:
             return False
         self.executor.wait(board, seconds, why)
