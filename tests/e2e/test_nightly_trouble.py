@@ -1,6 +1,7 @@
 """``labctl nightly`` while a board restarts, a database is away, or no network reaches a source."""
 
 import json
+import signal
 import socket
 import subprocess
 import time
@@ -72,15 +73,19 @@ def test_a_database_that_restarts_moves_no_row(tmp_path: Path, private_state: Pa
     with postgres_server() as server, night_hosts(tmp_path, server) as hosts:
         words = ["nightly", "plan.yaml", "--host", "lab1"]
         with forked.start(words, cwd=hosts.lab1) as night:
-            for count in (1, 4, 8):
+            for count, how, seconds in (
+                (1, signal.SIGINT, 1.0),
+                (4, signal.SIGQUIT, 1.0),  # as if its machine failed
+                (8, signal.SIGINT, 8.0),
+            ):
 
                 def is_under_way(count: int = count) -> bool:
                     assert night.poll() is None, night.communicate()
                     return sum(one["event"] == "measured" for one in hosts.journal()) >= count
 
                 assert wait_until(is_under_way, timeout=300, interval=0.02)
-                server.stop()
-                time.sleep(1.0)  # as long as it is away
+                server.stop(how)
+                time.sleep(seconds)  # as long as it is away
                 server.start()
             text, errors = night.communicate(timeout=400)
         assert night.returncode == 0, errors.decode()

@@ -481,7 +481,7 @@ def test_the_end_of_a_night_ends_its_waits(farm: Farm) -> None:
     executor = LabExecutor(farm.lab, None, jobs, farm.said.append)  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt):
         executor.wait("rk2", 3600.0, "board rk2 does not answer")
-    assert farm.said == ["board rk2 does not answer; tried again in 60 min"]
+    assert farm.said == ["board rk2 does not answer; tried again in 60.0 min"]
 
 
 def test_a_store_that_is_away_is_no_board_and_no_run_is_made_again(
