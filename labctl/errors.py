@@ -5,6 +5,7 @@
     ├── InfraError                  host, link or board broke; says nothing    exit 3
     │   │                           about the program under test
     │   ├── HostError               this machine: disk full, network gone
+    │   │   ├── ServiceAway         database, store or repository: it may answer soon
     │   │   ├── ToolMissing
     │   │   └── HostTimeout
     │   ├── LinkError               the way to the board
@@ -161,6 +162,13 @@ class InfraError(LabctlError):
 
 class HostError(InfraError):
     """This machine or its network cannot do its part."""
+
+
+class ServiceAway(HostError):
+    """What boards share (a database, a store, a repository) does not answer now; it may do so soon.
+
+    No board is to blame, and another one would help nobody.
+    """
 
 
 class ToolMissing(HostError):

@@ -13,8 +13,9 @@ from labctl.build.plan import KEY_DIGITS, BuildRequest, Plan, make_plan
 from labctl.build.progress import BuildProgress, OnProgress, Step, ignore
 from labctl.build.proof import examine, is_proven
 from labctl.build.source import Source
+from labctl.build.source_lacks import blamed
 from labctl.build.workspace import Workspace
-from labctl.errors import ConfigError, HostTimeout
+from labctl.errors import CompileError, ConfigError, HostTimeout
 from labctl.files import cache_dir, locked
 
 #: A wait for another labctl that builds the same.
@@ -73,7 +74,10 @@ def _build_missing(plan: Plan, lock: int, on_progress: OnProgress) -> Artifact:
         _unchanged(plan.source, workspace),
     ):
         job = Job(plan.order, workspace, inputs.home, on_progress, untrusted=plan.untrusted)
-        made = job.run(missing)
+        try:
+            made = job.run(missing)
+        except CompileError as error:
+            raise error if plan.untrusted else blamed(error, source, job.log) from None
     records: dict[str, ToolRecord] = {}
     for name, file in made.items():
         on_progress(BuildProgress(Step.CHECK, name))

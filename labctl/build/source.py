@@ -212,12 +212,12 @@ def _tree_hash(root: Path, names: list[str]) -> str:
 
 def _walk(root: Path, without: Sequence[str] = ()) -> list[str]:
     """List the files below a folder; ``without``: relative names that are left out."""
-    entries = _entries(root, {f"{root}/{name}" for name in without})
+    entries = entries_below(root, {f"{root}/{name}" for name in without})
     found = [entry for entry in entries if not entry.is_dir(follow_symlinks=False)]
     return [os.path.relpath(e.path, root) for e in found if e.is_symlink() or e.is_file()]
 
 
-def _entries(root: Path, without: Container[str] = ()) -> Iterator[os.DirEntry[str]]:
+def entries_below(root: Path, without: Container[str] = ()) -> Iterator[os.DirEntry[str]]:
     """Yield what is below a folder, which may be deeper than ``rglob`` recurses."""
     waiting = [str(root)]
     with host_reads(root):
@@ -233,7 +233,7 @@ def _entries(root: Path, without: Container[str] = ()) -> Iterator[os.DirEntry[s
 def _copy(tree: Path, copy: Path) -> None:
     """Copy a source as it is, but for what git keeps in it; ``shutil.copytree`` recurses."""
     copy.mkdir()
-    for entry in _entries(tree):
+    for entry in entries_below(tree):
         name = os.path.relpath(entry.path, tree)
         if ".git" in name.split("/"):
             continue
@@ -250,7 +250,7 @@ def repositories(root: Path) -> list[str]:
     file that names the folder: gitrepository-layout(5).
     """
     found = {
-        name for entry in _entries(root) if entry.name == ".git" for name in _meant(entry.path)
+        name for entry in entries_below(root) if entry.name == ".git" for name in _meant(entry.path)
     }
     inside = {os.path.relpath(path, os.path.realpath(root)) for path in found}
     return sorted(

@@ -122,4 +122,4 @@ def untrusted_source(given: Path | GitSource) -> Source:
             f"--ref {given.ref}: an untrusted source is named by its commit",
             hint="give all 40 digits: a branch or tag can be moved",
         )
-    return Repository(given.git, given.ref)
+    return Repository(given.git, given.ref, submodules=False)

@@ -53,9 +53,9 @@ def remove_boards(lab: LabFile, names: Sequence[str]) -> Lab:
         for name in names:
             if name not in now.boards:
                 raise ConfigError(unknown("board", name, now.boards, where=f" in {lab.path.name}"))
-            document.override((_SECTION, name), None, "")
+            document.remove((_SECTION, name), "")
         if is_default:
-            document.override(("default_board",), None, "")
+            document.remove(("default_board",), "")
 
         def change(text: str) -> str:
             for name in names:

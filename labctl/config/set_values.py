@@ -31,7 +31,10 @@ def apply_settings(document: Document, settings: Iterable[str], *, known: Collec
         path = _path(document, key, origin, known)
         if path[:1] == ("matrix",) and len(path) == 2 and not isinstance(value, list | None):
             value = [value]
-        document.override(path, value, origin)
+        if text:
+            document.override(path, value, origin)
+        else:
+            document.remove(path, origin)
 
 
 def _path(document: Document, key: str, origin: str, known: Collection[str]) -> Path:

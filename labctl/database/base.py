@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from labctl.config.lab import LabFile
-from labctl.errors import ConfigError, HostError, InfraError
+from labctl.errors import ConfigError, HostError, InfraError, ServiceAway
 from labctl.progress import tell_wait
 from labctl.retry import retry_infra
 
@@ -51,7 +51,7 @@ class UnwritableDatabase(HostError):
     """The database's file cannot be opened or written on this host."""
 
 
-class DatabaseAway(HostError):
+class DatabaseAway(ServiceAway):
     """The database does not answer now; it may do so soon."""
 
 

@@ -187,6 +187,26 @@ def test_a_compile_error_shows_the_compilers_first_errors(tiny_lab) -> None:  # 
     assert list_artifacts() == []
 
 
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [("table.inc", "these files are pointers of git LFS"), ("inner", "these submodules are empty")],
+)
+def test_what_a_source_lacks_is_no_fault_of_its_commit(tiny_lab, name: str, what: str) -> None:  # type: ignore[no-untyped-def]
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+    (tiny_lab.source / "table.inc").write_text(pointer)
+    (tiny_lab.source / "inner").mkdir()
+    (tiny_lab.source / ".gitmodules").write_text('[submodule "inner"]\n\tpath = inner\n')
+    program = tiny_lab.source / "one.c"
+    program.write_text(f"{program.read_text()}int wrong(;\n")
+    error = refused(tiny_lab.request("one"), CompileError)  # whatever else it has
+    included = "inner/a.h" if name == "inner" else name
+    program.write_text(f'#include "{included}"\n{program.read_text()}')
+    error = refused(tiny_lab.request("one"), ConfigError)
+    assert f"does not compile: {what}" in error.message
+    assert error.message.endswith(f": {name}")
+    assert name in (error.details or "")
+
+
 def test_a_broken_cmake_file_is_the_sources_fault(tiny_lab) -> None:  # type: ignore[no-untyped-def]
     (tiny_lab.source / "CMakeLists.txt").write_text("project(tiny C)\nnonsense()\n")
     error = refused(tiny_lab.request(), CompileError)

@@ -15,8 +15,9 @@ from labctl.build.source import (
     repositories,
     source_files,
 )
-from labctl.build.source_git import Repository, local_repository
-from labctl.errors import ConfigError, HostError, LabctlError, ToolMissing
+from labctl.build.source_git import Repository, absolute_address, local_repository
+from labctl.build.source_lacks import empty_submodules, lfs_pointers
+from labctl.errors import ConfigError, HostError, LabctlError, ServiceAway, ToolMissing
 from labctl.files import sha256_file
 from labctl.removal import remove_tree
 
@@ -166,7 +167,7 @@ def test_a_branch_that_moves_is_another_source(repository: Path) -> None:
         ("REPOSITORY", "--upload-pack=x", ConfigError, "is not a git ref"),
         ("--upload-pack=x", "main", ConfigError, "is not the address of a repository"),
         ("/no/such/repository", "main", ConfigError, "git cannot fetch"),
-        ("http://127.0.0.1:9/x.git", "main", HostError, "cannot reach"),
+        ("http://127.0.0.1:9/x.git", "main", ServiceAway, "cannot reach"),
     ],
 )
 def test_what_cannot_be_fetched(
@@ -359,7 +360,7 @@ def test_an_untrusted_source_is_known_without_what_git_keeps(tmp_path: Path) -> 
         ("remote: fatal: No space left on device", ConfigError),
         ("fatal: remote error: Connection reset by peer", ConfigError),
         ("fatal: write error: No space left on device", HostError),
-        ("fatal: unable to access 'https://example.org/': Connection refused", HostError),
+        ("fatal: unable to access 'https://example.org/': Connection refused", ServiceAway),
     ],
 )
 def test_a_server_of_git_does_not_speak_for_this_host(
@@ -373,3 +374,95 @@ def test_a_server_of_git_does_not_speak_for_this_host(
         Repository("https://example.org/llama.cpp", "main")
     assert type(caught.value) is kind
     assert line in (caught.value.details or "")
+
+
+LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+
+
+@pytest.fixture
+def outer(repository: Path, tmp_path: Path) -> Path:
+    """A repository with a submodule, which has one itself; both lie beside it."""
+    for name, inner in (("middle", "repository"), ("outer", "middle")):
+        folder = tmp_path / name
+        folder.mkdir()
+        git(folder, "init", "--quiet", "--initial-branch", "main")
+        allowed = ("-c", "protocol.file.allow=always")
+        git(folder, *allowed, "submodule", "--quiet", "add", f"../{inner}", f"vendor/{inner}")
+        (folder / f"{name}.c").write_text(name)
+        git(folder, "add", ".")
+        git(folder, "commit", "--quiet", "-m", name)
+    assert repository.is_dir()
+    return tmp_path / "outer"
+
+
+@pytest.fixture
+def files_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who lets git fetch submodules from folders."""
+    settings = tmp_path / "settings"
+    settings.write_text('[protocol "file"]\n\tallow = always\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+
+
+@pytest.mark.usefixtures("files_allowed")
+def test_submodules_are_part_of_a_commit(outer: Path) -> None:
+    tree = Repository(str(outer), "main").fetch(ignore)
+    inner = "vendor/middle/vendor/repository/file.c"
+    assert (tree / inner).read_text() == "second"
+    assert {inner, "vendor/middle/middle.c"} <= {*source_files(tree)}
+    assert empty_submodules(tree) == []
+
+
+def test_a_submodule_that_cannot_be_fetched_is_named(outer: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Repository(str(outer), "main").fetch(ignore)
+    assert "submodule vendor/middle of" in refused.value.message
+    assert "protocol.file.allow" in (refused.value.hint or "")
+    commit = git(outer, "rev-parse", "HEAD")
+    with pytest.raises(ConfigError, match=r"submodule vendor/middle of .*: nobody vouches for"):
+        Repository(str(outer), commit, submodules=False).fetch(ignore)
+    git(outer, "config", "-f", ".gitmodules", "submodule.vendor/middle.update", "none")
+    git(outer, "commit", "--quiet", "-am", "left out")
+    tree = Repository(str(outer), "main").fetch(ignore)
+    assert empty_submodules(tree) == ["vendor/middle"]
+
+
+def test_a_commit_that_names_a_repository_without_an_address_is_refused(repository: Path) -> None:
+    commit = git(repository, "rev-parse", "HEAD")
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{commit},deep/inner")
+    git(repository, "commit", "--quiet", "-m", "a link")
+    with pytest.raises(ConfigError, match=r"submodule deep/inner of .*: \.gitmodules has no url"):
+        Repository(str(repository), "main").fetch(ignore)
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "expected"),
+    [
+        ("https://b.example/x", "https://a.example/o/r.git", "https://b.example/x"),
+        ("../x.git", "https://a.example/o/r.git", "https://a.example/o/x.git"),
+        ("../../p/x", "https://a.example/o/r.git/", "https://a.example/p/x"),
+        ("./x", "/srv/git/r", "/srv/git/r/x"),
+        ("../x", "git@a.example:r", "git@a.example:x"),
+    ],
+)
+def test_a_relative_address_begins_at_the_outer_repository(
+    url: str, address: str, expected: str
+) -> None:
+    assert absolute_address(url, address) == expected
+
+
+def test_a_shallow_clone_says_that_it_is_shallow(repository: Path, tmp_path: Path) -> None:
+    first = git(repository, "rev-parse", "HEAD~1")
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{repository}", str(clone))
+    assert (Repository(str(clone), "main").fetch(ignore) / "file.c").read_text() == "second"
+    with pytest.raises(ConfigError, match=f"is shallow.*it does not have '{first}'") as refused:
+        Repository(str(clone), first).fetch(ignore)
+    assert f"git -C {clone} fetch --unshallow" in (refused.value.hint or "")
+
+
+def test_pointers_of_lfs_are_found(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "table.inc").write_text(LFS)
+    (tmp_path / "spec.md").write_text(f"{LFS}{'and how it is read. ' * 100}")
+    (tmp_path / "x.c").write_text("int x;")
+    assert list(lfs_pointers(tmp_path)) == ["data/table.inc"]

@@ -281,6 +281,16 @@ def test_an_override_is_blamed_on_whoever_said_it() -> None:
     ]
 
 
+def test_null_is_a_value_that_an_override_can_give() -> None:
+    document = Document.parse("name: x\nmood: calm\n", "zoo.yaml")
+    document.override(("mood",), None, "--set mood=null")
+    document.override(("animals", "tom"), None, "--set animals.tom=null")
+    assert document.value == {"name": "x", "mood": None, "animals": {"tom": None}}
+    document.remove(("mood",), "--set mood=")
+    document.remove(("animals", "tim"), "--set animals.tim=")
+    assert document.value == {"name": "x", "animals": {"tom": None}}
+
+
 def complaint(read: Callable[[], object]) -> str | None:
     """The message of a ConfigError, ``None`` without one; anything else fails the test."""
     try:

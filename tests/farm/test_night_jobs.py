@@ -31,6 +31,7 @@ from labctl.errors import (
     HostError,
     LabctlError,
     ProgramFailed,
+    ServiceAway,
 )
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.nightly import night_jobs
@@ -473,6 +474,35 @@ def test_the_health_of_a_board_is_asked_for_until_the_database_answers(
     away.append(DatabaseAway("the database is away"))
     assert executor.suspicion("rk2") is None
     assert farm.said == ["the database is away; retrying for at most 10 minutes"] * 2
+
+
+def test_the_end_of_a_night_ends_its_waits(farm: Farm) -> None:
+    jobs = farm.runs()  # it is stopped at its first look
+    executor = LabExecutor(farm.lab, None, jobs, farm.said.append)  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        executor.wait("rk2", 3600.0, "board rk2 does not answer")
+    assert farm.said == ["board rk2 does not answer; tried again in 60.0 min"]
+
+
+def test_a_store_that_is_away_is_no_board_and_no_run_is_made_again(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(night_jobs, "_STORE_SECONDS", 0.0)
+    store, away = farm.lab.root / "store", farm.lab.root / "unmounted"
+
+    def unmount() -> None:
+        farm.work()
+        store.rename(away)
+        store.write_text("")
+
+    runs = farm.runs(unmount)
+    with pytest.raises(ServiceAway, match="cannot use the shared store"):
+        runs.run(ROW, "rk2", PAIR, farm.began.append)
+    store.unlink()
+    away.rename(store)
+    directory, _ = runs.run(ROW, "rk2", PAIR, farm.began.append)
+    assert directory.path.name == farm.began[0]
+    assert farm.states() == {"a": "done", "b": "waiting"}
 
 
 def test_a_board_that_others_keep_is_busy_and_nothing_runs_later(farm: Farm) -> None:

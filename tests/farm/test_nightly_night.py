@@ -16,6 +16,7 @@ from simulated_farm import (
     simulate,
 )
 
+from labctl.config.types import format_duration
 from labctl.errors import Blame, ProgramFailed
 from labctl.farm.nightly.executor import Measured
 from labctl.records.night import NightFinding, NightVerdict
@@ -134,6 +135,9 @@ def test_what_the_time_does_not_allow_is_not_monitored_and_never_good(tmp_path: 
     assert found[rows[5].name].verdict is NightVerdict.GOOD
     assert found[least.name].verdict is NightVerdict.NOT_MONITORED
     assert "time" in found[least.name].reason
+    assert "`time: " in found[least.name].reason
+    alone = 60 * (least.screen + 3 * least.look)
+    assert f"`time: {format_duration(alone)}` would do for it alone" in found[least.name].reason
 
 
 class Killed(BaseException):

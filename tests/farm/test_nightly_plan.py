@@ -13,6 +13,7 @@ from night_lab import PLAN, give_ticker
 from labctl.config.lab import Board, LabFile, find_lab
 from labctl.errors import ConfigError, LabctlError
 from labctl.farm.nightly.budget import plan_pairs, smallest_slowdown
+from labctl.farm.nightly.executor import Built
 from labctl.farm.nightly.nights import begin_night, read_result
 from labctl.farm.nightly.plan_file import read_plan
 from labctl.farm.nightly.planning import make_plan
@@ -109,6 +110,24 @@ def test_rows_without_time_are_not_monitored_the_least_valuable_first(lab: LabFi
     found = {r.name: r.unmonitored for r in _in_time(rows, 2 * one + 20.0 * 3 * row.look)}
     assert [name for name, why in found.items() if why is None] == ["r2", "r3"]
     assert "no time" in (found["r0"] or "")
+
+
+def test_a_row_without_time_says_how_much_would_do(lab: LabFile) -> None:
+    from labctl.farm.nightly.planning import _in_time
+
+    (row,) = planned(lab).rows
+    rows = [
+        row.model_copy(update={"name": f"r{n}", "seconds": 10.0, "screen": 4, "look": 6})
+        for n in range(2)
+    ]
+    alone, other = (one.unmonitored or "" for one in _in_time(rows, 20.0))
+    assert alone == other
+    # 4 pairs of 20 s to screen it, and 18 to confirm it: 440 s
+    assert "`time: 8m` would do for it alone, `time: 9m` for all rows of board vb, and" in alone
+    assert [one.unmonitored for one in _in_time(rows[:1], 8 * 60.0)] == [None]
+    assert [one.unmonitored for one in _in_time(rows, 9 * 60.0)] == [None, None]
+    (only,) = _in_time(rows[:1], 20.0)
+    assert (only.unmonitored or "").endswith("`time: 8m` would do, and the time of the builds")
 
 
 def test_a_night_can_be_read_again(lab: LabFile) -> None:
@@ -229,6 +248,37 @@ def test_a_dry_run_finds_a_source_that_is_not_there(lab: LabFile, head: str, bec
     assert isinstance(found["head"], ConfigError)
     assert because in found["head"].message
     assert isinstance(found["good"], str)
+
+
+def test_a_shallow_clone_is_named_and_how_to_get_the_rest(lab: LabFile) -> None:
+    def git(*words: str) -> str:
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+        done = subprocess.run(["git", *identity, *words], check=True, capture_output=True)
+        return done.stdout.decode().strip()
+
+    upstream, clone = lab.root / "upstream", lab.root / "clone"
+    git("init", "--quiet", "--initial-branch", "main", str(upstream))
+    for number in range(4):
+        git("-C", str(upstream), "commit", "--quiet", "--allow-empty", "-m", f"{number}")
+    commits = git("-C", str(upstream), "rev-list", "--reverse", "main").split()
+    git("clone", "--quiet", "--depth", "2", f"file://{upstream}", str(clone))
+    plan = PLAN.replace("{folder: source/head}", f"{{git: {clone}, ref: {commits[0]}}}")
+    found = looked_at(lab, plan)["head"]
+    assert isinstance(found, ConfigError)
+    assert "is shallow" in found.message
+    assert f"git -C {clone} fetch --unshallow" in (found.hint or "")
+
+    asked, document = read_plan(lab.root / "plan.yaml")
+    sources = sources_of(lab, asked, make_plan(lab, asked, document))
+    (name,) = sources.recipes
+    for good, expected in ((commits[0], None), (commits[2], [])):
+        sides = {"good": Built("g", "g", good), "head": Built("h", "h", commits[3])}
+        if expected is not None:
+            assert sources.commits(name, sides) == expected
+            continue
+        with pytest.raises(ConfigError, match="is shallow") as refused:
+            sources.commits(name, sides)
+        assert "fetch --unshallow" in (refused.value.hint or "")
 
 
 def test_a_dry_run_finds_a_folder_of_the_history_that_is_not_there(lab: LabFile) -> None:

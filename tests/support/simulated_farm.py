@@ -17,10 +17,11 @@ from typing import TypeVar
 from simulated_comparisons import Noise, realistic
 
 from labctl.config.lab import Lab, LabFile
-from labctl.errors import CompileError, DeviceLost, HostError
+from labctl.database import DatabaseAway
+from labctl.errors import CompileError, DeviceLost, HostError, LinkRefused, ServiceAway
 from labctl.farm.nightly.acceptance import accepted_lines, keep_accepted
 from labctl.farm.nightly.budget import plan_pairs, smallest_slowdown
-from labctl.farm.nightly.executor import GOOD, HEAD, Built, Measured
+from labctl.farm.nightly.executor import GOOD, HEAD, Built, Measured, Trouble
 from labctl.farm.nightly.night import Night
 from labctl.farm.nightly.nights import (
     RESULT,
@@ -47,6 +48,8 @@ REPEATS = 5
 RUN_SECONDS = 30.0
 PAST = 30
 BOARDS = 5
+#: A board that refuses does so at once.
+REFUSED_SECONDS = 0.03
 
 
 @dataclass
@@ -67,6 +70,11 @@ class Truth:
     suspicious: dict[str, str] = field(default_factory=dict)
     unbuildable: frozenset[str] = frozenset()
     no_network: frozenset[str] = frozenset()
+    #: Board -> periods in which it answers nothing, by its clock: it restarts.
+    restarts: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    #: Periods in which the lab's database does not answer, and in which a repository does not.
+    no_database: tuple[tuple[float, float], ...] = ()
+    no_repository: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     #: By commit, in their order: how slow each is.
     commits: dict[str, float] = field(default_factory=dict)
 
@@ -84,11 +92,24 @@ class SimulatedFarm:
         self.before_run: Callable[[], None] = lambda: None
         self.measured: dict[str, int] = {}
         self._window: dict[str, tuple[int, float]] = {}
+        #: Board, time (s) and reason of each wait.
+        self.waits: list[tuple[str | None, float, str]] = []
 
     def now(self, board: str | None = None) -> float:
         if board is None:
             return max(self.clocks.values(), default=0.0)
         return self.clocks.get(board, 0.0)
+
+    def wait(self, board: str | None, seconds: float, why: str) -> None:
+        assert seconds > 0
+        self.waits.append((board, seconds, why))
+        after = self.now(board) + seconds
+        for one in [board] if board is not None else [*self.clocks] or [""]:
+            self.clocks[one] = after
+
+    def _ask_database(self, board: str) -> None:
+        if _is_in(self.now(board), self.truth.no_database):
+            raise DatabaseAway("the lab's database does not answer")
 
     def each(self, work: Callable[[str], None], boards: Sequence[str]) -> None:
         for board in boards:
@@ -97,6 +118,8 @@ class SimulatedFarm:
     def build(self, name: str, side: str) -> Built:
         if side in self.truth.no_network:
             raise HostError("cannot reach the repository")
+        if _is_in(self.now(), self.truth.no_repository.get(name, ())):
+            raise ServiceAway("cannot reach the repository")
         if side in self.truth.unbuildable:
             raise CompileError(f"{side} does not compile")
         program = name if self.truth.same else f"{name}-{side}"
@@ -105,7 +128,8 @@ class SimulatedFarm:
     def commits(self, name: str, sides: object) -> Sequence[str]:
         return list(self.truth.commits)
 
-    def trouble(self, board: str) -> str | None:
+    def trouble(self, board: str) -> Trouble | None:
+        self._ask_database(board)
         return None
 
     def job(self, known: str | None) -> str:
@@ -133,6 +157,10 @@ class SimulatedFarm:
         queued: Mapping[str, Built],
     ) -> Measured:
         self.before_run()
+        self._ask_database(board)
+        if _is_in(self.now(board), self.truth.restarts.get(board, ())):
+            self.clocks[board] = self.now(board) + REFUSED_SECONDS
+            raise LinkRefused(f"board {board} does not answer")
         count = self.runs[board] = self.runs.get(board, 0) + 1
         self.clocks[board] = self.now(board) + row.seconds
         if count > self.truth.dead.get(board, count):
@@ -177,6 +205,10 @@ class SimulatedFarm:
         """The noise of a run as earlier nights on a board show it."""
         runs = [math.exp(self._run()) for _ in range(2 * PAST)]
         return paired(runs[1::2], runs[::2]).noise
+
+
+def _is_in(now: float, periods: Sequence[tuple[float, float]]) -> bool:
+    return any(begin <= now < end for begin, end in periods)
 
 
 def plan_rows(farm: SimulatedFarm, count: int, *, find: float = 0.05) -> list[NightRow]:
@@ -249,7 +281,7 @@ def nights_in_a_row(
             id=f"{started:%Y%m%dT%H%M%SZ}-{plan}-{number:06x}",
             plan=plan,
             started=started,
-            deadline=1e9,
+            deadline=8 * 3600.0,
             bisect=True,
             rows=tuple(planned),
         )

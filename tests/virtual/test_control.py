@@ -4,10 +4,12 @@ import json
 import socket
 import stat
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from labctl.cli.virtual_faults import inject
 from labctl.errors import CommandTimeout, ConfigError, DeviceLost, HostError
 from labctl.transport import HdcTcpConfig
 from labctl.virtual import Control, Served, VirtualBoard, serving
@@ -50,6 +52,20 @@ def test_a_fault_is_added_strikes_and_is_counted(board: Served) -> None:
         assert link.run("echo second", timeout=30).output == b"second\n"
     control.clear()
     assert control.states() == []
+
+
+@pytest.mark.parametrize(("words", "times"), [((), 1), (("times=null",), 3), (("times=2",), 2)])
+def test_a_fault_of_the_command_line_reads_as_in_a_script(
+    board: Served, words: tuple[str, ...], times: int
+) -> None:
+    folder = str(board.directory)
+    inject.main([folder, "drop", "on=shell", *words], standalone_mode=False)
+    with HdcTcpConfig(address=board.address).open() as link:
+        for number in range(4):
+            with nullcontext() if number >= times else pytest.raises(DeviceLost):
+                link.run("true", timeout=30)
+            if number == 2:
+                Control(board.directory).clear()
 
 
 def test_a_frozen_board_is_thawed(board: Served) -> None:

@@ -117,8 +117,19 @@ class Document:
     def override(self, path: Path, value: Value, origin: str) -> None:
         """Put ``value`` at ``path``, making mappings on the way; problems there are ``origin``'s.
 
-        ``None`` removes the value. Raises ConfigError when something on the way is not a mapping.
+        ``None`` is written as null, which may mean another thing than a missing key. Raises
+        ConfigError when something on the way is not a mapping.
         """
+        self._above(path, origin)[str(path[-1])] = value
+        self.overridden[path] = origin
+
+    def remove(self, path: Path, origin: str) -> None:
+        """Remove the value at ``path``, if there is one. Raises as :meth:`override` does."""
+        self._above(path, origin).pop(str(path[-1]), None)
+        self.overridden[path] = origin
+
+    def _above(self, path: Path, origin: str) -> dict[str, Value]:
+        """Return the mapping that ``path`` is in, made on the way."""
         if not isinstance(self.value, dict):
             self._not_a_mapping(StrictModel)
         inner: dict[str, Value] = self.value
@@ -130,10 +141,7 @@ class Document:
                 place = wording.path_text(path[:number])
                 raise ConfigError(f"{origin}: {place} is not a mapping, it has no keys to set")
             inner = below
-        inner[str(path[-1])] = value
-        if value is None:
-            del inner[str(path[-1])]
-        self.overridden[path] = origin
+        return inner
 
     def validated(self, model: type[M], *, context: dict[str, Any] | None = None) -> M:
         """Return the document as a ``model``. Raises ConfigError with a line for each problem."""

@@ -33,11 +33,29 @@ class Measured:
     execution: str
 
 
+@dataclass(frozen=True)
+class Trouble:
+    """The reason not to use a board now; ``passes``: nobody has to decide anything first."""
+
+    reason: str
+    passes: bool = False
+
+
 class Executor(Protocol):
-    """Builds and measures. What fails raises the errors of :mod:`labctl.errors`, with blame."""
+    """Builds and measures. What fails raises the errors of :mod:`labctl.errors`, with blame.
+
+    ServiceAway says that all boards are the same in this: the night waits. Other errors of
+    infrastructure count against the board.
+    """
 
     def now(self, board: str | None = None) -> float:
         """Return the time in seconds since 1970; a simulation has one for each board."""
+
+    def wait(self, board: str | None, seconds: float, why: str) -> None:
+        """Let time pass, of one board or of all; ``why`` is for people.
+
+        Raises KeyboardInterrupt as soon as the night is to end.
+        """
 
     def each(self, work: Callable[[str], None], boards: Sequence[str]) -> None:
         """Do the work of all boards, in parallel where possible."""
@@ -68,7 +86,7 @@ class Executor(Protocol):
     def withdraw(self, jobs: Sequence[str]) -> None:
         """Take jobs out of the queue."""
 
-    def trouble(self, board: str) -> str | None:
+    def trouble(self, board: str) -> Trouble | None:
         """Return the reason not to use a board now; None: there is none."""
 
     def suspicion(self, board: str) -> str | None:

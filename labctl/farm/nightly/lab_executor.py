@@ -7,22 +7,34 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from statistics import median
 
-from labctl.compare.figures import FIGURES, figures_of
+from labctl import interrupts
+from labctl.compare.figures import DEFAULT_FIGURES, FIGURES, Figure, figures_of
 from labctl.compare.sides import is_good
 from labctl.config.lab import LabFile
 from labctl.database import patience
-from labctl.errors import Blame, ConfigError, HostError, LabctlError, ProgramFailed
+from labctl.errors import (
+    Blame,
+    ConfigError,
+    HostError,
+    InfraError,
+    LabctlError,
+    ProgramFailed,
+    ServiceAway,
+)
 from labctl.farm.health import suspicion
 from labctl.farm.interrupts import on_interrupt, raise_first
-from labctl.farm.nightly.executor import Built, Measured
+from labctl.farm.nightly.executor import Built, Measured, Trouble
 from labctl.farm.nightly.judge import NIGHTLY
 from labctl.farm.nightly.night_jobs import NightJobs
 from labctl.farm.nightly.sources import Sources
+from labctl.index import TrialRow
 from labctl.index.entry import trial_row
 from labctl.records import TrialRecord, TrialState
 from labctl.records.night import NightRow, NightVerdict
+from labctl.retry import retry_infra
 from labctl.state import lab_state
 from labctl.state.health import BY_PEOPLE, Health
+from labctl.units import duration
 
 
 @dataclass(frozen=True)
@@ -38,6 +50,12 @@ class LabExecutor:
     def now(self, board: str | None = None) -> float:  # noqa: ARG002 - boards share this clock
         """Return the time by the host's clock."""
         return time.time()
+
+    def wait(self, board: str | None, seconds: float, why: str) -> None:  # noqa: ARG002 - one clock
+        """Wait, and say why. Raises KeyboardInterrupt as soon as the night is to end."""
+        self.say(f"{why}; tried again in {duration(seconds * 1e9)}")
+        if interrupts.wait(self.jobs.stopping, seconds):
+            raise KeyboardInterrupt
 
     def each(self, work: Callable[[str], None], boards: Sequence[str]) -> None:
         """Do the work of all boards at once. Raises an error of theirs when all have ended.
@@ -105,14 +123,15 @@ class LabExecutor:
         """Take jobs out of the queue."""
         self.jobs.withdraw(jobs)
 
-    def trouble(self, board: str) -> str | None:
+    def trouble(self, board: str) -> Trouble | None:
         """Return why the board is out of service or unreachable; None: it may work."""
         state = lab_state(self.lab)
         with patience(note=self.say, stopping=self.jobs.stopping):
             health = state.health.get(board)
         if not health.may_work:
-            return f"board {board} is {health.health}: {health.reason}"
-        return self.jobs.away(board)
+            return Trouble(f"board {board} is {health.health}: {health.reason}")
+        away = self.jobs.away(board)
+        return None if away is None else Trouble(away, passes=True)
 
     def suspicion(self, board: str) -> str | None:
         """Return the reasons in the last days not to trust the board; None: it is trusted."""
@@ -130,8 +149,21 @@ class LabExecutor:
             self.say(f"the health of board {board} was not saved: {error.message}")
 
     def commits(self, name: str, sides: Mapping[str, Built]) -> Sequence[str]:
-        """Return the commits between both sides. Raises as :meth:`Sources.commits` does."""
-        return self.sources.commits(name, sides)
+        """Return the commits between both sides. Raises as :meth:`Sources.commits` does.
+
+        A repository that is away is waited for until the night ends.
+        """
+        return retry_infra(
+            lambda: self.sources.commits(name, sides),
+            on=(ServiceAway,),
+            timeout=max(0.0, self.jobs.deadline - time.time()),
+            on_retry=self._interrupted,
+            stopping=self.jobs.stopping,
+        )
+
+    def _interrupted(self, error: InfraError) -> None:
+        if self.jobs.stopping.is_set():
+            raise KeyboardInterrupt from error
 
 
 def run_values(
@@ -140,11 +172,11 @@ def run_values(
     """Return for each variant the median of its good repeats, as a time: less is faster.
 
     A rate per second becomes its inverse in ns. Raises ProgramFailed where the program failed in
-    any repeat, HostError where most of them were lost.
+    any repeat, HostError where most of them were lost or the token times are of no use, and
+    ConfigError where no run of the recipe can have the figure.
     """
     rows = [trial_row(run, trial) for trial in trials]
-    (chosen, *_) = figures_of([one for one in rows if is_good(one)], [figure] if figure else ())
-    assert chosen.name in FIGURES
+    chosen = _figure(trials, rows, figure)
     found: dict[str, float] = {}
     for variant in row.variants:
         own = [one for one in rows if one.variant == variant and is_good(one)]
@@ -152,20 +184,48 @@ def run_values(
         mine = [trial for trial in trials if trial.variant == variant]
         failed = sum(trial.state is TrialState.FAILED for trial in mine)
         if not logs or failed >= len(logs) or any(_is_crash(trial) for trial in mine):
-            raise _failed(variant, run, mine, chosen.name)
+            raise _failed(variant, run, mine, chosen)
         value = math.exp(median(logs))
         found[variant] = 1e9 / value if chosen.more_is_faster else value
     return found
 
 
-def _failed(variant: str, run: str, trials: Sequence[TrialRecord], figure: str) -> LabctlError:
+def _figure(trials: Sequence[TrialRecord], rows: Sequence[TrialRow], figure: str | None) -> Figure:
+    """Return the figure of a run: the same in each run of a recipe, whatever came together."""
+    if figure is None and any(_times_tokens(trial) for trial in trials):
+        return FIGURES[DEFAULT_FIGURES[0]]
+    good = [one for one in rows if is_good(one)]
+    return figures_of(good, [figure] if figure else ())[0]
+
+
+def _failed(variant: str, run: str, trials: Sequence[TrialRecord], figure: Figure) -> LabctlError:
     failure = next((t.failure for t in trials if t.failure), None)
     if failure is None:
-        return ConfigError(f"run {run}, {variant}: no repeat has the figure {figure}")
+        what = f"run {run}, {variant}: no repeat has the figure {figure.name}"
+        timed = [trial for trial in trials if _times_tokens(trial)]
+        if figure.needs_token_times and timed:
+            return HostError(f"{what}: {_open_checks(timed[0])}")
+        return ConfigError(what)
     crash = next((t.failure for t in trials if _is_crash(t)), None)
     if crash is not None:
         return ProgramFailed(f"{variant}: {crash.message}", details=crash.details)
     return HostError(f"{variant}: {failure.message}", details=failure.details)
+
+
+def _times_tokens(trial: TrialRecord) -> bool:
+    """Return True if a trial is of a kind whose tokens are timed as they come."""
+    timing = trial.timing
+    if timing is None or timing.arrivals is None:
+        return False
+    # One token has no gap. Output with other lines than those of tokens is never timed.
+    return 1 < max(timing.generated_tokens or 0, timing.arrivals) == timing.generated_tokens
+
+
+def _open_checks(trial: TrialRecord) -> str:
+    """Return the checks that kept a trial's token times from being judged."""
+    found = [f"{one.name}: {one.detail}" for one in trial.checks if one.ok is not True]
+    why = "; ".join(found) or "its token times could not be judged"
+    return f"trial {trial.number}: {why}"
 
 
 def _is_crash(trial: TrialRecord) -> bool:

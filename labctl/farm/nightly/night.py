@@ -8,12 +8,24 @@ measured one after the other, the most valuable first; boards work in parallel.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from threading import Lock
 from typing import TypeAlias
 
-from labctl.errors import Blame, ConfigError, HostError, InfraError, JobError, LabctlError
+from labctl.errors import (
+    Blame,
+    BoardBusy,
+    ConfigError,
+    HostError,
+    InfraError,
+    JobError,
+    LabctlError,
+    ServiceAway,
+    ToolMissing,
+)
 from labctl.farm.nightly.budget import LOOKS, SAME_PAIRS
-from labctl.farm.nightly.executor import GOOD, HEAD, Built, Executor
+from labctl.farm.nightly.executor import GOOD, HEAD, Built, Executor, Measured
 from labctl.farm.nightly.judge import (
     decided_look,
     excludes,
@@ -41,16 +53,18 @@ from labctl.farm.nightly.state import (
     RowState,
     by_board,
 )
+from labctl.farm.nightly.times import enough_time
+from labctl.farm.nightly.waits import BACK_SECONDS, FIRST_SECONDS, Waits
 from labctl.records import Failure
 from labctl.records.night import (
     NightEntry,
     NightFinding,
     NightRecord,
+    NightRow,
     NightVerdict,
     Stage,
 )
 
-_BUILD_ATTEMPTS = 3
 #: Jobs of the queue, with what each is to run.
 Jobs: TypeAlias = dict[str, Built]
 
@@ -62,6 +76,8 @@ class Night:
         self.record = record
         self.state = state
         self.executor = executor
+        self.waits = Waits(executor, record.deadline)
+        self._building = Lock()
 
     def run(self) -> tuple[NightFinding, ...]:
         """Measure as much as the time allows. Return a finding for each variant of each row.
@@ -69,7 +85,6 @@ class Night:
         Raises HostError where the journal cannot be written; all else is in the findings.
         """
         self._build()
-        self._measure_same()
         self._screen()
         self._confirm()
         return self.findings()
@@ -93,41 +108,76 @@ class Night:
             reason = f"{found.reason}; {search.reason}"
             update = {"verdict": NightVerdict.SUSPECTED, "blame": None, "reason": reason}
             return found.model_copy(update=update)
-        return self._trusted(found)
+        return self._trusted(self._with_time(state, found))
+
+    def _with_time(self, state: RowState, one: NightFinding) -> NightFinding:
+        """Return a finding; where the time ran out before a verdict, with how much would do."""
+        is_late = one.verdict is NightVerdict.NOT_MONITORED and self._needs_screening(state)
+        if state.row.unmonitored or not is_late:
+            return one
+        rows = [
+            other.row.model_copy(update={"seconds": other.pair_seconds / 2, "board": other.board})
+            for other in self.state.rows.values()
+        ]
+        mine = next(row for row in rows if row.name == state.row.name)
+        enough = enough_time(mine, rows)
+        return one.model_copy(update={"reason": f"{one.reason}; {enough}"}) if enough else one
 
     def _trusted(self, one: NightFinding) -> NightFinding:
         """Return a finding, without blame of the commit if only a suspected board shows it."""
         is_measured = one.verdict in (NightVerdict.SLOWER, NightVerdict.FAILS)
-        if not is_measured or (why := self.executor.suspicion(one.board)) is None:
+        if not is_measured or (why := self._suspicion(one.board)) is None:
             return one
         reason = f"{one.reason}; only board {one.board} shows it, and it is suspected: {why}"
         update = {"verdict": NightVerdict.SUSPECTED, "blame": None, "reason": reason}
         return one.model_copy(update=update)
 
+    def _suspicion(self, board: str) -> str | None:
+        return self.waits.patiently(board, partial(self.executor.suspicion, board))
+
     def _build(self) -> None:
+        """Build what can be built now; rows wait for what cannot be fetched yet."""
         for name in dict.fromkeys(row.build for row in self.record.rows):
-            for side in (GOOD, HEAD):
-                self.build_side(name, side)
+            away = self._try_builds(name)
+            if not self._rows_of(name):  # nothing waits for it
+                self._give_up_builds(name, away)
+
+    def _rows_of(self, name: str) -> list[NightRow]:
+        """Return the rows of a build that have time in this night."""
+        return [row for row in self.record.rows if row.build == name and not row.unmonitored]
 
     def build_side(self, name: str, side: str) -> Built | None:
-        """Build a side once; None where it cannot be built."""
-        for attempt in range(1, _BUILD_ATTEMPTS + 1):
-            if (name, side) in self.state.unbuilt:
+        """Build a side once; None where it cannot be built.
+
+        A source that cannot be fetched is waited for, as long as its rows can be measured then.
+        """
+        since = self.executor.now()
+        needed = min((2 * row.seconds for row in self._rows_of(name)), default=0.0)
+        while error := self._try_to_build(name, side):
+            if not self.waits.pause(None, since, needed, error.message):
+                self._give_up_builds(name, {side: error})
+        return self.state.built.get((name, side))
+
+    def _try_builds(self, name: str) -> dict[str, LabctlError]:
+        """Build both sides; return why a side has to be tried again, for each such side."""
+        tried = {side: self._try_to_build(name, side) for side in (GOOD, HEAD)}
+        return {side: error for side, error in tried.items() if error}
+
+    def _try_to_build(self, name: str, side: str) -> LabctlError | None:
+        """Build a side if the journal does not have its end; return why to try again, if so."""
+        if self._is_decided(name, side):
+            return None
+        with self._building:
+            if self._is_decided(name, side):  # by another board's thread
                 return None
-            if built := self.state.built.get((name, side)):
-                return built
             now = self.executor.now()
             try:
                 built = self.executor.build(name, side)
             except LabctlError as error:
-                passing = isinstance(error, InfraError) and attempt < _BUILD_ATTEMPTS
-                if not passing:
-                    failure = Failure.of(error)
-                    entry = NightEntry(
-                        event="unbuilt", at=now, build=name, side=side, failure=failure
-                    )
-                    self.state.add(entry)
-                continue
+                if isinstance(error, InfraError) and not isinstance(error, ToolMissing):
+                    return error
+                self._give_up_builds(name, {side: error})
+                return None
             self.state.add(
                 NightEntry(
                     event="built",
@@ -140,7 +190,38 @@ class Night:
                     source=built.source,
                 )
             )
-        return self.state.built.get((name, side))
+            return None
+
+    def _is_decided(self, name: str, side: str) -> bool:
+        return (name, side) in self.state.built or (name, side) in self.state.unbuilt
+
+    def _give_up_builds(self, name: str, why: Mapping[str, LabctlError]) -> None:
+        for side, error in why.items():
+            now, failure = self.executor.now(), Failure.of(error)
+            entry = NightEntry(event="unbuilt", at=now, build=name, side=side, failure=failure)
+            self.state.add(entry)
+
+    def _as_built(self, board: str, states: Sequence[RowState]) -> Iterator[RowState]:
+        """Yield the rows whose builds exist, the others as soon as their sources can be fetched."""
+        waiting, since = list(states), self.executor.now(board)
+        while waiting:
+            away: dict[str, dict[str, LabctlError]] = {}
+            for state in list(waiting):
+                name = state.row.build
+                if name not in away and not (errors := self._try_builds(name)):
+                    waiting.remove(state)
+                    if not self._refused(state):
+                        yield state
+                        since = self.executor.now(board)
+                elif name not in away:
+                    away[name] = errors
+            if not waiting:
+                return
+            needed = min(2 * state.row.seconds * state.row.screen for state in waiting)
+            why = next(error.message for errors in away.values() for error in errors.values())
+            if not self.waits.pause(board, since, needed, why):
+                for name, errors in away.items():
+                    self._give_up_builds(name, errors)
 
     def _refused(self, state: RowState) -> Refusal | None:
         """Return why a row has no measurements to judge; None: it has some, or can have some."""
@@ -153,30 +234,7 @@ class Night:
         return refused_runs(state)
 
     def _open_rows(self) -> list[RowState]:
-        return [
-            state
-            for state in self.state.rows.values()
-            if not self._refused(state) and not self.state.is_same(state.row.build)
-        ]
-
-    def _measure_same(self) -> None:
-        """Measure a few pairs of equal programs: they judge nothing but the nights themselves."""
-        boards = by_board(
-            state
-            for state in self.state.rows.values()
-            if not self._refused(state)
-            and not state.row.unmonitored
-            and self.state.is_same(state.row.build)
-        )
-
-        def serve(board: str) -> None:
-            for state in boards[board]:
-                for number in range(SAME_PAIRS):
-                    if not self.measure_pair(state, Stage.SAME, number):
-                        break
-
-        if boards:
-            self.executor.each(serve, list(boards))
+        return [state for state in self.state.rows.values() if not self._refused(state)]
 
     def _screen(self) -> None:
         if self.state.confirming is not None:
@@ -187,10 +245,16 @@ class Night:
         self.state.add(entry)
 
     def _needs_screening(self, state: RowState) -> bool:
+        if self.state.is_same(state.row.build):
+            is_open = not state.has_failed and not state.row.unmonitored
+            return is_open and not state.has_pair(Stage.SAME, SAME_PAIRS - 1)
         return not state.has_pair(Stage.SCREEN, state.row.screen - 1)
 
     def _screen_row(self, state: RowState) -> None:
         board, row = state.board, state.row
+        if self.state.is_same(row.build):  # its pairs judge nothing but the nights themselves
+            all(self.measure_pair(state, Stage.SAME, number) for number in range(SAME_PAIRS))
+            return
         # Rows that already look slow on this board keep their time for the confirmation.
         kept = sum(
             LOOKS * other.row.look * other.pair_seconds
@@ -206,7 +270,7 @@ class Night:
 
         Of a row that is too noisy to exclude it: those that look slower.
         """
-        if self._needs_screening(state):
+        if self._needs_screening(state) or self.state.is_same(state.row.build):
             return []
         row = state.row
 
@@ -222,6 +286,8 @@ class Night:
         self._until_settled(self._confirm_row, self._needs_confirming)
 
     def _needs_confirming(self, state: RowState) -> bool:
+        if self.state.is_same(state.row.build):
+            return False
         if self._needs_screening(state):
             return bool(state.left)  # it came to another board: it is screened there
         confirming = self.state.confirming or 1
@@ -258,7 +324,7 @@ class Night:
 
     def _leave_suspected(self, state: RowState, stage: Stage) -> None:
         """Take a row that blames the commit from a suspected board to an equal one, if any."""
-        if state.next_board and (why := self.executor.suspicion(state.board)):
+        if state.next_board and (why := self._suspicion(state.board)):
             reason = f"board {state.board} alone blames no commit: {why}"
             failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=reason)
             self._leave(state, failure, stage)
@@ -279,7 +345,7 @@ class Night:
             tried |= {(one.row.name, one.board) for rows in boards.values() for one in rows}
 
             def serve(board: str, boards: dict[str, list[RowState]] = boards) -> None:
-                for state in boards[board]:
+                for state in self._as_built(board, boards[board]):
                     work(state)
 
             self.executor.each(serve, list(boards))
@@ -319,17 +385,38 @@ class Night:
         self, state: RowState, stage: Stage, places: Sequence[Place], keep: float
     ) -> bool:
         """Return True if runs of a pair may begin. Those that have begun take no further time."""
-        jobs = [state.jobs.get(place) for place in places]
-        new = sum(job is None or not self.executor.has_begun(job) for job in jobs)
-        ends = self.executor.now(state.board) + keep + new * state.pair_seconds / 2
-        if new and ends > self.record.deadline:
-            self.executor.withdraw([job for job in jobs if job])
+        try:
+            return self._is_ready(state, stage, places, keep)
+        except ServiceAway as error:  # until no time was left
+            self._leave(state, Failure.of(error), stage, to_other=False)
             return False
-        if trouble := self.executor.trouble(state.board):
-            failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=trouble)
-            self._leave(state, failure, stage)
-            return False
-        return True
+
+    def _is_ready(
+        self, state: RowState, stage: Stage, places: Sequence[Place], keep: float
+    ) -> bool:
+        """Do as :meth:`_may_begin`. Raises ServiceAway."""
+        board, since = state.board, self.executor.now(state.board)
+        while True:
+            jobs = [state.jobs.get(place) for place in places]
+            new = sum(job is None or not self._has_begun(state, job) for job in jobs)
+            needed = keep + new * state.pair_seconds / 2
+            if new and self.executor.now(board) + needed > self.record.deadline:
+                self.executor.withdraw([job for job in jobs if job])
+                if (silent := self.state.silent.get(board)) and silent.failure:
+                    self._leave(state, silent.failure, stage, to_other=False)
+                return False
+            trouble = self.waits.patiently(board, partial(self.executor.trouble, board), needed)
+            if trouble is None:
+                return True
+            waits = trouble.passes and stage is not Stage.SAME and not _may_move(state, stage)
+            if not waits or not self.waits.pause(board, since, needed, trouble.reason):
+                failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=trouble.reason)
+                self._leave(state, failure, stage)
+                return False
+
+    def _has_begun(self, state: RowState, job: str) -> bool:
+        ask = partial(self.executor.has_begun, job)
+        return self.waits.patiently(state.board, ask, state.pair_seconds)
 
     def withdraw(self) -> None:
         """Remove this night's jobs from the queue."""
@@ -373,23 +460,30 @@ class Night:
         if self._is_over(state, stage, side, order):
             return False
         queued: Jobs = {}
-        try:
-            queued = self._queued(state, stage, number, order)
-            found = self.executor.measure(
+
+        def measured() -> Measured:
+            queued.clear()
+            queued.update(self._queued(state, stage, number, order))
+            return self.executor.measure(
                 row,
                 board,
                 built,
                 began=lambda run: self._step(state, "running", run=run, **where),
                 queued=queued,
             )
+
+        try:
+            found = self.waits.patiently(board, measured, state.pair_seconds / 2)
         except (InfraError, JobError, ConfigError) as error:
             failure = Failure.of(error)
             self.executor.withdraw([*queued])
             self._step(state, "failed", failure=failure, **where)
-            if isinstance(error, ConfigError) or len(state.failures) >= MOST_FAILURES:
-                self._leave(state, failure, stage)
+            if stage is Stage.SAME:
                 return False
-            return True
+            if isinstance(error, JobError) or self._waits_for_board(state, stage, error):
+                return True
+            self._leave(state, failure, stage, to_other=not isinstance(error, ServiceAway))
+            return False
         self._step(
             state,
             "measured",
@@ -419,6 +513,27 @@ class Night:
             return True
         return False
 
+    def _waits_for_board(self, state: RowState, stage: Stage, error: LabctlError) -> bool:
+        """Wait for a board after a failure; False: the row leaves it.
+
+        A board that is away for a minute or two keeps its rows, and longer where no other board can
+        replace it. One that answers and fails again and again does not.
+        """
+        failures, now = len(state.failures), self.executor.now(state.board)
+        if isinstance(error, ConfigError | ServiceAway) or failures >= MOST_FAILURES:
+            return False
+        silent = self.state.silent.get(state.board)
+        if silent is None:  # it answered: the last attempt comes after a restart of the board
+            since = now - (FIRST_SECONDS if failures < MOST_FAILURES - 1 else BACK_SECONDS)
+        elif _may_move(state, stage) and (
+            isinstance(error, BoardBusy) or now - silent.at >= BACK_SECONDS
+        ):
+            return False
+        else:
+            since = silent.at
+        why = f"{state.row.name}: {error.message}"
+        return self.waits.pause(state.board, since, state.pair_seconds, why)
+
     def _check(self, state: RowState, place: Place) -> bool:
         """Measure a run of the last good, until it comes to its end; as :meth:`_measure`."""
         while place not in state.done:
@@ -426,20 +541,30 @@ class Night:
                 return False
         return True
 
-    def _leave(self, state: RowState, failure: Failure, stage: Stage) -> None:
-        """Take a row to an equal board; give it up where there is none.
+    def _leave(
+        self, state: RowState, failure: Failure, stage: Stage, *, to_other: bool = True
+    ) -> None:
+        """Take a row to an equal board; give it up where there is none, or unless ``to_other``.
 
         A search ends where it is: what was confirmed on this board stays so.
         """
         self.executor.withdraw(tuple(state.jobs.values()))
         now, name = self.executor.now(state.board), state.row.name
+        if stage is Stage.SAME:  # nothing is lost
+            return
         if stage in SEARCHING:
             build, reason = state.row.build, failure.message
             self.state.add(NightEntry(event="gave-up", at=now, build=build, reason=reason))
             return
-        other = None if failure.blame is Blame.CONFIG else state.next_board
+        is_movable = to_other and failure.blame is not Blame.CONFIG
+        other = state.next_board if is_movable else None
         if other is None:
             entry = NightEntry(event="gave-up", at=now, row=name, failure=failure)
         else:
             entry = NightEntry(event="moved", at=now, row=name, board=other, reason=failure.message)
         self.state.add(entry)
+
+
+def _may_move(state: RowState, stage: Stage) -> bool:
+    """Return True if an equal board can replace the board of a row; a search stays where it is."""
+    return stage not in SEARCHING and state.next_board is not None

@@ -30,6 +30,8 @@ from labctl.errors import (
     HostTimeout,
     LabctlError,
     ProgramFailed,
+    ServiceAway,
+    passes_by_itself,
 )
 from labctl.farm.nightly.executor import Built
 from labctl.farm.queue_engine import wake_workers
@@ -237,7 +239,10 @@ class NightJobs:
         tools = content.build.tools if content.build else {}
         files = {*content.files.items(), *((name, tool.sha256) for name, tool in tools.items())}
         if not files <= self._shared:
-            share_inputs(self.lab, self._store, content)
+            try:
+                share_inputs(self.lab, self._store, content)
+            except HostError as error:
+                raise _of_store(error) from error
             self._shared |= files
         return NewJob(
             recipe.name,
@@ -314,6 +319,8 @@ class NightJobs:
                 retry_infra(fetch, on=(HostError,), timeout=_STORE_SECONDS)
             except ConfigError as error:  # the shared store lost it, whatever the plan says
                 raise HostError(f"run {job.run} cannot be fetched: {error.message}") from None
+            except HostError as error:
+                raise _of_store(error) from error
         directory = RunDirectory(runs / job.run)
         if directory.is_planned and is_finished(directory):
             return directory
@@ -323,6 +330,13 @@ class NightJobs:
             f"run {job.run} is only on host {self._host_of(str(job.board))}: its worker"
             " sends it to the shared store when it starts again"
         )
+
+
+def _of_store(error: HostError) -> HostError:
+    """Return the error of a store that does not answer as what it is; another one as it is."""
+    if not passes_by_itself(error):
+        return error
+    return ServiceAway(error.message, hint=error.hint, details=error.details)
 
 
 def _is_withdrawn(job: Job) -> bool:

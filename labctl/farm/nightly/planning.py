@@ -28,6 +28,7 @@ from labctl.farm.nightly.executor import Built
 from labctl.farm.nightly.hosts import check_reach
 from labctl.farm.nightly.nights import PastRow, past_findings, past_rows
 from labctl.farm.nightly.plan_file import NightPlan, NightRows
+from labctl.farm.nightly.times import confirming_seconds, enough_time
 from labctl.farm.selector import BoardSelector, select_boards
 from labctl.index import Filter
 from labctl.records.night import NightRecord, NightRow, NightVerdict
@@ -225,14 +226,13 @@ def _in_time(rows: list[NightRow], seconds: float) -> Iterator[NightRow]:
         own = [row for row in rows if row.board == board]
         used = longest = 0.0
         for row in sorted(own, key=lambda one: (-one.value, one.name)):
-            looks = 0 if row.is_too_noisy else LOOKS * row.look
-            confirm = max(longest, 2 * row.seconds * looks)
+            confirm = max(longest, confirming_seconds(row))
             if used + 2 * row.seconds * row.screen + confirm > seconds:
                 left.add(row.name)
                 continue
             used, longest = used + 2 * row.seconds * row.screen, confirm
     for row in rows:
-        reason = "there is no time for it on its board: set more `time`, or fewer rows"
+        reason = f"there is no time for it on its board: {enough_time(row, rows)}"
         yield row.model_copy(update={"unmonitored": reason}) if row.name in left else row
 
 

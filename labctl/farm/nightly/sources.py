@@ -18,7 +18,7 @@ from labctl.build import (
 )
 from labctl.build.plan import KEY_DIGITS
 from labctl.build.source import run_git
-from labctl.build.source_git import local_repository
+from labctl.build.source_git import fetching_git, is_shallow, local_repository, shallow_error
 from labctl.checked import listed
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe
@@ -91,7 +91,10 @@ class Sources:
         if isinstance(given, GitSource) and folder is not None and folder.is_dir():
             words = ["cat-file", "-e", f"{identity.commit}^{{commit}}"]
             if _asked(folder, *words).exit_status != 0:
-                raise ConfigError(f"{given.git} has no commit {identity.commit}")
+                lacks = f"has no commit {identity.commit}"
+                if is_shallow(folder):
+                    raise shallow_error(folder, f"it {lacks}")
+                raise ConfigError(f"{given.git} {lacks}")
         elif isinstance(given, GitSource) and given.ref == identity.commit:
             what = "not looked for before it is fetched, "
         is_built = "built" if planned.built else "not built yet"
@@ -124,10 +127,14 @@ class Sources:
             raise ConfigError(f"build {name}: the last good is not a commit: {good}")
         place = _repository(known.head.git)
         words = ("--first-parent", "--parents", "--reverse", f"{good}..{head}")
+        if is_shallow(place) and _asked(place, "cat-file", "-e", good).exit_status != 0:
+            raise shallow_error(place, f"it does not have the last good commit {good}")
         found = [line.split() for line in _git(place, "rev-list", *words).splitlines()]
         # If the last good is on another branch, a commit may only be missing the changes of that
         # branch.
         if not found or found[0][1:2] != [good]:
+            if is_shallow(place):
+                raise shallow_error(place, f"nothing is known between {good} and {head}")
             raise ConfigError(f"{good} is not among the first parents of {head}")
         return [commit for commit, *_ in found[:-1]]
 
@@ -210,10 +217,11 @@ def _repository(address: str) -> Path:
     place = cache_dir() / "histories" / f"{name}.git"
     with locked(place.with_suffix(".lock"), timeout=_GIT_SECONDS, holder="another night"):
         if place.is_dir():
-            _git(place, "fetch", "--quiet", "--filter=blob:none", "origin", "+refs/*:refs/*")
+            words = ["fetch", "--quiet", "--filter=blob:none", "origin", "+refs/*:refs/*"]
+            fetching_git(address, "-C", str(place), *words, timeout=_GIT_SECONDS)
         else:
             words = ["clone", "--quiet", "--bare", "--filter=blob:none", "--", address, str(place)]
-            _git(place.parent, *words)
+            fetching_git(address, *words, timeout=_GIT_SECONDS)
     return place
 
 

@@ -14,7 +14,7 @@ from labctl.records.night import CommitSearch, NightEntry, NightRow, Stage
 from labctl.runs.record.journal import JournalLines
 
 JOURNAL = "night.jsonl"
-#: Failures in a row on one board; then the row leaves it.
+#: Failures in a row on one board that answers; then the row leaves it.
 MOST_FAILURES = 3
 #: Failures of a program in a row, of which some may be chance.
 MOST_CRASHES = 3
@@ -35,8 +35,10 @@ class RowState:
     done: dict[Place, NightEntry] = field(default_factory=dict)
     #: Jobs of runs that have not ended, as far as known.
     jobs: dict[Place, str] = field(default_factory=dict)
-    #: Those of infrastructure, since the last pair that was whole.
+    #: Those of infrastructure for which its board had answered, since the last pair that was whole.
     failures: list[Failure] = field(default_factory=list)
+    #: Its board has answered since the last failure.
+    answered: bool = False
     #: By side, and whether it was while a commit was searched.
     crashes: dict[tuple[str, bool], list[Failure]] = field(default_factory=dict)
     #: The last good failed on this board.
@@ -144,6 +146,8 @@ class NightState:
         self.confirming: int | None = None
         self.searches_ended: dict[str, str] = {}
         self.searches: dict[str, CommitSearch] = {}
+        #: Board -> the first failure since it answered.
+        self.silent: dict[str, NightEntry] = {}
         for entry in self._lines.entries:
             self._apply(entry)
 
@@ -186,7 +190,18 @@ class NightState:
             case "searched" if entry.search:
                 self.searches[entry.search.build] = entry.search
             case _ if entry.row in self.rows:
+                self._apply_to_board(self.rows[entry.row], entry)
                 _apply_to_row(self.rows[entry.row], entry)
+
+    def _apply_to_board(self, state: RowState, entry: NightEntry) -> None:
+        if entry.board is None or entry.event not in ("running", "measured", "failed"):
+            return
+        is_infra = entry.failure is not None and entry.failure.blame is Blame.INFRA
+        if entry.event != "failed":
+            state.answered = True
+            self.silent.pop(entry.board, None)
+        elif is_infra and not state.answered:
+            self.silent.setdefault(entry.board, entry)
 
 
 def _apply_to_row(state: RowState, entry: NightEntry) -> None:
@@ -197,7 +212,7 @@ def _apply_to_row(state: RowState, entry: NightEntry) -> None:
         state.jobs.clear()
         state.failures.clear()
         state.crashes.clear()
-        state.shaky = False
+        state.shaky = state.answered = False
         return
     if entry.event == "gave-up":
         state.gave_up = entry
@@ -229,8 +244,9 @@ def _apply_to_place(state: RowState, entry: NightEntry, place: Place) -> None:
                 key = (side, stage in SEARCHING)
                 state.crashes.setdefault(key, []).append(entry.failure)
                 state.shaky |= side == GOOD
-            else:
+            elif state.answered:
                 state.failures.append(entry.failure)
+                state.answered = False
 
 
 def by_board(states: Iterable[RowState]) -> dict[str, list[RowState]]:

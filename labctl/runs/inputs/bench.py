@@ -58,11 +58,13 @@ def bench_document(entries: Entries, target: str) -> Document:
         "description": f"Time per token of {len(entries)} model{'s' * (len(entries) > 1)}",
         "target": target,
         "models": dict(entries),
-        "model": None if len(entries) > 1 else next(iter(entries)),
     }
+    document.text = ""  # nobody wrote what follows
     if len(entries) > 1:
         changes["matrix"] = {"model": list(entries)}
-    document.text = ""  # nobody wrote what follows
+        document.remove(("model",), "labctl bench")
+    else:
+        changes["model"] = next(iter(entries))
     for key, value in changes.items():
         document.override((key,), value, "labctl bench")
     return document

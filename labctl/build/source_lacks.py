@@ -1,0 +1,81 @@
+"""Files that a source names and does not hold: submodules and files of git LFS.
+
+A build that fails over one of them says nothing about the commit.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from labctl.build.source import entries_below
+from labctl.checked import listed
+from labctl.errors import CompileError, ConfigError, LabctlError
+from labctl.files import open_whole
+
+#: First line of a pointer. Format: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
+_POINTER = b"version https://git-lfs.github.com/spec/v1\n"
+#: A pointer has fewer bytes.
+_MOST_POINTER_BYTES = 1024
+#: Parts of ``.gitmodules`` (gitmodules(5)) and of a build's log that are read.
+_MOST_MODULES_BYTES, _MOST_LOG_BYTES = 1 << 18, 1 << 20
+_PATH = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
+#: Number of names in a message.
+_MOST_NAMES = 5
+
+
+def lfs_pointers(source: Path) -> Iterator[str]:
+    """Yield the files below a folder that are pointers of git LFS, by their relative names."""
+    for entry in entries_below(source):
+        with suppress(OSError):
+            if not entry.is_file(follow_symlinks=False):
+                continue
+            if not len(_POINTER) < entry.stat().st_size < _MOST_POINTER_BYTES:
+                continue
+            with open_whole(Path(entry.path)) as file:
+                if file.read(len(_POINTER)) == _POINTER:
+                    yield str(Path(entry.path).relative_to(source))
+
+
+def empty_submodules(source: Path) -> list[str]:
+    """Return the folders of a source's submodules that have no file."""
+    with suppress(OSError), open_whole(source / ".gitmodules") as file:
+        text = file.read(_MOST_MODULES_BYTES).decode(errors="replace")
+        return [name for name in _PATH.findall(text) if _is_empty(source / name)]
+    return []
+
+
+def _is_empty(folder: Path) -> bool:
+    return not folder.is_dir() or not any(folder.iterdir())
+
+
+def blamed(error: CompileError, source: Path, log: Path) -> LabctlError:
+    """Return the error of a build: ConfigError where it names a file that the source lacks."""
+    printed = error.details or ""
+    with suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _MOST_LOG_BYTES))
+        printed += file.read(_MOST_LOG_BYTES).decode(errors="replace")
+    for names, what, hint in (
+        (
+            empty_submodules(source),
+            "these submodules are empty",
+            f"fetch them: git -C {source} submodule update --init --recursive",
+        ),
+        (
+            lfs_pointers(source),
+            "these files are pointers of git LFS, without their content",
+            "labctl fetches no files of git LFS: build from a folder in which `git lfs pull` ran",
+        ),
+    ):
+        if named := [name for name in names if _is_named(name, printed)]:
+            shown = listed(named[:_MOST_NAMES], joiner="and")
+            more = f" and {len(named) - _MOST_NAMES} more" if len(named) > _MOST_NAMES else ""
+            problem = f"{error.message}: {what}: {shown}{more}"
+            return ConfigError(problem, hint=hint, details=error.details)
+    return error
+
+
+def _is_named(name: str, printed: str) -> bool:
+    """Return True if a build's output has the last part of a file's or folder's name."""
+    last = re.escape(Path(name).name)
+    return re.search(rf"(?<![\w.-]){last}(?![\w-])", printed) is not None
