@@ -101,6 +101,8 @@ class LabctlError(Exception):
     #: True if a host is at fault, this one or one on the way to the board, so that nothing is said
     #: about the board or the job.
     is_of_host: bool = False
+    #: Revision of the source that does not build; None where it is not known.
+    source: str | None = None
     #: The run that it broke off, and that `labctl resume` continues; None if none had begun.
     run: str | None = None
 

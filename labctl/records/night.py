@@ -108,7 +108,9 @@ class NightEntry(FileRecord):
     side: str | None = None
     key: str | None = Field(None, description="of the artifact: equal where the program is")
     version: str | None = Field(None, description="label by which recipes name the artifact")
-    source: str | None = Field(None, description="revision, for people")
+    source: str | None = Field(
+        None, description="revision, for people; of a build that failed too, if it is known"
+    )
     row: str | None = None
     board: str | None = None
     stage: Stage | None = None
@@ -140,6 +142,17 @@ class NightFinding(Record):
     mde: float | None = None
     execution: str | None = None
     runs: tuple[str, ...] = ()
+    left: dict[str, str] = Field(
+        default_factory=dict, description="boards that the row left tonight -> why, in their order"
+    )
+    details: str | None = Field(
+        None, description="first lines of the compiler's errors, or the end of the program's output"
+    )
+    seconds: float = Field(
+        0.0,
+        description="duration of its runs, also on boards that it left; of a run of several"
+        " variants its share",
+    )
 
 
 class CommitSearch(Record):

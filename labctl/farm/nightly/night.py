@@ -102,7 +102,12 @@ class Night:
                 if not passing:
                     failure = Failure.of(error)
                     entry = NightEntry(
-                        event="unbuilt", at=now, build=name, side=side, failure=failure
+                        event="unbuilt",
+                        at=now,
+                        build=name,
+                        side=side,
+                        failure=failure,
+                        source=error.source,
                     )
                     self.state.add(entry)
                 continue

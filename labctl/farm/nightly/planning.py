@@ -18,7 +18,7 @@ from labctl.errors import ConfigError
 from labctl.farm.nightly.budget import LOOKS, MOST_PAIRS, Pairs, plan_pairs, smallest_slowdown
 from labctl.farm.nightly.executor import Built
 from labctl.farm.nightly.hosts import check_reach
-from labctl.farm.nightly.nights import past_findings, past_noise
+from labctl.farm.nightly.nights import NIGHT_TIME, past_findings, past_noise
 from labctl.farm.nightly.plan_file import NightPlan, NightRows
 from labctl.farm.selector import BoardSelector, select_boards
 from labctl.index import Filter
@@ -75,7 +75,7 @@ def make_plan(
     pools = {row.name: _equals(lab, row, rows) for row in rows}
     rows = [row.model_copy(update={"equals": pools[row.name]}) for row in rows]
     record = NightRecord(
-        id=f"{started:%Y%m%dT%H%M%SZ}-{plan.name}-{uuid4().hex[:6]}",
+        id=f"{started:{NIGHT_TIME}}-{plan.name}-{uuid4().hex[:6]}",
         plan=plan.name,
         started=started,
         deadline=started.timestamp() + plan.time,

@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -11,7 +11,7 @@ from pathlib import Path
 from labctl.build import build as build_artifact
 from labctl.config.lab import Board, LabFile
 from labctl.config.yaml.document import Document
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, HostError, LabctlError
 from labctl.farm.host_setup import host_worker
 from labctl.farm.nightly.hosts import check_reach
 from labctl.farm.nightly.judge import keep_flips, night_before
@@ -19,7 +19,13 @@ from labctl.farm.nightly.lab_executor import LabExecutor
 from labctl.farm.nightly.last_good import keep_good
 from labctl.farm.nightly.night import Night
 from labctl.farm.nightly.night_jobs import NightJobs
-from labctl.farm.nightly.nights import RESULT, begin_night, unfinished_night
+from labctl.farm.nightly.nights import (
+    CLOCK_SECONDS,
+    NIGHTS,
+    RESULT,
+    begin_night,
+    unfinished_night,
+)
 from labctl.farm.nightly.page import (
     NIGHT_PAGE,
     NIGHT_TEXT,
@@ -68,7 +74,7 @@ def run_night(request: NightRequest) -> tuple[NightResult, Path]:
     host cannot save the findings.
     """
     with _alone(request):
-        planned, folder = _planned(request)
+        planned, folder = _begun(request)
         night, sources, jobs = _night(request, planned, folder)
         with jobs.served(_worker(request, planned.record), request.plan.name):
             night.run()
@@ -85,11 +91,11 @@ def ready_night(request: NightRequest) -> Path:
     Raises as :func:`run_night` does.
     """
     with _alone(request):
-        return _planned(request)[1]
+        return _begun(request)[1]
 
 
 def _alone(request: NightRequest) -> AbstractContextManager[object]:
-    lock = request.lab.root / "nights" / f".{request.plan.name}.lock"
+    lock = request.lab.root / NIGHTS / f".{request.plan.name}.lock"
     return locked(lock, timeout=0, holder="another night of this plan")
 
 
@@ -132,7 +138,6 @@ def _finish(
     request: NightRequest, night: Night, folder: Path, searches: Sequence[CommitSearch]
 ) -> NightResult:
     """Write the pages of a night and, last, its result."""
-    root, plan = request.lab.root, request.plan.name
     result = result_of(night, searches, strict=request.strict)
     if before := night_before(request.lab, result):
         keep_flips(request.lab, before, result)
@@ -140,8 +145,26 @@ def _finish(
     write_atomic(folder / NIGHT_TEXT, night_markdown(result))
     # The file written last marks the end of the night.
     write_atomic(folder / RESULT, result.model_dump_json(indent=2) + "\n")
-    write_atomic(root / "nights" / f"{plan}.html", trend_page(plan, root))
+    _write_trend(request)
     return result
+
+
+def _begun(request: NightRequest) -> tuple[Planned, Path]:
+    """Begin a night, or continue one; if it cannot begin, the plan's page says why."""
+    try:
+        found = _planned(request)
+    except LabctlError as error:
+        with suppress(HostError):  # the reason matters more
+            _write_trend(request, error)
+        raise
+    with suppress(HostError):  # it is written again at the end
+        _write_trend(request)
+    return found
+
+
+def _write_trend(request: NightRequest, problem: LabctlError | None = None) -> None:
+    root, plan = request.lab.root, request.plan.name
+    write_atomic(root / NIGHTS / f"{plan}.html", trend_page(plan, root, problem))
 
 
 def _planned(request: NightRequest) -> tuple[Planned, Path]:
@@ -150,7 +173,10 @@ def _planned(request: NightRequest) -> tuple[Planned, Path]:
     if cut_off := _cut_off(request):
         folder, record = cut_off
         is_same = record.plan_sha256 == plan_digest(request.document)
-        if is_same and record.deadline > now and not request.new:
+        is_ahead = record.started.timestamp() > now + CLOCK_SECONDS
+        if is_ahead:
+            request.say(f"night {folder.name} was begun with a wrong clock: it does not continue")
+        elif is_same and record.deadline > now and not request.new:
             if record.has_recipes:
                 for row in record.rows:
                     check_reach(request.lab, row.board, request.own_host)

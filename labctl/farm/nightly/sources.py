@@ -191,9 +191,8 @@ def _of_commit(known: NightBuild, side: str) -> NightSource:
 
 def _as_built(artifact: Artifact) -> Built:
     manifest = artifact.manifest
-    commit = manifest.commit if manifest.source.kind == "git" else None
     version = f"{manifest.version}-{manifest.key[:KEY_DIGITS]}"
-    return Built(manifest.key, version, commit or manifest.source.revision)
+    return Built(manifest.key, version, manifest.source.full_revision)
 
 
 def _repository(address: str) -> Path:
