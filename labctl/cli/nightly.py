@@ -123,7 +123,12 @@ def _show_plan(request: "NightRequest", *, as_json: bool) -> int:
     """Print what a night would do. Raises an error of a source that cannot be built."""
     from labctl.farm.nightly.hosts import host_lines, hosts_of
     from labctl.farm.nightly.planning import make_plan
-    from labctl.farm.nightly.results import plan_document, plan_lines, source_lines
+    from labctl.farm.nightly.results import (
+        plan_document,
+        plan_lines,
+        source_lines,
+        total_line,
+    )
     from labctl.farm.nightly.sources import sources_of
 
     lab, asked = request.lab, request.plan
@@ -137,6 +142,7 @@ def _show_plan(request: "NightRequest", *, as_json: bool) -> int:
             *source_lines(found),
             *host_lines(hosts),
             *plan_lines(planned.record),
+            total_line(planned.record),
         ):
             click.echo(printable_line(line))
     for _, _, one in found:

@@ -4,18 +4,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from labctl.records import NightPart
 from labctl.records.night import NightRow
 
-GOOD, HEAD = "good", "head"
+GOOD, HEAD = "good", NightPart.HEAD
 
 
 @dataclass(frozen=True)
 class Built:
-    """One side of a build. ``key`` is equal where the program is; ``source`` is for people."""
+    """One side of a build. ``key`` is equal where the program is; ``source`` is for people.
+
+    ``side`` is ``good``, ``head`` or a commit, once the night knows it.
+    """
 
     key: str
     version: str
     source: str
+    side: str = ""
 
 
 @dataclass(frozen=True)

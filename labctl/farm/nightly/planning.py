@@ -244,7 +244,7 @@ def _series_noise(root: Path, row: NightRow, figure: str | None) -> float | None
     recipe = row.name.partition("/")[2].rpartition("@")[0]
     trials = RunRepository(root / "runs").trials(Filter(recipe=recipe, board=row.board))
     found = [
-        noise(np.log(np.asarray(series.values)))
+        noise(np.log(np.asarray(series.run_values)))
         for series in series_of(trials, [figure] if figure else [])
         if len(series.values) >= _LEAST_NIGHTS
     ]

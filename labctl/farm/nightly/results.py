@@ -302,7 +302,6 @@ def plan_lines(record: NightRecord) -> Iterator[str]:
             f"{row.name}: {row.screen} pairs to screen; {row.look} pairs for each of up to"
             f" {LOOKS} looks of a confirmation; {known}, {found}"
         )
-    yield _total_line(record)
 
 
 @dataclass(frozen=True)
@@ -334,7 +333,8 @@ def total_of(record: NightRecord) -> NightTotal:
     )
 
 
-def _total_line(record: NightRecord) -> str:
+def total_line(record: NightRecord) -> str:
+    """Return how long the screening of all rows takes, and when the night ends."""
     total = total_of(record)
     latest = f"at the latest {local_time(total.deadline)}"
     if not total.board_seconds:

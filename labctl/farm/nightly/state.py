@@ -131,7 +131,8 @@ class NightState:
     def _apply(self, entry: NightEntry) -> None:
         match entry.event:
             case "built" if entry.build and entry.side:
-                built = Built(entry.key or "", entry.version or "", entry.source or "")
+                facts = (entry.key or "", entry.version or "", entry.source or "")
+                built = Built(*facts, side=entry.side)
                 self.built[entry.build, entry.side] = built
             case "unbuilt" if entry.build and entry.side and entry.failure:
                 self.unbuilt[entry.build, entry.side] = entry.failure
