@@ -169,8 +169,8 @@ def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> li
     named: dict[tuple[str, ...], list[Series]] = {}
     for series in found:
         nights = (*series.nights, *series.again)
-        runs = {run.run for night in nights for run in night.runs}
-        shown.setdefault(_place(series), set()).update(runs)
+        names = {run.run for night in nights for run in night.runs}
+        shown.setdefault(_place(series), set()).update(names)
         named.setdefault((*_place(series), series.figure.name), []).append(series)
     found = [
         replace(one, lost=_lost(one, tried, shown[_place(one)]), apart=_apart(one, of_name))

@@ -84,7 +84,8 @@ def _with_facts(night: Night, one: NightFinding) -> NightFinding:
         failure = state.fails
     elif one.verdict is NightVerdict.NOT_MEASURED:
         sides = (night.state.unbuilt.get((build, side)) for side in (GOOD, HEAD))
-        failure = next((side for side in sides if side), state.gave_up and state.gave_up.failure)
+        given_up = state.gave_up.failure if state.gave_up else None
+        failure = next((side for side in sides if side), given_up)
     if failure is not None and failure.details:
         facts["details"] = _bounded(failure.details)
     return one.model_copy(update=facts)

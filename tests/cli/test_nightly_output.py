@@ -1,0 +1,82 @@
+"""``labctl nightly``: files and pages of a night that could not begin, and the plan's total."""
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import agent_builds
+import pytest
+from labs import write_devices
+from night_lab import PLAN, give_ticker
+
+from labctl.cli.root import run_cli
+from labctl.files import locked
+
+
+@pytest.fixture(autouse=True)
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    give_ticker(tmp_path)
+    write_devices(tmp_path, "127.0.0.1:1", "/w", target=agent_builds.HOST)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def nightly(plan: str, *words: str) -> int:
+    files = ["--junit", "j.xml", "--write", "summary=s.md", "--write", "github=g.txt"]
+    files += ["--write", "gitlab-code-quality=q.json"]
+    for name in ("j.xml", "s.md", "g.txt", "q.json"):
+        Path(name).write_text("yesterday's")
+    return run_cli(["nightly", plan, *files, *words])
+
+
+def the_case() -> tuple[str, str]:
+    ((case,),) = ET.parse("j.xml").getroot()
+    return case[0].tag, case[0].get("message", "")
+
+
+@pytest.mark.parametrize("words", [(), ("--detach",)])
+@pytest.mark.parametrize(
+    ("text", "because"),
+    [
+        (PLAN.replace("[vb]", "[vc]"), "no board 'vc'"),
+        (PLAN.replace("time: 1h", "tim: 1h"), "unknown key"),
+        (None, "plan.yaml: no such file"),
+    ],
+)
+def test_a_night_that_cannot_begin_writes_its_files(
+    lab: Path, text: str | None, because: str, words: tuple[str, ...]
+) -> None:
+    if text is None:
+        (lab / "plan.yaml").unlink()
+    else:
+        (lab / "plan.yaml").write_text(text)
+    assert nightly("plan.yaml", *words) == 2
+    tag, message = the_case()
+    assert tag == "error"
+    assert because in message
+    assert "(blame: config)" in message
+    for name in ("s.md", "g.txt", "q.json"):
+        assert because in (lab / name).read_text().replace("\\", ""), name
+    assert not [*lab.glob("nights/2*")]
+
+
+def test_the_plans_page_says_that_the_night_could_not_begin(lab: Path) -> None:
+    (lab / "plan.yaml").write_text(PLAN.replace("[vb]", "[vc]"))
+    assert nightly("plan.yaml") == 2
+    page = (lab / "nights" / "ticks.html").read_text()
+    assert "NO NIGHT: " in page
+    assert "no board &#39;vc&#39;" in page
+
+
+def test_infrastructure_keeps_its_exit_status_and_a_second_night_no_page(lab: Path) -> None:
+    with locked(lab / "nights" / ".ticks.lock", timeout=0, holder="test"):
+        assert nightly("plan.yaml") == 3
+    tag, message = the_case()
+    assert tag == "error"
+    assert "another night of this plan" in message
+    assert not (lab / "nights" / "ticks.html").exists()
+
+
+def test_a_plan_has_a_total(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["nightly", "plan.yaml", "--dry-run", "--junit", "j.xml"]) == 0
+    assert "in all: time unknown; it ends at the latest 20" in capsys.readouterr().out
+    assert not Path("j.xml").exists()
