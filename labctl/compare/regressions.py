@@ -257,8 +257,9 @@ def _measured_in_turns(
     """
     newer = {night.revision for night in after}
     older = {night.revision for night in before} - newer
-    seen = min(after, key=lambda night: night.started).runs[-1].started
-    good = _runs_since(series.again, older, seen)
+    first = min(after, key=lambda night: night.started)
+    later = [night for night in series.again if night.name != first.name]
+    good = _runs_since(later, older, first.started)
     if not good:
         return [], []
     since = min(run.started for run in good)
