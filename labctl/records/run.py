@@ -68,7 +68,11 @@ class RunRecord(NumberedRecord, FileRecord):
         default=False, description="True if nobody vouches for this recipe: it was confined"
     )
     job: str | None = Field(None, description="id of the run's job in the queue")
-    night: NightPart | None = Field(None, description="the night that it was measured in")
+    night: NightPart | None = Field(
+        None,
+        exclude_if=lambda night: night is None,
+        description="the night that it was measured in; None: in none",
+    )
 
 
 class GateRecord(Record):
