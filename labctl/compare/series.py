@@ -41,7 +41,7 @@ class NightRun:
 
 @dataclass(frozen=True)
 class Night:
-    """What one night measured of one build. ``value`` is the median of its runs, ns or tokens/s.
+    """Measurements of one build in one night. ``value`` is the median of its runs, ns or tokens/s.
 
     ``name`` is the night's id, or a day. ``revision`` is equal for equal programs, None if unknown;
     ``source`` is a name for people, ``committed`` the time of its commit if the build knew it.

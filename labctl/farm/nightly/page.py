@@ -19,6 +19,7 @@ from labctl.farm.nightly.results import (
     not_begun,
     row_name,
     sentence,
+    verdict_parts,
     worst_first,
 )
 from labctl.records.night import NightFinding, NightResult
@@ -36,13 +37,20 @@ _STYLE = """\
 body { font: 16px/1.5 system-ui, sans-serif; margin: 1rem auto; max-width: 72rem; padding: 0 1rem; }
 table { border-collapse: collapse; display: block; overflow-x: auto; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .6rem; text-align: left; }
-td { min-width: 7rem; overflow-wrap: anywhere; }
+td { min-width: 7rem; overflow-wrap: anywhere; vertical-align: top; }
 h1, p, pre { overflow-wrap: anywhere; }
 h1 { font-size: 1.5rem; line-height: 1.3; }
+h2 { font-size: 1.25rem; line-height: 1.3; overflow-wrap: anywhere; }
 pre { white-space: pre-wrap; }
 .quiet { opacity: .75; }
 .slower, .fails, .does-not-build { color: var(--bad); font-weight: 600; }
 .suspected, .not-monitored, .not-measured { color: var(--open); }
+@media (max-width: 45rem) {
+  table, tbody, tr, td { display: block; }
+  thead { display: none; }
+  tr { border-bottom: 1px solid var(--line); padding: .4rem 0; }
+  td { border: 0; padding: 0; }
+}
 svg { max-width: 100%; }
 svg line { stroke: var(--line); }
 svg circle { fill: currentColor; }
@@ -161,7 +169,7 @@ def _page(
         policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'",
         problem="" if problem is None else not_begun(problem),
         hint="" if problem is None else problem.hint or "",
-        verdict=headline(result) if result else "no night yet",
+        verdict=verdict_parts(result) if result else ["no night yet"],
         builds=[f"{name}: {known}" for name, known in (build_facts(result) if result else ())],
         rows=_rows(result),
         searches=[f"{one.build}: {one.reason}" for one in (result.searches if result else ())],

@@ -128,8 +128,13 @@ def suite_of(result: NightResult, *, strict: bool = False) -> Suite:
     """Return a case for each variant of each row: green only where a slowdown is excluded."""
     cases = tuple(_case(one, result, strict=strict) for one in result.findings)
     known = dict(build_facts(result))
-    properties = {"night": result.id, "verdict": headline(result), **known}
-    return Suite(suite_name(result.plan), cases, started=result.started, properties=properties)
+    return Suite(
+        suite_name(result.plan),
+        cases,
+        started=result.started,
+        properties={"night": result.id, **known},
+        verdict=headline(result),
+    )
 
 
 def suite_name(plan: str) -> str:
@@ -191,7 +196,12 @@ def change(one: NightFinding) -> str:
 
 
 def headline(result: NightResult) -> str:
-    """Return the verdict on a night in one line: what is worst, and what is not known."""
+    """Return the verdict on a night in one line."""
+    return "; ".join(verdict_parts(result))
+
+
+def verdict_parts(result: NightResult) -> list[str]:
+    """Return the verdict on a night: the worst first, the commits, and what is not known."""
     count = len(result.findings)
     parts = []
     for verdict in BLAMED:
@@ -218,7 +228,7 @@ def headline(result: NightResult) -> str:
         parts.append(f"GOOD: {count} of {count}")
     elif passed:
         parts.append(f"good: {passed} of {count}")
-    return "; ".join(parts) or "NO VERDICT: the night has no rows"
+    return parts or ["NO VERDICT: the night has no rows"]
 
 
 def _builds_of(findings: Sequence[NightFinding]) -> list[str]:

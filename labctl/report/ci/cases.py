@@ -59,13 +59,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Suite:
-    """All cases of a run, or of several."""
+    """All cases of a run, or of several. ``verdict`` sums them up in a sentence."""
 
     name: str
     cases: tuple[Case, ...]
     host: str = ""
     started: datetime | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    verdict: str = ""
 
     def number(self, outcome: Outcome) -> int:
         """Return the number of cases with an outcome."""
