@@ -1,6 +1,7 @@
 """``labctl nightly``: files and pages of a night that could not begin, and the plan's total."""
 
 import xml.etree.ElementTree as ET
+from datetime import UTC, datetime
 from pathlib import Path
 
 import agent_builds
@@ -9,7 +10,9 @@ from labs import write_devices
 from night_lab import PLAN, give_ticker
 
 from labctl.cli.root import run_cli
+from labctl.farm.webhooks import LabEvent
 from labctl.files import locked
+from labctl.records.night import NightResult
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +83,33 @@ def test_a_plan_has_a_total(lab: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert run_cli(["nightly", "plan.yaml", "--dry-run", "--junit", "j.xml"]) == 0
     assert "in all: time unknown; it ends at the latest 20" in capsys.readouterr().out
     assert not Path("j.xml").exists()
+
+
+def test_a_night_that_is_broken_off_leaves_no_file_of_the_night_before(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken_off(_: object) -> object:
+        assert the_case() == (
+            "error",
+            "the night has not come to its end: it still runs, or it was interrupted",
+        )
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("labctl.farm.nightly.run.run_night", broken_off)
+    assert nightly("plan.yaml") == 130
+    assert the_case()[0] == "error"
+
+
+def test_a_webhook_is_told_the_name_of_the_plan(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = "webhooks: {desk: {form: standard, host: example.org, address: 'env:HOOK'}}\n"
+    devices = lab / "devices.yaml"
+    devices.write_text(devices.read_text() + hook)
+    (lab / "tonight.yaml").write_text(PLAN)
+    now = datetime.now(UTC)
+    found = NightResult(id="n", plan="ticks", started=now, finished=now, exit_status=0, findings=())
+    told: list[LabEvent] = []
+    monkeypatch.setattr("labctl.farm.nightly.run.run_night", lambda _: (found, lab))
+    monkeypatch.setattr("labctl.farm.webhooks.notify", lambda _lab, event, **_: told.append(event))
+    assert nightly("tonight.yaml") == 0
+    (event,) = told
+    assert event.title == "night ticks: good"

@@ -48,8 +48,9 @@ def test_a_good_head_becomes_the_last_good(lab: LabUnderTest) -> None:
     sides = Counter(one["side"] for one in parts)
     assert sides.keys() == {"good", "head"}
     (series,) = json.loads(lab.run("regressions", "--json").text)["series"]
-    nights = [(one["night"], len(one["runs"])) for one in series["nights"]]
-    assert nights == [(night, sides["head"])]
+    (only,) = series["nights"]  # what a busy host made doubtful is left out of it
+    assert only["night"] == night
+    assert 1 < len(only["runs"]) <= sides["head"]
     trend = (lab.root / "nights" / "ticks.html").read_text()
     assert trend.count("<circle") == 1
 
