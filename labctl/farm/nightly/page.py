@@ -44,7 +44,7 @@ h2 { font-size: 1.25rem; line-height: 1.3; overflow-wrap: anywhere; }
 pre { white-space: pre-wrap; }
 .quiet { opacity: .75; }
 .slower, .fails, .does-not-build { color: var(--bad); font-weight: 600; }
-.suspected, .not-monitored, .not-measured { color: var(--open); }
+.suspected, .not-monitored, .not-measured, .not-judged { color: var(--open); }
 @media (max-width: 45rem) {
   table, tbody, tr, td { display: block; }
   thead { display: none; }
