@@ -213,8 +213,8 @@ def verdict_parts(result: NightResult) -> list[str]:
             continue
         worst = max(own, key=lambda one: one.ratio or 0.0)
         by = f" ({change(worst)})" if verdict is NightVerdict.SLOWER else ""
-        rest = f" and {len(own) - 1} more" if len(own) > 1 else ""
-        parts.append(f"{verdict.upper()} in {len(own)} of {count}: {row_name(worst)}{by}{rest}")
+        more = f" and {len(own) - 1} more" if len(own) > 1 else ""
+        parts.append(f"{verdict.upper()} in {len(own)} of {count}: {row_name(worst)}{by}{more}")
     parts += [
         f"first slow commit of {one.build}: {one.first[:_DIGITS]}"
         for one in result.searches
@@ -222,13 +222,13 @@ def verdict_parts(result: NightResult) -> list[str]:
     ]
     passed = sum(one.verdict in PASSED for one in result.findings)
     unknown = count - passed - sum(one.verdict in BLAMED for one in result.findings)
-    if unknown:
-        parts.append(f"{'no verdict' if parts else 'NO VERDICT'} on {unknown} of {count}")
-    if passed == count > 0:
-        parts.append(f"GOOD: {count} of {count}")
-    elif passed:
-        parts.append(f"good: {passed} of {count}")
-    return parts or ["NO VERDICT: the night has no rows"]
+    known = [f"good: {passed} of {count}"] if passed else []
+    open_ones = [f"no verdict on {unknown} of {count}"] if unknown else []
+    is_ok = result.exit_status == ExitStatus.OK
+    rest = [*known, *open_ones] if is_ok else [*open_ones, *known]
+    if not parts and rest:  # the first words of all
+        rest[0] = rest[0].replace("no verdict", "NO VERDICT").replace("good", "GOOD")
+    return [*parts, *rest] or ["NO VERDICT: the night has no rows"]
 
 
 def _builds_of(findings: Sequence[NightFinding]) -> list[str]:
