@@ -128,6 +128,7 @@ def _show_plan(request: "NightRequest", *, as_json: bool) -> int:
         plan_lines,
         source_lines,
         total_line,
+        total_of,
     )
     from labctl.farm.nightly.sources import sources_of
 
@@ -136,7 +137,9 @@ def _show_plan(request: "NightRequest", *, as_json: bool) -> int:
     hosts = hosts_of(lab, planned.record, request.own_host)
     found = list(sources_of(lab, asked, planned).look())
     if as_json:
-        click.echo(json.dumps(plan_document(planned.record, found, hosts), indent=2))
+        document = plan_document(planned.record, found, hosts)
+        document["total"] = total_of(planned.record).document()
+        click.echo(json.dumps(document, indent=2))
     else:
         for line in (
             *source_lines(found),

@@ -1,5 +1,6 @@
 """``labctl nightly``: files and pages of a night that could not begin, and the plan's total."""
 
+import json
 import xml.etree.ElementTree as ET
 from datetime import UTC, datetime
 from pathlib import Path
@@ -83,6 +84,10 @@ def test_a_plan_has_a_total(lab: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert run_cli(["nightly", "plan.yaml", "--dry-run", "--junit", "j.xml"]) == 0
     assert "in all: time unknown; it ends at the latest 20" in capsys.readouterr().out
     assert not Path("j.xml").exists()
+    assert run_cli(["nightly", "plan.yaml", "--dry-run", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["total"]["board_seconds"], document["total"]["unknown"]) == (0.0, 1)
+    assert document["total"]["deadline"] == document["deadline"]
 
 
 def test_a_night_that_is_broken_off_leaves_no_file_of_the_night_before(

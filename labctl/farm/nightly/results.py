@@ -328,6 +328,10 @@ class NightTotal:
     #: Rows whose time is unknown: they are not counted.
     unknown: int
 
+    def document(self) -> dict[str, object]:
+        """Return it as JSON."""
+        return asdict(self)
+
 
 def total_of(record: NightRecord) -> NightTotal:
     """Return the time that a plan takes."""
@@ -380,7 +384,6 @@ def plan_document(
     ]
     return {
         **record.model_dump(mode="json"),
-        "total": asdict(total_of(record)),
         "sources": sources,
         "hosts": {name: asdict(one) for name, one in hosts.items()},
     }
