@@ -124,11 +124,10 @@ def _show_plan(request: "NightRequest", *, as_json: bool) -> int:
     from labctl.farm.nightly.hosts import host_lines, hosts_of
     from labctl.farm.nightly.planning import make_plan
     from labctl.farm.nightly.results import (
-        plan_document,
+        dry_run_document,
         plan_lines,
         source_lines,
         total_line,
-        total_of,
     )
     from labctl.farm.nightly.sources import sources_of
 
@@ -137,9 +136,7 @@ def _show_plan(request: "NightRequest", *, as_json: bool) -> int:
     hosts = hosts_of(lab, planned.record, request.own_host)
     found = list(sources_of(lab, asked, planned).look())
     if as_json:
-        document = plan_document(planned.record, found, hosts)
-        document["total"] = total_of(planned.record).document()
-        click.echo(json.dumps(document, indent=2))
+        click.echo(json.dumps(dry_run_document(planned.record, found, hosts), indent=2))
     else:
         for line in (
             *source_lines(found),

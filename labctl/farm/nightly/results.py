@@ -328,10 +328,6 @@ class NightTotal:
     #: Rows whose time is unknown: they are not counted.
     unknown: int
 
-    def document(self) -> dict[str, object]:
-        """Return it as JSON."""
-        return asdict(self)
-
 
 def total_of(record: NightRecord) -> NightTotal:
     """Return the time that a plan takes."""
@@ -387,6 +383,15 @@ def plan_document(
         "sources": sources,
         "hosts": {name: asdict(one) for name, one in hosts.items()},
     }
+
+
+def dry_run_document(
+    record: NightRecord,
+    found: Sequence[tuple[str, str, str | LabctlError]],
+    hosts: Mapping[str, NightHost],
+) -> dict[str, Any]:
+    """Return :func:`plan_document` with the time that the plan takes."""
+    return {**plan_document(record, found, hosts), "total": asdict(total_of(record))}
 
 
 def _screen_seconds(row: NightRow) -> float:
